@@ -1,0 +1,97 @@
+# Tarry: every task of the project. `make` alone lists them.
+# Each target does the set-up it needs; the second time that costs next to nothing.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+MAKEFLAGS += --no-print-directory
+
+PYTHON  ?= python3
+ARGS    ?=
+SEEDS   ?= 10000
+MINUTES ?= 30
+export PYTHON
+
+BIN := .venv/bin
+# Folders that hold Python of ours (bench/ and others may be absent in a partial checkout).
+CODE := $(wildcard src tests bench)
+
+##@ Every day
+
+.PHONY: help
+help: ## list the targets and what they do
+	@awk 'BEGIN { FS = ":.*## "; print "make TARGET, where TARGET is one of" } \
+		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
+		/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@printf '\nThe first run of a target sets up .venv; nothing outside this folder is touched,\n'
+	@printf 'except that root on Debian gets the packages python3-venv and default-jre-headless.\n'
+
+.PHONY: run
+run: .base .java ## start Tarry here: server and pipeline (ARGS="--data DIR ..." goes to `tarry up`)
+	@exec $(BIN)/tarry up $(ARGS)
+
+.PHONY: test
+test: .java lint ## everything that must hold before a push: lint, then all tests but the soak
+	@$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: lint
+lint: .dev ## style, types and the direction of imports
+	@$(BIN)/ruff check --quiet $(CODE)
+	@$(BIN)/ruff format --quiet --check $(CODE) || \
+		{ echo 'These files are not formatted; type: make format' >&2; $(BIN)/ruff format --check $(CODE); }
+	@$(BIN)/mypy --no-error-summary $(CODE)
+	@$(BIN)/lint-imports --no-logo
+
+.PHONY: format
+format: .dev ## rewrite the code in the project's style
+	@$(BIN)/ruff check --quiet --fix-only $(CODE)
+	@$(BIN)/ruff format $(CODE)
+
+##@ Tests by kind
+
+.PHONY: unit
+unit: .dev ## only the quick tests: unit and property (ARGS="-k wheel" and the like go to pytest)
+	@$(BIN)/python -m pytest $(wildcard tests/unit tests/property) $(ARGS)
+
+.PHONY: simulate
+simulate: .dev ## crash and clock simulation, SEEDS=10000 of them; a failure prints its seed
+	@$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) $(ARGS)
+
+.PHONY: soak
+soak: .dev ## kill and restart the real server under load for MINUTES=30, auditing what arrived
+	@$(BIN)/python -m tests.crash.soak --minutes $(MINUTES) $(ARGS)
+
+.PHONY: bench
+bench: .dev .java ## measure Tarry beside its peers and beside the limits of this machine
+	@$(BIN)/python -m bench $(ARGS)
+
+##@ Upkeep
+
+# Compiled with the oldest Python that is supported, so that every pinned version exists for it.
+# No option, index or host of the machine that compiled is written into the locks.
+COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
+	--no-emit-options --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
+
+.PHONY: lock
+lock: .dev ## compile requirements/*.in into the locks (ARGS=--upgrade for newer transitive versions)
+	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and \
+		"Locks are compiled with Python 3.11. Type: make clean lock PYTHON=python3.11")'
+	@$(COMPILE) $(ARGS) --output-file requirements/base.txt requirements/base.in requirements/build.in
+	@$(COMPILE) $(ARGS) --output-file requirements/dev.txt requirements/dev.in
+	@! grep -nE '://|^ *--(index|extra-index|find-links|trusted)' requirements/*.txt || \
+		{ echo 'A lock names an address: see above.' >&2; exit 1; }
+
+.PHONY: clean
+clean: ## remove the environment, caches and build products (never data)
+	@rm -rf .venv .setup.lock build dist .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
+	@find src tests bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	@rm -rf src/*.egg-info
+
+# Set-up steps. They look at content, not at times of change, so they are no file targets.
+.PHONY: .base .dev .java
+.base:
+	@tools/python-env.sh base
+.dev:
+	@tools/python-env.sh dev
+.java:
+	@tools/java-check.sh

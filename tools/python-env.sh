@@ -1,0 +1,91 @@
+#!/usr/bin/env bash
+# Make .venv hold exactly what a lock says, and this tree, installed editable.
+#
+#   tools/python-env.sh base    what running needs  (requirements/base.txt)
+#   tools/python-env.sh dev     what testing needs  (requirements/dev.txt, which contains base.txt)
+#
+# One environment serves both: `dev` adds to `base`. What was installed is remembered in .venv
+# by content, not by time of change, so a second call, or a branch switched there and back,
+# does nothing. A changed lock starts afresh, so that a package that was dropped from it is gone.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source tools/apt.sh
+
+level=${1:?base or dev}
+lock=requirements/$level.txt
+python=${PYTHON:-python3}
+env=.venv
+
+# digest FILE...: one line that stands for their content and for this folder
+# (scripts in an environment name its folder, so a moved one is not the same).
+digest() {
+  { pwd; cat "$@"; } | sha256sum | cut -d ' ' -f 1
+}
+
+# interpreter: the file that .venv's python really is; another after an upgrade of the system.
+interpreter() {
+  readlink -f "$env/bin/python" || true
+}
+
+# holds NAME DIGEST: whether that was the last thing installed under this name, for this interpreter.
+holds() {
+  [ -x "$env/bin/python" ] && [ "$(cat "$env/.installed-$1" 2>/dev/null)" = "$2 $(interpreter)" ]
+}
+
+remember() {
+  printf '%s %s\n' "$2" "$(interpreter)" >"$env/.installed-$1"
+}
+
+pip_install() {
+  "$env/bin/python" -m pip install --quiet --disable-pip-version-check --no-input "$@"
+}
+
+current() {
+  holds "$level" "$lock_digest" && holds tree "$tree_digest"
+}
+
+need_python() {
+  if ! "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+    echo "Tarry needs Python 3.11 or later, and '$python' is not. Name another one:" >&2
+    echo "    make PYTHON=/path/to/python3 ..." >&2
+    exit 1
+  fi
+  "$python" -c 'import ensurepip, venv' 2>/dev/null && return
+  # Debian keeps these two modules in a package of their own.
+  if on_debian && apt_install python3-venv && "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+    return
+  fi
+  echo "Python's venv module is missing. Type:" >&2
+  echo "    sudo apt-get install -y python3-venv" >&2
+  exit 1
+}
+
+# Digests of what is wanted. pyproject.toml and base.in make the package's metadata and its command.
+lock_digest=$(digest "$lock")
+tree_digest=$(digest pyproject.toml requirements/base.in)
+current && exit 0
+
+# Somebody may run `make run` and `make test` side by side on a new clone.
+if command -v flock >/dev/null 2>&1; then
+  exec 9>.setup.lock
+  flock 9
+  current && exit 0
+fi
+
+if ! holds "$level" "$lock_digest"; then
+  need_python
+  # Add to what is there only if that is the base lock, complete, and nothing else.
+  if [ -e "$env/.installed-$level" ] || ! holds base "$(digest requirements/base.txt)"; then
+    rm -rf "$env"
+    "$python" -m venv "$env"
+  fi
+  echo "Installing $lock into $env (once) ..." >&2
+  # Wheels only: building a package from source would run build tools that no lock names.
+  pip_install --require-hashes --only-binary :all: --requirement "$lock"
+  remember base "$(digest requirements/base.txt)"
+  remember "$level" "$lock_digest"
+fi
+if ! holds tree "$tree_digest"; then
+  pip_install --no-deps --no-build-isolation --editable .
+  remember tree "$tree_digest"
+fi
