@@ -1,0 +1,62 @@
+"""What an outlet is handed, and what it says came of it."""
+
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class Delivery(Struct, frozen=True):
+    """One attempt to send one due message. `id` is the idempotency key towards the receiver (R11)."""
+
+    id: str
+    destination: str
+    payload: bytes
+    headers: dict[str, str]
+    key: str | None
+    owner: str
+    due_at_ms: int
+    scheduled_at_ms: int
+    attempt: int
+    """1 for the first."""
+
+
+class Delivered(Struct, frozen=True):
+    """The receiver has it. `reference` is the receiver's own name for it, if it gave one."""
+
+    reference: str | None = None
+
+
+class Retry(Struct, frozen=True):
+    """It did not arrive, as far as is known, and may another time.
+
+    `after_ms` is the receiver's wish (`Retry-After`); without it the engine backs off by itself.
+    """
+
+    reason: str
+    after_ms: int | None = None
+
+
+class Refused(Struct, frozen=True):
+    """It will never be taken; trying again is useless."""
+
+    reason: str
+
+
+Verdict = Delivered | Retry | Refused
+
+
+class Outlet(Protocol):
+    """A way a due message goes out, chosen by the scheme of its destination.
+
+    `send` must end, with a verdict, within a bounded time, and never raise for what the
+    receiver or the network does. Errors go into the verdict without payload or secrets.
+    """
+
+    def check(self, destination: str) -> None:
+        """Raise `Invalid` if this destination can never be sent to. Cheap, does no I/O."""
+
+    def order_key(self, destination: str, key: str | None) -> str | None:
+        """Deliveries with the same order key go out one after another; None means no order."""
+
+    async def send(self, delivery: Delivery) -> Verdict:
+        """Send it once and say what came of it."""

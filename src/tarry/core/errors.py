@@ -1,0 +1,121 @@
+"""Every way in which Tarry says no. Doors map these to the words of their protocol.
+
+    TarryError
+    ├── Rejected                the request can never succeed as it stands; nothing was changed
+    │   ├── Invalid             a field is wrong; names the field
+    │   ├── TooLarge            a field or the whole is over a limit of size
+    │   ├── DelayTooLong        beyond the policy's or the engine's longest delay
+    │   └── Forbidden           the caller's role or namespace does not allow it
+    ├── NotFound                no such message, topic, subscription or policy
+    ├── Conflict                the state of things does not allow it
+    ├── TooManyPending          the owner's limit on pending messages is reached
+    ├── RateLimited             try again after `retry_after_ms`
+    ├── Unavailable             cannot be taken now: stopping, starting, disk full, sync failed
+    └── Damage                  stored bytes are not what was written; names the place
+
+`code` is stable and machine-readable; the text is for people and says what to do.
+"""
+
+
+class TarryError(Exception):
+    """The root of the tree above."""
+
+    code = "error"
+
+
+class Rejected(TarryError):
+    """The request can never succeed as it stands; nothing was changed."""
+
+    code = "rejected"
+
+
+class Invalid(Rejected):
+    """A field is missing, malformed or contradicts another."""
+
+    code = "invalid"
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}")
+        self.field = field
+        self.reason = reason
+
+
+class TooLarge(Rejected):
+    """Something is larger than its limit."""
+
+    code = "too-large"
+
+    def __init__(self, field: str, limit: int) -> None:
+        super().__init__(f"{field}: larger than the limit of {limit} bytes")
+        self.field = field
+        self.limit = limit
+
+
+class DelayTooLong(Rejected):
+    """The due instant is further away than the longest delay allowed here."""
+
+    code = "delay-too-long"
+
+    def __init__(self, max_delay_ms: int) -> None:
+        super().__init__(f"the delay exceeds the maximum of {max_delay_ms} milliseconds")
+        self.max_delay_ms = max_delay_ms
+
+
+class Forbidden(Rejected):
+    """The caller may not do this."""
+
+    code = "forbidden"
+
+
+class NotFound(TarryError):
+    """There is no such thing, or the caller is not to know of it."""
+
+    code = "not-found"
+
+
+class Conflict(TarryError):
+    """The state of things does not allow it. `state` is the word for that state."""
+
+    code = "conflict"
+
+    def __init__(self, reason: str, state: str = "") -> None:
+        super().__init__(reason)
+        self.state = state
+
+
+class TooManyPending(TarryError):
+    """The owner has as many pending messages as it may have."""
+
+    code = "too-many-pending"
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"the owner already has its limit of {limit} pending messages")
+        self.limit = limit
+
+
+class RateLimited(TarryError):
+    """Too fast. Nothing was changed; try again after `retry_after_ms`."""
+
+    code = "rate-limited"
+
+    def __init__(self, retry_after_ms: int) -> None:
+        super().__init__(f"too many requests; try again after {retry_after_ms} milliseconds")
+        self.retry_after_ms = retry_after_ms
+
+
+class Unavailable(TarryError):
+    """Cannot be taken now. What was answered before is kept."""
+
+    code = "unavailable"
+
+
+class Damage(TarryError):
+    """Stored bytes are not what was written. Names the file and the place in it."""
+
+    code = "damage"
+
+    def __init__(self, file: str, offset: int, reason: str) -> None:
+        super().__init__(f"{file}: damaged at byte {offset}: {reason}")
+        self.file = file
+        self.offset = offset
+        self.reason = reason

@@ -1,0 +1,84 @@
+"""The life of a message: one table, and nothing that changes a state anywhere else.
+
+A message is `scheduled` until something begins to send it or ends it. `sending` is the stretch between the
+claim and the verdict; it lives in memory only, and after a crash everything overdue counts as being
+sent until it was tried again (R11). `sent`, `cancelled` and `failed` are the end: finalised.
+
+               restart, put_off
+                  ┌────┐
+                  │    ▼       claim                 delivered
+    schedule ──▶ scheduled ─────────────▶ sending ──────────────▶ sent
+                  │    ▲                   │   │
+           cancel │    └───────────────────┘   │ refused, expired
+                  ▼        not_delivered       ▼
+              cancelled                      failed
+
+While `sending`, a command does not decide: it waits for the verdict (`WAIT`), and is then looked up
+again in the state that the verdict brought.
+"""
+
+from enum import StrEnum
+from typing import Final
+
+from tarry.core.errors import Conflict
+
+
+class State(StrEnum):
+    """Where a message is in its life."""
+
+    SCHEDULED = "scheduled"
+    SENDING = "sending"
+    SENT = "sent"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+
+class Event(StrEnum):
+    """What can happen to it."""
+
+    RESTART = "restart"
+    """A new version with a new due instant; by command."""
+    SEND = "send"
+    """Due now; by command."""
+    CANCEL = "cancel"
+    """By command, or because its group is done with."""
+    CLAIM = "claim"
+    """The dispatcher begins to send it."""
+    DELIVERED = "delivered"
+    NOT_DELIVERED = "not_delivered"
+    """The attempt did not arrive; there will be another."""
+    REFUSED = "refused"
+    """The attempt can never arrive, attempts are used up, or its time to live is over."""
+
+
+class Wait:
+    """The command waits for the verdict of the attempt under way."""
+
+
+WAIT: Final = Wait()
+
+FINALISED: Final = frozenset({State.SENT, State.CANCELLED, State.FAILED})
+
+_S, _E = State, Event
+
+TRANSITIONS: Final[dict[tuple[State, Event], State | Wait]] = {
+    (_S.SCHEDULED, _E.RESTART): _S.SCHEDULED,
+    (_S.SCHEDULED, _E.SEND): _S.SCHEDULED,
+    (_S.SCHEDULED, _E.CANCEL): _S.CANCELLED,
+    (_S.SCHEDULED, _E.CLAIM): _S.SENDING,
+    (_S.SENDING, _E.RESTART): WAIT,
+    (_S.SENDING, _E.SEND): WAIT,
+    (_S.SENDING, _E.CANCEL): WAIT,
+    (_S.SENDING, _E.DELIVERED): _S.SENT,
+    (_S.SENDING, _E.NOT_DELIVERED): _S.SCHEDULED,
+    (_S.SENDING, _E.REFUSED): _S.FAILED,
+}
+"""Every pair that is not here is a conflict."""
+
+
+def next_state(state: State, event: Event) -> State | Wait:
+    """The state that an event leads to; raises `Conflict` where the table has no such pair."""
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise Conflict(f"the message is {state}, so it cannot {event.replace('_', ' ')}", state) from None

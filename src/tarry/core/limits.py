@@ -1,0 +1,42 @@
+"""Every bound on what a client can make grow, in one place.
+
+Sizes are bytes, durations milliseconds. What an operator may want to change is configuration
+(`tarry.config`) and has its default here; the rest are facts of the formats.
+"""
+
+from typing import Final
+
+SECOND_MS: Final = 1_000
+MINUTE_MS: Final = 60 * SECOND_MS
+HOUR_MS: Final = 60 * MINUTE_MS
+DAY_MS: Final = 24 * HOUR_MS
+YEAR_MS: Final = 366 * DAY_MS
+"""A leap year, so that «a hundred years» is never refused for its leap days."""
+
+MAX_DELAY_MS: Final = 100 * YEAR_MS
+"""No message waits longer, whatever its policy says."""
+
+NEVER_MS: Final = (1 << 47) - 1
+"""The fire instant of a group member that goes out only by command; later than any due instant."""
+
+MAX_PAYLOAD_BYTES: Final = 5 * 1024 * 1024
+MAX_HEADERS: Final = 64
+MAX_HEADERS_BYTES: Final = 16 * 1024
+MAX_DESTINATION_BYTES: Final = 2048
+MAX_KEY_BYTES: Final = 1024
+MAX_OWNER_BYTES: Final = 255
+MAX_GROUP_BYTES: Final = 255
+MAX_IDEMPOTENCY_KEY_BYTES: Final = 255
+MAX_NAME_BYTES: Final = 255
+"""One part of a topic name, or the name of a subscription, consumer or producer."""
+
+MAX_GROUP_MEMBERS: Final = 100
+MAX_BATCH_MESSAGES: Final = 100_000
+MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
+
+DEFAULT_MAX_PENDING_PER_OWNER: Final = 0
+"""0 means no limit. The Matrix door sets its own."""
+
+IDEMPOTENCY_RETENTION_MS: Final = DAY_MS
+FINALISED_RETENTION_MS: Final = 7 * DAY_MS
+FINALISED_RETENTION_ROWS: Final = 1_000_000

@@ -1,0 +1,155 @@
+"""A message as a door hands it to the engine, and as the engine shows it again.
+
+`Message` is what is asked for; `MessageView` is what has become of it. Neither knows of any protocol.
+"""
+
+from typing import Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from tarry.core import limits
+from tarry.core.errors import Invalid, TooLarge
+from tarry.core.lifecycle import State
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """Bytes and headers bound for a destination, due at an instant or after a delay.
+
+    Exactly one of `due_at_ms` and `delay_ms` is given, or neither for a group member that goes out only
+    by command.
+    """
+
+    destination: str
+    payload: bytes = b""
+    headers: dict[str, str] = {}
+    key: str | None = None
+    owner: str = ""
+    door: str = "http"
+    namespace: str | None = None
+    """Whose policies apply where the destination is not a topic; None is `public/default`."""
+    due_at_ms: int | None = None
+    delay_ms: int | None = None
+    group: str | None = None
+    ttl_ms: int | None = None
+    """Counted from the due instant; a message that could not be sent by then fails as expired."""
+    idempotency_key: str | None = None
+    listed: bool = False
+    """Keep a row for it, so that it can be listed by its owner at once, however many others wait."""
+
+    def check(self) -> None:
+        """Raise `Invalid` or `TooLarge` if this can never be a message. Knows no policy."""
+        _check_size("destination", self.destination, limits.MAX_DESTINATION_BYTES)
+        if not self.destination:
+            raise Invalid("destination", "is missing")
+        if len(self.payload) > limits.MAX_PAYLOAD_BYTES:
+            raise TooLarge("payload", limits.MAX_PAYLOAD_BYTES)
+        if self.headers:
+            _check_headers(self.headers)
+        if self.key is not None:
+            _check_size("key", self.key, limits.MAX_KEY_BYTES)
+        _check_size("owner", self.owner, limits.MAX_OWNER_BYTES)
+        if self.group is not None:
+            if not self.group:
+                raise Invalid("group", "is empty")
+            _check_size("group", self.group, limits.MAX_GROUP_BYTES)
+        if self.idempotency_key is not None:
+            _check_size("idempotency_key", self.idempotency_key, limits.MAX_IDEMPOTENCY_KEY_BYTES)
+        self._check_times()
+
+    def _check_times(self) -> None:
+        if self.due_at_ms is not None and self.delay_ms is not None:
+            raise Invalid("delay_ms", "give a due instant or a delay, not both")
+        if self.due_at_ms is None and self.delay_ms is None and self.group is None:
+            raise Invalid("due_at_ms", "give a due instant or a delay")
+        if self.due_at_ms is not None and self.due_at_ms < 0:
+            raise Invalid("due_at_ms", "is before 1970")
+        if self.delay_ms is not None and self.delay_ms < 0:
+            raise Invalid("delay_ms", "is negative")
+        if self.ttl_ms is not None and not 0 < self.ttl_ms <= limits.MAX_DELAY_MS:
+            raise Invalid("ttl_ms", "is not between 1 ms and 100 years")
+
+
+def _check_size(field: str, text: str, limit: int) -> None:
+    # Characters first: no text of that many characters can be shorter in bytes.
+    if len(text) > limit or (not text.isascii() and _utf8_length(field, text) > limit):
+        raise TooLarge(field, limit)
+
+
+def _utf8_length(field: str, text: str) -> int:
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        raise Invalid(field, "is not valid Unicode") from None
+
+
+def _check_headers(headers: dict[str, str]) -> None:
+    if len(headers) > limits.MAX_HEADERS:
+        raise Invalid("headers", f"there are more than {limits.MAX_HEADERS}")
+    total = 0
+    for name, value in headers.items():
+        if not name:
+            raise Invalid("headers", "a name is empty")
+        total += _utf8_length("headers", name) + _utf8_length("headers", value)
+    if total > limits.MAX_HEADERS_BYTES:
+        raise TooLarge("headers", limits.MAX_HEADERS_BYTES)
+
+
+class Scheduled(Struct, frozen=True):
+    """The answer to a schedule, given once its record is durable."""
+
+    id: str
+    due_at_ms: int | None
+    """When it was asked to go out, rounded up to its policy's tick; None for a member without a time."""
+    past_due: bool = False
+    """The due instant had passed already: it is due now."""
+    repeated: bool = False
+    """The same idempotency key was seen before; this is the first answer again."""
+
+
+class MessageView(Struct, frozen=True, kw_only=True):
+    """A message as it can be shown: what was asked, and what has become of it."""
+
+    id: str
+    state: State
+    destination: str
+    namespace: str
+    owner: str
+    door: str
+    key: str | None
+    group: str | None
+    due_at_ms: int | None
+    accepted_at_ms: int
+    delayed_since_ms: int | None = None
+    delay_ms: int | None = None
+    ttl_ms: int | None = None
+    attempts: int = 0
+    headers: dict[str, str] | UnsetType = UNSET
+    payload: bytes | UnsetType = UNSET
+    """Unset once the message is finalised: the body is not kept for showing."""
+    finalised_at_ms: int | None = None
+    reason: str | None = None
+    reference: str | None = None
+
+
+class MessageQuery(Struct, frozen=True, kw_only=True):
+    """Which messages to list. Empty fields do not filter."""
+
+    state: Literal["scheduled", "finalised"] = "scheduled"
+    owner: str | None = None
+    destination: str | None = None
+    namespace: str | None = None
+    key: str | None = None
+    group: str | None = None
+    door: str | None = None
+    due_from_ms: int | None = None
+    due_to_ms: int | None = None
+    limit: int = 100
+    page: str | None = None
+    """The `next_page` of the page before."""
+
+
+class MessagePage(Struct, frozen=True):
+    """One page of a list. It may hold fewer than asked for, even none, and still have a next page."""
+
+    messages: list[MessageView]
+    next_page: str | None

@@ -1,0 +1,74 @@
+"""Names of topics and namespaces, as Pulsar's users know them.
+
+A full topic name is `persistent://tenant/namespace/topic`. A short name stands for one in
+`public/default`. A namespace is `tenant/namespace`.
+"""
+
+import re
+from typing import Final, NamedTuple
+
+from tarry.core.errors import Invalid
+from tarry.core.limits import MAX_NAME_BYTES
+
+TOPIC_SCHEME: Final = "persistent://"
+DEFAULT_NAMESPACE: Final = "public/default"
+
+_PART: Final = re.compile(r"[A-Za-z0-9_.=:\-]+")
+_TOPIC_PART: Final = re.compile(r"[^\x00-\x1f\x7f/]+")
+
+
+class TopicName(NamedTuple):
+    """The parts of a topic name."""
+
+    tenant: str
+    namespace: str
+    topic: str
+
+    @property
+    def full(self) -> str:
+        """`persistent://tenant/namespace/topic`."""
+        return f"{TOPIC_SCHEME}{self.tenant}/{self.namespace}/{self.topic}"
+
+    @property
+    def namespace_name(self) -> str:
+        """`tenant/namespace`."""
+        return f"{self.tenant}/{self.namespace}"
+
+
+def parse_topic(name: str, field: str = "topic") -> TopicName:
+    """Read a full, `tenant/namespace/topic` or short topic name; raises `Invalid` naming the field."""
+    scheme, separator, rest = name.rpartition("://")
+    if separator and scheme != "persistent":
+        raise Invalid(field, f"{scheme}:// is not a kind of topic that is kept here; use {TOPIC_SCHEME}")
+    parts = rest.split("/")
+    if len(parts) == 1 and not separator:
+        parts = [*DEFAULT_NAMESPACE.split("/"), *parts]
+    if len(parts) != 3:
+        raise Invalid(field, "a topic name is tenant/namespace/topic, or a short name without slashes")
+    tenant, namespace, topic = parts
+    check_part(tenant, field)
+    check_part(namespace, field)
+    check_name(topic, field)
+    return TopicName(tenant, namespace, topic)
+
+
+def parse_namespace(name: str, field: str = "namespace") -> str:
+    """Check a `tenant/namespace` name and give it back."""
+    parts = name.split("/")
+    if len(parts) != 2:
+        raise Invalid(field, "a namespace is written tenant/namespace")
+    for part in parts:
+        check_part(part, field)
+    return name
+
+
+def check_part(part: str, field: str) -> None:
+    """Raise `Invalid` unless this can be a tenant or the second part of a namespace."""
+    if len(part) > MAX_NAME_BYTES or not _PART.fullmatch(part):
+        raise Invalid(field, "a tenant or namespace holds 1 to 255 letters, digits or any of _ . = : -")
+
+
+def check_name(name: str, field: str) -> None:
+    """Raise `Invalid` unless this can name a topic, subscription, consumer or producer."""
+    if not _TOPIC_PART.fullmatch(name) or len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
+        raise Invalid(field, "a name is 1 to 255 bytes without slashes or control characters")

@@ -1,0 +1,90 @@
+"""Policies at three levels: broker, namespace, topic. The nearest one that says anything wins.
+
+Pure: a policy says what is allowed; the engine and its rate limits obey it.
+"""
+
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+
+from tarry.core.errors import Invalid
+from tarry.core.limits import DAY_MS, MAX_DELAY_MS, SECOND_MS
+
+Scope = Literal["broker", "namespace", "topic"]
+
+
+class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What one level says. None says nothing, and leaves it to the level above."""
+
+    delayed_delivery: bool | None = None
+    """Whether messages may be delayed; where not, they are due at once."""
+    tick_ms: int | None = None
+    """Due instants are rounded up to a multiple of this."""
+    slot_ms: int | None = None
+    """The finest slot of the index: PIP-26's time-partition granularity."""
+    max_delay_ms: int | None = None
+    """The longest delay; 0 lifts the limit of the levels above."""
+    max_pending_per_owner: int | None = None
+    """How many messages of one owner may wait; 0 lifts the limit of the levels above."""
+    accept_per_second: float | None = None
+    """How fast one owner may schedule; 0 lifts the limit of the levels above."""
+    send_per_second: float | None = None
+    """How fast one owner's messages go out; over it means later, never lost. 0 lifts the limit."""
+
+    def check(self) -> None:
+        """Raise `Invalid` for a value that cannot be."""
+        if self.tick_ms is not None and not 1 <= self.tick_ms <= DAY_MS:
+            raise Invalid("tick_ms", "is not between 1 ms and a day")
+        if self.slot_ms is not None and not SECOND_MS <= self.slot_ms <= 14 * DAY_MS:
+            raise Invalid("slot_ms", "is not between a second and two weeks")
+        if self.max_delay_ms is not None and not 0 <= self.max_delay_ms <= MAX_DELAY_MS:
+            raise Invalid("max_delay_ms", "is negative or beyond a hundred years")
+        if self.max_pending_per_owner is not None and self.max_pending_per_owner < 0:
+            raise Invalid("max_pending_per_owner", "is negative")
+        for field in ("accept_per_second", "send_per_second"):
+            rate = getattr(self, field)
+            if rate is not None and not 0 <= rate <= 1e9:
+                raise Invalid(field, "is not between 0 and a thousand million")
+
+    def over(self, above: "Policy") -> "Policy":
+        """What is in force where this is the nearer level and `above` the further one."""
+        said = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
+        return msgspec.structs.replace(above, **said)
+
+
+class Effective(Struct, frozen=True, kw_only=True):
+    """What is in force at one place: every field is decided."""
+
+    delayed_delivery: bool
+    tick_ms: int
+    slot_ms: int
+    max_delay_ms: int
+    max_pending_per_owner: int
+    accept_per_second: float
+    send_per_second: float
+
+    def round_up(self, due_at_ms: int) -> int:
+        """The first tick at or after an instant: never early."""
+        return -(-due_at_ms // self.tick_ms) * self.tick_ms
+
+
+BUILT_IN = Policy(
+    delayed_delivery=True,
+    tick_ms=1,
+    slot_ms=300_000,
+    max_delay_ms=0,
+    max_pending_per_owner=0,
+    accept_per_second=0.0,
+    send_per_second=0.0,
+)
+"""What holds where no level says anything."""
+
+
+def effective(*levels: Policy | None) -> Effective:
+    """Resolve levels given from the furthest (broker) to the nearest (topic)."""
+    policy = BUILT_IN
+    for level in levels:
+        if level is not None:
+            policy = level.over(policy)
+    return Effective(**{name: getattr(policy, name) for name in Effective.__struct_fields__})

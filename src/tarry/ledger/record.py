@@ -1,0 +1,306 @@
+"""The one record type for all operations: what the ledger holds, and what every view is made from.
+
+A record is a small fixed part, `Fixed`, that can be read as columns without decoding (the wheel, the
+tail and Spark need no more), and a body: a msgpack array of one of the structs below.
+Records are self-contained (R4): none refers to another for what it says.
+
+Changing the format. Fields are only ever added at the end of a struct and with a default, so that
+an older body still decodes and an older program skips what it does not know. A new kind of record takes a
+new tag. Anything else raises `FORMAT_VERSION` in `frame.py`. Golden files in `tests/compat` hold us to it.
+
+Stored fields are all there is here; nothing in memory is kept on these structs.
+"""
+
+import struct
+import zlib
+from enum import IntEnum
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import google_crc32c
+import msgspec
+from msgspec import Struct
+
+
+class Kind(IntEnum):
+    """The tag of a record, also readable in its fixed part."""
+
+    PUT = 1
+    FINALISE = 2
+    ENTRY = 3
+    CLAIM = 4
+    ACK = 5
+    SUBSCRIBE = 6
+    UNSUBSCRIBE = 7
+    SEEK = 8
+    POLICY = 9
+    MARK = 10
+    TOPIC = 11
+
+
+class Key(NamedTuple):
+    """Where a version is in due time: what the wheel and the index are ordered by."""
+
+    fire_at_ms: int
+    seq: int
+
+
+class Put(Struct, tag=int(Kind.PUT), array_like=True, frozen=True):
+    """A version: one complete schedule of a message.
+
+    What the dispatcher needs to decide comes first, so that `PutHead` can be read without the rest.
+    """
+
+    fire_at_ms: int
+    """When it goes out: the due instant rounded up to the tick, never before the watermark."""
+    due_at_ms: int | None
+    """When it was asked to go out; None for a group member that goes out only by command."""
+    accepted_at_ms: int
+    """When this message was first accepted; a restart keeps it."""
+    namespace: str
+    destination: str
+    key: str | None
+    owner: str
+    door: str
+    group: str | None
+    ttl_ms: int | None
+    """Counted from the due instant."""
+    origin: Key | None
+    """The key of the first version, which the id encrypts; None if this is the first."""
+    attempts: int
+    """How many times sending it was tried before this version."""
+    listed: bool
+    """Whether the registry keeps a row, so that it can be listed by owner."""
+    payload: bytes
+    headers: dict[str, str]
+    delayed_since_ms: int
+    """When the delay began: the acceptance, or the last restart."""
+    delay_ms: int | None
+    """The delay to begin again at a restart; None if there is none."""
+    kills: Key | None = None
+    """The version that this one replaces."""
+    idempotency_key: str | None = None
+    fingerprint: bytes = b""
+    """Of the request, to tell a repeated request from another one with the same key."""
+
+
+class PutHead(Struct, tag=int(Kind.PUT), array_like=True, frozen=True, gc=False):
+    """The beginning of a `Put`: all that deciding about it needs. Decoding skips the rest."""
+
+    fire_at_ms: int
+    due_at_ms: int | None
+    accepted_at_ms: int
+    namespace: str
+    destination: str
+    key: str | None
+    owner: str
+    door: str
+    group: str | None
+    ttl_ms: int | None
+    origin: Key | None
+    attempts: int
+    listed: bool
+
+
+class Finalise(Struct, tag=int(Kind.FINALISE), array_like=True, frozen=True):
+    """The end of a message that did not end in one of Tarry's own topics."""
+
+    kills: Key
+    origin: Key
+    outcome: str
+    """`sent`, `cancelled` or `failed`."""
+    finalised_at_ms: int
+    reason: str | None
+    reference: str | None
+    """What the receiver called it, if it said."""
+    attempts: int
+    due_at_ms: int | None
+    accepted_at_ms: int
+    namespace: str
+    destination: str
+    key: str | None
+    owner: str
+    door: str
+    group: str | None
+    listed: bool
+
+
+class Entry(Struct, tag=int(Kind.ENTRY), array_like=True, frozen=True):
+    """A message in one of Tarry's own topics, at its entry id.
+
+    It is either published (`put` is nil and the fields after it count), or a due message fired into the
+    topic: then `put` is the body of its version, and this one record is its publication, its end as
+    sent, and its body (R5).
+
+    With `fire_at_ms` above zero it is a delayed entry: exclusive and failover subscriptions read it at its
+    place, shared and key-shared ones once it is due. An entry whose id is already taken is the same
+    entry, carried forward so that an old segment can be reclaimed (R12).
+    """
+
+    topic: str
+    fire_at_ms: int
+    published_at_ms: int
+    entry_id: int
+    fired: Key | None
+    """The version that this entry ends."""
+    put: msgspec.Raw
+    payload: bytes = b""
+    headers: dict[str, str] = {}
+    key: str | None = None
+    producer: str | None = None
+    producer_sequence: int = -1
+    due_at_ms: int | None = None
+    owner: str = ""
+    door: str = ""
+    ttl_ms: int | None = None
+
+
+class Claim(Struct, tag=int(Kind.CLAIM), array_like=True, frozen=True):
+    """A grouped message is about to be handed to a foreign outlet; its siblings end with it (R11)."""
+
+    seq: int
+    group: str
+    owner: str
+    claimed_at_ms: int
+
+
+class Ack(Struct, tag=int(Kind.ACK), array_like=True, frozen=True):
+    """Entries that a subscription is done with: every one below `below`, and each of `entries`."""
+
+    topic: str
+    subscription: str
+    below: int
+    entries: list[int]
+
+
+class Subscribe(Struct, tag=int(Kind.SUBSCRIBE), array_like=True, frozen=True):
+    """A durable subscription begins at an entry id."""
+
+    topic: str
+    name: str
+    subscription_type: str
+    start: int
+    properties: dict[str, str]
+
+
+class Unsubscribe(Struct, tag=int(Kind.UNSUBSCRIBE), array_like=True, frozen=True):
+    """A subscription ends, and so do its acknowledgements."""
+
+    topic: str
+    name: str
+
+
+class Seek(Struct, tag=int(Kind.SEEK), array_like=True, frozen=True):
+    """A subscription goes to an entry id: below it all is acknowledged, from it on nothing."""
+
+    topic: str
+    name: str
+    to: int
+
+
+class PolicySet(Struct, tag=int(Kind.POLICY), array_like=True, frozen=True):
+    """A policy of the broker, a namespace or a topic is set, or with None removed."""
+
+    scope: str
+    name: str
+    policy: dict[str, int | float | bool | None] | None
+
+
+class Mark(Struct, tag=int(Kind.MARK), array_like=True, frozen=True):
+    """The watermark: every version below this key is dead (R9)."""
+
+    watermark: Key
+    marked_at_ms: int
+
+
+class Topic(Struct, tag=int(Kind.TOPIC), array_like=True, frozen=True):
+    """A topic is created, or deleted with all that it holds."""
+
+    name: str
+    deleted: bool
+    partitions: int
+
+
+Record = (
+    Put | Finalise | Entry | Claim | Ack | Subscribe | Unsubscribe | Seek | PolicySet | Mark | Topic
+)
+
+NO_KEY: Final = Key(0, 0)
+NO_PUT: Final = msgspec.Raw(b"\xc0")
+"""msgpack's nil: an entry that was published, not fired."""
+
+
+class Encoded(NamedTuple):
+    """A record as the ledger stores it: the fixed part, and the body as bytes."""
+
+    kind: int
+    lane: int
+    crc: int
+    """CRC-32C of the body, carried from the accept to the outlet (R3)."""
+    fire_at_ms: int
+    kills_seq: int
+    kills_fire_at_ms: int
+    body: bytes
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Record)
+_put_decoder = msgspec.msgpack.Decoder(Put)
+_head_decoder = msgspec.msgpack.Decoder(PutHead)
+_crc = google_crc32c.value
+_pack_ids = struct.Struct(">BQBBQBQ").pack
+
+
+@lru_cache(maxsize=65536)
+def lane_of(owner: str) -> int:
+    """The lane of an owner: a small number that spreads owners, for fairness without reading bodies."""
+    return zlib.crc32(owner.encode()) & 0xFFFF
+
+
+def encode(record: Record) -> Encoded:
+    """Turn a record into what the ledger stores."""
+    body = _encoder.encode(record)
+    crc = _crc(body)
+    if type(record) is Put:
+        killed = record.kills or NO_KEY
+        return Encoded(1, lane_of(record.owner), crc, record.fire_at_ms, killed.seq, killed.fire_at_ms, body)
+    if type(record) is Entry:
+        killed = record.fired or NO_KEY
+        return Encoded(3, lane_of(record.owner), crc, record.fire_at_ms, killed.seq, killed.fire_at_ms, body)
+    if type(record) is Finalise:
+        return Encoded(2, 0, crc, 0, record.kills.seq, record.kills.fire_at_ms, body)
+    return Encoded(record.__struct_config__.tag, 0, crc, 0, 0, 0, body)  # type: ignore[arg-type]
+
+
+class FiredEntries:
+    """Encodes entries that fire due messages into one topic, quicker than `encode`.
+
+    When ten thousand messages are due at one instant, this is the hot loop. Such entries differ only in
+    their entry id, the version they end, and that version's body, which is copied as it is.
+    """
+
+    def __init__(self, topic: str, published_at_ms: int) -> None:
+        # An Entry is a msgpack array; here of its tag and the first six fields, the rest have defaults.
+        self._prefix = b"".join((b"\x97", *map(_encoder.encode, (int(Kind.ENTRY), topic, 0, published_at_ms))))
+
+    def encode(self, entry_id: int, fire_at_ms: int, seq: int, put_body: bytes) -> Encoded:
+        """The entry that ends the version of this key, whose body is given."""
+        # 0xcf: an unsigned integer of eight bytes; 0x92: an array of two, the key.
+        ids = _pack_ids(0xCF, entry_id, 0x92, 0xCF, fire_at_ms, 0xCF, seq)
+        body = self._prefix + ids + put_body
+        return Encoded(3, 0, _crc(body), 0, seq, fire_at_ms, body)
+
+
+def decode(body: bytes) -> Record:
+    """Read a body back. The caller has checked its CRC."""
+    return _decoder.decode(body)
+
+
+def decode_put(body: bytes | msgspec.Raw) -> Put:
+    """Read the body of a `Put`."""
+    return _put_decoder.decode(body)
+
+
+def decode_head(body: bytes) -> PutHead:
+    """Read the beginning of the body of a `Put`."""
+    return _head_decoder.decode(body)
