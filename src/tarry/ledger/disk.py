@@ -1,0 +1,163 @@
+"""The little of a file system that the ledger needs, as an interface, and the real one.
+
+Everything durable goes through `Disk`, so that the simulated disk in `tarry.testing` can lose,
+tear and reorder what was not synced. Errors are `OSError`s and pass through unchanged:
+what an error means is decided by the ledger (R2), never here.
+"""
+
+import os
+from pathlib import Path
+from typing import Protocol
+
+
+class File(Protocol):
+    """An open file. Reads and writes name their offset, so it can be used by several threads."""
+
+    def write(self, data: bytes | memoryview, offset: int) -> None:
+        """Write all of `data`. It is not durable before `sync`."""
+
+    def read(self, size: int, offset: int) -> bytes:
+        """Read up to `size` bytes; fewer only at the end of the file."""
+
+    def sync(self) -> None:
+        """Return once all that was written is durable (`fdatasync`). After an error it never may be."""
+
+    def size(self) -> int:
+        """The size in bytes."""
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend the file to `size` bytes."""
+
+    def close(self) -> None:
+        """Let go of the file, without syncing it."""
+
+
+class Disk(Protocol):
+    """A file system. Creating, renaming and removing are durable only after `sync_folder`."""
+
+    def open(self, path: str, create: bool = False) -> File:
+        """Open for reading and writing; with `create`, make an empty file if there is none."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or folder of that name."""
+
+    def listdir(self, folder: str) -> list[str]:
+        """The names in a folder, sorted."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename a file within a folder, replacing what has the new name."""
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+
+    def sync_folder(self, folder: str) -> None:
+        """Return once the names in the folder are durable."""
+
+    def make_folder(self, folder: str) -> None:
+        """Make a folder and those above it, durably; nothing happens if it exists."""
+
+    def free_bytes(self, folder: str) -> int:
+        """How much can still be written there, as far as the file system tells."""
+
+
+class RealFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, fd: int, path: str) -> None:
+        self._fd = fd
+        self.path = path
+
+    def write(self, data: bytes | memoryview, offset: int) -> None:
+        """Write all of `data`, however the kernel cuts it up."""
+        written = os.pwrite(self._fd, data, offset)
+        while written < len(data):
+            data = memoryview(data)[written:]
+            offset += written
+            written = os.pwrite(self._fd, data, offset)
+
+    def read(self, size: int, offset: int) -> bytes:
+        """Read up to `size` bytes; fewer only at the end of the file."""
+        data = os.pread(self._fd, size, offset)
+        if len(data) == size:
+            return data
+        parts = [data]
+        got = len(data)
+        while got < size and data:
+            data = os.pread(self._fd, size - got, offset + got)
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def sync(self) -> None:
+        """`fdatasync`."""
+        os.fdatasync(self._fd)
+
+    def size(self) -> int:
+        """The size in bytes."""
+        return os.fstat(self._fd).st_size
+
+    def truncate(self, size: int) -> None:
+        """`ftruncate`."""
+        os.ftruncate(self._fd, size)
+
+    def close(self) -> None:
+        """Close it; closing twice is harmless."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        # A reclaimed segment may still be read in another thread: its descriptor must live
+        # until the last user is gone, or a new file could take its number.
+        self.close()
+
+
+class RealDisk:
+    """The operating system's file system."""
+
+    def open(self, path: str, create: bool = False) -> RealFile:
+        """Open for reading and writing."""
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return RealFile(os.open(path, flags, 0o600), path)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or folder of that name."""
+        return Path(path).exists()
+
+    def listdir(self, folder: str) -> list[str]:
+        """The names in a folder, sorted."""
+        return sorted(path.name for path in Path(folder).iterdir())
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename, replacing what has the new name."""
+        Path(old).rename(new)
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        Path(path).unlink()
+
+    def sync_folder(self, folder: str) -> None:
+        """`fsync` of the folder."""
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def make_folder(self, folder: str) -> None:
+        """Make the folder, and sync the one that each new name is in."""
+        missing = []
+        path = Path(folder).absolute()
+        while not path.is_dir():
+            missing.append(path)
+            path = path.parent
+        for new in reversed(missing):
+            new.mkdir(0o700)
+            self.sync_folder(str(new.parent))
+
+    def free_bytes(self, folder: str) -> int:
+        """What an ordinary user can still write."""
+        stat = os.statvfs(folder)
+        return stat.f_bavail * stat.f_frsize

@@ -1,0 +1,197 @@
+"""How records are laid out in a frame: the unit that is written, synced and lost as a whole (R1).
+
+A frame is a header, a table with the fixed part of each record, and the bodies:
+
+    header    magic, crc, table_crc, length, count, frame number, segment id, encoding, pad, first seq
+    table     count x FIXED
+    bodies    ROWS: one after another, sized in the table. ARROW: one Arrow IPC stream. SEAL: none
+    pad       zeros, so that every frame begins at a multiple of eight
+
+`crc` is CRC-32C over everything after the two checksums, to the end of the pad; `table_crc` is the same
+sum as it stands after the table, so that one record can be read and checked without reading the
+whole frame. A header of zeros (length 0) is the end. docs/formats.md gives the bytes.
+
+This module is pure: bytes in, bytes out. It knows nothing of files, and nothing of what bodies mean.
+"""
+
+from collections.abc import Iterable, Sequence
+from enum import IntEnum
+from struct import Struct as Layout
+from typing import Final, NamedTuple
+
+import numpy as np
+from google_crc32c import extend, value
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from tarry.ledger.record import Encoded
+
+FORMAT_VERSION: Final = 1
+"""The version of everything in a segment file. How to change it is said in `record.py`."""
+
+FIXED: Final = np.dtype(
+    [
+        ("kind", "<u1"),
+        ("flags", "<u1"),
+        ("lane", "<u2"),
+        ("size", "<u4"),
+        ("crc", "<u4"),
+        ("fire_at_ms", "<i8"),
+        ("kills_seq", "<i8"),
+        ("kills_fire_at_ms", "<i8"),
+    ]
+)
+"""The fixed part of a record, readable as columns without decoding."""
+
+ROW: Final = Layout("<BBHIIqqq")
+ROW_BYTES: Final = ROW.size
+MAGIC: Final = b"TYfr"
+HEADER: Final = Layout("<4sIIIIIIBBHQ")
+HEADER_BYTES: Final = HEADER.size
+END: Final = bytes(HEADER_BYTES)
+SUMMED_FROM: Final = 12
+"""Where the checksums begin: after the magic and the checksums themselves."""
+
+_SUMS: Final = Layout("<4sII")
+_REST: Final = Layout("<IIIIBBHQ")
+_PADS: Final = tuple(bytes(n) for n in range(8))
+
+
+class Encoding(IntEnum):
+    """What the bodies of a frame are."""
+
+    ROWS = 1
+    """msgpack, one body for each record."""
+    ARROW = 2
+    """One Arrow IPC stream with a row for each record; sizes and checksums in the table are zero."""
+    SEAL = 3
+    """No records: the ledger was closed cleanly here."""
+
+
+class ArrowUnit(Struct, frozen=True):
+    """A request that arrived as Arrow: a frame of its own."""
+
+    fixed: NDArray[np.void]
+    """A one-dimensional array of dtype FIXED, sizes and checksums zero."""
+    ipc: bytes
+
+
+class Header(NamedTuple):
+    """A frame header, field by field as on disk."""
+
+    magic: bytes
+    crc: int
+    table_crc: int
+    length: int
+    records: int
+    frame_number: int
+    segment_id: int
+    encoding: int
+    pad: int
+    reserved: int
+    first_seq: int
+
+
+class BadFrame(Exception):
+    """These bytes are not the frame that belongs here. What that means is for the caller to decide."""
+
+
+def segment_id_of(ledger_id: bytes, number: int) -> int:
+    """The mark that every frame of a segment carries: no frame of another segment or ledger passes.
+
+    CRC-32C never maps two numbers of one ledger to the same mark; the full ledger id is in the
+    segment's header.
+    """
+    mark: int = value(ledger_id + number.to_bytes(4, "little"))
+    return mark
+
+
+def rows_bytes(unit: Sequence[Encoded]) -> int:
+    """How many bytes the table and the bodies of these records take."""
+    if len(unit) == 1:
+        return ROW_BYTES + len(unit[0][6])
+    return ROW_BYTES * len(unit) + sum([len(encoded[6]) for encoded in unit])
+
+
+def frame_bytes(content: int) -> int:
+    """The length of a frame with that many bytes of table and bodies."""
+    return (HEADER_BYTES + content + 7) & ~7
+
+
+def _assemble(
+    table: bytes, bodies: bytes, count: int, encoding: int, segment_id: int, number: int, first_seq: int
+) -> bytes:
+    content = len(table) + len(bodies)
+    length = (HEADER_BYTES + content + 7) & ~7
+    pad = length - HEADER_BYTES - content
+    rest = _REST.pack(length, count, number, segment_id, encoding, pad, 0, first_seq)
+    table_crc = value(rest + table)
+    bodies += _PADS[pad]
+    return b"".join((_SUMS.pack(MAGIC, extend(table_crc, bodies), table_crc), rest, table, bodies))
+
+
+def encode_rows(units: Iterable[Sequence[Encoded]], segment_id: int, number: int, first_seq: int) -> bytes:
+    """A frame of whole units, in order."""
+    pack = ROW.pack
+    table = []
+    bodies = []
+    for unit in units:
+        for kind, lane, crc, fire_at_ms, kills_seq, kills_fire_at_ms, body in unit:
+            table.append(pack(kind, 0, lane, len(body), crc, fire_at_ms, kills_seq, kills_fire_at_ms))
+            bodies.append(body)
+    return _assemble(
+        b"".join(table), b"".join(bodies), len(bodies), Encoding.ROWS, segment_id, number, first_seq
+    )
+
+
+def encode_arrow(unit: ArrowUnit, segment_id: int, number: int, first_seq: int) -> bytes:
+    """The frame of a request that arrived as Arrow."""
+    table = unit.fixed.tobytes()
+    return _assemble(table, unit.ipc, len(unit.fixed), Encoding.ARROW, segment_id, number, first_seq)
+
+
+def encode_seal(segment_id: int, number: int, next_seq: int) -> bytes:
+    """The frame that a clean shutdown leaves. `next_seq` is the seq that the next record will get."""
+    return _assemble(b"", b"", 0, Encoding.SEAL, segment_id, number, next_seq)
+
+
+SEAL_BYTES: Final = frame_bytes(0)
+
+
+def decode_header(data: bytes, at: int, segment_id: int, first_seq: int, room: int) -> Header | None:
+    """Read the header that is at `at`, or None for the end; raise `BadFrame` if it cannot belong here.
+
+    It must be of this segment, begin with the seq that is next, and fit into `room` bytes.
+    Only the checksums prove it; see `check_table` and `check_frame`.
+    """
+    header = HEADER.unpack_from(data, at)
+    magic, _, _, length, count, _, owner, encoding, pad, _, seq = header
+    if magic != MAGIC:
+        if data[at : at + HEADER_BYTES] == END:
+            return None
+        raise BadFrame("there is no frame header")
+    if owner != segment_id:
+        raise BadFrame("the frame belongs to another segment")
+    if seq != first_seq:
+        raise BadFrame(f"the frame begins with seq {seq}, but {first_seq} is next")
+    if length % 8 or pad > 7 or not HEADER_BYTES + ROW_BYTES * count + pad <= length <= room:
+        raise BadFrame(f"the frame's length of {length} bytes is impossible")
+    if not 1 <= encoding <= 3 or (encoding == 3) != (count == 0):
+        raise BadFrame(f"the frame's encoding {encoding} is unknown")
+    return Header._make(header)
+
+
+def check_table(data: bytes, at: int, header: Header) -> None:
+    """Prove the header and the table, which are in `data` at `at`."""
+    if value(data[at + SUMMED_FROM : at + HEADER_BYTES + ROW_BYTES * header.records]) != header.table_crc:
+        raise BadFrame("the checksum of the frame's table does not match")
+
+
+def check_frame(data: bytes, at: int, header: Header) -> None:
+    """Prove the whole frame, which is in `data` at `at`."""
+    bodies_at = at + HEADER_BYTES + ROW_BYTES * header.records
+    table_crc = value(data[at + SUMMED_FROM : bodies_at])
+    if table_crc != header.table_crc:
+        raise BadFrame("the checksum of the frame's table does not match")
+    if extend(table_crc, data[bodies_at : at + header.length]) != header.crc:
+        raise BadFrame("the frame's checksum does not match")

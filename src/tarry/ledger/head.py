@@ -1,0 +1,42 @@
+"""The published durable head: what is on disk for sure, for recovery and for readers in other processes.
+
+It is written after each sync and never synced itself (R1): whatever of it survives a power
+loss was true, if old. A torn head therefore tells nothing, and is no error.
+"""
+
+from struct import Struct as Layout
+from typing import Final, NamedTuple
+
+from google_crc32c import value
+
+HEAD_NAME: Final = "head"
+HEAD_BYTES: Final = 64
+_MAGIC: Final = b"TYhd"
+_LAYOUT: Final = Layout("<4sI16sQQQ")
+
+
+class Head(NamedTuple):
+    """Every frame that ends at or before `offset` of `segment` is durable, and so every seq up to `seq`."""
+
+    ledger_id: bytes
+    seq: int
+    segment: int
+    offset: int
+
+
+def encode_head(head: Head) -> bytes:
+    """The head file."""
+    ledger_id, seq, segment, offset = head
+    block = _LAYOUT.pack(_MAGIC, 0, ledger_id, seq, segment, offset).ljust(HEAD_BYTES, b"\0")
+    crc: int = value(block[8:])
+    return block[:4] + crc.to_bytes(4, "little") + block[8:]
+
+
+def decode_head(block: bytes) -> Head | None:
+    """Read the head file; None if it is torn."""
+    if len(block) != HEAD_BYTES:
+        return None
+    magic, crc, ledger_id, seq, segment, offset = _LAYOUT.unpack_from(block)
+    if magic != _MAGIC or value(block[8:]) != crc:
+        return None
+    return Head(ledger_id, seq, segment, offset)

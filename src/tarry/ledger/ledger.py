@@ -1,0 +1,287 @@
+"""The ledger: append a unit, and be told once it is durable.
+
+The engine's thread appends; a unit gets its seqs at once and waits in a queue. The writer takes whatever
+has queued, up to a bound, writes it as one frame, syncs, publishes the head, and only then calls back
+(R1, R2). A unit is in one frame, so it is stored as a whole or not at all.
+
+    engine's thread        append → queue                              done ← post
+    writer's thread                   └→ commit: frame, sync, head ───────────┘
+    preparer's thread      zero-filled segments ahead of use
+
+Without `start` there are no threads: `commit` is called by hand and calls back by itself.
+It knows nothing of what records mean.
+"""
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from tarry.core.clock import Clock
+from tarry.core.errors import NotFound, TooLarge, Unavailable
+from tarry.ledger.disk import Disk
+from tarry.ledger.frame import FIXED, ArrowUnit, frame_bytes, rows_bytes
+from tarry.ledger.head import HEAD_NAME
+from tarry.ledger.reader import ArrowRow, Frame, Reader, Stored
+from tarry.ledger.record import Encoded
+from tarry.ledger.recovery import Recovered, recover
+from tarry.ledger.segment import SegmentHeader, SegmentInfo, begin_segment
+from tarry.ledger.spares import Spares
+from tarry.ledger.writer import Done, Queued, Writer
+
+log = logging.getLogger(__name__)
+
+__all__ = ["ArrowUnit", "Done", "Frame", "Ledger", "LedgerSettings", "SegmentInfo", "Stored"]
+
+
+class LedgerSettings(Struct, frozen=True):
+    """What an operator may set."""
+
+    segment_bytes: int = 64 << 20
+    commit_max_records: int = 8192
+    """Of one frame; a larger unit is a frame of its own."""
+    commit_max_bytes: int = 8 << 20
+    queue_max_bytes: int = 256 << 20
+    """What may wait to be written; beyond it only essential units are taken."""
+    spare_segments: int = 2
+    """Kept zero-filled ahead of use: the next one, and the reserve (R2)."""
+
+
+class Ledger:
+    """One ledger folder, open for appending."""
+
+    def __init__(
+        self, disk: Disk, folder: str, settings: LedgerSettings, clock: Clock, found: Recovered
+    ) -> None:
+        """Use `open`."""
+        self._disk = disk
+        self._folder = folder
+        self._settings = settings
+        self._spares = Spares(disk, folder, settings.segment_bytes)
+        self._reader = Reader(found.segments)
+        self._head = disk.open(f"{folder}/{HEAD_NAME}", create=True)
+        self._writer = Writer(
+            disk,
+            folder,
+            clock,
+            found.ledger_id,
+            self._head,
+            self._reader,
+            self._spares,
+            sealed=found.sealed,
+            segment_bytes=settings.segment_bytes,
+            max_records=settings.commit_max_records,
+            max_bytes=settings.commit_max_bytes,
+            spare_segments=settings.spare_segments,
+        )
+        self.ledger_id = found.ledger_id
+        self.notes = found.notes
+        """What recovery found that an operator may want to know."""
+        self.next_seq = self._writer.durable_seq + 1
+        """The seq that the next appended record gets."""
+        self._appended_bytes = 0
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        disk: Disk,
+        folder: str,
+        settings: LedgerSettings,
+        clock: Clock,
+        *,
+        new_ledger_id: bytes | None = None,
+    ) -> "Ledger":
+        """Recover the ledger in this folder, or begin a new one if there is none.
+
+        The caller holds the lock of the folder. Raises `Damage` or `Unavailable`, in words for the operator.
+        """
+        try:
+            disk.make_folder(folder)
+            found = recover(disk, folder) or _begin(disk, folder, settings, clock, new_ledger_id)
+            ledger = cls(disk, folder, settings, clock, found)
+            ledger._spares.find()
+            ledger._writer.publish()
+            disk.sync_folder(folder)
+        except OSError as error:
+            raise Unavailable(f"the ledger in {folder} cannot be opened: {error}") from error
+        if not ledger._spares.prepared:
+            ledger._spares.prepare()
+        return ledger
+
+    @property
+    def durable_seq(self) -> int:
+        """The durable head: every seq up to this one is on disk."""
+        return self._writer.durable_seq
+
+    @property
+    def first_seq(self) -> int:
+        """The first seq that has not been reclaimed."""
+        return self._reader.segments[0].first_seq
+
+    @property
+    def failed(self) -> OSError | None:
+        """Why the writer stopped for good, if it did (R2)."""
+        return self._writer.failed
+
+    @property
+    def low_space(self) -> bool:
+        """Whether no spare segment could be prepared: only essential units are taken."""
+        return self._spares.error is not None
+
+    @property
+    def arrow_row(self) -> ArrowRow | None:
+        """Makes the body of one row of an Arrow frame; set by the engine."""
+        return self._reader.arrow_row
+
+    @arrow_row.setter
+    def arrow_row(self, arrow_row: ArrowRow | None) -> None:
+        self._reader.arrow_row = arrow_row
+
+    def append(self, unit: Sequence[Encoded], done: Done, *, essential: bool = False) -> int:
+        """Give a unit its seqs, queue it, and return the first of them.
+
+        The unit is stored as a whole or not at all. `done(None)` is called once it is durable, in the order of
+        the seqs; `done(error)` if that can never be known. An essential unit (finalise, cancel,
+        acknowledge, mark) may use the reserve. Raises `Unavailable` or `TooLarge`, and then nothing was queued.
+        """
+        return self._enqueue(unit, len(unit), rows_bytes(unit), done, essential)
+
+    def append_columns(self, columns: ArrowUnit, done: Done) -> int:
+        """The same for a request that arrives as Arrow; it becomes a frame of its own."""
+        fixed = columns.fixed
+        if fixed.dtype != FIXED or fixed.ndim != 1:
+            raise ValueError("the fixed parts must be a one-dimensional array of dtype FIXED")
+        return self._enqueue(columns, len(fixed), fixed.nbytes + len(columns.ipc), done, False)
+
+    def _enqueue(
+        self,
+        unit: Sequence[Encoded] | ArrowUnit,
+        records: int,
+        content_bytes: int,
+        done: Done,
+        essential: bool,
+    ) -> int:
+        writer, spares = self._writer, self._spares
+        if not records:
+            raise ValueError("a unit has at least one record")
+        need_bytes = frame_bytes(content_bytes)
+        if need_bytes > writer.room.segment_bytes:
+            raise TooLarge("the operation", writer.room.segment_bytes)
+        if writer.failed is not None or self._closed or (spares.error is not None and not essential):
+            raise self._refusal()
+        queued_bytes = self._appended_bytes - writer.finished_bytes + content_bytes
+        if queued_bytes > self._settings.queue_max_bytes and not essential:
+            raise Unavailable("too much is waiting to be written; try again in a moment")
+        if not writer.room.promise(need_bytes, spares.prepared, essential):
+            self._make_room(need_bytes, essential)
+        first_seq = self.next_seq
+        self.next_seq += records
+        self._appended_bytes += content_bytes
+        writer.put(Queued(unit, records, content_bytes, done))
+        return first_seq
+
+    def _make_room(self, need_bytes: int, essential: bool) -> None:
+        """Promise room by planning exactly, or by preparing a spare; raise `Unavailable` if there is none."""
+        writer, spares = self._writer, self._spares
+        writer.plan_anew()
+        while not writer.room.promise(need_bytes, spares.prepared, essential):
+            if not writer.make_spare():
+                raise self._refusal()
+
+    def _refusal(self) -> Unavailable:
+        if self._writer.failed is not None:
+            return Unavailable(f"the disk failed ({self._writer.failed}); nothing is accepted any more")
+        if self._closed:
+            return Unavailable("the server is stopping")
+        if self._spares.error is not None:
+            return Unavailable(f"there is no space for another segment: {self._spares.error}")
+        return Unavailable("the disk is slower than the requests; try again in a moment")
+
+    def commit(self) -> int:
+        """Make what has queued durable, up to the bounds, as one frame; return the number of records.
+
+        For the writer's thread; or by hand, if there is none.
+        """
+        if self.low_space:
+            self._writer.make_spare()
+        return self._writer.commit()
+
+    def start(self, post: Callable[[Callable[[], None]], None]) -> None:
+        """Start the threads. `post` brings a callable to the engine's thread."""
+        self._writer.start(post)
+
+    def close(self) -> None:
+        """Write out what has queued, seal, and let go of everything. What was read stays readable."""
+        if self._closed:
+            return
+        self._closed = True
+        self._writer.stop()
+        self._writer.seal()
+        self._spares.close()
+        self._head.close()
+        for segment in self._reader.segments:
+            segment.close()
+
+    def read(self, seq: int) -> Stored:
+        """One durable record; `NotFound` if it was reclaimed, `Damage` if it is not what was stored."""
+        if seq > self._writer.durable_seq:
+            raise NotFound(f"seq {seq} is not durable yet")
+        return self._reader.read(seq)
+
+    def read_many(self, seqs: NDArray[np.int64]) -> list[Stored]:
+        """Durable records, in the order asked for."""
+        if len(seqs) and int(seqs.max()) > self._writer.durable_seq:
+            raise NotFound(f"seq {int(seqs.max())} is not durable yet")
+        return self._reader.read_many(seqs)
+
+    def frames(self, from_seq: int) -> Iterator[Frame]:
+        """Replay every record from `from_seq` up to the durable head, in order."""
+        return self._reader.frames(from_seq, self._writer.durable_seq)
+
+    def segments(self) -> list[SegmentInfo]:
+        """What there is on disk, oldest first."""
+        active = self._writer.active
+        return [segment.info(segment is not active) for segment in self._reader.segments]
+
+    def reclaim(self, upto_seq: int) -> int:
+        """Delete whole segments that end at or before `upto_seq`, oldest first; return how many (R12).
+
+        Each removal is made durable before the next, so that a crash never leaves a gap.
+        """
+        reclaimed = 0
+        for segment in self._reader.segments[:-1]:
+            if segment.last_seq > upto_seq:
+                break
+            with self._writer.lock:
+                self._reader.segments = self._reader.segments[1:]
+            self._reader.forget(segment)
+            try:
+                self._disk.remove(segment.path)
+                self._disk.sync_folder(self._folder)
+            except OSError as error:
+                log.warning("%s could not be removed: %s", segment.path, error)
+                break
+            reclaimed += 1
+        if self.low_space:
+            self._writer.make_spare()
+        return reclaimed
+
+
+def _begin(
+    disk: Disk, folder: str, settings: LedgerSettings, clock: Clock, ledger_id: bytes | None
+) -> Recovered:
+    """Make the first segment of a new ledger."""
+    spares = Spares(disk, folder, settings.segment_bytes)
+    spares.find()
+    if not spares.prepared and not spares.prepare():
+        assert spares.error is not None
+        raise spares.error
+    spare = spares.take()
+    header = SegmentHeader(ledger_id or os.urandom(16), 1, 1, clock.now_ms(), settings.segment_bytes)
+    segment = begin_segment(disk, folder, spare.path, spare.file, header)
+    spares.close()
+    return Recovered(header.ledger_id, [segment], False, [])

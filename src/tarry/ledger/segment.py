@@ -1,0 +1,286 @@
+"""How frames are laid out in a segment file, and how a seq is found in it.
+
+A segment is `NNNNNNNN.seg`: one block with the segment's header, then frames one after another,
+then zeros to the end of the file. The file has its full size before its first frame (R1).
+
+In memory a segment is a sparse list of points (first seq, offset), one for about every 8 KiB: 12
+bytes for some 27 records of 300 bytes. A seq is found by bisection and a walk over a few headers.
+
+Points may be added by the writer's thread while others read: offsets are added before seqs,
+and readers go by the seqs.
+"""
+
+import re
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+from struct import Struct as Layout
+from typing import Final, NamedTuple
+
+from google_crc32c import value
+
+from tarry.core.errors import Damage, NotFound, Unavailable
+from tarry.ledger.disk import Disk, File
+from tarry.ledger.frame import (
+    FORMAT_VERSION,
+    HEADER_BYTES,
+    SEAL_BYTES,
+    BadFrame,
+    Header,
+    check_frame,
+    decode_header,
+    segment_id_of,
+)
+
+BLOCK_BYTES: Final = 4096
+"""The size of the segment's header: a page, so that no later write touches it."""
+
+POINT_EVERY_BYTES: Final = 8192
+WINDOW_BYTES: Final = 1 << 20
+"""How much is read at once when reading in order."""
+
+_MAGIC: Final = b"TARRYseg"
+_LAYOUT: Final = Layout("<8sII16sIIQqQ")
+_NAME: Final = re.compile(r"(\d{8})\.seg")
+
+
+class SegmentInfo(NamedTuple):
+    """What a segment holds, for operators and for reclaim."""
+
+    number: int
+    first_seq: int
+    last_seq: int
+    used_bytes: int
+    sealed: bool
+    """Whether nothing more will be written to it."""
+
+
+class SegmentHeader(NamedTuple):
+    """What the first block of a segment says."""
+
+    ledger_id: bytes
+    number: int
+    first_seq: int
+    created_at_ms: int
+    size_bytes: int
+
+
+def segment_name(number: int) -> str:
+    """The file name of a segment."""
+    return f"{number:08d}.seg"
+
+
+def segment_number(name: str) -> int | None:
+    """The number of the segment that this file name stands for, if it does."""
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def usable_bytes(size_bytes: int) -> int:
+    """How many bytes of frames a segment of this size takes, with a seal kept free."""
+    return size_bytes - BLOCK_BYTES - SEAL_BYTES
+
+
+def encode_segment_header(header: SegmentHeader) -> bytes:
+    """The first block of a segment."""
+    ledger_id, number, first_seq, created_at_ms, size_bytes = header
+    fields = _LAYOUT.pack(
+        _MAGIC, 0, FORMAT_VERSION, ledger_id, number, 0, first_seq, created_at_ms, size_bytes
+    )
+    block = fields.ljust(BLOCK_BYTES, b"\0")
+    crc: int = value(block[12:])
+    return block[:8] + crc.to_bytes(4, "little") + block[12:]
+
+
+def decode_segment_header(block: bytes, path: str) -> SegmentHeader:
+    """Read the first block. Damage if it is not what was written; Unavailable if it is from the future."""
+    if len(block) < BLOCK_BYTES or block[:8] != _MAGIC:
+        raise Damage(path, 0, "there is no segment header")
+    _, crc, version, ledger_id, number, _, first_seq, created_at_ms, size_bytes = _LAYOUT.unpack_from(block)
+    if value(block[12:]) != crc:
+        raise Damage(path, 0, "the checksum of the segment header does not match")
+    if version > FORMAT_VERSION:
+        raise Unavailable(
+            f"{path} was written by a newer Tarry, in format version {version}; "
+            f"this one reads up to version {FORMAT_VERSION}: run the newer program"
+        )
+    return SegmentHeader(ledger_id, number, first_seq, created_at_ms, size_bytes)
+
+
+class Scanned(NamedTuple):
+    """A frame that was proved in a scan: it is in `data` at `at`, and in the file at `offset`."""
+
+    offset: int
+    header: Header
+    data: bytes
+    at: int
+
+
+class Segment:
+    """One segment file and the points into it."""
+
+    __slots__ = (
+        "_disk",
+        "_file",
+        "_offsets",
+        "_seqs",
+        "end",
+        "first_seq",
+        "frames",
+        "last_seq",
+        "number",
+        "path",
+        "reclaimed",
+        "segment_id",
+        "size_bytes",
+        "walked",
+    )
+
+    def __init__(self, disk: Disk, path: str, header: SegmentHeader, file: File | None = None) -> None:
+        self._disk = disk
+        self._file = file
+        self.path = path
+        self.number = header.number
+        self.first_seq = header.first_seq
+        self.size_bytes = header.size_bytes
+        self.segment_id = segment_id_of(header.ledger_id, header.number)
+        self.last_seq = header.first_seq - 1
+        """The last seq that is in it; for one that is not walked yet, from the next one's header."""
+        self.end = BLOCK_BYTES
+        """Where the next frame goes; known once `walked`."""
+        self.frames = 0
+        """How many frames are in it: the number of the next one. Known once `walked`."""
+        self.walked = False
+        """Whether the points are complete."""
+        self.reclaimed = False
+        self._seqs = array("q")
+        self._offsets = array("I")
+
+    @property
+    def file(self) -> File:
+        """The open file; opened at the first use."""
+        if self._file is None:
+            if self.reclaimed:
+                raise NotFound(f"segment {self.number} has been reclaimed")
+            self._file = self._disk.open(self.path)
+        return self._file
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it holds a file descriptor."""
+        return self._file is not None
+
+    def let_go(self) -> None:
+        """Drop the file; it closes when its last reader is done."""
+        self._file = None
+
+    def close(self) -> None:
+        """Close the file now."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def info(self, sealed: bool) -> SegmentInfo:
+        """What it holds."""
+        used = self.end if self.walked else self.size_bytes
+        return SegmentInfo(self.number, self.first_seq, self.last_seq, used, sealed)
+
+    def add(self, first_seq: int, count: int, length: int) -> None:
+        """Take note of a frame that is now at the end."""
+        offset = self.end
+        if not self._offsets or offset - self._offsets[-1] >= POINT_EVERY_BYTES:
+            self._offsets.append(offset)
+            self._seqs.append(first_seq)
+        self.frames += 1
+        self.last_seq = first_seq + count - 1
+        self.end = offset + length
+
+    def point(self, seq: int) -> tuple[int, int]:
+        """A frame at or before the one that holds `seq`: its first seq and its offset."""
+        if not self.walked:
+            self.walk()
+        if not self._seqs:
+            raise Damage(self.path, BLOCK_BYTES, f"seq {seq} should be in this segment, which is empty")
+        i = max(bisect_right(self._seqs, seq) - 1, 0)
+        return self._seqs[i], self._offsets[i]
+
+    def walk(self) -> None:
+        """Find all frames by their headers. Damage if it does not end where the next segment begins."""
+        expected_last = self.last_seq
+        self._restart()
+        data, base = b"", 0
+        while self.last_seq < expected_last:
+            at = self.end - base
+            if at + HEADER_BYTES > len(data):
+                base, at = self.end, 0
+                data = self.file.read(min(WINDOW_BYTES, self.size_bytes - base), base)
+            header = self.header_at(data, at, self.end, self.last_seq + 1)
+            self.add(header.first_seq, header.records, header.length)
+        self.walked = True
+
+    def header_at(self, data: bytes, at: int, offset: int, first_seq: int) -> Header:
+        """The header of a frame that must be there: `data` at `at` is the file at `offset`."""
+        if len(data) - at < HEADER_BYTES:
+            raise Damage(self.path, offset, f"the segment ends before seq {first_seq}")
+        try:
+            header = decode_header(data, at, self.segment_id, first_seq, self.size_bytes - offset)
+        except BadFrame as bad:
+            raise Damage(self.path, offset, str(bad)) from None
+        if header is None:
+            raise Damage(self.path, offset, f"there are zeros where seq {first_seq} should be")
+        return header
+
+    def _restart(self) -> None:
+        self._seqs = array("q")
+        self._offsets = array("I")
+        self.last_seq, self.end, self.frames = self.first_seq - 1, BLOCK_BYTES, 0
+
+    def scan(self) -> Iterator[Scanned]:
+        """Prove every frame from the first on, and take note of it; raise `BadFrame` at `end`.
+
+        It ends without an error at a header of zeros or when no header fits any more.
+        """
+        self._restart()
+        for scanned in self.scan_from(BLOCK_BYTES, self.first_seq, 0):
+            header = scanned.header
+            self.add(header.first_seq, header.records, header.length)
+            yield scanned
+        self.walked = True
+
+    def scan_from(self, offset: int, first_seq: int, number: int | None) -> Iterator[Scanned]:
+        """Prove frame after frame from here on; raise `BadFrame` at the first that is not what it should be."""
+        data, base = b"", 0
+        size_bytes, segment_id = self.size_bytes, self.segment_id
+        while offset + HEADER_BYTES <= size_bytes:
+            at = offset - base
+            if at + HEADER_BYTES > len(data):
+                data, base, at = self.file.read(WINDOW_BYTES, offset), offset, 0
+                if len(data) < HEADER_BYTES:
+                    raise BadFrame("the file ends early")
+            header = decode_header(data, at, segment_id, first_seq, size_bytes - offset)
+            if header is None:
+                return
+            if number is not None and header.frame_number != number:
+                raise BadFrame(f"the frame has number {header.frame_number}, but {number} is next")
+            length = header.length
+            if at + length > len(data):
+                data, base, at = self.file.read(max(WINDOW_BYTES, length), offset), offset, 0
+                if len(data) < length:
+                    raise BadFrame("the file ends in the middle of the frame")
+            check_frame(data, at, header)
+            yield Scanned(offset, header, data, at)
+            offset += length
+            first_seq += header.records
+            number = header.frame_number + 1
+
+
+def begin_segment(disk: Disk, folder: str, spare_path: str, file: File, header: SegmentHeader) -> Segment:
+    """Turn a zero-filled spare into the next segment, durably, before its first frame is written."""
+    file.write(encode_segment_header(header), 0)
+    file.sync()
+    path = f"{folder}/{segment_name(header.number)}"
+    disk.rename(spare_path, path)
+    disk.sync_folder(folder)
+    segment = Segment(disk, path, header, file)
+    segment.walked = True
+    return segment

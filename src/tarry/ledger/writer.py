@@ -1,0 +1,302 @@
+"""The writer: takes whatever has queued, writes it as one frame, syncs, publishes, calls back (R1, R2).
+
+There is at most one unsynced frame. Nothing is called back before its frame is synced and the head is
+published, and then in the order of the seqs. A write or sync that fails stops it for good: after a failed
+sync the page cache may claim what the disk does not have, so it never tries again.
+
+With `start` it has two threads, this one's and the preparer's of spare segments; without, `commit` is called
+by hand and everything happens in that call.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from errno import EIO
+from functools import partial
+from queue import SimpleQueue
+from typing import Final, NamedTuple
+
+from tarry.core.clock import Clock
+from tarry.core.errors import TarryError, Unavailable
+from tarry.ledger.disk import Disk, File
+from tarry.ledger.frame import SEAL_BYTES, ArrowUnit, encode_arrow, encode_rows, encode_seal, frame_bytes
+from tarry.ledger.head import Head, encode_head
+from tarry.ledger.reader import Reader
+from tarry.ledger.record import Encoded
+from tarry.ledger.room import Room
+from tarry.ledger.segment import Segment, SegmentHeader, begin_segment, usable_bytes
+from tarry.ledger.spares import Spares
+
+Done = Callable[[TarryError | None], None]
+Post = Callable[[Callable[[], None]], None]
+
+RETRY_PREPARING_S: Final = 1.0
+log = logging.getLogger(__name__)
+
+
+class Queued(NamedTuple):
+    """A unit on its way to the disk."""
+
+    unit: Sequence[Encoded] | ArrowUnit
+    records: int
+    content_bytes: int
+    done: Done
+
+
+class Writer:
+    """Writes to the newest segment of one ledger."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        folder: str,
+        clock: Clock,
+        ledger_id: bytes,
+        head: File,
+        reader: Reader,
+        spares: Spares,
+        *,
+        sealed: bool,
+        segment_bytes: int,
+        max_records: int,
+        max_bytes: int,
+        spare_segments: int,
+    ) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._clock = clock
+        self._ledger_id = ledger_id
+        self._head = head
+        self._reader = reader
+        self._spares = spares
+        self._sealed = sealed
+        self._segment_bytes = segment_bytes
+        self._max_records = max_records
+        self._max_bytes = max_bytes
+        self._spare_segments = spare_segments
+        self.active: Segment = reader.segments[-1]
+        self.durable_seq = self.active.last_seq
+        self.failed: OSError | None = None
+        self.queue: deque[Queued] = deque()
+        self.lock = threading.Lock()
+        """Held while taking from the queue, and while the list of segments is changed."""
+        free_bytes = self.active.size_bytes - self.active.end - SEAL_BYTES
+        self.room = Room(free_bytes, usable_bytes(segment_bytes))
+        self._in_flight: list[Queued] = []
+        self.finished_bytes = 0
+        """Content bytes of all units that were ever called back."""
+        self._post: Post | None = None
+        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._sleeping = False
+        self._stopping = False
+        self._threads: list[threading.Thread] = []
+        self._prepare = threading.Event()
+
+    def put(self, queued: Queued) -> None:
+        """Queue a unit, for which room was promised."""
+        self.queue.append(queued)
+        if self._sleeping:
+            # Either the writer sees the unit after it has said that it sleeps, or this sees that it does.
+            self._sleeping = False
+            self._wake.put(None)
+
+    def plan_anew(self) -> None:
+        """Make the plan of the engine's side exact again."""
+        with self.lock:
+            self.room.plan_anew(frame_bytes(queued.content_bytes) for queued in self.queue)
+
+    def make_spare(self) -> bool:
+        """Get one more spare made: now, if there is no preparer; else soon, and this is False."""
+        if self._threads:
+            self._prepare.set()
+            return False
+        return self._spares.prepare()
+
+    def commit(self) -> int:
+        """Make what has queued durable, up to the bounds, in one frame; return the number of records."""
+        if self.failed is not None:
+            self._abandon([])
+            return 0
+        batch, roll = self._take()
+        self._in_flight = batch
+        if not batch:
+            return 0
+        records = 0
+        try:
+            if roll:
+                self._roll()
+            records = self._write(batch)
+            self.publish()
+        except OSError as error:
+            self._fail(error)
+            if not records:
+                self._abandon(batch)
+                return 0
+        self._call_back([queued.done for queued in batch], None)
+        self.finished_bytes += sum([queued.content_bytes for queued in batch])
+        return records
+
+    def _take(self) -> tuple[list[Queued], bool]:
+        """Whole units for one frame, and whether they need a new segment."""
+        with self.lock:
+            queue, room = self.queue, self.room
+            if not queue:
+                return [], False
+            batch = [queue.popleft()]
+            content, records = batch[0].content_bytes, batch[0].records
+            roll = room.needs_roll(frame_bytes(content))
+            if not isinstance(batch[0].unit, ArrowUnit):
+                while queue:
+                    queued = queue[0]
+                    records += queued.records
+                    total = content + queued.content_bytes
+                    if (
+                        records > self._max_records
+                        or total > self._max_bytes
+                        or frame_bytes(total) > room.free_bytes
+                        or isinstance(queued.unit, ArrowUnit)
+                    ):
+                        break
+                    content = total
+                    batch.append(queue.popleft())
+            room.free_bytes -= frame_bytes(content)
+            return batch, roll
+
+    def _roll(self) -> None:
+        """Begin the next segment. All frames of the one before have been synced."""
+        spare = self._spares.take()
+        header = SegmentHeader(
+            self._ledger_id,
+            self.active.number + 1,
+            self.durable_seq + 1,
+            self._clock.now_ms(),
+            self._segment_bytes,
+        )
+        segment = begin_segment(self._disk, self._folder, spare.path, spare.file, header)
+        with self.lock:
+            self._reader.segments = [*self._reader.segments, segment]
+        self.active = segment
+        self._prepare.set()
+
+    def _write(self, batch: list[Queued]) -> int:
+        active, first_seq = self.active, self.durable_seq + 1
+        unit = batch[0].unit
+        if isinstance(unit, ArrowUnit):
+            frame = encode_arrow(unit, active.segment_id, active.frames, first_seq)
+        else:
+            units = [queued.unit for queued in batch]
+            frame = encode_rows(units, active.segment_id, active.frames, first_seq)  # type: ignore[arg-type]
+        records = sum([queued.records for queued in batch])
+        active.file.write(frame, active.end)
+        active.file.sync()
+        active.add(first_seq, records, len(frame))
+        self._sealed = False
+        self.durable_seq += records
+        return records
+
+    def publish(self) -> None:
+        """Write the head. Only what has been synced is in it (R1)."""
+        active = self.active
+        head = Head(self._ledger_id, self.durable_seq, active.number, active.end)
+        self._head.write(encode_head(head), 0)
+
+    def seal(self) -> None:
+        """Mark a clean end, unless it ends with a mark already. There is always room for it."""
+        if self._sealed or self.failed is not None:
+            return
+        active = self.active
+        frame = encode_seal(active.segment_id, active.frames, self.durable_seq + 1)
+        try:
+            active.file.write(frame, active.end)
+            active.file.sync()
+            active.add(self.durable_seq + 1, 0, len(frame))
+            self.publish()
+        except OSError as error:
+            self._fail(error)
+        self._sealed = True
+
+    def _fail(self, error: OSError) -> None:
+        self.failed = error
+        log.critical("the ledger has stopped for good, because the disk failed: %s", error)
+
+    def _abandon(self, batch: list[Queued]) -> None:
+        """Tell everyone who waits that it is not known what became of theirs."""
+        with self.lock:
+            batch = [*batch, *self.queue]
+            self.queue.clear()
+        if batch:
+            reason = f"the disk failed ({self.failed}): the operation may or may not be stored"
+            self._call_back([queued.done for queued in batch], Unavailable(reason))
+            self.finished_bytes += sum([queued.content_bytes for queued in batch])
+
+    def _call_back(self, dones: list[Done], error: TarryError | None) -> None:
+        if self._post is None:
+            _run(dones, error)
+            return
+        try:
+            self._post(partial(_run, dones, error))
+        except RuntimeError:
+            log.warning("the event loop is closed: %d callbacks were dropped", len(dones))
+
+    def start(self, post: Post) -> None:
+        """Start the two threads."""
+        self._post = post
+        self._threads = [
+            threading.Thread(target=self._write_on, name="tarry-ledger-writer", daemon=True),
+            threading.Thread(target=self._prepare_on, name="tarry-ledger-preparer", daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Write out all that has queued and end the threads."""
+        self._stopping = True
+        self._wake.put(None)
+        self._prepare.set()
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
+        while self.queue:
+            self.commit()
+
+    def _write_on(self) -> None:
+        while True:
+            while self.queue:
+                self._commit_or_fail()
+            if self._stopping:
+                return
+            self._sleeping = True
+            if not self.queue and not self._stopping:
+                self._wake.get()
+            self._sleeping = False
+
+    def _commit_or_fail(self) -> None:
+        """A fault in this program stops the writer as a fault of the disk does: never silently."""
+        try:
+            self.commit()
+        except Exception as error:
+            log.exception("the writer failed")
+            failed = OSError(EIO, f"the writer failed: {error!r}")
+            self._fail(failed)
+            self._abandon(self._in_flight)
+
+    def _prepare_on(self) -> None:
+        while not self._stopping:
+            wanted = self._spare_segments + self.room.plan_rolls
+            if self.failed is None and self._spares.prepared < wanted and self._spares.prepare():
+                continue
+            self._prepare.wait(RETRY_PREPARING_S if self._spares.error else None)
+            self._prepare.clear()
+
+
+def _run(dones: list[Done], error: TarryError | None) -> None:
+    """Call every one of them, whatever the others do; the first fault is raised at the end."""
+    fault: Exception | None = None
+    for done in dones:
+        try:
+            done(error)
+        except Exception as raised:  # noqa: BLE001 - it is raised below, after all were called
+            fault = fault or raised
+    if fault is not None:
+        raise fault
