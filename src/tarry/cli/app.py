@@ -1,0 +1,83 @@
+"""The commands together, and what an error becomes: one line on standard error and an exit code.
+
+0  done
+1  something went wrong
+2  the command was not understood
+3  there is no such message, topic or subscription
+4  the state of things does not allow it (already sent, already cancelled)
+5  refused: a field is wrong or too large, or the token does not allow it
+6  not now: the server does not answer, is starting, or a limit is reached; try again
+"""
+
+import os
+import sys
+from typing import Final
+
+import typer
+
+from tarry import __version__
+from tarry.cli import doctor, messages, server, settings, topics
+from tarry.config import ConfigError
+from tarry.core import errors
+from tarry.core.errors import TarryError
+
+_EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
+    (errors.NotFound, 3),
+    (errors.Conflict, 4),
+    (errors.Rejected, 5),
+    (errors.Unavailable, 6),
+    (errors.RateLimited, 6),
+    (errors.TooManyPending, 6),
+)
+
+app = typer.Typer(
+    name="tarry",
+    help="Tarry holds messages until they are due and delivers each one: never early, never lost, on time.",
+    epilog="Exit codes: 0 done, 1 error, 2 usage, 3 not found, 4 conflict, 5 refused, 6 not now.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+server.add_to(app)
+messages.add_to(app)
+topics.add_to(app)
+doctor.add_to(app)
+settings.add_to(app)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"tarry {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version."
+    ),
+) -> None:
+    """What holds for every command."""
+
+
+def main() -> None:
+    """Run the command line; ends the process."""
+    try:
+        app()
+    except (TarryError, ConfigError) as error:
+        print(f"tarry: {error}", file=sys.stderr)
+        sys.exit(exit_code(error))
+    except KeyboardInterrupt:
+        # As a shell expects of a program that was interrupted.
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader (`| head`) has seen enough. Python must not complain when it flushes at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
+def exit_code(error: Exception) -> int:
+    """What a script can tell errors apart by."""
+    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)

@@ -1,0 +1,226 @@
+"""What `tarry doctor` looks at. Each check looks at one thing and says what it found and what to do.
+
+A check changes nothing that lasts, and never fails itself: what it cannot find out is a finding too.
+"""
+
+import ctypes
+import os
+import re
+import resource
+import shutil
+import socket
+import stat
+import statistics
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from tarry.client.blocking import Client
+from tarry.config import Config
+from tarry.core.errors import TarryError
+from tarry.serve.datafolder import ID_KEY, LEDGER, explain, owner_pid
+
+Level = Literal["ok", "note", "bad"]
+
+SYNCS: Final = 30
+SLOW_SYNC_MS: Final = 20.0
+LOW_SPACE_BYTES: Final = 1 << 30
+FEW_FILES: Final = 4096
+JAVA_AT_LEAST: Final = 17
+_TIME_ERROR: Final = 5
+
+
+class Finding(NamedTuple):
+    """What a check found. `note` is worth knowing; `bad` keeps Tarry from working as it should."""
+
+    about: str
+    level: Level
+    text: str
+
+
+def check_all(config: Config, url: str) -> Iterator[Finding]:
+    """Everything, one after another."""
+    folder = Path(config.data)
+    yield from check_folder(folder)
+    yield check_sync(folder)
+    yield check_clock()
+    yield check_open_files()
+    yield check_java()
+    answers, finding = check_server(url, config.token)
+    yield check_port(config.http.host, config.http.port, answers)
+    yield finding
+
+
+def check_folder(folder: Path) -> Iterator[Finding]:
+    """The data folder: there, writable, whose, its key, and how much room there is."""
+    about = "data folder"
+    if not folder.exists():
+        parent = _existing(folder)
+        if os.access(parent, os.W_OK):
+            yield Finding(about, "ok", f"{folder} is not there yet; the server makes it")
+        else:
+            yield Finding(
+                about, "bad", f"{folder} cannot be made in {parent}; change its owner, or set `data`"
+            )
+        return
+    if not folder.is_dir():
+        yield Finding(about, "bad", f"{folder} is not a folder; set `data` to one")
+        return
+    if not os.access(folder, os.W_OK | os.X_OK):
+        yield Finding(
+            about, "bad", f"{folder} cannot be written by this user; change its owner, or set `data`"
+        )
+        return
+    pid = owner_pid(folder)
+    owner = "no server uses it" if pid is None else f"in use by the server with pid {pid}"
+    yield Finding(about, "ok", f"{folder}: {owner}")
+    yield from _check_key(folder)
+    free = shutil.disk_usage(folder).free
+    enough = free >= LOW_SPACE_BYTES
+    advice = "" if enough else "; free some, or new messages will be refused"
+    yield Finding("disk space", "ok" if enough else "bad", f"{free / 1e9:.1f} GB free{advice}")
+
+
+def _check_key(folder: Path) -> Iterator[Finding]:
+    key = folder / ID_KEY
+    try:
+        mode = key.stat().st_mode
+    except FileNotFoundError:
+        ledger = folder / LEDGER
+        if ledger.is_dir() and any(ledger.iterdir()):
+            yield Finding("id key", "bad", f"{key} is missing; bring it back from a backup")
+        return
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        yield Finding("id key", "bad", f"{key} can be read by others; chmod 600 {key}")
+    else:
+        yield Finding("id key", "ok", "only its owner can read it")
+
+
+def check_sync(folder: Path) -> Finding:
+    """How long the disk takes to make a small write durable: every answer waits for one."""
+    about = "disk sync"
+    where = _existing(folder)
+    try:
+        with tempfile.NamedTemporaryFile(dir=where, prefix=".doctor-") as file:
+            # As the ledger does it: into space that is already filled.
+            file.write(bytes(4096 * SYNCS))
+            file.flush()
+            os.fsync(file.fileno())
+            took_ms = [_timed_sync_ms(file.fileno(), number * 4096) for number in range(SYNCS)]
+    except OSError as error:
+        return Finding(about, "bad", explain(where, error))
+    middle_ms = statistics.median(took_ms)
+    text = f"{middle_ms:.2f} ms (median of {SYNCS}, worst {max(took_ms):.1f} ms)"
+    if middle_ms > SLOW_SYNC_MS:
+        return Finding(
+            about, "note", f"{text}: slow, and every answer waits for one; use a faster disk for `data`"
+        )
+    return Finding(about, "ok", text)
+
+
+def _timed_sync_ms(descriptor: int, offset: int) -> float:
+    began = time.perf_counter()
+    os.pwrite(descriptor, os.urandom(512), offset)
+    os.fdatasync(descriptor)
+    return (time.perf_counter() - began) * 1000
+
+
+def check_clock() -> Finding:
+    """Messages are due by the wall clock: it should be right, and go at the pace of real time."""
+    about = "clock"
+    built_s = Path(__file__).stat().st_mtime
+    now_s, steady_s = time.time(), time.monotonic()
+    if now_s < built_s - 86_400:
+        return Finding(about, "bad", "the clock is behind the age of this program; set it")
+    time.sleep(0.05)
+    drift_ms = abs((time.time() - now_s) - (time.monotonic() - steady_s)) * 1000
+    if drift_ms > 10:
+        return Finding(
+            about,
+            "bad",
+            f"the clock jumped by {drift_ms:.0f} ms while it was watched; look at the time service",
+        )
+    if _is_unsynchronised():
+        return Finding(about, "note", "no time service keeps it right; install one, such as chrony")
+    return Finding(about, "ok", "synchronised")
+
+
+def _is_unsynchronised() -> bool:
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)
+        # `struct timex`; all zero only asks.
+        return bool(libc.adjtimex(ctypes.create_string_buffer(512)) == _TIME_ERROR)
+    except (OSError, AttributeError):
+        return False
+
+
+def check_open_files() -> Finding:
+    """Connections are open files."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < FEW_FILES:
+        return Finding(
+            "open files", "note", f"{hard} at most, which bounds connections; raise it (ulimit -Hn)"
+        )
+    return Finding("open files", "ok", "unlimited" if hard == resource.RLIM_INFINITY else f"up to {hard}")
+
+
+def check_java() -> Finding:
+    """The pipeline runs on Java; deliveries do not wait for it."""
+    about = "java"
+    advice = f"the pipeline needs {JAVA_AT_LEAST} or later: apt-get install default-jre-headless"
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    if program is None:
+        return Finding(about, "note", f"not found; {advice}")
+    try:
+        told = subprocess.run(  # noqa: S603 - the operator's own Java
+            [program, "-version"], capture_output=True, text=True, timeout=20, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding(about, "note", f"{program} does not run ({error}); {advice}")
+    found = re.search(r'version "(?:1\.)?(\d+)[^"]*"', told.stderr + told.stdout)
+    if found is None:
+        return Finding(about, "note", f"{program} does not tell its version; {advice}")
+    if int(found[1]) < JAVA_AT_LEAST:
+        return Finding(about, "note", f"{found[1]} is too old; {advice}")
+    return Finding(about, "ok", f"version {found[1]}")
+
+
+def check_port(host: str, port: int, server_answers: bool) -> Finding:
+    """The port is free, or it is our own server that has it."""
+    about = f"port {port}"
+    if server_answers:
+        return Finding(about, "ok", "a Tarry server listens")
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(address)
+    except OSError as error:
+        return Finding(
+            about, "bad", f"{error.strerror}, and not by a Tarry server; stop what uses it, or set http.port"
+        )
+    return Finding(about, "ok", "free")
+
+
+def check_server(url: str, token: str | None) -> tuple[bool, Finding]:
+    """Whether the server answers, and is ready."""
+    about = "server"
+    try:
+        with Client(url, token, timeout_s=5.0, retry_for_s=0.0) as client:
+            if client.ready():
+                return True, Finding(about, "ok", f"{url} is ready")
+            return True, Finding(about, "bad", f"{url} answers but is not ready; curl {url}/readyz says why")
+    except TarryError:
+        return False, Finding(about, "note", f"none answers at {url}; start it with `tarry up`")
+
+
+def _existing(folder: Path) -> Path:
+    """The folder itself, or the nearest one above it that is there."""
+    path = folder.absolute()
+    while not path.is_dir() and path != path.parent:
+        path = path.parent
+    return path

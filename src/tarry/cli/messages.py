@@ -1,0 +1,280 @@
+"""`schedule`, `list`, `show`, `cancel`, `send`, `restart`: the life of messages."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Literal
+
+import typer
+from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TransferSpeedColumn
+
+from tarry.cli import show
+from tarry.cli.options import (
+    At,
+    ConfigFile,
+    Headers,
+    In,
+    Json,
+    Url,
+    connect,
+    destination_of,
+    duration_ms,
+    headers_of,
+    times,
+)
+from tarry.client.blocking import Client
+from tarry.client.shapes import MessageView, Scheduled
+from tarry.core.errors import TarryError
+
+SHOWN_ERRORS = 10
+Id = Annotated[str, typer.Argument(metavar="ID", help="The id that schedule gave.")]
+Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="The ids that schedule gave.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.command()(schedule)
+    app.command("list")(list_)
+    app.command("show")(show_)
+    app.command()(cancel)
+    app.command()(send)
+    app.command()(restart)
+
+
+def schedule(
+    destination: Annotated[
+        str | None,
+        typer.Argument(metavar="DEST", help="A topic, or an address like https://example.org/hook."),
+    ] = None,
+    payload: Annotated[str | None, typer.Argument(help="The text to send; - reads standard input.")] = None,
+    in_: In = None,
+    at: At = None,
+    key: Annotated[str | None, typer.Option(help="Order key.")] = None,
+    owner: Annotated[str | None, typer.Option(help="Whose message it is; limits count by owner.")] = None,
+    namespace: Annotated[str | None, typer.Option(help="tenant/namespace, where DEST is no topic.")] = None,
+    group: Annotated[str | None, typer.Option(help="Of a group at most one message is sent.")] = None,
+    ttl: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="Give up if not sent so long after it was due.")
+    ] = None,
+    header: Headers = None,
+    idempotency_key: Annotated[str | None, typer.Option(help="A repeated one gets the first answer.")] = None,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", "-f", metavar="FILE", help="Many: one JSON object a line; - is stdin."),
+    ] = None,
+    json: Json = False,
+    url: Url = None,
+    config: ConfigFile = None,
+) -> None:
+    """Schedule a message, or many with --file.
+
+    [bold]tarry schedule hello "good morning" --in 5s[/bold]
+    """
+    when = times(in_, at)
+    ttl_ms = None if ttl is None else duration_ms(ttl, "--ttl")
+    if file is not None:
+        if payload is not None or key is not None or group is not None or header or idempotency_key:
+            raise typer.BadParameter(
+                "with --file only DEST, --in, --at, --owner, --namespace and --ttl are defaults"
+            )
+        defaults: dict[str, Any] = {"owner": owner, "namespace": namespace, "ttl_ms": ttl_ms, **when}
+        if destination is not None:
+            defaults["destination"] = destination_of(destination)
+        with connect(config, url) as client:
+            _schedule_file(client, file, defaults, json)
+        return
+    if destination is None:
+        raise typer.BadParameter("DEST is missing")
+    content: bytes | str = sys.stdin.buffer.read() if payload == "-" else payload or ""
+    with connect(config, url, retry_for_s=2.0) as client:
+        scheduled = client.schedule(
+            destination_of(destination), content, headers=headers_of(header), key=key, owner=owner,
+            namespace=namespace, group=group, ttl_ms=ttl_ms, idempotency_key=idempotency_key, **when,
+        )  # fmt: skip
+    if json:
+        show.as_json(scheduled)
+        return
+    print(scheduled.id)
+    due = show.instant(scheduled.due_at_ms)
+    note = " (it is past due, so it goes out now)" if scheduled.past_due else ""
+    note = " (scheduled before with this key)" if scheduled.repeated else note
+    show.err.print(f"due {due}  {show.from_now(scheduled.due_at_ms, show.now_ms())}{note}")
+
+
+def _schedule_file(client: Client, file: str, defaults: dict[str, Any], json: bool) -> None:
+    if file != "-" and not Path(file).is_file():
+        raise typer.BadParameter(f"there is no file {file}", param_hint="--file")
+    total = None if file == "-" else Path(file).stat().st_size
+    with sys.stdin.buffer if file == "-" else Path(file).open("rb") as lines:
+        columns = [
+            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TransferSpeedColumn(),
+            TextColumn("{task.fields[count]} messages"),
+        ]  # fmt: skip
+        with Progress(*columns, console=show.err, transient=True) as progress:
+            task = progress.add_task("scheduling", total=total, count=0)
+            taken, refused = 0, []
+            read = _lines(lines, lambda size: progress.update(task, advance=size))
+            for number, outcome in enumerate(client.schedule_many(read, **defaults), 1):
+                if isinstance(outcome, Scheduled):
+                    taken += 1
+                else:
+                    refused.append((number, outcome))
+                if json:
+                    _print_outcome(number, outcome)
+                if number % 1000 == 0:
+                    progress.update(task, count=number)
+    show.err.print(f"{taken} scheduled, {len(refused)} refused")
+    for number, error in refused[:SHOWN_ERRORS]:
+        show.err.print(f"  line {number}: {show.printable(str(error))}", markup=False)
+    if len(refused) > SHOWN_ERRORS:
+        show.err.print(f"  and {len(refused) - SHOWN_ERRORS} more; --json shows every answer")
+    if refused:
+        raise typer.Exit(1)
+
+
+def _lines(file: BinaryIO, advanced: Callable[[int], None]) -> Iterator[bytes]:
+    for line in file:
+        advanced(len(line))
+        yield line.rstrip(b"\r\n")
+
+
+def _print_outcome(number: int, outcome: Scheduled | TarryError) -> None:
+    if isinstance(outcome, Scheduled):
+        show.as_json(outcome)
+    else:
+        show.as_json({"line": number, "error": str(outcome), "code": outcome.code})
+
+
+def list_(
+    state: Annotated[Literal["scheduled", "finalised"], typer.Option(help="Which ones.")] = "scheduled",
+    owner: Annotated[str | None, typer.Option(help="Only this owner's.")] = None,
+    destination: Annotated[str | None, typer.Option(help="Only to this destination.")] = None,
+    namespace: Annotated[str | None, typer.Option(help="Only of this tenant/namespace.")] = None,
+    key: Annotated[str | None, typer.Option(help="Only with this key.")] = None,
+    group: Annotated[str | None, typer.Option(help="Only of this group.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 50,
+    json: Json = False,
+    url: Url = None,
+    config: ConfigFile = None,
+) -> None:
+    """List messages, the next due first."""
+    where = None if destination is None else destination_of(destination)
+    made = show.table("id", "state", "due", "", "destination", "owner", "key", "attempts")
+    now, count = show.now_ms(), 0
+    with connect(config, url) as client:
+        found = client.list(
+            state=state, owner=owner, destination=where, namespace=namespace, key=key, group=group,
+            limit=min(limit, 1000),
+        )  # fmt: skip
+        for count, message in zip(range(1, limit + 1), found, strict=False):
+            if json:
+                show.as_json(_fields(message))
+            else:
+                show.row(
+                    made, message.id, message.state, show.instant(message.due_at_ms),
+                    show.from_now(message.due_at_ms, now), message.destination, message.owner,
+                    message.key, message.attempts or "",
+                )  # fmt: skip
+    if json:
+        return
+    if count:
+        show.out.print(made)
+    else:
+        show.err.print("no messages")
+    if count == limit:
+        show.err.print(f"the first {limit}; --limit shows more")
+
+
+def show_(id_: Id, json: Json = False, url: Url = None, config: ConfigFile = None) -> None:
+    """Show one message: what was asked, and what has become of it."""
+    with connect(config, url) as client:
+        message = client.get(id_)
+    _show(message, json)
+
+
+def cancel(ids: Ids, json: Json = False, url: Url = None, config: ConfigFile = None) -> None:
+    """Cancel messages. Once it is answered, the message never goes out."""
+    _each(ids, lambda client, id_: client.cancel(id_), json, url, config)
+
+
+def send(ids: Ids, json: Json = False, url: Url = None, config: ConfigFile = None) -> None:
+    """Send messages now instead of when they are due."""
+    _each(ids, lambda client, id_: client.send(id_), json, url, config)
+
+
+def restart(
+    ids: Ids,
+    in_: In = None,
+    at: At = None,
+    json: Json = False,
+    url: Url = None,
+    config: ConfigFile = None,
+) -> None:
+    """Begin the original delay again, or give a new one with --in or --at."""
+    when = times(in_, at)
+    _each(ids, lambda client, id_: client.restart(id_, **when), json, url, config)
+
+
+def _each(
+    ids: list[str],
+    operate: Callable[[Client, str], MessageView],
+    json: bool,
+    url: str | None,
+    config: str | None,
+) -> None:
+    """Do it to each; one that fails does not keep the others from being done, and its error is told."""
+    failed: TarryError | None = None
+    with connect(config, url) as client:
+        for id_ in ids:
+            try:
+                message = operate(client, id_)
+            except TarryError as error:
+                if len(ids) > 1:
+                    show.err.print(f"{show.printable(id_)}: {error}", markup=False)
+                failed = error
+                continue
+            if json:
+                show.as_json(_fields(message))
+            else:
+                due = "" if message.finalised_at_ms else f"  due {show.instant(message.due_at_ms)}"
+                show.out.print(f"{message.id}  {message.state}{due}", markup=False)
+    if failed is not None:
+        raise failed
+
+
+def _fields(message: MessageView) -> dict[str, Any]:
+    shown = {name: getattr(message, name) for name in message.__struct_fields__}
+    text = shown.pop("payload_text")
+    if text is not None:
+        shown["payload"] = text
+    return {name: value for name, value in shown.items() if value is not None}
+
+
+def _show(message: MessageView, json: bool) -> None:
+    if json:
+        show.as_json(_fields(message))
+        return
+    now = show.now_ms()
+    due = show.instant(message.due_at_ms)
+    show.facts(
+        [
+            ("id", message.id),
+            ("state", message.state),
+            ("destination", show.printable(message.destination)),
+            ("due", f"{due}  {show.from_now(message.due_at_ms, now)}"),
+            ("accepted", show.instant(message.accepted_at_ms)),
+            ("delay", None if message.delay_ms is None else show.span(message.delay_ms)),
+            ("time to live", None if message.ttl_ms is None else show.span(message.ttl_ms)),
+            ("finalised", message.finalised_at_ms and show.instant(message.finalised_at_ms)),
+            ("reason", message.reason and show.printable(message.reason)),
+            ("reference", message.reference and show.printable(message.reference)),
+            ("attempts", message.attempts or None),
+            ("owner", show.printable(message.owner)),
+            ("namespace", message.namespace),
+            ("door", message.door),
+            ("key", message.key and show.printable(message.key)),
+            ("group", message.group and show.printable(message.group)),
+            *(("header", show.printable(f"{k}: {v}")) for k, v in (message.headers or {}).items()),
+            ("payload", show.payload(message.payload) if message.has_payload else None),
+        ]
+    )

@@ -1,0 +1,55 @@
+"""`serve` and `up`: start the server, alone or supervised."""
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from tarry.cli.options import ConfigFile, server_url
+from tarry.config import load
+
+Data = Annotated[str | None, typer.Option("--data", metavar="FOLDER", help="The data folder.")]
+Host = Annotated[str | None, typer.Option("--host", help="The address to listen on.")]
+Port = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.command()(up)
+    app.command()(serve)
+
+
+def serve(data: Data = None, host: Host = None, port: Port = None, config: ConfigFile = None) -> None:
+    """Run the server until it is told to stop (SIGTERM, Ctrl-C)."""
+    loaded = load(config, os.environ, {"data": data, "http.host": host, "http.port": port})
+    # Late, so that the other commands do not wait for the engine to be loaded.
+    from tarry.serve import serve as run
+
+    sys.exit(run(loaded))
+
+
+def up(data: Data = None, host: Host = None, port: Port = None, config: ConfigFile = None) -> None:
+    """Run everything, and start again what ends by itself: the way to use Tarry on one machine."""
+    from tarry.cli.supervisor import Child, Supervisor
+
+    given = {"data": data, "http.host": host, "http.port": port}
+    loaded = load(config, os.environ, given)
+    command = [sys.executable, "-m", "tarry", "serve"]
+    for option, value in (("--data", data), ("--host", host), ("--port", port), ("--config", config)):
+        if value is not None:
+            command += [option, str(value)]
+    print(banner(server_url(loaded.config), loaded.config.data, bool(loaded.config.tokens)), flush=True)
+    sys.exit(Supervisor([Child("serve", command)]).run())
+
+
+def banner(url: str, data: str, tokens: bool) -> str:
+    """What to try first."""
+    token = ' -H "authorization: Bearer $TARRY_TOKEN"' if tokens else ""
+    return f"""Tarry: messages go out when they are due. Data in {data}; Ctrl-C stops.
+
+  Schedule a message, and see it arrive five seconds later:
+    curl -s {url}/v1/messages{token} -H 'content-type: application/json' \\
+      -d '{{"destination": "persistent://public/default/hello", "payload": "good morning", "delay": "5s"}}'
+    tarry tail hello --from earliest
+"""

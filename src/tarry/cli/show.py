@@ -1,0 +1,100 @@
+"""How things look in a terminal: instants, delays, payloads, tables.
+
+What comes from messages is shown with control characters made visible, so that a payload cannot play
+with the terminal.
+"""
+
+import json
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+
+out = Console(highlight=False, soft_wrap=False)
+err = Console(stderr=True, highlight=False)
+
+
+def now_ms() -> int:
+    """The present instant."""
+    return time.time_ns() // 1_000_000
+
+
+def instant(at_ms: int | None) -> str:
+    """An instant in UTC; group members may have none."""
+    if at_ms is None:
+        return "by command"
+    shown = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return shown.replace("+00:00", "Z")
+
+
+def span(ms: int) -> str:
+    """A duration in its two largest units."""
+    if ms < SECOND_MS:
+        return f"{ms} ms"
+    if ms < MINUTE_MS:
+        return f"{ms / SECOND_MS:.1f} s"
+    for unit_ms, name, next_ms, next_name in (
+        (365 * DAY_MS, "y", DAY_MS, "d"),
+        (DAY_MS, "d", HOUR_MS, "h"),
+        (HOUR_MS, "h", MINUTE_MS, "min"),
+        (MINUTE_MS, "min", SECOND_MS, "s"),
+    ):
+        if ms >= unit_ms:
+            return f"{ms // unit_ms} {name} {ms % unit_ms // next_ms} {next_name}"
+    return f"{ms} ms"
+
+
+def from_now(at_ms: int | None, now: int) -> str:
+    """How far away an instant is."""
+    if at_ms is None:
+        return ""
+    return f"in {span(at_ms - now)}" if at_ms > now else f"{span(now - at_ms)} ago"
+
+
+def printable(text: str) -> str:
+    """Text without anything that a terminal would obey."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def payload(data: bytes, limit: int | None = None) -> str:
+    """A payload as text, or in hexadecimal where it is none."""
+    try:
+        shown = printable(data.decode())
+    except UnicodeDecodeError:
+        shown = f"0x{data.hex()}"
+    return shown if limit is None or len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def as_json(value: Any) -> None:
+    """One JSON object on a line of its own."""
+    print(json.dumps(msgspec.to_builtins(value), ensure_ascii=False), flush=True)
+
+
+def table(*columns: str) -> Table:
+    """A plain table with these columns."""
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        made.add_column(column, overflow="fold" if column == "id" else "ellipsis", no_wrap=column != "id")
+    return made
+
+
+def row(made: Table, *cells: object) -> None:
+    """Add a row; nothing in it is read as markup."""
+    made.add_row(*(Text("" if cell is None else printable(str(cell))) for cell in cells))
+
+
+def facts(pairs: list[tuple[str, object]]) -> None:
+    """Names and values below each other; what is empty is left out."""
+    made = Table(box=None, pad_edge=False, show_header=False)
+    made.add_column(style="bold", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in pairs:
+        if value not in (None, "", {}):
+            made.add_row(name, Text(str(value)))
+    out.print(made)

@@ -1,0 +1,138 @@
+"""Keeps child processes running: starts them, starts again what ends by itself, and ends them together.
+
+A child that ends is started again after a wait that doubles while it keeps ending soon, and begins anew once
+it has run for a while. One that ends cleanly, or at once at its very first start (its configuration is wrong:
+trying again helps nobody), ends the whole. A signal to stop is passed on, and after it nothing is started again.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Final
+
+FIRST_WAIT_S: Final = 0.5
+LONGEST_WAIT_S: Final = 30.0
+STEADY_AFTER_S: Final = 10.0
+"""A child that ran for so long had started well; the next wait begins small again."""
+GRACE_S: Final = 60.0
+"""How long children may take to end before they are killed."""
+GIVE_UP_WITHIN_S: Final = 3.0
+"""A first start that fails within this is not tried again."""
+
+
+class Child:
+    """One process, and when to start it again."""
+
+    def __init__(self, name: str, command: Sequence[str], *, essential: bool = True) -> None:
+        self.name = name
+        self.command = list(command)
+        self.essential = essential
+        """Whether the whole ends when this one ends cleanly, or cannot be started at all."""
+        self.process: subprocess.Popen[bytes] | None = None
+        self.starts = 0
+        self.started_at_s = 0.0
+        self.start_at_s: float | None = 0.0
+        """When to start it (again); None while it runs, and once it is not to be."""
+        self.wait_s = FIRST_WAIT_S
+
+    def start(self, now_s: float) -> None:
+        """Start it."""
+        self.process = subprocess.Popen(self.command)  # noqa: S603 - our own command
+        self.starts += 1
+        self.started_at_s = now_s
+        self.start_at_s = None
+
+    def ended(self, code: int, now_s: float) -> int | None:
+        """Decide what its end means: a code ends the whole, None means that it is started again."""
+        self.process = None
+        ran_s = now_s - self.started_at_s
+        if self.essential and (code == 0 or (self.starts == 1 and ran_s < GIVE_UP_WITHIN_S and code > 0)):
+            return code
+        if ran_s >= STEADY_AFTER_S:
+            self.wait_s = FIRST_WAIT_S
+        self.start_at_s = now_s + self.wait_s
+        _say(f"{self.name} ended ({_reason(code)}); it starts again in {self.wait_s:g} s")
+        self.wait_s = min(self.wait_s * 2, LONGEST_WAIT_S)
+        return None
+
+
+class Supervisor:
+    """Runs children until one of them, or a signal, ends the whole."""
+
+    def __init__(self, children: Sequence[Child]) -> None:
+        self._children = list(children)
+        self._stopped_by: int | None = None
+        self._stop_at_s = 0.0
+
+    def run(self) -> int:
+        """Run until the end; gives the exit code."""
+        wake, waker = os.pipe()
+        os.set_blocking(waker, False)
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._stop)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        code = 0
+        try:
+            while self._stopped_by is None:
+                ended = self._turn(time.monotonic())
+                if ended is not None:
+                    code = ended
+                    break
+                self._sleep(wake)
+        finally:
+            self._end_all()
+            signal.set_wakeup_fd(-1)
+            os.close(wake)
+            os.close(waker)
+        return code
+
+    def _turn(self, now_s: float) -> int | None:
+        """Start what is to be started, look who has ended; a code ends the whole."""
+        for child in self._children:
+            if child.process is not None and (code := child.process.poll()) is not None:
+                ended = child.ended(code, now_s)
+                if ended is not None:
+                    return ended
+            if child.start_at_s is not None and child.start_at_s <= now_s and self._stopped_by is None:
+                child.start(now_s)
+        return None
+
+    def _sleep(self, wake: int) -> None:
+        """Until a child ends, a signal comes, or one is to be started again."""
+        import select
+
+        starts = [child.start_at_s for child in self._children if child.start_at_s is not None]
+        timeout_s = max(0.0, min(starts) - time.monotonic()) if starts else None
+        ready, _, _ = select.select([wake], [], [], timeout_s)
+        if ready:
+            os.read(wake, 4096)
+
+    def _stop(self, number: int, _frame: object) -> None:
+        self._stopped_by = number
+
+    def _end_all(self) -> None:
+        running = [child.process for child in self._children if child.process is not None]
+        for process in running:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+        deadline_s = time.monotonic() + GRACE_S
+        for process in running:
+            try:
+                process.wait(max(0.0, deadline_s - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                _say("a part did not end in time and is killed")
+                process.kill()
+                process.wait()
+
+
+def _reason(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+
+
+def _say(line: str) -> None:
+    print(f"tarry: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,300 @@
+"""Every operation of the native API, once: its arguments, its request, and how its answer is read.
+
+`Client` and `AsyncClient` both carry these out. Whatever may be repeated after a broken connection without
+being done twice says so here; a schedule gets an idempotency key for that, unless it brings one.
+"""
+
+import secrets
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal
+from urllib.parse import quote
+
+import msgspec
+
+from tarry.client.call import Answered, Call, as_json, check, query, reads, reads_nothing, topic_path
+from tarry.client.shapes import (
+    MessagePage,
+    MessageView,
+    Payload,
+    Policy,
+    Published,
+    Receipt,
+    Received,
+    Scheduled,
+    SubscriptionType,
+    payload_fields,
+    time_fields,
+)
+
+_view = reads(MessageView)
+_anything = reads(dict[str, Any])
+
+
+def schedule(
+    destination: str,
+    payload: Payload = b"",
+    *,
+    delay: str | timedelta | None = None,
+    delay_ms: int | None = None,
+    due_at: datetime | None = None,
+    due_at_ms: int | None = None,
+    headers: Mapping[str, str] | None = None,
+    key: str | None = None,
+    owner: str | None = None,
+    namespace: str | None = None,
+    group: str | None = None,
+    ttl_ms: int | None = None,
+    idempotency_key: str | None = None,
+) -> Call[Scheduled]:
+    """Schedule one message: with a delay (`"1h30m"`, a timedelta, milliseconds) or a due instant.
+
+    When it returns, the message is on disk. A repeated idempotency key gives the first answer again.
+    """
+    body: dict[str, Any] = {
+        "destination": destination, "headers": headers, "key": key, "owner": owner,
+        "namespace": namespace, "group": group, "ttl_ms": ttl_ms,
+    }  # fmt: skip
+    body |= time_fields(delay, delay_ms, due_at, due_at_ms) | payload_fields(payload)
+    return Call(
+        "POST",
+        "/v1/messages",
+        _scheduled,
+        as_json({name: value for name, value in body.items() if value is not None}),
+        headers={"idempotency-key": idempotency_key or secrets.token_urlsafe(18)},
+        repeatable=True,
+    )
+
+
+def _scheduled(answered: Answered) -> Scheduled:
+    check(answered)
+    scheduled = _read_scheduled(answered)
+    return msgspec.structs.replace(scheduled, repeated=answered.status == 200)
+
+
+_read_scheduled = reads(Scheduled)
+
+
+def get(id: str) -> Call[MessageView]:  # noqa: A002 - the API's own word
+    """Look one message up."""
+    return Call("GET", _message(id), _view, repeatable=True)
+
+
+def cancel(id: str) -> Call[MessageView]:  # noqa: A002
+    """Cancel a message. Once this returns, it never goes out."""
+    return Call("POST", _message(id) + "/cancel", _view)
+
+
+def send(id: str) -> Call[MessageView]:  # noqa: A002
+    """Make a message due now."""
+    return Call("POST", _message(id) + "/send", _view)
+
+
+def restart(
+    id: str,  # noqa: A002
+    *,
+    delay: str | timedelta | None = None,
+    delay_ms: int | None = None,
+    due_at: datetime | None = None,
+    due_at_ms: int | None = None,
+) -> Call[MessageView]:
+    """Begin the original delay again, or give the message a new one."""
+    return Call(
+        "POST", _message(id) + "/restart", _view, as_json(time_fields(delay, delay_ms, due_at, due_at_ms))
+    )
+
+
+def list_page(
+    *,
+    state: Literal["scheduled", "finalised"] = "scheduled",
+    owner: str | None = None,
+    destination: str | None = None,
+    namespace: str | None = None,
+    key: str | None = None,
+    group: str | None = None,
+    door: str | None = None,
+    due_from_ms: int | None = None,
+    due_to_ms: int | None = None,
+    limit: int | None = None,
+    page: str | None = None,
+) -> Call[MessagePage]:
+    """One page of messages; `page` is the `next_page` of the page before."""
+    path = query(
+        "/v1/messages", state=state, owner=owner, destination=destination, namespace=namespace, key=key,
+        group=group, door=door, due_from_ms=due_from_ms, due_to_ms=due_to_ms, limit=limit, page=page,
+    )  # fmt: skip
+    return Call("GET", path, _page, repeatable=True)
+
+
+_page = reads(MessagePage)
+
+
+def publish(
+    topic: str,
+    payload: Payload = b"",
+    *,
+    headers: Mapping[str, str] | None = None,
+    key: str | None = None,
+    delay: str | timedelta | None = None,
+    delay_ms: int | None = None,
+    due_at: datetime | None = None,
+    due_at_ms: int | None = None,
+) -> Call[Published]:
+    """Publish to a topic. With a time, exclusive and failover subscriptions read it at its place at
+    once, shared and key-shared ones when it is due."""
+    body: dict[str, Any] = {"headers": headers, "key": key}
+    body |= time_fields(delay, delay_ms, due_at, due_at_ms) | payload_fields(payload)
+    given = as_json({name: value for name, value in body.items() if value is not None})
+    return Call("POST", topic_path(topic, "messages"), reads(Published), given)
+
+
+def topics(*, namespace: str | None = None) -> Call[list[str]]:
+    """The names of the topics."""
+
+    def read(answered: Answered) -> list[str]:
+        found: list[str] = _anything(answered)["topics"]
+        return found
+
+    return Call("GET", query("/v1/topics", namespace=namespace), read, repeatable=True)
+
+
+def create_topic(topic: str) -> Call[None]:
+    """Create a topic; nothing happens if it is there. Topics are also made on first use."""
+    return Call("PUT", topic_path(topic), reads_nothing, repeatable=True)
+
+
+def delete_topic(topic: str) -> Call[None]:
+    """Delete a topic with all that it holds."""
+    return Call("DELETE", topic_path(topic), reads_nothing)
+
+
+def topic_stats(topic: str) -> Call[dict[str, Any]]:
+    """How many entries a topic holds, and how far behind its subscriptions are."""
+    return Call("GET", topic_path(topic), _anything, repeatable=True)
+
+
+def subscribe(
+    topic: str,
+    subscription: str,
+    *,
+    type: SubscriptionType = "shared",  # noqa: A002 - the API's own word
+    start: Literal["earliest", "latest"] | int = "latest",
+    durable: bool = True,
+    dead_letter_topic: str | None = None,
+    max_redeliveries: int | None = None,
+) -> Call[dict[str, Any]]:
+    """Make a subscription; one that is there already is kept, if the type fits."""
+    body = {
+        "type": type, "start": start, "durable": None if durable else False,
+        "dead_letter_topic": dead_letter_topic, "max_redeliveries": max_redeliveries,
+    }  # fmt: skip
+    given = as_json({name: value for name, value in body.items() if value is not None})
+    return Call("PUT", _subscription(topic, subscription), _anything, given, repeatable=True)
+
+
+def unsubscribe(topic: str, subscription: str) -> Call[None]:
+    """End a subscription, and forget what it has acknowledged."""
+    return Call("DELETE", _subscription(topic, subscription), reads_nothing)
+
+
+def receive(
+    topic: str,
+    subscription: str,
+    *,
+    max: int = 100,  # noqa: A002 - the API's own word
+    wait_ms: int = 20_000,
+    consumer: str | None = None,
+    ack_timeout_ms: int | None = None,
+) -> Call[list[Received]]:
+    """Wait for entries, up to `wait_ms`; gives at most `max`. Each comes again until acknowledged."""
+    body = {"max": max, "wait_ms": wait_ms, "consumer": consumer, "ack_timeout_ms": ack_timeout_ms}
+    given = as_json({name: value for name, value in body.items() if value is not None})
+    return Call(
+        "POST", _subscription(topic, subscription, "receive"), _received, given,
+        # What a lost answer held comes again, because it was not acknowledged.
+        repeatable=True, wait_ms=wait_ms,
+    )  # fmt: skip
+
+
+def _received(answered: Answered) -> list[Received]:
+    return _receipt(answered).messages
+
+
+_receipt = reads(Receipt)
+
+
+def ack(
+    topic: str,
+    subscription: str,
+    entry_ids: Sequence[int] | None = None,
+    *,
+    up_to: int | None = None,
+    consumer: str | None = None,
+) -> Call[None]:
+    """Acknowledge entries one by one, or every one up to and with `up_to`."""
+    body = {"entry_ids": entry_ids, "up_to": up_to, "consumer": consumer}
+    given = as_json({name: value for name, value in body.items() if value is not None})
+    return Call("POST", _subscription(topic, subscription, "ack"), reads_nothing, given, repeatable=True)
+
+
+def nack(
+    topic: str, subscription: str, entry_ids: Sequence[int] | None = None, *, consumer: str | None = None
+) -> Call[None]:
+    """Give entries back, to be delivered again now; without ids all that this consumer holds."""
+    body = {"entry_ids": entry_ids, "consumer": consumer}
+    given = as_json({name: value for name, value in body.items() if value is not None})
+    return Call("POST", _subscription(topic, subscription, "nack"), reads_nothing, given)
+
+
+def seek(
+    topic: str, subscription: str, *, entry_id: int | None = None, at_ms: int | None = None
+) -> Call[None]:
+    """Move a subscription to an entry, or to the first entry published at or after an instant."""
+    body = {"entry_id": entry_id} if entry_id is not None else {"at_ms": at_ms}
+    return Call(
+        "POST", _subscription(topic, subscription, "seek"), reads_nothing, as_json(body), repeatable=True
+    )
+
+
+def policy(
+    *, namespace: str | None = None, topic: str | None = None, effective: bool = False
+) -> Call[Policy]:
+    """The policy of the broker, a namespace or a topic; with `effective`, what is in force there."""
+    path = query(_policy(namespace, topic), effective="true" if effective else None)
+    return Call("GET", path, reads(Policy), repeatable=True)
+
+
+def set_policy(policy: Policy, *, namespace: str | None = None, topic: str | None = None) -> Call[None]:
+    """Set the policy of the broker, a namespace or a topic."""
+    return Call("PUT", _policy(namespace, topic), reads_nothing, as_json(policy), repeatable=True)
+
+
+def remove_policy(*, namespace: str | None = None, topic: str | None = None) -> Call[None]:
+    """Remove a policy: the level above decides."""
+    return Call("DELETE", _policy(namespace, topic), reads_nothing, repeatable=True)
+
+
+def status() -> Call[dict[str, Any]]:
+    """What the server says of itself."""
+    return Call("GET", "/v1/status", _anything, repeatable=True)
+
+
+def ready() -> Call[bool]:
+    """Whether the server is ready to accept and deliver."""
+    return Call("GET", "/readyz", lambda answered: answered.status == 200, repeatable=True)
+
+
+def _message(id_: str) -> str:
+    return f"/v1/messages/{quote(id_, safe='')}"
+
+
+def _subscription(topic: str, name: str, *rest: str) -> str:
+    return topic_path(topic, "subscriptions", name, *rest)
+
+
+def _policy(namespace: str | None, topic: str | None) -> str:
+    if topic is not None:
+        return topic_path(topic).replace("/v1/topics/", "/v1/policies/topics/", 1)
+    if namespace is not None:
+        return f"/v1/policies/namespaces/{quote(namespace)}"
+    return "/v1/policies/broker"

@@ -1,0 +1,51 @@
+"""Which server a client speaks to, and what every request to it has in common. Does no I/O."""
+
+import os
+from collections.abc import Iterator
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from tarry.client.call import Call, Unreachable
+from tarry.client.retries import waits
+from tarry.core.errors import Invalid
+
+DEFAULT_URL: Final = "http://127.0.0.1:8080"
+
+
+class Server:
+    """An address, a token, and how long to wait."""
+
+    def __init__(self, url: str | None, token: str | None, timeout_s: float, retry_for_s: float) -> None:
+        self.url = (url or os.environ.get("TARRY_URL") or DEFAULT_URL).rstrip("/")
+        parts = urlsplit(self.url)
+        try:
+            port = parts.port
+        except ValueError:
+            port = -1
+        if parts.scheme not in ("http", "https") or not parts.hostname or port == -1:
+            raise Invalid("url", f"{self.url} is not like http://127.0.0.1:8080")
+        self.secure = parts.scheme == "https"
+        self.host = parts.hostname
+        self.port = port or (443 if self.secure else 80)
+        self.prefix = parts.path
+        self.timeout_s = timeout_s
+        self._retry_for_s = retry_for_s
+        self._token = token or os.environ.get("TARRY_TOKEN") or None
+
+    def headers(self, call: Call[Any]) -> dict[str, str]:
+        """The headers of a request."""
+        headers = dict(call.headers)
+        if call.body:
+            headers["content-type"] = call.content_type
+        if self._token is not None:
+            headers["authorization"] = f"Bearer {self._token}"
+        return headers
+
+    def waits(self) -> Iterator[float]:
+        """How long to wait before each further attempt."""
+        return waits(self._retry_for_s)
+
+    def unreachable(self, cause: Exception) -> Unreachable:
+        """What to tell about a connection that broke."""
+        reason = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
+        return Unreachable(f"no answer from {self.url}: {reason}; is the server running? (tarry up)")

@@ -1,0 +1,171 @@
+"""What the client takes and gives: messages to schedule, messages received, lists and states.
+
+The fields are those of the native API. Payloads are bytes here, whatever way they travelled; instants
+are milliseconds since 1970 (`_at_ms`), durations milliseconds (`_ms`).
+"""
+
+import base64
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+
+from tarry.core.errors import Invalid
+
+Payload = bytes | str | dict[str, Any] | list[Any]
+"""Bytes and text go out as they are; a dict or a list goes out as JSON."""
+
+SubscriptionType = Literal["exclusive", "shared", "failover", "key_shared"]
+
+
+class Message(Struct, kw_only=True):
+    """A message to schedule with `schedule_many`. One of the four times, unless it is in a group."""
+
+    destination: str
+    payload: Payload = b""
+    headers: Mapping[str, str] | None = None
+    key: str | None = None
+    owner: str | None = None
+    namespace: str | None = None
+    delay: str | timedelta | None = None
+    """Like `1h30m`, or a timedelta."""
+    delay_ms: int | None = None
+    due_at: datetime | None = None
+    """With a time zone."""
+    due_at_ms: int | None = None
+    group: str | None = None
+    ttl_ms: int | None = None
+    """Counted from the due instant."""
+
+    def body(self) -> dict[str, Any]:
+        """As the API wants it."""
+        given: dict[str, Any] = {name: getattr(self, name) for name in _AS_THEY_ARE}
+        given |= time_fields(self.delay, self.delay_ms, self.due_at, self.due_at_ms)
+        given |= payload_fields(self.payload)
+        return {name: value for name, value in given.items() if value is not None}
+
+
+_AS_THEY_ARE: Final = ("destination", "headers", "key", "owner", "namespace", "group", "ttl_ms")
+
+
+def payload_fields(payload: Payload) -> dict[str, Any]:
+    """The field that a payload travels in: the same bytes arrive, whatever they are."""
+    if isinstance(payload, str):
+        return {"payload": payload}
+    if isinstance(payload, dict | list):
+        return {"payload_json": payload}
+    return {"payload_base64": base64.b64encode(payload).decode()}
+
+
+def time_fields(
+    delay: str | timedelta | None, delay_ms: int | None, due_at: datetime | None, due_at_ms: int | None
+) -> dict[str, Any]:
+    """The field that a time travels in. Several are sent as they are: the server says what is wrong."""
+    given: dict[str, Any] = {"delay_ms": delay_ms, "due_at_ms": due_at_ms}
+    if isinstance(delay, timedelta):
+        # Rounded up: never early.
+        rounded_ms = -(-delay // timedelta(milliseconds=1))
+        given["delay_ms"] = rounded_ms if delay_ms is None else delay_ms
+    else:
+        given["delay"] = delay
+    if due_at is not None:
+        if due_at.tzinfo is None:
+            raise Invalid("due_at", "has no time zone; use datetime.now(UTC), or .astimezone()")
+        given["due_at"] = due_at.isoformat()
+    return {name: value for name, value in given.items() if value is not None}
+
+
+class Scheduled(Struct, frozen=True, kw_only=True):
+    """The answer to a schedule: the message is on disk."""
+
+    id: str
+    due_at_ms: int | None = None
+    past_due: bool = False
+    """The due instant had passed already: it is due now."""
+    repeated: bool = False
+    """The same idempotency key was seen before; this is the first answer again."""
+
+
+class _Body(Struct, frozen=True, kw_only=True):
+    """A payload as it travels in answers."""
+
+    payload_text: str | None = None
+    payload_base64: str | None = None
+
+    @property
+    def payload(self) -> bytes:
+        """The payload."""
+        if self.payload_base64 is not None:
+            return base64.b64decode(self.payload_base64)
+        return (self.payload_text or "").encode()
+
+    @property
+    def has_payload(self) -> bool:
+        """Whether the answer showed the payload; it is not kept once a message is finalised."""
+        return self.payload_base64 is not None or self.payload_text is not None
+
+
+class MessageView(_Body, frozen=True, kw_only=True, rename={"payload_text": "payload"}):
+    """A message: what was asked, and what has become of it."""
+
+    id: str
+    state: str
+    """`scheduled`, `sending`, `sent`, `cancelled` or `failed`."""
+    destination: str
+    namespace: str = ""
+    owner: str = ""
+    door: str = ""
+    key: str | None = None
+    group: str | None = None
+    due_at_ms: int | None = None
+    accepted_at_ms: int = 0
+    delay_ms: int | None = None
+    ttl_ms: int | None = None
+    attempts: int = 0
+    headers: dict[str, str] | None = None
+    finalised_at_ms: int | None = None
+    reason: str | None = None
+    reference: str | None = None
+
+
+class MessagePage(Struct, frozen=True):
+    """One page of a list; it may hold fewer than asked for, even none, and still have a next page."""
+
+    messages: list[MessageView]
+    next_page: str | None = None
+
+
+class Received(_Body, frozen=True, kw_only=True, rename={"payload_text": "payload"}):
+    """An entry of a topic, given to a consumer; it comes again until it is acknowledged."""
+
+    entry_id: int
+    redelivery_count: int = 0
+    headers: dict[str, str] = {}
+    key: str | None = None
+    published_at_ms: int = 0
+    due_at_ms: int | None = None
+
+
+class Receipt(Struct, frozen=True):
+    """The answer to a receive."""
+
+    messages: list[Received]
+
+
+class Published(Struct, frozen=True):
+    """The answer to a publish: the entries are on disk."""
+
+    entry_ids: list[int]
+
+
+class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one level says. None says nothing, and leaves it to the level above."""
+
+    delayed_delivery: bool | None = None
+    tick_ms: int | None = None
+    slot_ms: int | None = None
+    max_delay_ms: int | None = None
+    max_pending_per_owner: int | None = None
+    accept_per_second: float | None = None
+    send_per_second: float | None = None

@@ -1,0 +1,98 @@
+"""What must hold between settings: each alone may be fine and together they are not.
+
+Raises `ConfigError` naming where the value came from. The one rule of safety is here: nobody is
+served on an address that others can reach without tokens.
+"""
+
+import hashlib
+import ipaddress
+from collections.abc import Mapping
+from pathlib import Path
+
+from tarry.config.settings import Config, Http, Token
+from tarry.core.errors import Invalid
+from tarry.core.names import parse_namespace
+
+
+class ConfigError(Exception):
+    """The configuration is wrong. The text names the place and says what to do."""
+
+
+def check(config: Config, sources: Mapping[str, str]) -> None:
+    """Raise `ConfigError` for settings that do not go together."""
+    try:
+        config.policies.broker.check()
+    except Invalid as error:
+        name = f"policies.broker.{error.field}"
+        raise ConfigError(f"{sources.get(name, 'default')}: {name} {error.reason}") from None
+    _check_engine(config, sources)
+    _check_http(config.http, sources)
+    place = sources.get("tokens", "default")
+    names: set[str] = set()
+    for token in config.tokens:
+        if token.name in names:
+            raise ConfigError(f"{place}: two tokens are called {token.name}; give each its own name")
+        names.add(token.name)
+        _check_token(token, place)
+    if not config.tokens and not is_loopback(config.http.host):
+        raise ConfigError(
+            f"{sources.get('http.host', 'default')}: http.host = {config.http.host} can be reached by "
+            "others, and there are no tokens; add a [[tokens]] table, or listen on 127.0.0.1"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address. A name other than localhost may be anything."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def token_digest(token: Token) -> str:
+    """The SHA-256 of a token, in hexadecimal; reads `token_file`."""
+    if token.sha256 is not None:
+        return token.sha256.lower()
+    text = token.token
+    if token.token_file is not None:
+        try:
+            text = Path(token.token_file).read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"the file of token {token.name}, {token.token_file}, cannot be read: {error}"
+            ) from None
+    if not text:
+        raise ConfigError(f"token {token.name} is empty")
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _check_engine(config: Config, sources: Mapping[str, str]) -> None:
+    engine = config.engine
+    for field in engine.__struct_fields__:
+        value = getattr(engine, field)
+        if isinstance(value, int) and value < 1:
+            place = sources.get(f"engine.{field}", "default")
+            raise ConfigError(f"{place}: engine.{field} must be at least 1")
+    if engine.backoff_max_ms < engine.backoff_min_ms:
+        place = sources.get("engine.backoff_max_ms") or sources.get("engine.backoff_min_ms")
+        raise ConfigError(f"{place}: engine.backoff_max_ms is less than engine.backoff_min_ms; raise it")
+
+
+def _check_http(http: Http, sources: Mapping[str, str]) -> None:
+    if (http.tls_cert is None) != (http.tls_key is None):
+        given, missing = ("tls_cert", "tls_key") if http.tls_key is None else ("tls_key", "tls_cert")
+        raise ConfigError(f"{sources.get('http.' + given)}: http.{given} needs http.{missing} beside it")
+
+
+def _check_token(token: Token, place: str) -> None:
+    if sum(value is not None for value in (token.token, token.token_file, token.sha256)) != 1:
+        raise ConfigError(f"{place}: token {token.name}: give exactly one of token, token_file and sha256")
+    for namespace in token.namespaces:
+        if namespace == "*":
+            continue
+        try:
+            parse_namespace(namespace)
+        except Invalid as error:
+            raise ConfigError(f"{place}: token {token.name}: {namespace}: {error.reason}") from None

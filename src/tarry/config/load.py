@@ -1,0 +1,199 @@
+"""Reads the configuration: one TOML file, then `TARRY_*` variables, then the command line.
+
+Later ones win, and every value remembers where it came from. An unknown key, an unknown variable and a
+value that cannot be are errors that name the place and say what to do; nothing is guessed or ignored.
+"""
+
+import difflib
+import json
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple, get_args, get_origin
+
+import msgspec
+from msgspec import Struct
+
+from tarry.config.check import ConfigError, check
+from tarry.config.fields import Field, fields_of, tables_of
+from tarry.config.lines import key_lines
+from tarry.config.settings import Config
+
+DEFAULT_FILE: Final = "tarry.toml"
+FILE_VARIABLE: Final = "TARRY_CONFIG"
+PREFIX: Final = "TARRY_"
+
+
+class Value(NamedTuple):
+    """A value as it was given, and where."""
+
+    given: Any
+    source: str
+
+
+class Loaded(NamedTuple):
+    """What is in force, and where each value came from."""
+
+    config: Config
+    sources: dict[str, str]
+    """By dotted name; a name that is not here has its default."""
+    file: Path | None
+
+
+def load(
+    file: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> Loaded:
+    """Read everything; raises `ConfigError`. `overrides` come from the command line, by dotted name."""
+    environment = environment or {}
+    path = _find(file, environment)
+    values: dict[str, Value] = {}
+    if path is not None:
+        values.update(_from_file(path))
+    values.update(_from_environment(environment))
+    for name, given in (overrides or {}).items():
+        if given is not None:
+            values[name] = Value(given, "command line")
+    config = _build(Config, "", values)
+    sources = {name: value.source for name, value in values.items()}
+    check(config, sources)
+    return Loaded(config, sources, path)
+
+
+def _find(file: str | None, environment: Mapping[str, str]) -> Path | None:
+    named = file or environment.get(FILE_VARIABLE)
+    if named:
+        path = Path(named)
+        if not path.is_file():
+            raise ConfigError(f"there is no configuration file {named}")
+        return path
+    path = Path(DEFAULT_FILE)
+    return path if path.is_file() else None
+
+
+def _from_file(path: Path) -> dict[str, Value]:
+    try:
+        text = path.read_text(encoding="utf-8")
+        tree = tomllib.loads(text)
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: is not UTF-8 text") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: is not TOML: {error}") from None
+    lines = key_lines(text)
+    fields, tables = fields_of(), tables_of()
+    values: dict[str, Value] = {}
+    for name, given in _leaves(tree, set(tables)):
+        place = f"{path}:{lines[name]}" if name in lines else str(path)
+        if name in tables:
+            raise ConfigError(f"{place}: {name} is a table; write [{name}]")
+        if name not in fields:
+            raise ConfigError(f"{place}: unknown key {name}{_suggest(name, fields)}")
+        values[name] = Value(_located(given, fields[name], path.parent), place)
+    return values
+
+
+def _leaves(tree: Mapping[str, Any], tables: set[str], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every key with its value; goes into what is known to be a table and no further."""
+    for key, given in tree.items():
+        name = prefix + key
+        if isinstance(given, dict) and name in tables:
+            yield from _leaves(given, tables, name + ".")
+        else:
+            yield name, given
+
+
+def _located(given: Any, field: Field, folder: Path) -> Any:
+    """Paths in the file are relative to the file's folder, wherever the server is started."""
+    if field.is_path and isinstance(given, str):
+        return str(folder / given)
+    if field.name == "tokens" and isinstance(given, list):
+        return [
+            token | {"token_file": str(folder / token["token_file"])}
+            if isinstance(token, dict) and isinstance(token.get("token_file"), str)
+            else token
+            for token in given
+        ]
+    return given
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, Value]:
+    by_variable = {field.variable: field for field in fields_of().values()}
+    values: dict[str, Value] = {}
+    for variable in sorted(environment):
+        # An empty variable is one that a start script had nothing for.
+        if not variable.startswith(PREFIX) or variable == FILE_VARIABLE or not environment[variable]:
+            continue
+        field = by_variable.get(variable)
+        if field is None:
+            near = difflib.get_close_matches(variable, [*by_variable, FILE_VARIABLE], n=1)
+            hint = f"; did you mean {near[0]}?" if near else "; unset it"
+            raise ConfigError(f"unknown environment variable {variable}{hint}")
+        values[field.name] = Value(_parse(environment[variable], field, variable), f"environment {variable}")
+    return values
+
+
+def _parse(text: str, field: Field, variable: str) -> Any:
+    """A variable is text: numbers and switches are read from it, lists are commas or JSON."""
+    origin = get_origin(_bare(field.type))
+    if origin is dict or origin in (tuple, list):
+        if origin is not dict and not text.lstrip().startswith("["):
+            return [part.strip() for part in text.split(",") if part.strip()]
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"environment {variable}: is not JSON: {error}") from None
+    try:
+        return msgspec.convert(text, field.type, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"environment {variable}: {_reason(error)}") from None
+
+
+def _bare(hint: Any) -> Any:
+    """The type without its marks."""
+    return get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
+
+
+def _build(table: type[Struct], prefix: str, values: Mapping[str, Value]) -> Any:
+    given: dict[str, Any] = {}
+    for field in msgspec.structs.fields(table):
+        name = prefix + field.name
+        if isinstance(field.type, type) and issubclass(field.type, Struct):
+            given[field.name] = _build(field.type, name + ".", values)
+        elif name in values:
+            given[field.name] = _convert(name, field.type, values[name])
+    try:
+        return table(**given)
+    except ValueError as error:
+        # A table that checks itself; it names its field and shows no secret.
+        raise ConfigError(f"{_place(prefix, values)}: {prefix.rstrip('.')}: {error}") from None
+
+
+def _place(prefix: str, values: Mapping[str, Value]) -> str:
+    """Where the values of a table came from, for an error that does not say which one it means."""
+    places = {value.source for name, value in values.items() if name.startswith(prefix)}
+    return ", ".join(sorted(places)) or "default"
+
+
+def _convert(name: str, hint: Any, value: Value) -> Any:
+    try:
+        return msgspec.convert(value.given, hint)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{value.source}: {name}: {_reason(error)}") from None
+
+
+def _reason(error: msgspec.ValidationError) -> str:
+    """What msgspec says, in our words: it never repeats the value, which may be a secret."""
+    text, _, place = str(error).partition(" - at `$")
+    return text[0].lower() + text[1:].replace("`", "") + (f" (at {place.rstrip('`')})" if place else "")
+
+
+def _suggest(name: str, fields: Mapping[str, Field]) -> str:
+    leaf = name.rpartition(".")[2]
+    elsewhere = [known for known in fields if known.rpartition(".")[2] == leaf]
+    near = elsewhere or difflib.get_close_matches(name, list(fields), n=1)
+    if not near:
+        near = [known for known in fields if difflib.get_close_matches(leaf, [known.rpartition(".")[2]])]
+    return f"; did you mean {near[0]}?" if near else "; `tarry config` lists the known ones"

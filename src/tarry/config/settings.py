@@ -1,0 +1,128 @@
+"""Everything that an operator may set, with its default and what it does.
+
+Pure values: nothing here reads a file, a variable or a socket. The text under a field is what
+`docs/configuration.md` says of it, so it is written for operators. A duration ends in `_ms`, a
+size in `_bytes`. Limits that are facts of the formats are in `core/limits.py` instead.
+"""
+
+from typing import Annotated, Final, Literal
+
+from msgspec import Meta, Struct
+
+from tarry.core import limits
+from tarry.core.policy import Policy
+from tarry.engine.settings import EngineSettings
+from tarry.outlets.webhook.settings import WebhookSettings
+
+_PATH: Final = Meta(extra={"path": True})
+_SECRET: Final = Meta(extra={"secret": True})
+
+Path = Annotated[str, _PATH]
+"""A file or folder; in the file, relative to the file's own folder."""
+Secret = Annotated[str, _SECRET]
+"""Never shown."""
+
+Role = Literal["admin", "produce", "consume"]
+
+
+class Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One table of the file."""
+
+
+class Ledger(Table, frozen=True, kw_only=True):
+    """The durable log of every accepted operation."""
+
+    segment_bytes: Annotated[int, Meta(ge=1 << 20, le=1 << 32)] = 64 << 20
+    """Size of one segment file. Each is filled with zeros ahead of use."""
+    commit_max_records: Annotated[int, Meta(ge=1, le=1 << 20)] = 8192
+    """How many records go into one frame, and so into one sync, at most."""
+    commit_max_bytes: Annotated[int, Meta(ge=1 << 16, le=1 << 30)] = 8 << 20
+    """How many bytes go into one frame at most."""
+    queue_max_bytes: Annotated[int, Meta(ge=1 << 20)] = 256 << 20
+    """How much may wait for the disk before new work is refused for the moment."""
+
+
+class Http(Table, frozen=True, kw_only=True):
+    """The native HTTP API."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Anything but loopback needs tokens."""
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8080
+    """Port to listen on; 0 takes a free one and prints it."""
+    tls_cert: Path | None = None
+    """Certificate chain (PEM). With it and its key the listener speaks HTTPS."""
+    tls_key: Path | None = None
+    """The certificate's private key (PEM)."""
+    max_connections: Annotated[int, Meta(ge=0)] = 0
+    """Connections at once; 0 takes three quarters of the open files that the system allows."""
+    idle_timeout_ms: Annotated[int, Meta(ge=1_000, le=limits.DAY_MS)] = 60_000
+    """A connection that sends no request for so long is closed."""
+    drain_ms: Annotated[int, Meta(ge=0, le=limits.HOUR_MS)] = 10_000
+    """How long requests under way may still take at a shutdown."""
+    body_timeout_ms: Annotated[int, Meta(ge=100, le=limits.HOUR_MS)] = 30_000
+    """A body must be complete within this; a stream must show its next piece within it."""
+    max_body_bytes: Annotated[int, Meta(ge=1024, le=1 << 30)] = 8 << 20
+    """One JSON body, and one line of NDJSON."""
+    max_batches: Annotated[int, Meta(ge=1, le=10_000)] = 32
+    """Batch requests under way at once; each may hold a few megabytes."""
+    max_sessions: Annotated[int, Meta(ge=1, le=1_000_000)] = 1_000
+    """Consumers at once, long poll and event streams together."""
+    session_idle_ms: Annotated[int, Meta(ge=1_000, le=limits.DAY_MS)] = 60_000
+    """A consumer that asks for nothing and holds nothing is forgotten after this."""
+    ack_timeout_ms: Annotated[int, Meta(ge=100, le=12 * limits.HOUR_MS)] = 60_000
+    """Unacknowledged for so long, an entry is delivered again; a request may say otherwise."""
+    metrics_open: bool = False
+    """Serve /metrics without a token."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Without tokens, further names by which browsers may reach the server."""
+
+
+class Log(Table, frozen=True, kw_only=True):
+    """What the server says of itself, on standard error. Never an id, a payload or a token."""
+
+    format: Literal["plain", "json"] = "plain"
+    """Lines for people or for machines."""
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least that is said."""
+
+
+class Token(Table, frozen=True, kw_only=True):
+    """A bearer token: exactly one of `token`, `token_file` and `sha256`."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    """What it is called in logs."""
+    token: Secret | None = None
+    """The token itself."""
+    token_file: Path | None = None
+    """A file that holds it."""
+    sha256: Annotated[str, Meta(pattern="^[0-9a-fA-F]{64}$")] | None = None
+    """The SHA-256 of it, in hexadecimal."""
+    roles: Annotated[tuple[Role, ...], Meta(min_length=1)]
+    """Any of `admin`, `produce`, `consume`."""
+    namespaces: Annotated[tuple[str, ...], Meta(min_length=1)] = ("*",)
+    """Which `tenant/namespace` it may touch; `["*"]` is all of them."""
+
+
+class Policies(Table, frozen=True, kw_only=True):
+    """Policies that hold where the API has set none."""
+
+    broker: Policy = Policy()
+
+
+class Config(Table, frozen=True, kw_only=True):
+    """The whole configuration."""
+
+    data: Annotated[Path, Meta(min_length=1)] = "tarry-data"
+    """The data folder. One server at a time owns it."""
+    url: str | None = None
+    """Where the command line finds the server; by default where `[http]` says."""
+    token: Secret | None = None
+    """The token that the command line shows to the server."""
+    ledger: Ledger = Ledger()
+    engine: EngineSettings = EngineSettings()
+    http: Http = Http()
+    webhook: WebhookSettings = WebhookSettings()
+    log: Log = Log()
+    policies: Policies = Policies()
+    tokens: tuple[Token, ...] = ()
+    """Who may do what; see below."""

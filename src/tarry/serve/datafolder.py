@@ -1,0 +1,176 @@
+"""The data folder: one server at a time owns it, and it holds the key that ids are made with.
+
+    lock        held (flock) by the server that owns the folder; its text is that server's pid
+    id.key      32 random bytes that only the owner may read; ids cannot be read without it
+    ledger/     the ledger's segments
+    registry/   the registry and its snapshots
+
+Everything that is wrong with the folder is one `DataFolderError`, a line that says what to do.
+Knows nothing of what the ledger or the registry put into their folders.
+"""
+
+import errno
+import fcntl
+import os
+import secrets
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from tarry.core.ids import KEY_BYTES
+
+LOCK: Final = "lock"
+ID_KEY: Final = "id.key"
+LEDGER: Final = "ledger"
+REGISTRY: Final = "registry"
+
+
+class DataFolderError(Exception):
+    """The data folder cannot be used. The text says why and what to do."""
+
+
+class DataFolder:
+    """A data folder that this process owns, from `open` until `close`."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self.path = path
+        self._lock = lock
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Make the folder if it is not there, and take its lock."""
+        try:
+            path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise DataFolderError(explain(path, error)) from None
+        try:
+            _take(path, lock)
+        except BaseException:
+            os.close(lock)
+            raise
+        return cls(path, lock)
+
+    @property
+    def ledger(self) -> Path:
+        """Where the ledger is."""
+        return self.path / LEDGER
+
+    @property
+    def registry(self) -> Path:
+        """Where the registry is."""
+        return self.path / REGISTRY
+
+    def id_key(self) -> bytes:
+        """The key that ids are made with; made once, when the folder is new."""
+        file = self.path / ID_KEY
+        try:
+            key = file.read_bytes()
+        except FileNotFoundError:
+            return self._make_id_key(file)
+        except OSError as error:
+            raise DataFolderError(explain(file, error)) from None
+        if len(key) != KEY_BYTES:
+            raise DataFolderError(
+                f"{file} holds {len(key)} bytes and not {KEY_BYTES}; bring it back from a backup"
+            )
+        return key
+
+    def _make_id_key(self, file: Path) -> bytes:
+        # Without its key no id that was given out can ever be read again, so a new one is made only
+        # where there cannot be any.
+        if self.ledger.is_dir() and any(self.ledger.iterdir()):
+            raise DataFolderError(
+                f"{file} is missing but the folder holds a ledger; bring it back from a backup, "
+                "for without it no id that was given out can be read"
+            )
+        key = secrets.token_bytes(KEY_BYTES)
+        try:
+            _write_durably(file, key)
+        except OSError as error:
+            raise DataFolderError(explain(file, error)) from None
+        return key
+
+    def close(self) -> None:
+        """Let go of the lock."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def owner_pid(path: Path) -> int | None:
+    """The pid of the server that owns a folder; None if nobody does. 0 if it did not say."""
+    try:
+        lock = os.open(path / LOCK, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _read_pid(lock)
+    finally:
+        os.close(lock)
+    return None
+
+
+def explain(path: Path, error: OSError) -> str:
+    """What an error of the operating system means for this path, and what to do."""
+    advice = {
+        errno.EROFS: "is on a read-only file system; remount it or set `data` to another folder",
+        errno.EACCES: "may not be used by this user; change its owner or set `data` to another folder",
+        errno.EPERM: "may not be used by this user; change its owner or set `data` to another folder",
+        errno.ENOSPC: "has no space left on its disk; free some",
+        errno.EDQUOT: "has no space left in its quota; free some",
+        errno.ENOTDIR: "is not a folder; set `data` to a folder",
+        errno.EEXIST: "is not a folder; set `data` to a folder",
+        errno.EMFILE: "cannot be opened: too many open files; raise the limit (ulimit -n)",
+        errno.EIO: "cannot be read or written: the disk reports an error; look at the kernel's log",
+    }
+    known = advice.get(error.errno or 0)
+    return f"{path} {known}" if known else f"{path}: {error.strerror or error}"
+
+
+def _take(path: Path, lock: int) -> None:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    except BlockingIOError:
+        pid = _read_pid(lock)
+        who = f"the server with pid {pid}" if pid else "another server"
+        raise DataFolderError(
+            f"{path} is in use by {who}; stop that one, or set `data` to another folder"
+        ) from None
+    except OSError as error:
+        raise DataFolderError(explain(path, error)) from None
+
+
+def _read_pid(lock: int) -> int:
+    text = os.pread(lock, 32, 0).strip()
+    return int(text) if text.isdigit() else 0
+
+
+def _write_durably(file: Path, content: bytes) -> None:
+    """All of it or nothing, whenever the power goes: write aside, sync, rename, sync the folder."""
+    aside = file.with_name(file.name + ".new")
+    descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)
+        os.write(descriptor, content)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.rename(aside, file)
+    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,246 @@
+"""A listening socket that speaks HTTP for one ASGI application, inside the server's own loop.
+
+What uvicorn does not do by itself, and a server that must never starve its ledger needs:
+
+- a bound on connections. At the bound the connection that has been idle for longest makes room; where
+  every one is busy the new one is refused with 503;
+- a bound on silence. A connection that never sends a request, dribbles its headers or stops in the
+  middle of a body is closed (uvicorn's own timeout starts only after a first answer);
+- a bound on the size of a request's head (httptools has none);
+- signals are left to the composition root.
+
+Knows nothing of what the application does.
+"""
+
+import asyncio
+import contextlib
+import resource
+import socket
+import ssl
+import time
+from collections import OrderedDict
+from collections.abc import Generator
+from typing import Any, Final
+
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from tarry.config.settings import Http
+
+BODY_SILENCE_MS: Final = 20_000
+"""A request whose next bytes do not come within this is given up."""
+MAX_HEAD_BYTES: Final = 64 * 1024
+MAX_CONNECTIONS: Final = 16_384
+"""The bound where the limit on open files is no nearer one."""
+SWEEP_MS: Final = 1_000
+
+
+class ListenError(Exception):
+    """The address cannot be listened on. The text says what to do."""
+
+
+class Listener:
+    """One HTTP listener: `bind`, `start`, and at the end `stop`."""
+
+    def __init__(self, app: Any, settings: Http) -> None:
+        self._app = app
+        self._settings = settings
+        self._socket: socket.socket | None = None
+        self._server: _Server | None = None
+        self._serving: asyncio.Task[None] | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+
+    def bind(self) -> str:
+        """Take the address, so that a taken one is told before anything is opened; gives the URL."""
+        host, port = self._settings.host, self._settings.port
+        try:
+            family, kind, _, _, address = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            self._socket = socket.socket(family, kind)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind(address)
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise ListenError(
+                f"cannot listen on {host}:{port}: {reason}; "
+                "stop what uses it, or set http.host and http.port (TARRY_HTTP__PORT, --port)"
+            ) from None
+        taken = self._socket.getsockname()
+        shown = f"[{taken[0]}]" if family == socket.AF_INET6 else taken[0]
+        return f"{'https' if self._settings.tls_cert else 'http'}://{shown}:{taken[1]}"
+
+    async def start(self) -> None:
+        """Begin to accept."""
+        assert self._socket is not None, "bind first"
+        settings = self._settings
+        connections = _Connections(settings.max_connections or default_max_connections())
+        config = uvicorn.Config(
+            self._app,
+            http=type("_Protocol", (_Protocol,), {"known": connections}),
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=-(-settings.idle_timeout_ms // 1000),
+            timeout_graceful_shutdown=-(-settings.drain_ms // 1000),
+            backlog=1024,
+        )
+        config.load()
+        if settings.tls_cert is not None:
+            config.ssl = tls_context(settings)
+        self._server = _Server(config)
+        self._serving = asyncio.create_task(self._server.serve([self._socket]))
+        self._sweeping = asyncio.create_task(_sweep(connections, settings.idle_timeout_ms / 1000))
+        while not self._server.started:
+            if self._serving.done():
+                await self._serving
+                raise ListenError("the listener ended before it began")
+            await asyncio.sleep(0.005)
+
+    async def stop(self) -> None:
+        """Accept no more, let the requests under way end within `drain_ms`, close what is left."""
+        if self._server is None or self._serving is None or self._sweeping is None:
+            if self._socket is not None:
+                self._socket.close()
+            return
+        self._server.should_exit = True
+        await self._serving
+        self._sweeping.cancel()
+
+
+def default_max_connections() -> int:
+    """Three quarters of the open files that this process may have: the rest is for the ledger."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else soft * 3 // 4
+    return max(1, min(limit, MAX_CONNECTIONS))
+
+
+def tls_context(settings: Http) -> ssl.SSLContext:
+    """TLS 1.2 or later with the configured certificate; raises `ListenError` if it cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    try:
+        context.load_cert_chain(settings.tls_cert or "", settings.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        reason = error.strerror or str(error)
+        raise ListenError(
+            f"cannot use the certificate {settings.tls_cert} with the key {settings.tls_key}: {reason}"
+        ) from None
+    return context
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        yield
+
+
+class _Connections:
+    """Who is connected, and since when each one has been waiting for a request."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.all: set[_Protocol] = set()
+        self.waiting: OrderedDict[_Protocol, float] = OrderedDict()
+
+    def make_room(self) -> bool:
+        """Whether one more fits, after closing the one that was idle for longest if need be."""
+        if len(self.all) < self.limit:
+            return True
+        if not self.waiting:
+            return False
+        oldest, _ = self.waiting.popitem(last=False)
+        # Gone at once: the transport tells of its end only in the loop's next turn.
+        self.all.discard(oldest)
+        oldest.transport.abort()
+        return True
+
+    def sweep(self, now: float, idle_s: float) -> None:
+        """Close those that have been silent for too long."""
+        while self.waiting:
+            connection, since = next(iter(self.waiting.items()))
+            if now - since < idle_s:
+                break
+            self.waiting.popitem(last=False)
+            connection.transport.close()
+        for connection in [one for one in self.all if one.stalled(now)]:
+            connection.transport.abort()
+
+
+async def _sweep(connections: _Connections, idle_s: float) -> None:
+    while True:
+        await asyncio.sleep(SWEEP_MS / 1000)
+        connections.sweep(time.monotonic(), idle_s)
+
+
+class _Protocol(HttpToolsProtocol):
+    """One connection. It is `waiting` until a head is complete, and again after its answer."""
+
+    known: _Connections
+    _heard_at = 0.0
+    _head_bytes = 0
+    _in_head = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        fits = self.known.make_room()
+        super().connection_made(transport)
+        if not fits:
+            self._refuse(b"503 Service Unavailable", b"retry-after: 1\r\n")
+            return
+        self.known.all.add(self)
+        self.known.waiting[self] = self._heard_at = time.monotonic()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.known.all.discard(self)
+        self.known.waiting.pop(self, None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        self._heard_at = time.monotonic()
+        super().data_received(data)
+        self._head_bytes += len(data)
+        if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse(b"431 Request Header Fields Too Large", b"")
+
+    def on_message_begin(self) -> None:
+        self._head_bytes = 0
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        self.known.waiting.pop(self, None)
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.cycle.response_complete and not self.transport.is_closing():
+            self.known.waiting[self] = time.monotonic()
+
+    def stalled(self, now: float) -> bool:
+        """Whether the client owes the rest of a body and has been silent for too long."""
+        # uvicorn types this as always there; before the first request it is None.
+        cycle: RequestResponseCycle | None = self.cycle
+        return (
+            cycle is not None
+            and cycle.more_body
+            and not cycle.response_complete
+            and not self.flow.read_paused
+            and now - self._heard_at > BODY_SILENCE_MS / 1000
+        )
+
+    def _refuse(self, status: bytes, header: bytes) -> None:
+        self.known.all.discard(self)
+        self.known.waiting.pop(self, None)
+        self.transport.write(
+            b"HTTP/1.1 " + status + b"\r\n" + header + b"content-length: 0\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.close()

@@ -1,0 +1,64 @@
+"""Log lines on standard error, for people or for machines.
+
+A line is an event in a few words and its facts as fields. Ids, payloads, headers and tokens are
+credentials or private: no caller passes them, and nothing here adds them.
+"""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Final
+
+from tarry.config.settings import Log
+
+_OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
+
+
+def set_up(settings: Log) -> None:
+    """Send every log line of this process to standard error in the configured form."""
+    stream = logging.StreamHandler(sys.stderr)
+    stream.setFormatter(JsonLines() if settings.format == "json" else PlainLines())
+    root = logging.getLogger()
+    root.handlers[:] = [stream]
+    root.setLevel(settings.level.upper())
+    # Their everyday lines say nothing that ours do not, and a slow callback prints its arguments.
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
+
+
+def _fields(record: logging.LogRecord) -> dict[str, object]:
+    return {name: value for name, value in vars(record).items() if name not in _OWN}
+
+
+def _instant(record: logging.LogRecord) -> str:
+    return (
+        datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    )
+
+
+class PlainLines(logging.Formatter):
+    """`2027-01-01T00:00:00.000Z info  recovered  records=12 took_ms=3`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        fields = " ".join(f"{name}={value}" for name, value in _fields(record).items())
+        line = f"{_instant(record)} {record.levelname.lower():7} {record.getMessage()}"
+        line = f"{line}  {fields}" if fields else line
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line: `at`, `level`, `logger`, `event`, and the fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The line."""
+        line: dict[str, object] = {
+            "at": _instant(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+        } | _fields(record)
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
