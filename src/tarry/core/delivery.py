@@ -30,10 +30,13 @@ class Retry(Struct, frozen=True):
     """It did not arrive, as far as is known, and may another time.
 
     `after_ms` is the receiver's wish (`Retry-After`); without it the engine backs off by itself.
+    `uncertain` says that it may have arrived all the same, as after a time-out: a cancel is then
+    refused, for it could not keep its word (R11).
     """
 
     reason: str
     after_ms: int | None = None
+    uncertain: bool = False
 
 
 class Refused(Struct, frozen=True):

@@ -1,0 +1,430 @@
+"""The journal: records go in, and the state that they add up to is kept here.
+
+A record is decided when it is enqueued (`_decide`), on the engine's one thread: from then on a killed version
+does not fire (R11). It takes effect when it is durable (`_effect`): it enters the wheel, becomes
+visible in a topic, is answered (R2). Replaying the ledger does both, so that a restart arrives at the same state.
+
+Doors do not know of it; the engine, the dispatcher and the topics write through it.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tarry.core.clock import Clock
+from tarry.core.errors import Conflict, Damage, DelayTooLong, NotFound, TarryError, Unavailable
+from tarry.core.ids import Ids
+from tarry.core.limits import MAX_DELAY_MS
+from tarry.core.policy import Effective, Policy
+from tarry.core.seqset import SeqSet
+from tarry.engine.horizon import Horizon
+from tarry.engine.policies import Policies
+from tarry.engine.topics import Topics
+from tarry.index.index import Index
+from tarry.ledger.ledger import Ledger
+from tarry.ledger.record import (
+    Claim,
+    Encoded,
+    Entry,
+    Finalise,
+    Key,
+    Kind,
+    Mark,
+    PolicySet,
+    Put,
+    PutHead,
+    Record,
+    decode,
+    decode_head,
+    encode,
+
+)
+from tarry.registry.registry import Ended, Flush, Group, Live, Member, Meta, Registry, Repeat
+
+Done = Callable[[TarryError | None], None]
+
+FRESH_BYTES = 32 * 1024 * 1024
+"""Bodies of new topic entries kept in memory, so that consumers at the head need no disk."""
+
+
+class Journal:
+    """Appends records and keeps what they add up to."""
+
+    def __init__(
+        self, ledger: Ledger, registry: Registry, index: Index, clock: Clock, ids: Ids, broker: Policy, lead_ms: int
+    ) -> None:
+        self.ledger = ledger
+        self.registry = registry
+        self.clock = clock
+        self.ids = ids
+        self.dead = SeqSet()
+        """Seqs of versions that will not fire: replaced or finalised."""
+        self.horizon = Horizon(index, self.dead, lead_ms)
+        self.policies = Policies(broker)
+        self.topics = Topics(self)
+        self.owners: Counter[str] = Counter()
+        """Pending messages by owner."""
+        self.counters: Counter[str] = Counter()
+        self.watermark = Key(0, 0)
+        self.recovered_seq = 0
+        """The head at the last recovery: up to here it is not known which overdue messages were handed out."""
+        self.recovered_at_ms = 0
+        self._changed_owners: set[str] = set()
+        self._enqueued: dict[int, bytes] = {}
+        """Bodies of records that are not durable yet and so cannot be read from the ledger."""
+        self._fresh: dict[int, bytes] = {}
+        self._fresh_bytes = 0
+        self._on_durable: list[tuple[int, Done]] = []
+
+    # Writing
+
+    def append(self, records: Sequence[Record], done: Done, *, essential: bool = False) -> int:
+        """Enqueue records as one unit and decide them; gives the first seq. Raises `Unavailable`."""
+        unit = [encode(record) for record in records]
+
+        def durable(error: TarryError | None) -> None:
+            for at, record in enumerate(records):
+                if error is None:
+                    self._effect(first + at, record, unit[at])
+                self._enqueued.pop(first + at, None)
+            done(error)
+            self._tell_durable(error)
+
+        first = self.ledger.append(unit, durable, essential=essential)
+        for at, record in enumerate(records):
+            self._enqueued[first + at] = unit[at].body
+            self._decide(first + at, record)
+        return first
+
+    def when_durable(self, seq: int, callback: Done) -> None:
+        """Call back once everything up to a seq is durable, or never will be."""
+        if self.ledger.durable_seq >= seq:
+            callback(None)
+        else:
+            self._on_durable.append((seq, callback))
+
+    def _tell_durable(self, error: TarryError | None) -> None:
+        while self._on_durable and (error is not None or self._on_durable[0][0] <= self.ledger.durable_seq):
+            self._on_durable.pop(0)[1](error)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether the registry lacks anything."""
+        return self.topics.changed or bool(self._changed_owners) or self.registry.dirty
+
+    def fire_at(self, due_at_ms: int, now_ms: int, policy: Effective) -> int:
+        """When a message due then goes out: never early, and never below the watermark (R4)."""
+        if due_at_ms - now_ms > MAX_DELAY_MS:
+            raise DelayTooLong(MAX_DELAY_MS)
+        if policy.max_delay_ms and due_at_ms - now_ms > policy.max_delay_ms:
+            raise DelayTooLong(policy.max_delay_ms)
+        return max(policy.round_up(due_at_ms), now_ms, self.watermark.fire_at_ms)
+
+    # Deciding: the state changes when a record is enqueued
+
+    def _decide(self, seq: int, record: Record) -> None:
+        match record:
+            case Put():
+                self._decide_put(seq, record)
+            case Finalise():
+                self._decide_finalise(record)
+            case Entry():
+                self.topics.decide(seq, record)
+                if record.carries is not None:
+                    self.dead.add(record.carries.seq)
+                if record.fired is not None:
+                    self._decide_fired(record, record.fired)
+            case Claim():
+                self._close_group(record.owner, record.group, record.claimed_at_ms)
+            case Mark():
+                self.watermark = max(self.watermark, record.watermark)
+            case PolicySet():
+                self._decide_policy(record)
+            case _:
+                self.topics.decide(seq, record)
+
+    def _decide_put(self, seq: int, put: Put) -> None:
+        current = Key(put.fire_at_ms, seq)
+        origin = put.origin or current
+        if put.kills is not None:
+            self.dead.add(put.kills.seq)
+        if put.origin is None:
+            self.owners[put.owner] += 1
+            self._changed_owners.add(put.owner)
+            self.counters["accepted"] += 1
+            if put.idempotency_key is not None:
+                self.registry.idempotency.put(
+                    (put.owner, put.idempotency_key),
+                    Repeat(put.fingerprint, origin, put.due_at_ms, past_due(put), put.accepted_at_ms),
+                    (put.accepted_at_ms,),
+                )
+        if put.origin is not None or put.listed:
+            searched = (put.owner if put.listed else None, put.due_at_ms)
+            self.registry.live.put((origin.seq,), Live(current, origin), searched)
+        if put.group is not None:
+            group = self.registry.groups.get(put.owner, put.group) or Group([])
+            others = [member for member in group.members if member.origin != origin]
+            if group.closed_at_ms is None:
+                others.append(Member(origin, current, put.due_at_ms is not None))
+            self.registry.groups.put(
+                (put.owner, put.group), Group(others, group.closed_at_ms), (group.closed_at_ms,)
+            )
+
+    def _decide_finalise(self, record: Finalise) -> None:
+        self.counters[record.outcome] += 1
+        self._end(record.kills, record.origin, record.owner, record.group, record.listed)
+        ended = Ended(
+            record.origin, record.outcome, record.finalised_at_ms, record.reason, record.reference, record.attempts,
+            record.due_at_ms, record.accepted_at_ms, record.namespace, record.destination, record.key,
+            record.owner, record.door, record.group,
+        )  # fmt: skip
+        self.registry.finalised.put(
+            (record.origin.seq,), ended, (record.owner if record.listed else None, record.finalised_at_ms)
+        )
+        if record.outcome == "sent" and record.group is not None:
+            self._close_group(record.owner, record.group, record.finalised_at_ms)
+
+    def _decide_fired(self, entry: Entry, fired: Key) -> None:
+        head = decode_head(bytes(entry.put))
+        origin = head.origin or fired
+        self.counters["sent"] += 1
+        self._end(fired, origin, head.owner, head.group, head.listed)
+        key, searched, ended = ended_row(head, fired, entry.published_at_ms)
+        self.registry.finalised.put(key, ended, searched)
+        if head.group is not None:
+            self._close_group(head.owner, head.group, entry.published_at_ms)
+
+    def _end(self, kills: Key, origin: Key, owner: str, group: str | None, listed: bool) -> None:
+        self.dead.add(kills.seq)
+        self._forget_pending(owner, 1)
+        if listed or kills != origin:
+            self.registry.live.remove(origin.seq)
+        if group is not None:
+            found = self.registry.groups.get(owner, group)
+            if found is not None:
+                members = [member for member in found.members if member.origin != origin]
+                if members or found.closed_at_ms is not None:
+                    self.registry.groups.put(
+                        (owner, group), Group(members, found.closed_at_ms), (found.closed_at_ms,)
+                    )
+                else:
+                    self.registry.groups.remove(owner, group)
+
+    def _forget_pending(self, owner: str, count: int) -> None:
+        left = self.owners[owner] - count
+        if left > 0:
+            self.owners[owner] = left
+        else:
+            del self.owners[owner]
+        self._changed_owners.add(owner)
+
+    def _close_group(self, owner: str, name: str, at_ms: int) -> None:
+        """Of a group at most one is ever sent: remember that it was."""
+        self.registry.groups.put((owner, name), Group([], at_ms), (at_ms,))
+
+    def _decide_policy(self, record: PolicySet) -> None:
+        policy = None if record.policy is None else msgspec.convert(record.policy, Policy)
+        self.policies.apply(record.scope, record.name, policy)
+        if record.policy is None:
+            self.registry.policies.remove(record.scope, record.name)
+        else:
+            self.registry.policies.put((record.scope, record.name), record.policy)
+
+    # Effects: what follows once a record is durable
+
+    def _effect(self, seq: int, record: Record, encoded: Encoded) -> None:
+        match record:
+            case Put():
+                self.horizon.add(record.fire_at_ms, seq, encoded.lane)
+            case Entry():
+                self.keep_fresh(seq, encoded.body)
+                self.topics.appended(record.topic, record.entry_id)
+                if record.fire_at_ms:
+                    self.horizon.add(record.fire_at_ms, seq, encoded.lane)
+
+    def keep_fresh(self, seq: int, body: bytes) -> None:
+        """Keep the body of a new entry for the consumers that are about to read it."""
+        self._fresh[seq] = body
+        self._fresh_bytes += len(body)
+        while self._fresh_bytes > FRESH_BYTES:
+            oldest = next(iter(self._fresh))
+            self._fresh_bytes -= len(self._fresh.pop(oldest))
+
+    # A burst of due messages into topics: the same decisions and effects, without a record object for each
+
+    def append_fired(
+        self, unit: list[Encoded], entries: list[tuple[str, int, PutHead, Key]], now_ms: int, done: Done
+    ) -> None:
+        """Enqueue entries that fire due messages without a group; `entries` says what each one is."""
+
+        def durable(error: TarryError | None) -> None:
+            if error is None:
+                for at, (topic, entry_id, _, _) in enumerate(entries):
+                    self.keep_fresh(first + at, unit[at].body)
+                    self.topics.appended(topic, entry_id)
+            done(error)
+            self._tell_durable(error)
+
+        first = self.ledger.append(unit, durable)
+        self.counters["sent"] += len(unit)
+        self.dead.add_many(np.fromiter((encoded.kills_seq for encoded in unit), np.int64, len(unit)))
+        for at, (topic, entry_id, head, fired) in enumerate(entries):
+            self.topics.place(topic, entry_id, first + at, now_ms)
+            if head.listed or head.origin is not None:
+                self.registry.live.remove((head.origin or fired).seq)
+        for owner, count in Counter(head.owner for _, _, head, _ in entries).items():
+            self._forget_pending(owner, count)
+        self.registry.defer_ended(lambda: [ended_row(head, fired, now_ms) for _, _, head, fired in entries])
+
+    # Reading
+
+    def body(self, seq: int) -> bytes:
+        """The body of one record, checked (R3)."""
+        return self._enqueued.get(seq) or self._fresh.get(seq) or self.ledger.read(seq).body
+
+    def entry_bodies(self, seqs: NDArray[np.int64]) -> list[bytes | None]:
+        """The bodies of topic entries; None for one that is gone or damaged."""
+        fresh = self._fresh
+        wanted = seqs.tolist()
+        found: list[bytes | None] = [fresh.get(seq) for seq in wanted]
+        missing = [at for at, body in enumerate(found) if body is None and wanted[at]]
+        if missing:
+            for at, body in zip(missing, self.bodies(seqs[missing]), strict=True):
+                found[at] = body if isinstance(body, bytes) else None
+        return found
+
+    def bodies(self, seqs: NDArray[np.int64]) -> list[bytes | Damage | None]:
+        """The bodies of records; `Damage` in the place of one that is not what was written."""
+        try:
+            return [stored.body for stored in self.ledger.read_many(seqs)]
+        except (Damage, NotFound):
+            return [self._body_or_damage(seq) for seq in seqs.tolist()]
+
+    def _body_or_damage(self, seq: int) -> bytes | Damage | None:
+        try:
+            return self.ledger.read(seq).body
+        except Damage as damage:
+            return damage
+        except NotFound:
+            return None
+
+    # The registry
+
+    def cut(self) -> Flush:
+        """A consistent cut of the state for the registry, at the seq enqueued last."""
+        self.topics.save(self.registry)
+        for owner in self._changed_owners:
+            if owner in self.owners:
+                self.registry.owners.put((owner,), self.owners[owner])
+            else:
+                self.registry.owners.remove(owner)
+        self._changed_owners.clear()
+        meta = Meta(self.ledger.ledger_id, self.ledger.next_seq - 1, self.watermark, dict(self.counters))
+        return self.registry.begin(meta)
+
+    def recover(self) -> None:
+        """Arrive at the state of the ledger's head (protocol: Recovery, steps 4 to 7)."""
+        now_ms = self.clock.now_ms()
+        meta = self.registry.meta
+        applied = 0
+        if meta is not None:
+            if meta.ledger_id != self.ledger.ledger_id:
+                raise Unavailable(
+                    "the registry and the ledger are not of the same installation: were two backups mixed?"
+                )
+            if meta.applied_seq > self.ledger.durable_seq:
+                raise Unavailable(
+                    f"the registry has reached seq {meta.applied_seq}, but the ledger ends at"
+                    f" {self.ledger.durable_seq}: the ledger is older than the registry"
+                )
+            applied = meta.applied_seq
+            self.watermark = meta.watermark
+            self.counters.update(meta.counters)
+        if applied + 1 < self.ledger.first_seq:
+            raise Unavailable(
+                f"the registry has reached seq {applied}, but the ledger begins at {self.ledger.first_seq}:"
+                " restore the registry from its snapshot"
+            )
+        self._load()
+        ready_below = self.watermark
+        self._replay(applied, ready_below)
+        self.topics.replayed()
+        self.recovered_seq = self.ledger.durable_seq
+        self.recovered_at_ms = now_ms
+        self.horizon.at = Key(0, 0)
+        self.horizon.advance(now_ms)
+
+    def _load(self) -> None:
+        self.topics.load(self.registry)
+        for (owner,), count in self.registry.owners.rows():
+            self.owners[owner] = count
+        for (scope, name), policy in self.registry.policies.rows():
+            self.policies.apply(scope, name, msgspec.convert(policy, Policy))
+
+    def _replay(self, applied: int, ready_below: Key) -> None:
+        """Keys of everything, whole records above the registry's seq."""
+        waiting: list[Any] = []
+        for frame in self.ledger.frames(self.ledger.first_seq):
+            fixed = frame.fixed
+            seqs = np.arange(frame.first_seq, frame.first_seq + frame.count, dtype=np.int64)
+            kills = fixed["kills_seq"]
+            self.dead.add_many(kills[kills > 0])
+            fire = fixed["fire_at_ms"]
+            # A delayed entry below the watermark of the registry's cut was ready then, and is known to be.
+            chosen = (fixed["kind"] == Kind.PUT) | (
+                (fixed["kind"] == Kind.ENTRY) & (fire > 0) & (fire >= ready_below.fire_at_ms)
+            )
+            if chosen.any():
+                waiting.append((fire[chosen].astype(np.int64), seqs[chosen], fixed["lane"][chosen].astype(np.uint16)))
+            if frame.first_seq + frame.count - 1 > applied:
+                for at in range(max(0, applied + 1 - frame.first_seq), frame.count):
+                    self._decide(frame.first_seq + at, decode(frame.body(at)))
+        for fires, seqs, lanes in waiting:
+            alive = ~self.dead.contains_many(seqs)
+            if alive.any():
+                self.horizon.tail.add_many(fires[alive], seqs[alive], lanes[alive])
+
+    # Looking up
+
+    def current(self, origin: Key) -> Key:
+        """The present version of a message that is not known to be finalised."""
+        live = self.registry.live.get(origin.seq)
+        if live is None:
+            return origin
+        if live.origin != origin:
+            raise NotFound("there is no such message")
+        return live.current
+
+    def check_group(self, owner: str, name: str, timed: bool, limit: int) -> None:
+        """Raise unless a new member may join this group."""
+        group = self.registry.groups.get(owner, name)
+        if group is not None and group.closed_at_ms is not None:
+            raise Conflict("the group has ended: one of its messages was sent, or all were discarded", "closed")
+        members = group.members if group else []
+        if len(members) >= limit:
+            raise Conflict(f"the group has its limit of {limit} messages", "full")
+        if not timed and not any(member.timed for member in members):
+            raise Conflict(
+                "a message without a due instant needs a group that holds one with a due instant", "untimed"
+            )
+
+
+def past_due(put: Put) -> bool:
+    """Whether the due instant had passed when the message was accepted."""
+    return put.due_at_ms is not None and put.due_at_ms < put.accepted_at_ms
+
+
+def ended_row(head: PutHead, fired: Key, at_ms: int) -> tuple[tuple[int], tuple[str | None, int], Ended]:
+    """The registry's row of a message that was sent into a topic: key, searched columns and value."""
+    origin = head.origin or fired
+    ended = Ended(
+        origin, "sent", at_ms, None, None, head.attempts + 1, head.due_at_ms, head.accepted_at_ms, head.namespace,
+        head.destination, head.key, head.owner, head.door, head.group,
+    )  # fmt: skip
+    return (origin.seq,), (head.owner if head.listed else None, at_ms), ended
+
+

@@ -1,0 +1,56 @@
+"""The policies in force, by place: broker, namespace, topic."""
+
+from tarry.core.errors import Invalid
+from tarry.core.names import parse_namespace, parse_topic
+from tarry.core.policy import Effective, Policy, Scope, effective
+
+
+class Policies:
+    """Every policy that was set, and what they come to at each place."""
+
+    def __init__(self, broker: Policy) -> None:
+        self._configured = broker
+        """What the configuration says for the broker; a policy set at run time stands over it."""
+        self._set: dict[tuple[str, str], Policy] = {}
+        self._cache: dict[tuple[str | None, str], Effective] = {}
+
+    @staticmethod
+    def check_name(scope: Scope, name: str) -> str:
+        """The full name of a place; raises `Invalid`."""
+        match scope:
+            case "broker":
+                return ""
+            case "namespace":
+                return parse_namespace(name)
+            case "topic":
+                return parse_topic(name).full
+            case _:
+                raise Invalid("scope", "is not broker, namespace or topic")
+
+    def get(self, scope: Scope, name: str) -> Policy | None:
+        """What was set at a place itself."""
+        return self._set.get((scope, self.check_name(scope, name)))
+
+    def apply(self, scope: str, name: str, policy: Policy | None) -> None:
+        """Set or remove a policy."""
+        if policy is None:
+            self._set.pop((scope, name), None)
+        else:
+            self._set[scope, name] = policy
+        self._cache.clear()
+
+    def effective(self, topic: str | None, namespace: str) -> Effective:
+        """What is in force at a topic (a full name), or in a namespace for what is not a topic."""
+        found = self._cache.get((topic, namespace))
+        if found is None:
+            found = effective(
+                self._configured,
+                self._set.get(("broker", "")),
+                self._set.get(("namespace", namespace)),
+                self._set.get(("topic", topic)) if topic else None,
+            )
+            # Names come from clients: the cache must not grow without bound.
+            if len(self._cache) >= 10_000:
+                self._cache.clear()
+            self._cache[topic, namespace] = found
+        return found

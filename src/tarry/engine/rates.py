@@ -1,0 +1,43 @@
+"""Rate limits: how fast one owner may go, with time passed in.
+
+Each owner's allowance is one number, the instant at which the bucket would be full again (the generic
+cell rate algorithm). A burst of one second's worth is allowed. The number of owners remembered is bounded: one
+whose bucket is full again is the same as one never seen.
+"""
+
+from typing import Final
+
+MAX_OWNERS: Final = 100_000
+BURST_MS: Final = 1_000.0
+
+
+class Rates:
+    """Allowances by owner."""
+
+    def __init__(self) -> None:
+        self._full_at: dict[tuple[str, str], float] = {}
+
+    def wait_ms(self, key: tuple[str, str], per_second: float, now_ms: int) -> int:
+        """Take one if it is allowed now and answer 0; else take nothing and say how long to wait."""
+        full_at = self._current(key, now_ms)
+        wait = full_at - now_ms - self._burst(per_second)
+        if wait > 0:
+            return max(1, round(wait + 0.5))
+        self._full_at[key] = full_at + 1000.0 / per_second
+        return 0
+
+    def reserve(self, key: tuple[str, str], per_second: float, now_ms: int) -> int:
+        """Take one whenever it will be allowed, and say at which instant that is."""
+        full_at = self._current(key, now_ms)
+        self._full_at[key] = full_at + 1000.0 / per_second
+        return max(now_ms, round(full_at - self._burst(per_second) + 0.5))
+
+    @staticmethod
+    def _burst(per_second: float) -> float:
+        # At least one message must be allowed at once, however slow the rate.
+        return max(BURST_MS - 1000.0 / per_second, 0.0)
+
+    def _current(self, key: tuple[str, str], now_ms: int) -> float:
+        if len(self._full_at) >= MAX_OWNERS:
+            self._full_at = {one: at for one, at in self._full_at.items() if at > now_ms}
+        return max(self._full_at.get(key, 0.0), float(now_ms))

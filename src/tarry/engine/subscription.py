@@ -1,0 +1,461 @@
+"""A subscription: who gets which entry, and what comes again.
+
+Exclusive and failover read in publish order and ignore delays; shared and key-shared read in ready
+order (R5). An entry is given to one consumer, and stays its own until it is acknowledged, given back
+(`nack`), or the consumer goes. Permits count entries.
+
+Nothing here does I/O: bodies come from the topics, acknowledgements go to them as records.
+"""
+
+from collections.abc import Callable, Sequence
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import numpy as np
+from msgspec import Struct
+
+from tarry.core.errors import Conflict
+from tarry.core.murmur import murmur3_32
+from tarry.engine.acks import AckSet
+from tarry.engine.answer import Answer
+from tarry.engine.topic import Topic, save_set
+from tarry.registry.registry import Registry, SubscriptionRow
+
+if TYPE_CHECKING:
+    from tarry.engine.topics import Topics
+
+SubscriptionType = Literal["exclusive", "shared", "failover", "key_shared"]
+SUBSCRIPTION_TYPES: Final[tuple[SubscriptionType, ...]] = ("exclusive", "shared", "failover", "key_shared")
+
+SCAN: Final = 4096
+"""Entries looked at in one step of the scan."""
+
+BATCH: Final = 1024
+"""Entries given out in one call: the bound on what one pump holds in memory."""
+
+HASH_SLOTS: Final = 65536
+
+MAX_PARKED: Final = 16_384
+"""How far a key-shared subscription looks past keys whose consumer is not ready."""
+
+
+class Received(Struct, frozen=True, gc=False):
+    """An entry as a consumer gets it."""
+
+    entry_id: int
+    redelivery_count: int
+    payload: bytes
+    headers: dict[str, str]
+    key: str | None
+    published_at_ms: int
+    due_at_ms: int | None
+    message_id: str | None
+    """The id of the scheduled message that it was, if it was one."""
+    expired: bool = False
+
+
+class Consumer:
+    """One attached consumer."""
+
+    def __init__(
+        self, subscription: "Subscription", name: str, deliver: Callable[[list[Received]], None], priority: int
+    ) -> None:
+        self.subscription = subscription
+        self.name = name
+        self.deliver = deliver
+        self.priority = priority
+        self.permits = 0
+        self.held: set[int] = set()
+        self.closed = False
+        self.on_active: Callable[[bool], None] | None = None
+        self.on_close: Callable[[], None] | None = None
+
+    @property
+    def unacked(self) -> int:
+        """How many entries it holds."""
+        return len(self.held)
+
+    @property
+    def active(self) -> bool:
+        """Whether it is given entries: in exclusive and failover subscriptions only one is."""
+        return self in self.subscription.eligible()
+
+    def flow(self, permits: int) -> None:
+        """Allow so many more entries."""
+        self.permits += permits
+        self.subscription.flowed(self)
+
+    def ack(self, entry_ids: Sequence[int]) -> Answer[None]:
+        """Be done with entries; the answer comes when that is durable."""
+        return self.subscription.ack(list(entry_ids))
+
+    def ack_below(self, entry_id: int) -> Answer[None]:
+        """Be done with every entry up to and including one."""
+        return self.subscription.ack([], below=entry_id + 1)
+
+    def nack(self, entry_ids: Sequence[int] | None = None) -> None:
+        """Give entries back to come again; None gives back all."""
+        self.subscription.give_back(self, self.held if entry_ids is None else entry_ids, counted=True)
+
+    def close(self) -> None:
+        """Detach. What it holds goes to others."""
+        self.subscription.detach(self)
+
+
+class Subscription:
+    """The state of one subscription of a topic."""
+
+    def __init__(
+        self,
+        topics: "Topics",
+        topic: Topic,
+        name: str,
+        type_: SubscriptionType,
+        start: int,
+        *,
+        durable: bool,
+        properties: dict[str, str],
+    ) -> None:
+        self.topic = topic
+        self.name = name
+        self.type: SubscriptionType = type_
+        self.durable = durable
+        self.properties = properties
+        self.acked = AckSet(start)
+        self.consumers: list[Consumer] = []
+        self.redeliveries: dict[int, int] = {}
+        self.changed = True
+        self.closed = False
+        self._topics = topics
+        self._read_at = start
+        self._again: list[int] = []
+        """Entries below `_read_at` to be given out: a heap; `_queued` says which are in it."""
+        self._queued: set[int] = set()
+        self._holders: dict[int, Consumer] = {}
+        self._busy_keys: dict[int, tuple[Consumer, int]] = {}
+        """Hash slot -> the consumer that holds entries of it, and how many."""
+        self._slot_of: dict[int, int] = {}
+        self._parked: dict[int, list[int]] = {}
+        """Hash slot -> entries that wait for their key's consumer."""
+        self._pumping = False
+        self._turn = 0
+
+    # What is left, for people
+
+    @property
+    def backlog(self) -> int:
+        """Entries not acknowledged yet, those that are not due included."""
+        first = max(self.topic.first, 0)
+        return max(0, self.topic.visible - first - self.acked.count(first))
+
+    @property
+    def ignores_delay(self) -> bool:
+        """Exclusive and failover keep publish order, so delays do not count there (PIP-26)."""
+        return self.type in ("exclusive", "failover")
+
+    # Consumers
+
+    def attach(
+        self, consumer_name: str, deliver: Callable[[list[Received]], None], *, priority: int = 0
+    ) -> Consumer:
+        """Add a consumer; raises `Conflict` where an exclusive one is there already."""
+        if self.type == "exclusive" and self.consumers:
+            raise Conflict(f"subscription {self.name} is exclusive and has a consumer", "taken")
+        before = self.eligible()
+        consumer = Consumer(self, consumer_name, deliver, priority)
+        self.consumers.append(consumer)
+        if self.type == "failover":
+            self.consumers.sort(key=lambda one: (one.priority, one.name))
+        self._unpark(list(self._parked))
+        self._tell_active(before)
+        return consumer
+
+    def detach(self, consumer: Consumer) -> None:
+        """Remove a consumer and give what it held to others."""
+        if consumer.closed:
+            return
+        before = self.eligible()
+        consumer.closed = True
+        self.consumers.remove(consumer)
+        self.give_back(consumer, list(consumer.held), counted=False)
+        self._unpark(list(self._parked))
+        self._tell_active(before)
+        if not self.consumers and not self.durable:
+            self._topics.forget(self)
+        self.pump()
+
+    def eligible(self) -> list[Consumer]:
+        """The consumers that are given entries."""
+        if self.ignores_delay:
+            return self.consumers[:1]
+        return self.consumers
+
+    def _tell_active(self, before: list[Consumer]) -> None:
+        if self.type != "failover":
+            return
+        now = self.eligible()
+        for consumer in self.consumers:
+            if consumer.on_active and (consumer in now) != (consumer in before):
+                consumer.on_active(consumer in now)
+        for old in before:
+            if old not in now and not old.closed:
+                self.give_back(old, list(old.held), counted=False)
+
+    def close_all(self) -> None:
+        """Detach every consumer: the topic or the subscription is going."""
+        self.closed = True
+        for consumer in list(self.consumers):
+            consumer.closed = True
+            self.consumers.remove(consumer)
+            if consumer.on_close:
+                consumer.on_close()
+
+    # Acknowledging
+
+    def ack(self, entry_ids: list[int], below: int = 0) -> Answer[None]:
+        """Be done with entries."""
+        return self._topics.record_ack(self, entry_ids, below)
+
+    def apply_ack(self, entry_ids: list[int], below: int) -> None:
+        """Take an acknowledgement into the state; its record is enqueued."""
+        for entry_id in entry_ids:
+            self._release(entry_id)
+        if below > self.acked.below:
+            for entry_id in [held for held in self._holders if held < below]:
+                self._release(entry_id)
+            self.acked.add_below(below, self.topic.next)
+            self._read_at = max(self._read_at, self.acked.below)
+        self.acked.add(entry_ids, self.topic.next)
+        self.changed = True
+
+    def apply_seek(self, to: int) -> None:
+        """Go to an entry: below it all is done with, from it on nothing."""
+        for consumer in self.consumers:
+            consumer.held.clear()
+        self._holders.clear()
+        self._busy_keys.clear()
+        self.redeliveries.clear()
+        self._again.clear()
+        self._queued.clear()
+        self._slot_of.clear()
+        self._parked.clear()
+        # The rows of the old blocks go at the next flush.
+        stale = {*self.acked.above.numbers(), *self.acked.above.dirty}
+        self.acked = AckSet(min(to, self.topic.next))
+        self.acked.above.dirty |= stale
+        self._read_at = self.acked.below
+        self.changed = True
+
+    def _release(self, entry_id: int) -> None:
+        self.redeliveries.pop(entry_id, None)
+        holder = self._holders.pop(entry_id, None)
+        if holder is not None:
+            holder.held.discard(entry_id)
+            if self.type == "key_shared":
+                self._release_key(entry_id)
+
+    def give_back(self, consumer: Consumer, entry_ids: Sequence[int] | set[int], *, counted: bool) -> None:
+        """Entries that a consumer does not keep: they come again, first those of the lowest id."""
+        spent: list[int] = []
+        limit = int(self.properties.get("max_redeliveries", 0))
+        for entry_id in list(entry_ids):
+            if self._holders.get(entry_id) is not consumer:
+                continue
+            del self._holders[entry_id]
+            consumer.held.discard(entry_id)
+            if self.type == "key_shared":
+                self._release_key(entry_id)
+            self.redeliveries[entry_id] = self.redeliveries.get(entry_id, 0) + counted
+            if limit and self.redeliveries[entry_id] > limit:
+                spent.append(entry_id)
+            else:
+                self._queue(entry_id)
+        if spent:
+            self._topics.dead_letter(self, spent)
+        if counted:
+            self.pump()
+
+    def _queue(self, entry_id: int) -> None:
+        if entry_id not in self._queued:
+            self._queued.add(entry_id)
+            heappush(self._again, entry_id)
+
+    def seek(self, to: int | None = None, *, at_ms: int | None = None) -> Answer[None]:
+        """Go to an entry, or to the first that was published at an instant or later."""
+        return self._topics.seek(self, to, at_ms)
+
+    # Giving out
+
+    def ready(self, entry_id: int) -> None:
+        """A delayed entry is due now."""
+        if self.ignores_delay or entry_id >= self._read_at or entry_id in self._holders:
+            return
+        if entry_id not in self.acked:
+            self._queue(entry_id)
+
+    def flowed(self, consumer: Consumer) -> None:
+        """A consumer can take more."""
+        if self._parked:
+            self._unpark([slot for slot in self._parked if self._consumer_of(slot) is consumer])
+        self.pump()
+
+    def pump(self) -> None:
+        """Give out what can be given, until permits or entries run out."""
+        if self._pumping:
+            return
+        self._pumping = True
+        try:
+            while self._pump_once():
+                pass
+        finally:
+            self._pumping = False
+
+    def _pump_once(self) -> bool:
+        takers = [consumer for consumer in self.eligible() if consumer.permits > 0]
+        if not takers or self.closed:
+            return False
+        wanted = min(sum(consumer.permits for consumer in takers), BATCH)
+        ids = self._take(wanted)
+        if not ids:
+            return False
+        entries = self._topics.read(self, ids)
+        expired = [entry.entry_id for entry in entries if entry.expired]
+        if expired:
+            self.ack(expired)
+            entries = [entry for entry in entries if not entry.expired]
+        if self.type == "key_shared":
+            return self._give_by_key(entries, takers)
+        return self._give_in_turn(entries, takers)
+
+    def _take(self, wanted: int) -> list[int]:
+        """The next entries to give out: first what comes again, then what was never read."""
+        ids: list[int] = []
+        while self._again and len(ids) < wanted:
+            entry_id = heappop(self._again)
+            self._queued.discard(entry_id)
+            if entry_id not in self.acked and entry_id not in self._holders:
+                ids.append(entry_id)
+        while len(ids) < wanted and self._read_at < self.topic.visible:
+            start = max(self._read_at, self.topic.first)
+            stop = min(start + SCAN, self.topic.visible)
+            if start >= stop:
+                self._read_at = start
+                break
+            fresh = np.arange(start, stop)
+            skip = self.acked.contains_many(fresh)
+            if not self.ignores_delay:
+                skip |= self.topic.waiting.contains_many(fresh)
+            fresh = fresh[~skip]
+            room = wanted - len(ids)
+            if len(fresh) > room:
+                fresh = fresh[:room]
+                self._read_at = int(fresh[-1]) + 1
+            else:
+                self._read_at = stop
+            ids.extend(fresh.tolist())
+        return ids
+
+    def _give_in_turn(self, entries: list[Received], takers: list[Consumer]) -> bool:
+        at = 0
+        while at < len(entries) and takers:
+            consumer = takers[self._turn % len(takers)]
+            self._turn += 1
+            # Shares that are neither single entries nor everything to the first who asked.
+            share = min(consumer.permits, max(1, -(-len(entries) // len(takers))), len(entries) - at)
+            self._give(consumer, entries[at : at + share])
+            at += share
+            takers = [one for one in takers if one.permits > 0 and not one.closed]
+        for entry in entries[at:]:
+            self._queue(entry.entry_id)
+        return at > 0
+
+    def _give(self, consumer: Consumer, entries: list[Received]) -> None:
+        consumer.permits -= len(entries)
+        for entry in entries:
+            consumer.held.add(entry.entry_id)
+            self._holders[entry.entry_id] = consumer
+        consumer.deliver(entries)
+
+    # Key-shared: a key stays with its consumer while it has entries there, and keeps its order
+
+    def _give_by_key(self, entries: list[Received], takers: list[Consumer]) -> bool:
+        given: dict[Consumer, list[Received]] = {consumer: [] for consumer in takers}
+        for entry in entries:
+            slot = key_slot(entry)
+            busy = self._busy_keys.get(slot)
+            consumer = self._consumer_of(slot)
+            batch = given.get(consumer)
+            if (
+                slot in self._parked
+                or (busy is not None and busy[0] is not consumer)
+                or batch is None
+                or consumer.permits <= len(batch)
+            ):
+                # Whatever comes after it with the same key must wait behind it.
+                self._parked.setdefault(slot, []).append(entry.entry_id)
+                continue
+            self._slot_of[entry.entry_id] = slot
+            self._busy_keys[slot] = (consumer, (busy[1] if busy else 0) + 1)
+            batch.append(entry)
+        for consumer, batch in given.items():
+            if batch:
+                self._give(consumer, batch)
+        # Entries that were parked are progress too: the next look is further on.
+        return bool(entries) and sum(map(len, self._parked.values())) < MAX_PARKED
+
+    def _consumer_of(self, slot: int) -> Consumer:
+        return self.consumers[slot * len(self.consumers) // HASH_SLOTS]
+
+    def _unpark(self, slots: list[int]) -> None:
+        for slot in slots:
+            for entry_id in self._parked.pop(slot, ()):
+                self._queue(entry_id)
+
+    def _release_key(self, entry_id: int) -> None:
+        slot = self._slot_of.pop(entry_id, None)
+        if slot is None:
+            return
+        consumer, count = self._busy_keys[slot]
+        if count == 1:
+            del self._busy_keys[slot]
+            self._unpark([slot])
+        else:
+            self._busy_keys[slot] = (consumer, count - 1)
+
+    # The registry
+
+    def save(self, registry: Registry) -> None:
+        """Put what changed into the registry's tables."""
+        if not self.durable or not self.changed:
+            return
+        registry.subscriptions.put(
+            (self.topic.name, self.name), SubscriptionRow(self.type, self.acked.below, self.properties)
+        )
+        save_set(self.acked.above, registry.acks, self.topic.name, self.name)
+        self.changed = False
+
+    def erase(self, registry: Registry) -> None:
+        """Remove every row of this subscription."""
+        registry.subscriptions.remove(self.topic.name, self.name)
+        for number in {*self.acked.above.numbers(), *self.acked.above.dirty}:
+            registry.acks.remove(self.topic.name, self.name, number)
+
+    def stats(self) -> dict[str, Any]:
+        """Figures for people."""
+        return {
+            "type": self.type,
+            "durable": self.durable,
+            "backlog": self.backlog,
+            "unacked": len(self._holders),
+            "acknowledged_below": self.acked.below,
+            "consumers": [
+                {"name": one.name, "permits": one.permits, "unacked": one.unacked, "active": one.active}
+                for one in self.consumers
+            ],
+        }
+
+
+def key_slot(entry: Received) -> int:
+    """The hash slot of an entry in a key-shared subscription, as Pulsar computes it."""
+    key = entry.key if entry.key is not None else str(entry.entry_id)
+    return murmur3_32(key.encode()) % HASH_SLOTS

@@ -1,0 +1,140 @@
+"""One of Tarry's own topics: where its entries are in the ledger, and which of them are not due yet.
+
+An entry id is given when the publication is enqueued, and the entry is visible once its record is durable (R2).
+Bodies stay in the ledger; here an entry costs eight bytes for its seq. All subscriptions share one set
+of entries that wait for their due instant.
+"""
+
+from array import array
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tarry.core.seqset import SeqSet
+from tarry.registry.registry import Registry, TopicRow
+from tarry.registry.table import Table
+
+if TYPE_CHECKING:
+    from tarry.engine.subscription import Subscription
+
+CHUNK: Final = 4096
+"""Entries in one row of the registry."""
+
+
+class Topic:
+    """The entries of a topic, from `first` to `next`; those below `visible` are durable."""
+
+    def __init__(self, name: str, created_at_ms: int) -> None:
+        self.name = name
+        self.created_at_ms = created_at_ms
+        self.partitions = 0
+        self.first = 0
+        self.next = 0
+        self.visible = 0
+        self.waiting = SeqSet()
+        self.subscriptions: dict[str, Subscription] = {}
+        self.producers: dict[str, int] = {}
+        self._chunks: dict[int, array[int]] = {}
+        self._dirty: set[int] = set()
+
+    def place(self, entry_id: int, seq: int) -> None:
+        """Say where an entry's record is; a second time when it was carried forward."""
+        number, at = divmod(entry_id, CHUNK)
+        chunk = self._chunks.get(number)
+        if chunk is None:
+            chunk = self._chunks[number] = array("q", bytes(8 * CHUNK))
+        chunk[at] = seq
+        self._dirty.add(number)
+        if entry_id >= self.next:
+            self.next = entry_id + 1
+
+    def seqs(self, entry_ids: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where entries are in the ledger; 0 for one that is gone."""
+        return np.fromiter(map(self.seq, entry_ids.tolist()), np.int64, len(entry_ids))
+
+    def seq(self, entry_id: int) -> int:
+        """Where an entry is in the ledger; 0 if it is gone."""
+        chunk = self._chunks.get(entry_id // CHUNK)
+        return chunk[entry_id % CHUNK] if chunk is not None else 0
+
+    def trim(self, to: int) -> None:
+        """Forget the entries below one: nobody needs them."""
+        to = min(to, self.visible)
+        if to <= self.first:
+            return
+        for number in range(self.first // CHUNK, to // CHUNK):
+            self._chunks.pop(number, None)
+            self._dirty.add(number)
+        self.first = to
+        self.waiting.drop_upto(to - 1)
+
+    def unneeded_below(self) -> int:
+        """The first entry that some durable subscription has not acknowledged.
+
+        A topic that nobody has subscribed to yet keeps what it has: a first subscriber may want it.
+        """
+        bounds = [sub.acked.below for sub in self.subscriptions.values() if sub.durable]
+        return min(bounds) if bounds else self.first
+
+    def needed(self, upto_seq: int) -> NDArray[np.int64]:
+        """The entries that somebody still needs and whose record has at most this seq."""
+        kept: list[NDArray[np.int64]] = []
+        durable = [sub for sub in self.subscriptions.values() if sub.durable]
+        for number in sorted(self._chunks):
+            places = np.frombuffer(self._chunks[number], np.int64)
+            ids = np.flatnonzero((places > 0) & (places <= upto_seq)).astype(np.int64) + number * CHUNK
+            ids = ids[ids >= self.first]
+            if durable and len(ids):
+                done = np.ones(len(ids), np.bool_)
+                for sub in durable:
+                    done &= sub.acked.contains_many(ids)
+                ids = ids[~done]
+            kept.append(ids)
+        return np.concatenate(kept) if kept else np.empty(0, np.int64)
+
+    def touch(self) -> None:
+        """Have the topic's row written at the next flush, though it may hold nothing."""
+        self._dirty.add(self.next // CHUNK)
+        self._chunks.setdefault(self.next // CHUNK, array("q", bytes(8 * CHUNK)))
+
+    def save(self, registry: Registry) -> None:
+        """Put what changed into the registry's tables."""
+        if not self._dirty and not self.waiting.dirty:
+            return
+        registry.topics.put((self.name,), TopicRow(self.first, self.next, self.partitions, self.created_at_ms))
+        for number in self._dirty:
+            chunk = self._chunks.get(number)
+            if chunk is None:
+                registry.chunks.remove(self.name, number)
+            else:
+                registry.chunks.put((self.name, number), chunk.tobytes())
+        self._dirty.clear()
+        save_set(self.waiting, registry.waiting, self.name)
+
+    def load_chunk(self, number: int, data: bytes) -> None:
+        """Take a chunk back from the registry."""
+        self._chunks[number] = array("q", data)
+
+    def erase(self, registry: Registry) -> None:
+        """Remove every row of this topic."""
+        registry.topics.remove(self.name)
+        for number in {*self._chunks, *self._dirty}:
+            registry.chunks.remove(self.name, number)
+        for number in {*self.waiting.numbers(), *self.waiting.dirty}:
+            registry.waiting.remove(self.name, number)
+        for producer in self.producers:
+            registry.producers.remove(self.name, producer)
+        for sub in self.subscriptions.values():
+            sub.erase(registry)
+
+
+def save_set(bits: SeqSet, table: Table[bytes], *key: str) -> None:
+    """Put the changed blocks of a set into a table of the registry."""
+    for number in bits.dirty:
+        block = bits.block(number)
+        if block is None:
+            table.remove(*key, number)
+        else:
+            table.put((*key, number), block)
+    bits.dirty.clear()

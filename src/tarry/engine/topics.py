@@ -1,0 +1,563 @@
+"""Tarry's own topics: publishing, subscribing, and the records behind both.
+
+Every change is a record first: it is decided when its record is enqueued (`decide`), and seen by consumers
+once that is durable (`appended`). Replaying the records gives the same state.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from tarry.core import limits
+from tarry.core.errors import Conflict, Invalid, NotFound, TarryError, TooLarge
+from tarry.core.names import check_name, parse_topic
+from tarry.engine.answer import Answer, failed, settled
+from tarry.engine.subscription import SUBSCRIPTION_TYPES, Received, Subscription, SubscriptionType
+from tarry.engine.topic import Topic
+from tarry.ledger.record import (
+    NO_PUT,
+    Ack,
+    Entry,
+    Key,
+    Record,
+    Seek,
+    Subscribe,
+    Unsubscribe,
+    decode,
+    decode_put,
+    encode,
+)
+from tarry.ledger.record import Topic as TopicRecord
+from tarry.registry.registry import Registry
+
+if TYPE_CHECKING:
+    from tarry.engine.journal import Journal
+
+__all__ = ["NewEntry", "Received", "Subscription", "TopicStats", "Topics"]
+
+DUPLICATE = -1
+"""The entry id that a producer is told for a sequence number that it sent before."""
+
+
+class NewEntry(Struct, frozen=True, kw_only=True):
+    """What is to be published."""
+
+    payload: bytes
+    headers: dict[str, str] = {}
+    key: str | None = None
+    deliver_at_ms: int | None = None
+    """Shared and key-shared subscriptions get it then; exclusive and failover at its place."""
+    producer: str | None = None
+    producer_sequence: int = -1
+    owner: str = ""
+    door: str = "http"
+    ttl_ms: int | None = None
+
+
+class TopicStats(Struct, frozen=True):
+    """Figures of one topic."""
+
+    topic: str
+    first_entry: int
+    next_entry: int
+    delayed: int
+    subscriptions: dict[str, dict[str, Any]]
+
+
+class Topics:
+    """All topics of this server."""
+
+    def __init__(self, journal: "Journal") -> None:
+        self._journal = journal
+        self._topics: dict[str, Topic] = {}
+        self._woken: dict[Subscription, None] = {}
+        self.changed = False
+        """Whether anything here is newer than the registry."""
+
+    # Topics
+
+    def names(self, namespace: str | None = None) -> list[str]:
+        """The names of the topics, of one namespace or all."""
+        prefix = f"persistent://{namespace}/" if namespace else ""
+        return sorted(name for name in self._topics if name.startswith(prefix))
+
+    def find(self, topic: str) -> Topic:
+        """A topic by its name; raises `NotFound`."""
+        found = self._topics.get(parse_topic(topic).full)
+        if found is None:
+            raise NotFound(f"there is no topic {topic}")
+        return found
+
+    def create(self, topic: str) -> Answer[None]:
+        """Make a topic; one that is there already stays."""
+        try:
+            name = parse_topic(topic).full
+            if name in self._topics:
+                return settled(None)
+            return self._write([TopicRecord(name, False, 0)], None)
+        except TarryError as error:
+            return failed(error)
+
+    def delete(self, topic: str) -> Answer[None]:
+        """Remove a topic with its entries and subscriptions."""
+        try:
+            return self._write([TopicRecord(self.find(topic).name, True, 0)], None)
+        except TarryError as error:
+            return failed(error)
+
+    def stats(self, topic: str) -> TopicStats:
+        """Figures of one topic; raises `NotFound`."""
+        found = self.find(topic)
+        return TopicStats(
+            found.name, found.first, found.visible, len(found.waiting),
+            {name: sub.stats() for name, sub in found.subscriptions.items()},
+        )  # fmt: skip
+
+    # Publishing
+
+    def publish(self, topic: str, entries: Sequence[NewEntry]) -> Answer[list[int]]:
+        """Append entries to a topic; it is made on first use. The answer is their entry ids."""
+        try:
+            name = parse_topic(topic)
+            for entry in entries:
+                _check_entry(entry)
+            records: list[Record] = []
+            found = self._topics.get(name.full)
+            if found is None:
+                records.append(TopicRecord(name.full, False, 0))
+            now_ms = self._journal.clock.now_ms()
+            policy = self._journal.policies.effective(name.full, name.namespace_name)
+            next_id = found.next if found else 0
+            last: dict[str, int] = {}
+            ids: list[int] = []
+            for entry in entries:
+                if entry.producer is not None and entry.producer_sequence >= 0:
+                    known = found.producers.get(entry.producer, -1) if found else -1
+                    if entry.producer_sequence <= last.get(entry.producer, known):
+                        ids.append(DUPLICATE)
+                        continue
+                    last[entry.producer] = entry.producer_sequence
+                fire_at_ms = 0
+                if entry.deliver_at_ms is not None and policy.delayed_delivery:
+                    fire_at_ms = self._journal.fire_at(entry.deliver_at_ms, now_ms, policy)
+                    if fire_at_ms <= now_ms:
+                        fire_at_ms = 0
+                records.append(
+                    Entry(
+                        name.full, fire_at_ms, now_ms, next_id, None, NO_PUT, entry.payload, entry.headers,
+                        entry.key, entry.producer, entry.producer_sequence, entry.deliver_at_ms, entry.owner,
+                        entry.door, entry.ttl_ms,
+                    )  # fmt: skip
+                )
+                ids.append(next_id)
+                next_id += 1
+            if not records:
+                return settled(ids)
+            return self._write(records, ids)
+        except TarryError as error:
+            return failed(error)
+
+    # Subscribing
+
+    def subscribe(
+        self,
+        topic: str,
+        name: str,
+        type: SubscriptionType = "shared",
+        *,
+        start: Literal["earliest", "latest"] | int = "latest",
+        durable: bool = True,
+        dead_letter_topic: str | None = None,
+        max_redeliveries: int | None = None,
+    ) -> Answer[Subscription]:
+        """Make a subscription, or find the one that is there. Its type may change while nobody is attached."""
+        try:
+            topic = parse_topic(topic).full
+            check_name(name, "subscription")
+            if type not in SUBSCRIPTION_TYPES:
+                raise Invalid("type", f"is not one of {', '.join(SUBSCRIPTION_TYPES)}")
+            properties: dict[str, str] = {}
+            if max_redeliveries:
+                if max_redeliveries < 0:
+                    raise Invalid("max_redeliveries", "is negative")
+                dead = parse_topic(dead_letter_topic or f"{topic}-{name}-DLQ", "dead_letter_topic").full
+                properties = {"max_redeliveries": str(max_redeliveries), "dead_letter_topic": dead}
+            found = self._topics.get(topic)
+            sub = found.subscriptions.get(name) if found else None
+            if sub is not None:
+                return self._resubscribe(sub, type, properties)
+            at = self._start(found, start)
+            if not durable:
+                return self._reader(topic, found, name, type, at)
+            records: list[Record] = [] if found else [TopicRecord(topic, False, 0)]
+            records.append(Subscribe(topic, name, type, at, properties))
+            answer: Answer[Subscription] = Answer()
+            self._journal.append(
+                records, lambda error: self._settle(answer, error, lambda: self.subscription(topic, name))
+            )
+            return answer
+        except TarryError as error:
+            return failed(error)
+
+    def _resubscribe(
+        self, sub: Subscription, type_: SubscriptionType, properties: dict[str, str]
+    ) -> Answer[Subscription]:
+        if sub.type == type_ and (not properties or properties == sub.properties):
+            return settled(sub)
+        if sub.type != type_ and sub.consumers:
+            raise Conflict(f"subscription {sub.name} is {sub.type} and has consumers", sub.type)
+        if not sub.durable:
+            sub.type = type_
+            return settled(sub)
+        record = Subscribe(sub.topic.name, sub.name, type_, -1, properties or sub.properties)
+        return self._write([record], sub)
+
+    def _reader(
+        self, topic: str, found: Topic | None, name: str, type_: SubscriptionType, at: int
+    ) -> Answer[Subscription]:
+        """A subscription that lives in memory, for as long as somebody is attached."""
+        answer: Answer[Subscription] = Answer()
+
+        def make() -> Subscription:
+            home = self._topics[topic]
+            sub = Subscription(self, home, name, type_, at, durable=False, properties={})
+            home.subscriptions[name] = sub
+            return sub
+
+        if found:
+            answer.settle(make())
+        else:
+            self._journal.append(
+                [TopicRecord(topic, False, 0)], lambda error: self._settle(answer, error, make)
+            )
+        return answer
+
+    def _start(self, found: Topic | None, start: Literal["earliest", "latest"] | int) -> int:
+        if found is None or start == "earliest":
+            return found.first if found else 0
+        if start == "latest":
+            return found.next
+        if not isinstance(start, int) or start < 0:
+            raise Invalid("start", "is not earliest, latest or an entry id")
+        return min(max(start, found.first), found.next)
+
+    def subscription(self, topic: str, name: str) -> Subscription:
+        """A subscription by name; raises `NotFound`."""
+        sub = self.find(topic).subscriptions.get(name)
+        if sub is None:
+            raise NotFound(f"there is no subscription {name} of topic {topic}")
+        return sub
+
+    def unsubscribe(self, topic: str, name: str) -> Answer[None]:
+        """End a subscription."""
+        try:
+            sub = self.subscription(topic, name)
+            if not sub.durable:
+                sub.close_all()
+                self.forget(sub)
+                return settled(None)
+            return self._write([Unsubscribe(sub.topic.name, name)], None)
+        except TarryError as error:
+            return failed(error)
+
+    def seek(self, sub: Subscription, to: int | None, at_ms: int | None) -> Answer[None]:
+        """Go to an entry, or to the first that was published at an instant or later."""
+        try:
+            if (to is None) == (at_ms is None):
+                raise Invalid("entry_id", "give an entry id or an instant")
+            if to is None:
+                to = self._first_published(sub.topic, at_ms or 0)
+            to = min(max(to, sub.topic.first), sub.topic.next)
+            if sub.durable:
+                return self._write([Seek(sub.topic.name, sub.name, to)], None)
+            sub.apply_seek(to)
+            sub.pump()
+            return settled(None)
+        except TarryError as error:
+            return failed(error)
+
+    def _first_published(self, topic: Topic, at_ms: int) -> int:
+        low, high = topic.first, topic.visible
+        while low < high:
+            middle = (low + high) // 2
+            seq = topic.seq(middle)
+            entry = decode(self._journal.body(seq)) if seq else None
+            if isinstance(entry, Entry) and entry.published_at_ms >= at_ms:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    # What subscriptions need
+
+    def record_ack(self, sub: Subscription, entry_ids: list[int], below: int) -> Answer[None]:
+        """Write an acknowledgement; a reader's stays in memory."""
+        if not sub.durable:
+            sub.apply_ack(entry_ids, below)
+            return settled(None)
+        try:
+            return self._write([Ack(sub.topic.name, sub.name, below, entry_ids)], None, essential=True)
+        except TarryError as error:
+            return failed(error)
+
+    def dead_letter(self, sub: Subscription, entry_ids: list[int]) -> None:
+        """Entries that came too often: into the dead-letter topic and acknowledged, in one unit."""
+        target = sub.properties.get("dead_letter_topic", f"{sub.topic.name}-{sub.name}-DLQ")
+        records: list[Record] = []
+        home = self._topics.get(target)
+        if home is None:
+            records.append(TopicRecord(target, False, 0))
+        next_id = home.next if home else 0
+        now_ms = self._journal.clock.now_ms()
+        for received in self.read(sub, entry_ids):
+            headers = {**received.headers, "tarry-origin-topic": sub.topic.name,
+                       "tarry-origin-entry": str(received.entry_id)}  # fmt: skip
+            records.append(
+                Entry(target, 0, now_ms, next_id, None, NO_PUT, received.payload, headers, received.key)
+            )
+            next_id += 1
+        records.append(Ack(sub.topic.name, sub.name, 0, entry_ids))
+        self._journal.append(records, lambda _: None, essential=True)
+
+    def read(self, sub: Subscription, entry_ids: list[int]) -> list[Received]:
+        """The bodies of entries; one that is gone is given as expired."""
+        topic = sub.topic
+        now_ms = self._journal.clock.now_ms()
+        seqs = topic.seqs(np.array(entry_ids, np.int64))
+        bodies = self._journal.entry_bodies(seqs)
+        counts = sub.redeliveries
+        return [
+            self._received(entry_id, body, counts.get(entry_id, 0) if counts else 0, now_ms)
+            for entry_id, body in zip(entry_ids, bodies, strict=True)
+        ]
+
+    def _received(self, entry_id: int, body: bytes | None, count: int, now_ms: int) -> Received:
+        if body is None:
+            return Received(entry_id, count, b"", {}, None, 0, None, None, expired=True)
+        entry = decode_entry(body)
+        if entry.put == NO_PUT:
+            base = entry.due_at_ms or entry.published_at_ms
+            expired = entry.ttl_ms is not None and now_ms > base + entry.ttl_ms
+            return Received(
+                entry_id, count, entry.payload, entry.headers, entry.key, entry.published_at_ms,
+                entry.due_at_ms, None, expired,
+            )  # fmt: skip
+        put = decode_put(entry.put)
+        origin = put.origin or entry.fired
+        return Received(
+            entry_id, count, put.payload, put.headers, put.key, entry.published_at_ms, put.due_at_ms,
+            self._journal.ids.make(origin.seq, origin.fire_at_ms) if origin else None,
+        )  # fmt: skip
+
+    def forget(self, sub: Subscription) -> None:
+        """A reader is gone."""
+        sub.topic.subscriptions.pop(sub.name, None)
+
+    # Records
+
+    def _write(self, records: list[Record], value: Any, *, essential: bool = False) -> Answer[Any]:
+        answer: Answer[Any] = Answer()
+        self._journal.append(
+            records, lambda error: self._settle(answer, error, lambda: value), essential=essential
+        )
+        return answer
+
+    @staticmethod
+    def _settle(answer: Answer[Any], error: TarryError | None, value: Any) -> None:
+        if error is not None:
+            answer.fail(error)
+            return
+        try:
+            answer.settle(value())
+        except TarryError as gone:
+            answer.fail(gone)
+
+    def decide(self, seq: int, record: Record) -> None:
+        """Take a record into the state, when it is enqueued or replayed."""
+        self.changed = True
+        match record:
+            case Entry():
+                self.place(record.topic, record.entry_id, seq, record.published_at_ms)
+                topic = self._topics[record.topic]
+                if record.fire_at_ms:
+                    topic.waiting.add(record.entry_id)
+                known = topic.producers.get(record.producer or "", -1)
+                if record.producer is not None and record.producer_sequence > known:
+                    topic.producers[record.producer] = record.producer_sequence
+                    self._journal.registry.producers.put(
+                        (record.topic, record.producer), record.producer_sequence
+                    )
+            case TopicRecord():
+                self._decide_topic(record)
+            case _ if (topic_of := self._topics.get(record.topic)) is not None:  # type: ignore[union-attr]
+                self._decide_subscription(topic_of, record)
+
+    def _decide_topic(self, record: TopicRecord) -> None:
+        if not record.deleted:
+            self._topics.setdefault(record.name, Topic(record.name, self._journal.clock.now_ms())).touch()
+            return
+        topic = self._topics.pop(record.name, None)
+        if topic is not None:
+            for sub in topic.subscriptions.values():
+                sub.close_all()
+            topic.erase(self._journal.registry)
+
+    def _decide_subscription(self, topic: Topic, record: Record) -> None:
+        match record:
+            case Subscribe():
+                sub = topic.subscriptions.get(record.name)
+                if sub is None or not sub.durable:
+                    type_: Any = record.subscription_type
+                    topic.subscriptions[record.name] = Subscription(
+                        self, topic, record.name, type_, record.start, durable=True, properties=record.properties
+                    )
+                else:
+                    sub.type = record.subscription_type  # type: ignore[assignment]
+                    sub.properties = record.properties
+                    sub.changed = True
+            case Unsubscribe():
+                sub = topic.subscriptions.pop(record.name, None)
+                if sub is not None:
+                    sub.close_all()
+                    sub.erase(self._journal.registry)
+            case Ack():
+                sub = topic.subscriptions.get(record.subscription)
+                if sub is not None:
+                    sub.apply_ack(record.entries, record.below)
+            case Seek():
+                sub = topic.subscriptions.get(record.name)
+                if sub is not None:
+                    sub.apply_seek(record.to)
+                    self._woken[sub] = None
+
+    def place(self, name: str, entry_id: int, seq: int, at_ms: int) -> Topic:
+        """Say where an entry's record is; makes the topic if a replay has not seen it made."""
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._topics[name] = Topic(name, at_ms)
+        topic.place(entry_id, seq)
+        self.changed = True
+        return topic
+
+    def next_id(self, name: str) -> int:
+        """The entry id that a topic gives next."""
+        topic = self._topics.get(name)
+        return topic.next if topic else 0
+
+    def appended(self, name: str, entry_id: int) -> None:
+        """An entry's record is durable: consumers may see it."""
+        topic = self._topics.get(name)
+        if topic is not None and entry_id >= topic.visible:
+            topic.visible = entry_id + 1
+            for sub in topic.subscriptions.values():
+                self._woken[sub] = None
+
+    def ready(self, body: bytes) -> None:
+        """A delayed entry is due."""
+        entry = decode_entry(body)
+        topic = self._topics.get(entry.topic)
+        if topic is None or entry.entry_id not in topic.waiting:
+            return
+        topic.waiting.discard(entry.entry_id)
+        self.changed = True
+        for sub in topic.subscriptions.values():
+            sub.ready(entry.entry_id)
+            self._woken[sub] = None
+
+    def pump(self) -> None:
+        """Give out what became visible or ready in this turn."""
+        while self._woken:
+            woken, self._woken = self._woken, {}
+            for sub in woken:
+                sub.pump()
+
+    # The registry
+
+    def save(self, registry: Registry) -> None:
+        """Put what changed into the registry's tables."""
+        if not self.changed:
+            return
+        self.changed = False
+        for topic in self._topics.values():
+            topic.trim(topic.unneeded_below())
+            topic.save(registry)
+            for sub in topic.subscriptions.values():
+                sub.save(registry)
+
+    def load(self, registry: Registry) -> None:
+        """Take everything back from the registry."""
+        for (name,), row in registry.topics.rows():
+            topic = self._topics[name] = Topic(name, row.created_at_ms)
+            topic.first, topic.next, topic.visible, topic.partitions = row.first, row.next, row.next, row.partitions
+        for (name, number), data in registry.chunks.rows():
+            if name in self._topics:
+                self._topics[name].load_chunk(number, data)
+        for (name, number), data in registry.waiting.rows():
+            if name in self._topics:
+                self._topics[name].waiting.load(number, data)
+        for (name, sub_name), sub_row in registry.subscriptions.rows():
+            topic = self._topics[name]
+            type_: Any = sub_row.type
+            sub = Subscription(
+                self, topic, sub_name, type_, sub_row.below, durable=True, properties=sub_row.properties
+            )
+            sub.changed = False
+            topic.subscriptions[sub_name] = sub
+        for (name, sub_name, number), data in registry.acks.rows():
+            self._topics[name].subscriptions[sub_name].acked.above.load(number, data)
+        for (name, producer), sequence in registry.producers.rows():
+            if name in self._topics:
+                self._topics[name].producers[producer] = sequence
+
+    def replayed(self) -> None:
+        """The replay is over: everything that was placed is durable."""
+        for topic in self._topics.values():
+            topic.visible = topic.next
+
+    def needed_upto(self, upto_seq: int) -> list[int]:
+        """Seqs, up to one, of the entries that somebody still needs (R12)."""
+        found: list[int] = []
+        for topic in self._topics.values():
+            found += topic.seqs(topic.needed(upto_seq)).tolist()
+        return found
+
+    def carried(self, entry: Entry, seq: int) -> Entry | None:
+        """The same entry as a new record, to be written at the head of the ledger (R12)."""
+        topic = self._topics.get(entry.topic)
+        if topic is None or topic.seq(entry.entry_id) != seq:
+            return None
+        put = entry.put
+        if entry.fired is not None:
+            # The end of the message is told already; what stays is its body, and which message it was.
+            version = decode_put(put)
+            put = msgspec.Raw(encode(msgspec.structs.replace(version, origin=version.origin or entry.fired)).body)
+        waits = entry.entry_id in topic.waiting
+        return msgspec.structs.replace(
+            entry, fired=None, put=put, fire_at_ms=entry.fire_at_ms if waits else 0, carries=Key(entry.fire_at_ms, seq)
+        )
+
+
+_entry_decoder = msgspec.msgpack.Decoder(Entry)
+
+
+def decode_entry(body: bytes) -> Entry:
+    """Read the body of an `Entry`."""
+    return _entry_decoder.decode(body)
+
+
+def _check_entry(entry: NewEntry) -> None:
+    if len(entry.payload) > limits.MAX_PAYLOAD_BYTES:
+        raise TooLarge("payload", limits.MAX_PAYLOAD_BYTES)
+    if len(entry.headers) > limits.MAX_HEADERS:
+        raise Invalid("headers", f"there are more than {limits.MAX_HEADERS}")
+    if sum(len(name) + len(value) for name, value in entry.headers.items()) > limits.MAX_HEADERS_BYTES:
+        raise TooLarge("headers", limits.MAX_HEADERS_BYTES)
+    if entry.key is not None and len(entry.key) > limits.MAX_KEY_BYTES:
+        raise TooLarge("key", limits.MAX_KEY_BYTES)
+    if entry.deliver_at_ms is not None and entry.deliver_at_ms < 0:
+        raise Invalid("deliver_at_ms", "is negative")
+
+

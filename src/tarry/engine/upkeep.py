@@ -1,0 +1,242 @@
+"""Upkeep: what the engine does now and then, beside delivering.
+
+Marks the watermark (R9), brings the registry up to date (R13), forgets what is past its retention, and
+reclaims ledger segments by carrying forward what little still lives in them (R12).
+Slow work goes to another thread through `Offload`; in a simulation that is a plain call.
+"""
+
+import logging
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from tarry.core.errors import Damage, TarryError, Unavailable
+from tarry.engine.answer import Answer, settled
+from tarry.engine.dispatcher import Dispatcher, new_version
+from tarry.engine.journal import Journal
+from tarry.engine.settings import EngineSettings
+from tarry.ledger.record import Entry, Key, Mark, Put, Record, decode
+
+log = logging.getLogger(__name__)
+
+Offload = Callable[[Callable[[], Any], Callable[[Exception | None], None]], None]
+"""Run the first on the registry's thread, then the second on the engine's, with the error if there was one."""
+
+CARRY_LIMIT = 2_000
+"""Records carried forward at once."""
+
+IDLE_MARK_MS = 60_000
+"""How often an idle server marks: nothing but the clock moves the watermark then."""
+
+LIVE_SHARE = 0.5
+"""A segment is worth carrying forward when at most this share of its records still lives."""
+
+
+class Upkeep:
+    """The engine's chores, each with its own interval."""
+
+    def __init__(
+        self, journal: Journal, dispatcher: Dispatcher, settings: EngineSettings, offload: Offload, folder: str | None
+    ) -> None:
+        self._journal = journal
+        self._dispatcher = dispatcher
+        self._settings = settings
+        self._offload = offload
+        self._folder = folder
+        """Where snapshots of the registry go; None keeps none, and then nothing is reclaimed."""
+        self._marked_seq = 0
+        self._marked_at_ms = 0
+        self._next_mark_ms = 0
+        self._next_flush_ms = 0
+        self._next_reclaim_ms = 0
+        self._next_snapshot_ms = 0
+        self._flushing: Answer[None] | None = None
+        self._snapshotting = False
+        self._snapshot_seqs = [0, 0]
+        """The seqs that the two newest snapshots have reached."""
+        self._carrying = False
+        self.held = 0
+        """Backups and rebuilds that read the ledger now: while there are any, nothing is reclaimed."""
+
+    def tick(self, now_ms: int) -> int:
+        """Do what is due; gives the instant at which to come again."""
+        # A clock that was set back must not stop the chores until it has caught up.
+        if now_ms >= self._next_mark_ms or self._next_mark_ms - now_ms > 2 * self._settings.mark_every_ms:
+            self._next_mark_ms = now_ms + self._settings.mark_every_ms
+            self.mark(now_ms)
+        if now_ms >= self._next_flush_ms or self._next_flush_ms - now_ms > 2 * self._settings.flush_every_ms:
+            self._next_flush_ms = now_ms + self._settings.flush_every_ms
+            if self._flushing is None and self._journal.dirty:
+                self.flush()
+        if now_ms >= self._next_reclaim_ms or self._next_reclaim_ms - now_ms > 2 * self._settings.reclaim_every_ms:
+            self._next_reclaim_ms = now_ms + self._settings.reclaim_every_ms
+            self._prune(now_ms)
+            self.reclaim(now_ms)
+        return min(self._next_mark_ms, self._next_flush_ms)
+
+    # The watermark
+
+    def mark(self, now_ms: int) -> None:
+        """Write down the key below which everything is dead, if it has moved and anything happened since."""
+        journal = self._journal
+        low = min(
+            self._dispatcher.lowest_open(now_ms), Key(now_ms - self._settings.clock_slack_ms, 0), journal.horizon.at
+        )
+        idle = journal.ledger.next_seq - 1 == self._marked_seq and now_ms - self._marked_at_ms < IDLE_MARK_MS
+        if low <= journal.watermark or idle:
+            return
+        try:
+            self._marked_seq = journal.append([Mark(low, now_ms)], lambda _: None, essential=True)
+            self._marked_at_ms = now_ms
+        except Unavailable:
+            return
+
+    # The registry
+
+    def flush(self) -> Answer[None]:
+        """Bring the registry up to the records enqueued so far; the answer comes when it is (R13)."""
+        if self._flushing is not None:
+            # What is enqueued now is not in the cut under way: another one follows it.
+            again: Answer[None] = Answer()
+            self._flushing.then(lambda _: self.flush().then(lambda answer: _pass_on(answer, again)))
+            return again
+        journal = self._journal
+        if not journal.dirty:
+            return settled(None)
+        answer = self._flushing = Answer()
+        cut = journal.cut()
+
+        def write(error: TarryError | None) -> None:
+            if error is not None:
+                finish(error)
+            else:
+                self._offload(lambda: journal.registry.write(cut), finish)
+
+        def finish(error: Exception | None) -> None:
+            self._flushing = None
+            if error is None:
+                journal.registry.done(cut)
+                answer.settle(None)
+            else:
+                # The cut stays visible in memory, and the ledger has it all: a restart replays it.
+                log.error("the registry could not be brought up to date: %s", error)
+                journal.registry.undo(cut)
+                answer.fail(error if isinstance(error, TarryError) else Unavailable(str(error)))
+
+        journal.when_durable(cut.meta.applied_seq, write)
+        return answer
+
+    def _prune(self, now_ms: int) -> None:
+        settings = self._settings
+        self._offload(
+            lambda: self._journal.registry.prune(
+                now_ms - settings.finalised_retention_ms,
+                settings.finalised_retention_rows,
+                now_ms - settings.idempotency_retention_ms,
+            ),
+            lambda error: log.warning("the registry could not be pruned: %s", error) if error else None,
+        )
+
+    # Reclaiming (R12)
+
+    def reclaim(self, now_ms: int) -> None:
+        """Delete segments that nobody needs, and move towards that with the oldest one."""
+        journal = self._journal
+        self._snapshot(now_ms)
+        segments = journal.ledger.segments()
+        if len(segments) < 2 or self.held or self._folder is None or self._dispatcher.backlogged:
+            return
+        bound = min(self._snapshot_seqs)
+        reclaimed = 0
+        for segment in segments[:-1]:
+            if segment.last_seq > bound or self._living(segment.first_seq, segment.last_seq):
+                break
+            reclaimed = segment.last_seq
+        if reclaimed:
+            count = journal.ledger.reclaim(reclaimed)
+            journal.dead.drop_upto(reclaimed)
+            log.info("reclaimed %d ledger segments, up to seq %d", count, reclaimed)
+        elif not self._carrying:
+            self._carry(segments[0].first_seq, segments[0].last_seq, now_ms)
+
+    def _living(self, first_seq: int, last_seq: int) -> list[int]:
+        """Seqs of the records in a range that something still needs."""
+        journal = self._journal
+        waiting = np.concatenate(
+            [part.seqs_between(first_seq, last_seq) for part in (journal.horizon.wheel, journal.horizon.tail)]
+        )
+        living = set(waiting[~journal.dead.contains_many(waiting)].tolist())
+        living.update(self._dispatcher.open_between(first_seq, last_seq))
+        living.update(journal.topics.needed_upto(last_seq))
+        return sorted(living)
+
+    def _carry(self, first_seq: int, last_seq: int, now_ms: int) -> None:
+        """Write what lives in the oldest segment again, if it is little, so that the segment can go."""
+        journal = self._journal
+        living = self._living(first_seq, last_seq)
+        under_way = set(self._dispatcher.open_between(first_seq, last_seq))
+        movable = [seq for seq in living if seq not in under_way][:CARRY_LIMIT]
+        if not movable or len(living) > (last_seq - first_seq + 1) * LIVE_SHARE:
+            return
+        records = [record for seq in movable if (record := self._again(seq)) is not None]
+        self._carrying = True
+
+        def carried(error: TarryError | None) -> None:
+            self._carrying = False
+            if error is None:
+                for seq in movable:
+                    self._dispatcher.killed(seq)
+                self.reclaim(now_ms)
+
+        try:
+            journal.append(records, carried)
+        except Unavailable:
+            self._carrying = False
+
+    def _again(self, seq: int) -> Record | None:
+        """The same version or entry as a new record that kills the old one (R4)."""
+        journal = self._journal
+        try:
+            record = decode(journal.body(seq))
+        except Damage as damage:
+            # It stays where it is, and with it its segment: that is what backups are for.
+            log.error("a record cannot be carried forward: %s", damage)
+            return None
+        if isinstance(record, Entry):
+            return journal.topics.carried(record, seq)
+        if isinstance(record, Put):
+            return new_version(record, Key(record.fire_at_ms, seq), record.fire_at_ms)
+        return None
+
+    def _snapshot(self, now_ms: int) -> None:
+        if self._folder is None or self._snapshotting:
+            return
+        if self._next_snapshot_ms - now_ms > 2 * self._settings.snapshot_every_ms:
+            self._next_snapshot_ms = 0
+        meta = self._journal.registry.meta
+        if now_ms < self._next_snapshot_ms or meta is None or meta.applied_seq <= max(self._snapshot_seqs):
+            return
+        self._next_snapshot_ms = now_ms + self._settings.snapshot_every_ms
+        self._snapshotting = True
+        older = self._snapshot_seqs.index(min(self._snapshot_seqs))
+        path = os.path.join(self._folder, f"registry-{older}.snapshot")
+        reached = meta.applied_seq
+
+        def done(error: Exception | None) -> None:
+            self._snapshotting = False
+            if error is None:
+                self._snapshot_seqs[older] = reached
+            else:
+                log.warning("no snapshot of the registry could be made: %s", error)
+
+        self._offload(lambda: self._journal.registry.snapshot(path), done)
+
+
+def _pass_on(answer: Answer[None], to: Answer[None]) -> None:
+    error = answer.error()
+    if error is None:
+        to.settle(None)
+    else:
+        to.fail(error)

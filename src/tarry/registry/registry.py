@@ -1,0 +1,269 @@
+"""The registry: a SQLite view of live state, with the seq that it has reached in the same transaction (R13).
+
+A flush is a consistent cut. The engine takes it between two operations (`begin`), it is written in a
+transaction on the registry's own thread once the ledger is durable that far (`write`), and then the
+changes are let go of (`done`). So the registry is never ahead of the ledger, and whatever it lacks is replayed.
+It knows nothing of what its values mean, and never waits for a writer.
+"""
+
+import contextlib
+import hashlib
+import os
+import sqlite3
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any, Final
+
+from msgspec import Struct
+
+from tarry.core.errors import Damage, Unavailable
+from tarry.ledger.record import Key
+from tarry.registry.table import Table
+
+FORMAT_VERSION: Final = 1
+_APPLICATION_ID: Final = 0x54415252
+
+
+class Live(Struct, array_like=True, frozen=True):
+    """Where the present version of a message is."""
+
+    current: Key
+    origin: Key
+
+
+class Ended(Struct, array_like=True, frozen=True):
+    """What became of a message, without its body."""
+
+    origin: Key
+    outcome: str
+    finalised_at_ms: int
+    reason: str | None
+    reference: str | None
+    attempts: int
+    due_at_ms: int | None
+    accepted_at_ms: int
+    namespace: str
+    destination: str
+    key: str | None
+    owner: str
+    door: str
+    group: str | None
+
+
+class Member(Struct, array_like=True, frozen=True):
+    """A waiting member of a group."""
+
+    origin: Key
+    current: Key
+    timed: bool
+
+
+class Group(Struct, array_like=True, frozen=True):
+    """The waiting members of a group; a closed one has sent its one message or was discarded."""
+
+    members: list[Member]
+    closed_at_ms: int | None = None
+
+
+class Repeat(Struct, array_like=True, frozen=True):
+    """The answer that an idempotency key has got."""
+
+    fingerprint: bytes
+    origin: Key
+    due_at_ms: int | None
+    past_due: bool
+    accepted_at_ms: int
+
+
+class TopicRow(Struct, array_like=True, frozen=True):
+    """A topic's bounds: the first entry still kept, and the next entry id."""
+
+    first: int
+    next: int
+    partitions: int
+    created_at_ms: int
+
+
+class SubscriptionRow(Struct, array_like=True, frozen=True):
+    """A durable subscription: every entry below `below` is acknowledged."""
+
+    type: str
+    below: int
+    properties: dict[str, str]
+
+
+class Meta(Struct, array_like=True, frozen=True):
+    """Where the registry is: the seq it has reached, in which ledger, and the watermark at that moment."""
+
+    ledger_id: bytes
+    applied_seq: int
+    watermark: Key
+    counters: dict[str, int]
+
+
+class Flush:
+    """One consistent cut on its way to SQLite."""
+
+    def __init__(self, meta: Meta, changes: list[dict[tuple[Any, ...], Any]], ended: list[Callable[[], Any]]) -> None:
+        self.meta = meta
+        self.changes = changes
+        self.ended = ended
+
+
+class Registry:
+    """The tables, and the flush that makes them durable."""
+
+    def __init__(self, path: str) -> None:
+        """Open or create the registry at a path; `:memory:` is for simulations."""
+        self.path = path
+        self.live: Table[Live] = Table("live", ("origin_seq",), Live, ("owner", "due_at_ms"))
+        self.finalised: Table[Ended] = Table("finalised", ("origin_seq",), Ended, ("owner", "finalised_at_ms"))
+        self.groups: Table[Group] = Table("groups", ("owner", "name"), Group, ("closed_at_ms",))
+        self.idempotency: Table[Repeat] = Table("idempotency", ("owner", "key"), Repeat, ("accepted_at_ms",))
+        self.owners: Table[int] = Table("owners", ("owner",), int)
+        self.policies: Table[dict[str, Any]] = Table("policies", ("scope", "name"), dict[str, Any])
+        self.topics: Table[TopicRow] = Table("topics", ("name",), TopicRow)
+        self.chunks: Table[bytes] = Table("chunks", ("topic", "number"), bytes)
+        self.waiting: Table[bytes] = Table("waiting", ("topic", "number"), bytes)
+        self.subscriptions: Table[SubscriptionRow] = Table("subscriptions", ("topic", "name"), SubscriptionRow)
+        self.acks: Table[bytes] = Table("acks", ("topic", "subscription", "number"), bytes)
+        self.producers: Table[int] = Table("producers", ("topic", "producer"), int)
+        self._meta: Table[Meta] = Table("meta", ("name",), Meta)
+        self.tables: list[Table[Any]] = [
+            self.live, self.finalised, self.groups, self.idempotency, self.owners, self.policies, self.topics,
+            self.chunks, self.waiting, self.subscriptions, self.acks, self.producers,
+        ]  # fmt: skip
+        self._ended: list[Callable[[], Any]] = []
+        try:
+            self._writer = _connect(path)
+            # A memory database belongs to its connection; there, one connection does both.
+            self._reader = self._writer if path == ":memory:" else _connect(path)
+        except sqlite3.DatabaseError as error:
+            raise Damage(path, 0, f"not a registry: {error}") from error
+        for table in (*self.tables, self._meta):
+            table.attach(self._reader)
+        self.meta: Meta | None = self._meta.get("registry")
+
+    def defer_ended(self, rows: Callable[[], list[tuple[tuple[Any, ...], tuple[Any, ...], Ended]]]) -> None:
+        """Give rows of `finalised` that are made only when flushed: in a burst there is no time for them."""
+        self._ended.append(rows)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether there is anything to flush."""
+        return bool(self._ended) or any(table.changed for table in self.tables)
+
+    def begin(self, meta: Meta) -> Flush:
+        """Take a consistent cut. On the engine's thread, between two operations."""
+        ended, self._ended = self._ended, []
+        return Flush(meta, [table.take() for table in self.tables], ended)
+
+    def write(self, flush: Flush) -> None:
+        """Write a cut in one transaction. On the registry's thread, once the ledger is durable that far."""
+        try:
+            with self._writer:
+                for table, changes in zip(self.tables, flush.changes, strict=True):
+                    table.write(self._writer, changes)
+                for rows in flush.ended:
+                    self.finalised.insert(self._writer, rows())
+                self._meta.insert(self._writer, [(("registry",), (), flush.meta)])
+        except sqlite3.OperationalError as error:
+            raise Unavailable(f"the registry cannot be written: {error}") from error
+
+    def done(self, flush: Flush) -> None:
+        """Let go of a cut that SQLite has. On the engine's thread."""
+        self.meta = flush.meta
+        for table in self.tables:
+            table.flushed()
+
+    def undo(self, flush: Flush) -> None:
+        """Take a cut back that could not be written. On the engine's thread."""
+        self._ended = flush.ended + self._ended
+        for table in self.tables:
+            table.undo()
+
+    def select(self, table: Table[Any], where: str, values: tuple[Any, ...]) -> list[Any]:
+        """Keys and values of rows that a condition selects, as of the last flush."""
+        query = f"SELECT body, crc FROM {table.name} WHERE {where}"
+        return [table.decode(body, crc) for body, crc in self._reader.execute(query, values)]
+
+    def prune(self, finalised_before_ms: int, finalised_rows: int, idempotency_before_ms: int) -> None:
+        """Forget what is past its retention, a bounded number of rows at a time. On the registry's thread."""
+        with self._writer:
+            self._writer.execute(
+                "DELETE FROM finalised WHERE origin_seq IN (SELECT origin_seq FROM finalised"
+                " WHERE finalised_at_ms < ? ORDER BY finalised_at_ms LIMIT 5000)", (finalised_before_ms,))  # fmt: skip
+            (rows,) = self._writer.execute("SELECT count(*) FROM finalised").fetchone()
+            if rows > finalised_rows:
+                self._writer.execute(
+                    "DELETE FROM finalised WHERE origin_seq IN (SELECT origin_seq FROM finalised"
+                    " ORDER BY finalised_at_ms LIMIT ?)", (min(rows - finalised_rows, 20_000),))  # fmt: skip
+            self._writer.execute(
+                "DELETE FROM idempotency WHERE accepted_at_ms < ?", (idempotency_before_ms,))  # fmt: skip
+            self._writer.execute(
+                "DELETE FROM groups WHERE closed_at_ms IS NOT NULL AND closed_at_ms < ?", (finalised_before_ms,))  # fmt: skip
+
+    def snapshot(self, path: str) -> None:
+        """Write a checksummed copy (R12): the file, and beside it its SHA-256. On the registry's thread."""
+        draft = path + ".draft"
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(draft)
+        self._writer.execute("VACUUM INTO ?", (draft,))
+        digest = file_digest(draft)
+        sync_file(draft)
+        with open(path + ".sha256.draft", "w", encoding="ascii") as out:
+            out.write(digest)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(draft, path)
+        os.replace(path + ".sha256.draft", path + ".sha256")
+        sync_file(os.path.dirname(path))
+
+    def serialize(self) -> bytes:
+        """The whole database as bytes; for simulations."""
+        return self._writer.serialize()
+
+    def deserialize(self, data: bytes) -> None:
+        """Become the database that these bytes are; for simulations."""
+        self._writer.deserialize(data)
+        self.meta = self._meta.get("registry")
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._reader.close()
+        if self._writer is not self._reader:
+            self._writer.close()
+
+
+def _connect(path: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, check_same_thread=False, cached_statements=256)
+    connection.execute("PRAGMA journal_mode = WAL")
+    # NORMAL may lose the newest transactions at a power loss, never the order: the ledger replays them.
+    connection.execute("PRAGMA synchronous = NORMAL")
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == 0:
+        connection.executescript(files("tarry.registry").joinpath("schema.sql").read_text("utf-8"))
+        connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+        connection.commit()
+    elif version != FORMAT_VERSION:
+        connection.close()
+        raise Unavailable(
+            f"{path}: written by another version of Tarry (registry format {version}, this one reads {FORMAT_VERSION})"
+        )
+    return connection
+
+
+def file_digest(path: str) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def sync_file(path: str) -> None:
+    """Sync a file or folder to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

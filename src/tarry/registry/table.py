@@ -1,0 +1,128 @@
+"""A write-behind table: changes are seen at once, and reach SQLite at the next flush.
+
+Changes live in memory until a flush takes them, and on in `_flushing` until that flush is done; a
+look-up sees the newest. Nothing here decides when to flush or what a value means.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, Generic, TypeVar
+
+import google_crc32c
+import msgspec
+
+from tarry.core.errors import Damage
+
+V = TypeVar("V")
+
+_encode = msgspec.msgpack.encode
+
+_REMOVED: Final[Any] = object()
+
+
+class Table(Generic[V]):
+    """Rows by key; `searched` are further columns that queries may use."""
+
+    def __init__(
+        self, name: str, keys: tuple[str, ...], value_type: type[V], searched: tuple[str, ...] = ()
+    ) -> None:
+        self.name = name
+        self._key_count = len(keys)
+        self._columns = len(keys) + len(searched)
+        self._decoder = msgspec.msgpack.Decoder(tuple[tuple[Any, ...], tuple[Any, ...], value_type])  # type: ignore[valid-type]
+        where = " AND ".join(f"{key} = ?" for key in keys)
+        marks = ", ".join("?" * (self._columns + 2))
+        self._select = f"SELECT body, crc FROM {name} WHERE {where}"
+        self._insert = f"INSERT OR REPLACE INTO {name} ({', '.join((*keys, *searched))}, body, crc) VALUES ({marks})"
+        self._delete = f"DELETE FROM {name} WHERE {where}"
+        self._changes: dict[tuple[Any, ...], Any] = {}
+        self._flushing: dict[tuple[Any, ...], Any] = {}
+        self._reader: sqlite3.Connection | None = None
+
+    def attach(self, reader: sqlite3.Connection) -> None:
+        """Say which connection look-ups go through."""
+        self._reader = reader
+
+    def get(self, *key: Any) -> V | None:
+        """The value at a key, or None."""
+        change = self._changes.get(key)
+        if change is None:
+            change = self._flushing.get(key)
+        if change is not None:
+            return None if change is _REMOVED else change[1]  # type: ignore[no-any-return]
+        if self._reader is None:
+            return None
+        row = self._reader.execute(self._select, key).fetchone()
+        if row is None:
+            return None
+        found, _, value = self.decode(row[0], row[1])
+        if found != key:
+            raise self._damage(key, "the row holds another key")
+        return value
+
+    def put(self, key: tuple[Any, ...], value: V, searched: tuple[Any, ...] = ()) -> None:
+        """Set the value at a key."""
+        self._changes[key] = (searched, value)
+
+    def remove(self, *key: Any) -> None:
+        """Remove the row at a key, if there is one."""
+        self._changes[key] = _REMOVED
+
+    def rows(self) -> Iterator[tuple[tuple[Any, ...], V]]:
+        """Every row in SQLite, as key and value; for start-up, before there are changes."""
+        if self._reader is None:
+            return
+        for body, crc in self._reader.execute(f"SELECT body, crc FROM {self.name}"):
+            key, _, value = self.decode(body, crc)
+            yield key, value
+
+    def decode(self, body: bytes, crc: int) -> tuple[tuple[Any, ...], tuple[Any, ...], V]:
+        """Key, searched columns and value of a row; raises `Damage` if it is not what was written."""
+        if google_crc32c.value(body) != crc:
+            raise self._damage((), "a row fails its checksum")
+        return self._decoder.decode(body)
+
+    def _damage(self, key: tuple[Any, ...], reason: str) -> Damage:
+        return Damage(f"registry table {self.name}", 0, reason)
+
+    @property
+    def changed(self) -> int:
+        """How many rows await the next flush."""
+        return len(self._changes)
+
+    def take(self) -> dict[tuple[Any, ...], Any]:
+        """Begin a flush: the changes so far, which stay visible until `flushed`."""
+        self._flushing, self._changes = self._changes, {}
+        return self._flushing
+
+    def flushed(self) -> None:
+        """The flush is done: SQLite has them."""
+        self._flushing = {}
+
+    def undo(self) -> None:
+        """The flush failed: its changes wait again, under those made since."""
+        self._changes = {**self._flushing, **self._changes}
+        self._flushing = {}
+
+    def write(self, connection: sqlite3.Connection, changes: dict[tuple[Any, ...], Any]) -> None:
+        """Write a flush's changes. Called on the registry's thread."""
+        removed = [key for key, change in changes.items() if change is _REMOVED]
+        if removed:
+            connection.executemany(self._delete, removed)
+        connection.executemany(
+            self._insert, self.encode((key, *change) for key, change in changes.items() if change is not _REMOVED)
+        )
+
+    def encode(
+        self, rows: Iterable[tuple[tuple[Any, ...], tuple[Any, ...], V]]
+    ) -> Iterator[tuple[Any, ...]]:
+        """Rows as they are inserted."""
+        for row in rows:
+            body = _encode(row)
+            yield (*row[0], *row[1], body, google_crc32c.value(body))
+
+    def insert(
+        self, connection: sqlite3.Connection, rows: Iterable[tuple[tuple[Any, ...], tuple[Any, ...], V]]
+    ) -> None:
+        """Insert rows directly, past the changes. Called on the registry's thread."""
+        connection.executemany(self._insert, self.encode(rows))
