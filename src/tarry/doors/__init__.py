@@ -1,0 +1,1 @@
+"""Doors: the protocols through which messages and commands come in. None of them knows another."""

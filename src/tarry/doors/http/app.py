@@ -1,0 +1,216 @@
+"""The native HTTP door as one ASGI application: gate, routes, refusals.
+
+The two paths that must be fast are told apart before anything else looks at a request. Whatever goes wrong is
+answered with a problem document; what should not have happened is logged by its place in the code only,
+because an error's text may hold an id.
+"""
+
+import logging
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+
+from tarry.core.errors import TarryError
+from tarry.doors.http.access import Access
+from tarry.doors.http.asgi import Disconnected, Receive, Scope, Send, refuse
+from tarry.doors.http.batches import Batches
+from tarry.doors.http.deadlines import Deadlines
+from tarry.doors.http.events import EventEndpoint
+from tarry.doors.http.gate import CALLER, Gate
+from tarry.doors.http.messages import Messages
+from tarry.doors.http.metrics import Metrics
+from tarry.doors.http.openapi import build_document
+from tarry.doors.http.policies import PolicyEndpoints
+from tarry.doors.http.problems import HttpRefusal, internal
+from tarry.doors.http.sessions import Sessions
+from tarry.doors.http.settings import HttpSettings
+from tarry.doors.http.status import StatusEndpoints
+from tarry.doors.http.subscriptions import SubscriptionEndpoints
+from tarry.doors.http.topics import TopicEndpoints
+from tarry.engine.engine import Engine
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+OPEN_PATHS: Final = frozenset({"/healthz", "/readyz", "/openapi.json"})
+"""Served to everybody, also before there is anything to protect."""
+
+_log = logging.getLogger(__name__)
+
+
+class Methods:
+    """What a path answers to. Anything else is a 405 that names them."""
+
+    def __init__(self, endpoints: Mapping[str, Endpoint], elsewhere: tuple[str, ...] = ()) -> None:
+        self._endpoints = dict(endpoints)
+        if "GET" in self._endpoints:
+            self._endpoints["HEAD"] = self._endpoints["GET"]
+        self.allowed = (*self._endpoints, *elsewhere)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the endpoint for the request's method."""
+        endpoint = self._endpoints.get(scope["method"])
+        if endpoint is None:
+            raise HttpRefusal(
+                405,
+                "method-not-allowed",
+                f"use {', '.join(self.allowed)}",
+                [(b"allow", ", ".join(self.allowed).encode())],
+            )
+        response = await endpoint(Request(scope, receive))
+        await response(scope, receive, send)
+
+
+class HttpApp:
+    """The application. `stop` ends what would otherwise go on: sessions and streams."""
+
+    def __init__(self, engine: Engine, access: Access, settings: HttpSettings) -> None:
+        self._gate = Gate(access, settings.allowed_hosts)
+        deadlines = Deadlines(settings.body_timeout_ms)
+        self._sessions = Sessions(engine.topics, settings)
+        messages = Messages(engine, self._gate, settings, deadlines)
+        batches = Batches(engine, self._gate, settings, deadlines)
+        self._schedule = messages.schedule
+        self._schedule_batch = batches.schedule
+        self._open_paths = OPEN_PATHS | ({"/metrics"} if settings.metrics_open else set())
+        status = StatusEndpoints(
+            engine,
+            self._sessions,
+            batches,
+            Metrics(engine),
+            build_document(_version()),
+            settings.metrics_open,
+        )
+        self.routes = [
+            *_message_routes(messages),
+            *_topic_routes(TopicEndpoints(engine, settings, deadlines)),
+            *_subscription_routes(
+                SubscriptionEndpoints(engine, self._sessions, settings, deadlines),
+                EventEndpoint(self._sessions, settings, deadlines),
+            ),
+            *_policy_routes(PolicyEndpoints(engine, settings, deadlines)),
+            *_status_routes(status),
+        ]
+        self._router = Router(self.routes, redirect_slashes=False, default=_no_such_path)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await _decline(scope, receive, send)
+            return
+        try:
+            if scope["method"] == "POST":
+                path = scope["path"]
+                if path == "/v1/messages":
+                    await self._schedule(scope, receive, send)
+                    return
+                if path == "/v1/messages/batch":
+                    await self._schedule_batch(scope, receive, send)
+                    return
+            if scope["path"] not in self._open_paths:
+                scope[CALLER] = self._gate.let_in(scope)[0]
+            await self._router(scope, receive, send)
+        except TarryError as error:
+            await refuse(send, error)
+        except Disconnected:
+            return
+        except Exception as error:  # noqa: BLE001 - the last resort; nothing may pass it
+            places = "".join(traceback.format_tb(error.__traceback__))
+            _log.error("a request failed with %s at\n%s", type(error).__name__, places)
+            await refuse(send, internal())
+
+    def stop(self) -> None:
+        """End every consumer session and event stream, so that the listener can end."""
+        self._sessions.stop()
+
+
+def build_app(engine: Engine, access: Access, settings: HttpSettings) -> HttpApp:
+    """The ASGI application of the door."""
+    return HttpApp(engine, access, settings)
+
+
+def _message_routes(messages: Messages) -> list[Route]:
+    one = "/v1/messages/{id}"
+    return [
+        Route("/v1/messages", Methods({"GET": messages.list}, elsewhere=("POST",))),
+        Route("/v1/messages/batch", Methods({}, elsewhere=("POST",))),
+        Route(one, Methods({"GET": messages.get, "DELETE": messages.cancel})),
+        Route(one + "/cancel", Methods({"POST": messages.cancel})),
+        Route(one + "/send", Methods({"POST": messages.send})),
+        Route(one + "/restart", Methods({"POST": messages.restart})),
+    ]
+
+
+def _topic_routes(topics: TopicEndpoints) -> list[Route]:
+    one = "/v1/topics/{tenant}/{namespace}/{topic}"
+    return [
+        Route("/v1/topics", Methods({"GET": topics.list})),
+        Route(one, Methods({"GET": topics.stats, "PUT": topics.create, "DELETE": topics.delete})),
+        Route(one + "/messages", Methods({"POST": topics.publish})),
+    ]
+
+
+def _subscription_routes(subscriptions: SubscriptionEndpoints, events: EventEndpoint) -> list[Route]:
+    one = "/v1/topics/{tenant}/{namespace}/{topic}/subscriptions/{name}"
+    return [
+        Route(one + "/receive", Methods({"POST": subscriptions.receive})),
+        Route(one + "/ack", Methods({"POST": subscriptions.ack})),
+        Route(one + "/nack", Methods({"POST": subscriptions.nack})),
+        Route(one + "/seek", Methods({"POST": subscriptions.seek})),
+        Route(one + "/events", Methods({"GET": events.events})),
+        Route(
+            one,
+            Methods(
+                {
+                    "GET": subscriptions.stats,
+                    "PUT": subscriptions.subscribe,
+                    "DELETE": subscriptions.unsubscribe,
+                }
+            ),
+        ),
+    ]
+
+
+def _policy_routes(policies: PolicyEndpoints) -> list[Route]:
+    methods = Methods({"GET": policies.get, "PUT": policies.put, "DELETE": policies.delete})
+    return [
+        Route("/v1/policies/broker", methods),
+        Route("/v1/policies/namespaces/{tenant}/{namespace}", methods),
+        Route("/v1/policies/topics/{tenant}/{namespace}/{topic}", methods),
+    ]
+
+
+def _status_routes(status: StatusEndpoints) -> list[Route]:
+    return [
+        Route("/healthz", Methods({"GET": status.health})),
+        Route("/readyz", Methods({"GET": status.ready})),
+        Route("/v1/status", Methods({"GET": status.status})),
+        Route("/metrics", Methods({"GET": status.metrics})),
+        Route("/openapi.json", Methods({"GET": status.openapi})),
+    ]
+
+
+async def _no_such_path(scope: Scope, receive: Receive, send: Send) -> None:
+    raise HttpRefusal(404, "no-such-path", "there is nothing at this path; /openapi.json lists what there is")
+
+
+async def _decline(scope: Scope, receive: Receive, send: Send) -> None:
+    """Say no to what is not HTTP; agree to a lifespan, which has nothing to do here."""
+    if scope["type"] == "lifespan":
+        while True:
+            event = await receive()
+            await send({"type": f"{event['type']}.complete"})
+            if event["type"] == "lifespan.shutdown":
+                return
+    await send({"type": "websocket.close", "code": 1008})
+
+
+def _version() -> str:
+    try:
+        return version("tarry")
+    except PackageNotFoundError:
+        return "0"

@@ -1,0 +1,202 @@
+"""Batches as Arrow IPC streams: a column for each field, an answer with a row for each row.
+
+The bytes come from a client, so nothing in them is believed: compressed buffers are refused (their size is
+only known once it is too late), and every array is fully validated before anything looks into it, because
+Arrow itself follows whatever offsets it is given.
+"""
+
+import asyncio
+import struct
+from collections.abc import Iterator
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tarry.core.errors import Invalid, TarryError
+from tarry.core.message import Message
+from tarry.doors.http.access import Caller
+from tarry.doors.http.asgi import Receive, Scope, Send, respond
+from tarry.doors.http.bodies import header, read_body
+from tarry.doors.http.deadlines import Deadlines
+from tarry.doors.http.problems import encode, problem_of
+from tarry.doors.http.settings import HttpSettings
+from tarry.doors.http.shapes import BatchDefaults
+from tarry.engine.engine import ArrowScheduled, Engine
+
+ARROW_TYPE: Final = b"application/vnd.apache.arrow.stream"
+
+COLUMNS: Final = frozenset(
+    {"destination", "payload", "due_at_ms", "delay_ms", "key", "owner", "headers", "ttl_ms"}
+)
+CHUNK_ROWS: Final = 8192
+"""Rows handed to the engine at once: few enough that what is due in between is still on time."""
+ID_CHARS: Final = 22
+
+ANSWER: Final = pa.schema(
+    [
+        pa.field("id", pa.string()),
+        pa.field("due_at_ms", pa.int64()),
+        pa.field("error", pa.string()),
+    ]
+)
+"""Of each row either the id or the error is null; the error is a problem document in JSON."""
+
+
+class ArrowBatches:
+    """Takes a whole stream, up to its bound, and schedules it in chunks."""
+
+    def __init__(self, engine: Engine, settings: HttpSettings, deadlines: Deadlines) -> None:
+        self._engine = engine
+        self._max_bytes = settings.max_arrow_bytes
+        self._deadlines = deadlines
+
+    async def schedule(
+        self, scope: Scope, receive: Receive, send: Send, caller: Caller, defaults: BatchDefaults
+    ) -> None:
+        """Take the body, schedule its rows, answer."""
+        if header(scope, b"idempotency-key") is not None:
+            raise Invalid("Idempotency-Key", "is not honoured for Arrow streams; use NDJSON")
+        body = await read_body(scope, receive, self._max_bytes, self._deadlines)
+        message = _defaults(defaults)
+        batches = await asyncio.to_thread(read_batches, body)
+        _check_reach(batches, caller, message)
+        # Chunks are enqueued one behind the other and share the syncs of the ledger.
+        answers = []
+        for chunk in _chunks(batches):
+            answers.append(self._engine.schedule_arrow(chunk, message))
+            await asyncio.sleep(0)
+        done = [await answer for answer in answers]
+        await respond(
+            send,
+            200,
+            [(b"content-type", ARROW_TYPE), (b"cache-control", b"no-store")],
+            await asyncio.to_thread(write_answers, done),
+        )
+
+
+def read_batches(body: bytes) -> list[pa.RecordBatch]:
+    """The record batches of a stream, checked so far that they are safe to look into."""
+    try:
+        _refuse_compressed(body)
+        with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
+            unknown = set(reader.schema.names) - COLUMNS
+            if unknown:
+                raise Invalid(min(unknown), "is not a known column")
+            if len(set(reader.schema.names)) < len(reader.schema.names):
+                raise Invalid("schema", "has two columns of one name")
+            batches = list(reader)
+        for batch in batches:
+            batch.validate(full=True)
+    except (pa.ArrowException, OSError, ValueError, struct.error) as error:
+        raise Invalid("body", f"is not a good Arrow IPC stream: {str(error)[:200]}") from None
+    return batches
+
+
+def _refuse_compressed(body: bytes) -> None:
+    for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(body)):
+        if _is_compressed(message.metadata.to_pybytes()):
+            raise Invalid("body", "has compressed buffers; write the stream without compression")
+
+
+def _is_compressed(metadata: bytes) -> bool:
+    """Whether an IPC message's header (a flatbuffer; Arrow has verified it) asks for decompression."""
+    message = struct.unpack_from("<I", metadata)[0]
+    kind_at = _field(metadata, message, 1)
+    header_at = _field(metadata, message, 2)
+    if kind_at is None or header_at is None:
+        return False
+    kind, batch = metadata[kind_at], _follow(metadata, header_at)
+    if kind == 2:  # a dictionary wraps a batch
+        data_at = _field(metadata, batch, 1)
+        if data_at is None:
+            return False
+        batch = _follow(metadata, data_at)
+    elif kind != 3:  # neither a dictionary nor a batch: a schema
+        return False
+    return _field(metadata, batch, 3) is not None
+
+
+def _field(metadata: bytes, table: int, number: int) -> int | None:
+    """Where a table keeps one of its fields; None if it has its default."""
+    vtable = table - struct.unpack_from("<i", metadata, table)[0]
+    if 4 + 2 * number >= struct.unpack_from("<H", metadata, vtable)[0]:
+        return None
+    at: int = struct.unpack_from("<H", metadata, vtable + 4 + 2 * number)[0]
+    return table + at if at else None
+
+
+def _follow(metadata: bytes, at: int) -> int:
+    offset: int = struct.unpack_from("<I", metadata, at)[0]
+    return at + offset
+
+
+def _chunks(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for start in range(0, batch.num_rows, CHUNK_ROWS):
+            yield batch.slice(start, CHUNK_ROWS)
+
+
+def _defaults(defaults: BatchDefaults) -> Message:
+    return Message(
+        destination=defaults.destination or "",
+        namespace=defaults.namespace,
+        owner=defaults.owner or "",
+        due_at_ms=defaults.due_at_ms,
+        delay_ms=defaults.delay_ms,
+        ttl_ms=defaults.ttl_ms,
+    )
+
+
+def _check_reach(batches: list[pa.RecordBatch], caller: Caller, defaults: Message) -> None:
+    """Raise `Forbidden` if any row goes where the caller may not send: then none of them is taken."""
+    if caller.namespaces is None:
+        return
+    if defaults.destination:
+        caller.require_destination(defaults.destination, defaults.namespace)
+    for batch in batches:
+        if "destination" in batch.schema.names:
+            for destination in pc.unique(batch.column("destination")).to_pylist():
+                if isinstance(destination, str):
+                    caller.require_destination(destination, defaults.namespace)
+
+
+def write_answers(answers: list[ArrowScheduled]) -> bytes:
+    """The answers as a stream of their own."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, ANSWER) as writer:
+        for answer in answers:
+            writer.write_batch(_answer_batch(answer))
+    written: bytes = sink.getvalue().to_pybytes()
+    return written
+
+
+def _answer_batch(answer: ArrowScheduled) -> pa.RecordBatch:
+    count = len(answer.ids)
+    taken = np.ones(count, np.bool_)
+    errors: Any
+    if answer.errors:
+        rows = list(answer.errors)
+        taken[rows] = False
+        texts: list[str | None] = [None] * count
+        for row, error in answer.errors.items():
+            texts[row] = _problem_text(error)
+        errors = pa.array(texts, pa.string())
+    else:
+        errors = pa.nulls(count, pa.string())
+    ids = pa.StringArray.from_buffers(
+        count,
+        pa.py_buffer(np.arange(0, (count + 1) * ID_CHARS, ID_CHARS, np.int32)),
+        pa.py_buffer(np.ascontiguousarray(answer.ids)),
+    )
+    due = pa.array(np.asarray(answer.due_at_ms), pa.int64())
+    if answer.errors:
+        mask = pa.array(taken)
+        ids = pc.if_else(mask, ids, None)
+        due = pc.if_else(mask, due, None)
+    return pa.record_batch([ids, due, errors], schema=ANSWER)
+
+
+def _problem_text(error: TarryError) -> str:
+    return encode(problem_of(error)).decode()

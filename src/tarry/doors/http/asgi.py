@@ -1,0 +1,47 @@
+"""The few words of ASGI that the door uses, and the plain ways to answer."""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from tarry.core.errors import TarryError
+from tarry.doors.http.problems import Headers, encode, headers_of, problem_of
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+_encoder = msgspec.json.Encoder()
+
+
+class Disconnected(Exception):
+    """The client has gone; there is nobody to answer."""
+
+
+async def respond(send: Send, status: int, headers: Headers, body: bytes) -> None:
+    """Send a whole answer."""
+    headers.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def refuse(send: Send, error: TarryError) -> None:
+    """Answer with the problem document of an error."""
+    problem = problem_of(error)
+    await respond(send, problem.status, headers_of(error), encode(problem))
+
+
+def json_response(value: Any, status: int = 200) -> Response:
+    """An answer in JSON. It is not to be kept by anything on its way: it may hold an id or a payload."""
+    return Response(
+        _encoder.encode(value),
+        status,
+        {"content-type": "application/json", "cache-control": "no-store"},
+    )
+
+
+def nothing() -> Response:
+    """An answer that says no more than that it is done."""
+    return Response(status_code=204)

@@ -1,0 +1,220 @@
+"""Many messages in one request: NDJSON as a stream, Arrow as a whole.
+
+NDJSON is taken piece by piece: complete lines go to the engine as they arrive, and their answers go out as
+they become durable, so neither side has to hold a body of any length. A client that sends everything
+before it reads anything must not lock both sides up, so answers wait here for it, up to a bound.
+A request that is cut short has scheduled exactly the lines that came whole.
+"""
+
+import asyncio
+from collections import deque
+
+from tarry.core.errors import TarryError, Unavailable
+from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
+from tarry.core.message import Scheduled
+from tarry.doors.http.access import Caller
+from tarry.doors.http.arrow import ARROW_TYPE, ArrowBatches
+from tarry.doors.http.asgi import Disconnected, Receive, Scope, Send, refuse
+from tarry.doors.http.bodies import read_query
+from tarry.doors.http.deadlines import Deadlines
+from tarry.doors.http.gate import Gate
+from tarry.doors.http.messages import read_key
+from tarry.doors.http.ndjson import LineSplitter, read_messages, write_answers
+from tarry.doors.http.problems import HttpRefusal, unsupported
+from tarry.doors.http.settings import HttpSettings
+from tarry.doors.http.shapes import BatchDefaults
+from tarry.engine.answer import Answer
+from tarry.engine.engine import Engine
+
+NDJSON_TYPE = b"application/x-ndjson"
+_ALIASES = frozenset({NDJSON_TYPE, b"application/ndjson", b"application/jsonl", b"application/x-jsonlines"})
+
+MAX_IN_FLIGHT_BYTES = 4 * 1024 * 1024
+"""Of one request: lines that the engine has and that are not durable yet."""
+_LINE_DIGITS = 12
+
+
+class Batches:
+    """POST /v1/messages/batch."""
+
+    def __init__(self, engine: Engine, gate: Gate, settings: HttpSettings, deadlines: Deadlines) -> None:
+        self._engine = engine
+        self._gate = gate
+        self._settings = settings
+        self._deadlines = deadlines
+        self._arrow = ArrowBatches(engine, settings, deadlines)
+        self.under_way = 0
+
+    async def schedule(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take a batch in either form."""
+        try:
+            caller, content_type, key = self._gate.let_in(scope)
+            caller.require("produce")
+            defaults = read_query(scope, BatchDefaults)
+            kind = (content_type or b"").partition(b";")[0].strip().lower()
+            if kind not in _ALIASES and kind != ARROW_TYPE:
+                raise unsupported(f"{NDJSON_TYPE.decode()} or {ARROW_TYPE.decode()}")
+            if self.under_way >= self._settings.max_batches:
+                raise Unavailable("as many batches as are allowed are under way")
+            self.under_way += 1
+            try:
+                if kind == ARROW_TYPE:
+                    await self._arrow.schedule(scope, receive, send, caller, defaults)
+                else:
+                    await self._ndjson(receive, send, caller, defaults, _batch_key(key))
+            finally:
+                self.under_way -= 1
+        except TarryError as error:
+            await refuse(send, error)
+        except Disconnected:
+            return
+
+    async def _ndjson(
+        self, receive: Receive, send: Send, caller: Caller, defaults: BatchDefaults, key: str | None
+    ) -> None:
+        lines = LineSplitter(self._settings.max_body_bytes)
+        answers = _Answers(send, self._settings.max_answer_bytes, self._deadlines)
+        writing = asyncio.create_task(answers.write())
+        try:
+            more = True
+            while more:
+                await answers.room()
+                with self._deadlines.within():
+                    event = await receive()
+                if event["type"] == "http.disconnect":
+                    raise Disconnected
+                piece = event.get("body", b"")
+                more = event.get("more_body", False)
+                complete = lines.feed(piece) if more else [*lines.feed(piece), *lines.finish()]
+                if complete:
+                    messages = read_messages(complete, defaults, caller, key, answers.next_line)
+                    answers.add(self._engine.schedule_many(messages), len(messages), len(piece))
+        except HttpRefusal as late:
+            if not answers.begun:
+                raise
+            answers.add_refusal(late)
+        finally:
+            answers.end()
+            # An answer that nobody will read has no writer; what was accepted stays accepted.
+            await writing
+        if not answers.begun:
+            await answers.begin()
+        await send({"type": "http.response.body", "body": b""})
+
+
+class _Answers:
+    """The answers of one request, sent in order as they become durable."""
+
+    def __init__(self, send: Send, max_bytes: int, deadlines: Deadlines) -> None:
+        self._send = send
+        self._max_bytes = max_bytes
+        self._deadlines = deadlines
+        self._slots: deque[_Slot] = deque()
+        self._held_bytes = 0
+        self._in_flight_bytes = 0
+        self._changed = asyncio.Event()
+        self._ended = False
+        self._gone = False
+        self.next_line = 1
+        self.begun = False
+
+    def add(self, answer: "Answer[list[Scheduled | TarryError]]", count: int, size: int) -> None:
+        """Promise the answers to `count` lines that came in `size` bytes."""
+        slot = _Slot(self.next_line, count, size)
+        self.next_line += count
+        self._slots.append(slot)
+        self._in_flight_bytes += size
+        answer.then(lambda settled: self._settle(slot, settled))
+
+    def add_refusal(self, error: TarryError) -> None:
+        """Say why the rest was not taken, in place of the next line."""
+        slot = _Slot(self.next_line, 1, 0)
+        self._slots.append(slot)
+        self._fill(slot, [error])
+
+    def _settle(self, slot: "_Slot", answer: "Answer[list[Scheduled | TarryError]]") -> None:
+        self._in_flight_bytes -= slot.size
+        error = answer.error()
+        if error is None:
+            self._fill(slot, answer.value())
+        elif isinstance(error, TarryError):
+            self._fill(slot, [error] * slot.count)
+        else:
+            self._fill(slot, [Unavailable("the server is stopping")] * slot.count)
+
+    def _fill(self, slot: "_Slot", results: "list[Scheduled | TarryError]") -> None:
+        slot.lines = write_answers(results, slot.first_line)
+        self._held_bytes += len(slot.lines)
+        self._changed.set()
+
+    async def room(self) -> None:
+        """Wait until more may be read."""
+        while self._in_flight_bytes > MAX_IN_FLIGHT_BYTES or self._held_bytes > self._max_bytes:
+            if self._gone:
+                raise Disconnected
+            self._changed.clear()
+            await self._changed.wait()
+
+    def end(self) -> None:
+        """Nothing more will be added."""
+        self._ended = True
+        self._changed.set()
+
+    async def begin(self) -> None:
+        """Send the head of the answer."""
+        self.begun = True
+        await self._send(
+            {
+                "type": "http.response.start",
+                "status": 200,
+                "headers": [(b"content-type", NDJSON_TYPE), (b"cache-control", b"no-store")],
+            }
+        )
+
+    async def write(self) -> None:
+        """Send what is there, in order, until the end."""
+        try:
+            while self._slots or not self._ended:
+                if not self._slots or self._slots[0].lines is None:
+                    self._changed.clear()
+                    await self._changed.wait()
+                    continue
+                lines = self._slots.popleft().lines
+                assert lines is not None
+                with self._deadlines.within():
+                    if not self.begun:
+                        await self.begin()
+                    await self._send({"type": "http.response.body", "body": lines, "more_body": True})
+                self._held_bytes -= len(lines)
+                self._changed.set()
+        except HttpRefusal:
+            # A client that takes no answers is as good as gone.
+            raise Disconnected from None
+        finally:
+            self._gone = True
+            self._changed.set()
+
+
+class _Slot:
+    """The place of some lines' answers among the others."""
+
+    __slots__ = ("count", "first_line", "lines", "size")
+
+    def __init__(self, first_line: int, count: int, size: int) -> None:
+        self.first_line = first_line
+        self.count = count
+        self.size = size
+        self.lines: bytes | None = None
+
+
+def _batch_key(value: bytes | None) -> str | None:
+    """The request's idempotency key, short enough to have a line's number after it."""
+    if value is None:
+        return None
+    if len(value) > MAX_IDEMPOTENCY_KEY_BYTES - _LINE_DIGITS:
+        raise HttpRefusal(
+            400,
+            "invalid",
+            f"Idempotency-Key: of a batch has at most {MAX_IDEMPOTENCY_KEY_BYTES - _LINE_DIGITS} characters",
+        )
+    return read_key(value)

@@ -1,0 +1,227 @@
+"""Bodies of requests: read within bounds, decoded with errors that name the field, turned into messages.
+
+Nothing here decides about messages: `core.message` and the engine do. What comes out of here is well formed.
+"""
+
+import json
+import math
+import re
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError
+
+from tarry.core.errors import Invalid, TarryError, TooLarge
+from tarry.core.message import Message
+from tarry.core.names import parse_namespace
+from tarry.doors.http.asgi import Disconnected, Receive, Scope
+from tarry.doors.http.deadlines import Deadlines
+from tarry.doors.http.problems import HttpRefusal, bad_json, unsupported
+from tarry.doors.http.shapes import BatchDefaults, BatchLine, Content, Times
+from tarry.doors.http.times import parse_duration_ms, parse_instant_ms
+
+T = TypeVar("T", bound=Struct)
+
+JSON_TYPE: Final = b"application/json"
+_JSON_HEADERS: Final = {"content-type": "application/json"}
+_NOTHING: Final = BatchDefaults()
+_AT: Final = re.compile(r"^(.*?)(?: - at `\$\.?(.*)`)?$", re.DOTALL)
+_FIELD_IN: Final = re.compile(r"(unknown|missing required) field `([^`]*)`")
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int, deadlines: Deadlines) -> bytes:
+    """The whole body; raises for one that is too large, too slow or cut short."""
+    with deadlines.within():
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            raise Disconnected
+        body: bytes = event.get("body", b"")
+        if not event.get("more_body", False):
+            if len(body) > limit:
+                raise TooLarge("body", limit)
+            return body
+        return await _read_rest(scope, receive, limit, body)
+
+
+async def _read_rest(scope: Scope, receive: Receive, limit: int, first: bytes) -> bytes:
+    announced = content_length(scope)
+    if announced is not None and announced > limit:
+        raise _too_large(limit)
+    pieces, size = [first], len(first)
+    while True:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            raise Disconnected
+        pieces.append(event.get("body", b""))
+        size += len(pieces[-1])
+        if size > limit:
+            raise _too_large(limit)
+        if not event.get("more_body", False):
+            return b"".join(pieces)
+
+
+def _too_large(limit: int) -> HttpRefusal:
+    # The rest is still on its way; closing is cheaper than reading it to its end.
+    return HttpRefusal(413, "too-large", f"body: larger than the limit of {limit} bytes", close=True)
+
+
+def content_length(scope: Scope) -> int | None:
+    """The length that the client announced, if it did."""
+    value = header(scope, b"content-length")
+    return int(value) if value is not None and value.isdigit() else None
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """The first header of that name, in lower case."""
+    for key, value in scope["headers"]:
+        if key == name:
+            return value  # type: ignore[no-any-return]
+    return None
+
+
+def check_json(content_type: bytes | None) -> None:
+    """Raise a 415 unless the body is said to be JSON.
+
+    Asking for it is also what keeps a web page elsewhere from posting without the browser asking first.
+    """
+    if content_type is None or content_type.partition(b";")[0].strip().lower() != JSON_TYPE:
+        raise unsupported("application/json")
+
+
+def decode(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
+    """Decode a body; raises `Invalid` naming the field, or a problem that says where the JSON ends."""
+    try:
+        return decoder.decode(body)
+    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise explain(error, body) from None
+
+
+def explain(error: Exception, body: bytes) -> TarryError:
+    """What was wrong with a body that did not decode, in our words."""
+    if isinstance(error, ValidationError):
+        return _explain_field(str(error))
+    if isinstance(error, UnicodeDecodeError):
+        return bad_json("there are bytes that are not UTF-8")
+    if isinstance(error, RecursionError):
+        return bad_json("it is nested too deeply")
+    field = _find_not_a_number(body)
+    if field is not None:
+        return Invalid(field, "is not a number")
+    return bad_json(str(error).removeprefix("JSON is malformed: ").lower())
+
+
+def _explain_field(text: str) -> Invalid:
+    found = _AT.match(text)
+    assert found is not None
+    reason, path = found[1].replace("`", ""), found[2] or ""
+    if named := _FIELD_IN.search(text):
+        field = f"{path}.{named[2]}" if path else named[2]
+        return Invalid(field, "is not known" if named[1] == "unknown" else "is missing")
+    return Invalid(path or "body", reason[0].lower() + reason[1:])
+
+
+def _find_not_a_number(body: bytes) -> str | None:
+    """The field that holds NaN or an infinity, which JSON does not have but many programs write."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(value, dict):
+        return None
+    return next((k for k, v in value.items() if isinstance(v, float) and not math.isfinite(v)), None)
+
+
+def read_query(scope: Scope, kind: type[T]) -> T:
+    """The query parameters as a struct; raises `Invalid` naming the parameter."""
+    try:
+        pairs = parse_qsl(
+            scope["query_string"].decode("ascii"),
+            keep_blank_values=True, strict_parsing=bool(scope["query_string"]), errors="strict", max_num_fields=32,
+        )  # fmt: skip
+    except (ValueError, UnicodeDecodeError):
+        raise Invalid("query", "is not made of name=value pairs in UTF-8") from None
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        raise Invalid("query", "a parameter is given twice")
+    try:
+        return msgspec.convert(given, kind, strict=False)
+    except ValidationError as error:
+        raise _explain_field(str(error)) from None
+
+
+def payload_of(content: Content) -> tuple[bytes, dict[str, str]]:
+    """The bytes to send and their headers; raises `Invalid` for two payloads at once."""
+    text, encoded, value = content.payload, content.payload_base64, content.payload_json
+    headers = content.headers or {}
+    if text is not None:
+        if encoded is not None or value is not UNSET:
+            raise Invalid("payload", "give one of payload, payload_base64 and payload_json")
+        return text.encode(), headers
+    if value is not UNSET:
+        if encoded is not None:
+            raise Invalid("payload_json", "give one of payload, payload_base64 and payload_json")
+        assert isinstance(value, Raw)
+        payload = bytes(value)
+        try:
+            payload.decode()
+        except UnicodeDecodeError:
+            raise Invalid("payload_json", "holds bytes that are not UTF-8") from None
+        if not any(name.lower() == "content-type" for name in headers):
+            headers = headers | _JSON_HEADERS
+        return payload, headers
+    return encoded or b"", headers
+
+
+def times_of(times: Times) -> tuple[int | None, int | None]:
+    """The due instant and the delay; raises `Invalid` if more than one time is given."""
+    due_at_ms, delay_ms = times.due_at_ms, times.delay_ms
+    if times.due_at is not None:
+        if due_at_ms is not None:
+            raise Invalid("due_at", "give due_at or due_at_ms, not both")
+        due_at_ms = parse_instant_ms(times.due_at)
+    if times.delay is not None:
+        if delay_ms is not None:
+            raise Invalid("delay", "give delay or delay_ms, not both")
+        delay_ms = parse_duration_ms(times.delay)
+    if due_at_ms is not None and delay_ms is not None:
+        raise Invalid("delay_ms", "give a due instant or a delay, not both")
+    return due_at_ms, delay_ms
+
+
+def message_of(
+    line: BatchLine, defaults: BatchDefaults = _NOTHING, idempotency_key: str | None = None
+) -> Message:
+    """The message that a line or a body asks for; raises `Invalid` for what contradicts itself."""
+    payload, headers = payload_of(line)
+    due_at_ms, delay_ms = line.due_at_ms, line.delay_ms
+    if line.due_at is not None or line.delay is not None or (due_at_ms is not None and delay_ms is not None):
+        due_at_ms, delay_ms = times_of(line)
+    if due_at_ms is None and delay_ms is None and line.group is None:
+        due_at_ms, delay_ms = defaults.due_at_ms, defaults.delay_ms
+    return Message(
+        destination=line.destination or defaults.destination or "",
+        payload=payload,
+        headers=headers,
+        key=line.key,
+        owner=line.owner or defaults.owner or "",
+        namespace=_namespace_of(line, defaults),
+        due_at_ms=due_at_ms,
+        delay_ms=delay_ms,
+        group=line.group,
+        ttl_ms=line.ttl_ms or defaults.ttl_ms,
+        idempotency_key=idempotency_key,
+    )
+
+
+def _namespace_of(line: BatchLine, defaults: BatchDefaults) -> str | None:
+    namespace = line.namespace if line.namespace is not None else defaults.namespace
+    return None if namespace is None else parse_namespace(namespace)
+
+
+def text_or_bytes(payload: bytes) -> dict[str, Any]:
+    """The payload as an answer shows it: text where it is UTF-8, else base64."""
+    try:
+        return {"payload": payload.decode()}
+    except UnicodeDecodeError:
+        return {"payload_base64": payload}

@@ -1,0 +1,111 @@
+"""Event streams: a subscription as server-sent events.
+
+At most a window of entries is unacknowledged, and nothing more is asked of the engine while the client
+does not read, so a slow client holds up itself and nobody else. When the stream ends, for whatever
+reason, what was not acknowledged goes to others.
+"""
+
+import asyncio
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tarry.core.errors import Conflict
+from tarry.doors.http.asgi import Receive, Scope, Send
+from tarry.doors.http.bodies import read_query
+from tarry.doors.http.deadlines import Deadlines
+from tarry.doors.http.problems import HttpRefusal
+from tarry.doors.http.sessions import SessionKey, Sessions, Stream
+from tarry.doors.http.settings import HttpSettings
+from tarry.doors.http.shapes import EventsQuery
+from tarry.doors.http.subscriptions import reach_subscription, show_entry
+from tarry.engine.subscription import Received
+
+_encode = msgspec.json.Encoder().encode
+
+
+class EventEndpoint:
+    """GET …/subscriptions/{name}/events."""
+
+    def __init__(self, sessions: Sessions, settings: HttpSettings, deadlines: Deadlines) -> None:
+        self._sessions = sessions
+        self._settings = settings
+        self._deadlines = deadlines
+
+    async def events(self, request: Request) -> Response:
+        """Open the stream; the response object then runs it."""
+        topic, name = reach_subscription(request)
+        asked = read_query(request.scope, EventsQuery)
+        stream = self._sessions.stream(SessionKey(topic, name, asked.consumer), asked.window)
+        timeout_ms = asked.ack_timeout_ms or self._settings.ack_timeout_ms
+        return _EventResponse(self._sessions, stream, timeout_ms / 1000, self._settings, self._deadlines)
+
+
+class _EventResponse(Response):
+    """Runs one stream until the client or the session goes."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        stream: Stream,
+        ack_timeout_s: float,
+        settings: HttpSettings,
+        deadlines: Deadlines,
+    ) -> None:
+        super().__init__()
+        self._sessions = sessions
+        self._stream = stream
+        self._ack_timeout_s = ack_timeout_s
+        self._keep_alive_s = settings.keep_alive_ms / 1000
+        self._deadlines = deadlines
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        session = self._stream.session
+        headers = [
+            (b"content-type", b"text/event-stream; charset=utf-8"),
+            (b"cache-control", b"no-store"),
+            # Proxies that buffer would hold entries back until their time is over.
+            (b"x-accel-buffering", b"no"),
+        ]
+        gone = asyncio.ensure_future(_until_gone(receive))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await self._push(send, b": open\n\n")
+            await self._run(send, gone)
+            if not gone.done():
+                await send({"type": "http.response.body", "body": b""})
+        except HttpRefusal:
+            # It did not take what was sent, for too long.
+            return
+        finally:
+            gone.cancel()
+            self._sessions.close(session, Conflict("the stream has ended", "ended"))
+
+    async def _run(self, send: Send, gone: "asyncio.Future[None]") -> None:
+        stream, session = self._stream, self._stream.session
+        while session.ended is None and not gone.done():
+            entries = stream.take()
+            if entries:
+                session.hold(entries, self._ack_timeout_s)
+                await self._push(send, b"".join(map(_event, entries)))
+                continue
+            woken = asyncio.ensure_future(stream.wait())
+            await asyncio.wait((woken, gone), timeout=self._keep_alive_s, return_when=asyncio.FIRST_COMPLETED)
+            if not woken.done():
+                woken.cancel()
+                if not gone.done():
+                    await self._push(send, b": keep-alive\n\n")
+
+    async def _push(self, send: Send, body: bytes) -> None:
+        with self._deadlines.within():
+            await send({"type": "http.response.body", "body": body, "more_body": True})
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _event(entry: Received) -> bytes:
+    return b"id: %d\ndata: %b\n\n" % (entry.entry_id, _encode(show_entry(entry)))

@@ -1,0 +1,173 @@
+"""Messages one by one: schedule, get, list, cancel, send now, restart.
+
+Scheduling is the hot path: it is plain ASGI, without routing, request objects or timers of its own.
+"""
+
+import msgspec
+from msgspec import UNSET
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tarry.core.errors import Invalid, TarryError
+from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
+from tarry.core.message import MessageQuery, MessageView
+from tarry.core.names import parse_namespace
+from tarry.doors.http.access import Caller
+from tarry.doors.http.asgi import Disconnected, Receive, Scope, Send, json_response, refuse, respond
+from tarry.doors.http.bodies import (
+    check_json,
+    decode,
+    header,
+    message_of,
+    read_body,
+    read_query,
+    text_or_bytes,
+    times_of,
+)
+from tarry.doors.http.deadlines import Deadlines
+from tarry.doors.http.gate import Gate, caller_of
+from tarry.doors.http.settings import HttpSettings
+from tarry.doors.http.shapes import (
+    ListQuery,
+    MessageAnswer,
+    MessagesAnswer,
+    RestartRequest,
+    ScheduledAnswer,
+    ScheduleRequest,
+)
+from tarry.doors.http.times import format_instant
+from tarry.engine.engine import Engine
+
+_schedule_decoder = msgspec.json.Decoder(ScheduleRequest)
+_restart_decoder = msgspec.json.Decoder(RestartRequest)
+_encode = msgspec.json.Encoder().encode
+
+
+class Messages:
+    """The endpoints under `/v1/messages`, batches apart."""
+
+    def __init__(self, engine: Engine, gate: Gate, settings: HttpSettings, deadlines: Deadlines) -> None:
+        self._engine = engine
+        self._gate = gate
+        self._deadlines = deadlines
+        self._max_body_bytes = settings.max_body_bytes
+
+    async def schedule(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """POST /v1/messages."""
+        try:
+            caller, content_type, key = self._gate.let_in(scope)
+            caller.require("produce")
+            check_json(content_type)
+            body = await read_body(scope, receive, self._max_body_bytes, self._deadlines)
+            request = decode(_schedule_decoder, body)
+            message = message_of(request, idempotency_key=None if key is None else read_key(key))
+            caller.require_destination(message.destination, message.namespace)
+            scheduled = await self._engine.schedule(message)
+        except TarryError as error:
+            await refuse(send, error)
+            return
+        except Disconnected:
+            return
+        due_at_ms = scheduled.due_at_ms
+        answer = ScheduledAnswer(
+            id=scheduled.id,
+            due_at_ms=due_at_ms,
+            due_at=None if due_at_ms is None else format_instant(due_at_ms),
+            past_due=scheduled.past_due,
+        )
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"location", b"/v1/messages/" + scheduled.id.encode()),
+        ]
+        await respond(send, 200 if scheduled.repeated else 201, headers, _encode(answer))
+
+    async def list(self, request: Request) -> Response:
+        """GET /v1/messages."""
+        caller = caller_of(request)
+        caller.require("admin")
+        query = read_query(request.scope, ListQuery)
+        if query.namespace is not None:
+            caller.require_namespace(parse_namespace(query.namespace))
+        elif caller.namespaces is not None:
+            raise Invalid("namespace", "name the namespace to list; the token does not reach all of them")
+        page = await self._engine.list(MessageQuery(**msgspec.structs.asdict(query)))
+        answers = [show(view) for view in page.messages]
+        return json_response(MessagesAnswer(messages=answers, next_page=page.next_page))
+
+    async def get(self, request: Request) -> Response:
+        """GET /v1/messages/{id}."""
+        return json_response(show(await self._seen(request)))
+
+    async def cancel(self, request: Request) -> Response:
+        """DELETE /v1/messages/{id} and POST /v1/messages/{id}/cancel."""
+        id_ = await self._reach(request)
+        return json_response(show(await self._engine.cancel(id_)))
+
+    async def send(self, request: Request) -> Response:
+        """POST /v1/messages/{id}/send."""
+        id_ = await self._reach(request)
+        return json_response(show(await self._engine.send(id_)))
+
+    async def restart(self, request: Request) -> Response:
+        """POST /v1/messages/{id}/restart."""
+        id_ = await self._reach(request)
+        body = await read_body(request.scope, request.receive, self._max_body_bytes, self._deadlines)
+        due_at_ms = delay_ms = None
+        if body:
+            check_json(header(request.scope, b"content-type"))
+            due_at_ms, delay_ms = times_of(decode(_restart_decoder, body))
+        return json_response(show(await self._engine.restart(id_, delay_ms=delay_ms, due_at_ms=due_at_ms)))
+
+    async def _reach(self, request: Request) -> str:
+        """The id in the path, once it is clear that the caller may touch its message."""
+        caller = caller_of(request)
+        caller.require("produce")
+        if caller.namespaces is not None:
+            await self._seen(request)
+        return str(request.path_params["id"])
+
+    async def _seen(self, request: Request) -> MessageView:
+        caller: Caller = caller_of(request)
+        caller.require("produce")
+        view = await self._engine.get(str(request.path_params["id"]))
+        caller.require_sight(view.destination, view.namespace)
+        return view
+
+
+def read_key(value: bytes) -> str:
+    """The Idempotency-Key header; raises a 400 for one that cannot be kept."""
+    if (
+        not 0 < len(value) <= MAX_IDEMPOTENCY_KEY_BYTES
+        or not value.isascii()
+        or not value.decode().isprintable()
+    ):
+        raise Invalid(
+            "Idempotency-Key", f"is not 1 to {MAX_IDEMPOTENCY_KEY_BYTES} printable ASCII characters"
+        )
+    return value.decode()
+
+
+def show(view: MessageView) -> MessageAnswer:
+    """A message as JSON shows it."""
+    body = {} if view.payload is UNSET else text_or_bytes(view.payload)
+    return MessageAnswer(
+        id=view.id,
+        state=view.state.value,
+        destination=view.destination,
+        namespace=view.namespace,
+        owner=view.owner,
+        door=view.door,
+        key=view.key,
+        group=view.group,
+        due_at_ms=view.due_at_ms,
+        due_at=None if view.due_at_ms is None else format_instant(view.due_at_ms),
+        accepted_at_ms=view.accepted_at_ms,
+        delay_ms=view.delay_ms,
+        ttl_ms=view.ttl_ms,
+        attempts=view.attempts,
+        headers=view.headers,
+        finalised_at_ms=view.finalised_at_ms,
+        reason=view.reason,
+        reference=view.reference,
+        **body,
+    )

@@ -1,0 +1,74 @@
+"""Policies: what is set at the broker, a namespace or a topic, and what is in force there."""
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tarry.core.errors import NotFound
+from tarry.core.names import DEFAULT_NAMESPACE, parse_namespace, parse_topic
+from tarry.core.policy import Policy, Scope
+from tarry.doors.http.asgi import json_response, nothing
+from tarry.doors.http.bodies import check_json, decode, header, read_body, read_query
+from tarry.doors.http.deadlines import Deadlines
+from tarry.doors.http.gate import caller_of
+from tarry.doors.http.settings import HttpSettings
+from tarry.doors.http.shapes import PolicyQuery
+from tarry.engine.engine import Engine
+
+_policy_decoder = msgspec.json.Decoder(Policy)
+
+
+class PolicyEndpoints:
+    """The endpoints under `/v1/policies`. All of them are for admins."""
+
+    def __init__(self, engine: Engine, settings: HttpSettings, deadlines: Deadlines) -> None:
+        self._engine = engine
+        self._deadlines = deadlines
+        self._max_body_bytes = settings.max_body_bytes
+
+    async def get(self, request: Request) -> Response:
+        """GET: what is set here, or with `effective=true` what is in force here."""
+        scope, name = _reach(request)
+        if read_query(request.scope, PolicyQuery).effective:
+            topic = name if scope == "topic" else None
+            namespace = {
+                "broker": DEFAULT_NAMESPACE,
+                "namespace": name,
+                "topic": parse_topic(name).namespace_name if topic else "",
+            }[scope]
+            return json_response(self._engine.effective_policy(topic, namespace))
+        policy = self._engine.policy(scope, name)
+        if policy is None:
+            raise NotFound("no policy is set here; ?effective=true shows what is in force")
+        return json_response(policy)
+
+    async def put(self, request: Request) -> Response:
+        """PUT: set all of it; what is left out is left to the level above."""
+        scope, name = _reach(request)
+        check_json(header(request.scope, b"content-type"))
+        body = await read_body(request.scope, request.receive, self._max_body_bytes, self._deadlines)
+        policy = decode(_policy_decoder, body)
+        policy.check()
+        await self._engine.set_policy(scope, name, policy)
+        return json_response(policy)
+
+    async def delete(self, request: Request) -> Response:
+        """DELETE: leave everything to the level above. There may be nothing to remove."""
+        scope, name = _reach(request)
+        await self._engine.set_policy(scope, name, None)
+        return nothing()
+
+
+def _reach(request: Request) -> tuple[Scope, str]:
+    """The place that the path names, once it is clear that the caller governs it."""
+    caller = caller_of(request)
+    caller.require("admin")
+    parts = request.path_params
+    if "tenant" not in parts:
+        caller.require_everywhere()
+        return "broker", ""
+    namespace = parse_namespace(f"{parts['tenant']}/{parts['namespace']}")
+    caller.require_namespace(namespace)
+    if "topic" not in parts:
+        return "namespace", namespace
+    return "topic", parse_topic(f"{namespace}/{parts['topic']}").full

@@ -1,0 +1,267 @@
+"""The JSON of the door, as types: what is taken and what is answered.
+
+The one source for decoding, encoding and the OpenAPI document. Every field that is not known is refused, an
+integer takes no float, and of two fields with one name in an object the last one counts (RFC 8259
+leaves that open; telling would mean to parse twice).
+"""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from tarry.core.limits import HOUR_MS, MAX_NAME_BYTES, MINUTE_MS
+from tarry.doors.http.problems import Problem
+
+MAX_EXACT_INT = 2**53 - 1
+"""The largest integer that every JSON parser keeps exact."""
+DEFAULT_CONSUMER = "http"
+MAX_RECEIVE = 1_000
+MAX_WAIT_MS = MINUTE_MS
+MAX_PAGE = 1_000
+MAX_ACKS = 10_000
+
+Milliseconds = Annotated[int, Meta(ge=0, le=MAX_EXACT_INT)]
+EntryId = Annotated[int, Meta(ge=0, le=MAX_EXACT_INT)]
+Instant = Annotated[
+    str, Meta(max_length=64, description="RFC 3339 with a zone", examples=["2031-05-04T09:30:00Z"])
+]
+Duration = Annotated[str, Meta(max_length=100, description="Units w d h m s ms", examples=["1h30m"])]
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_BYTES)]
+Json = Annotated[Raw, Meta(description="Any JSON value; sent as it is written here")]
+
+
+class Taken(Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a client sends."""
+
+
+class Times(Taken, kw_only=True):
+    """When: at most one of these."""
+
+    due_at_ms: Milliseconds | None = None
+    due_at: Instant | None = None
+    delay_ms: Milliseconds | None = None
+    delay: Duration | None = None
+
+
+class Content(Times, kw_only=True):
+    """What is sent, and when. At most one of the three forms of the payload."""
+
+    payload: Annotated[str, Meta(description="Text, sent as UTF-8")] | None = None
+    payload_base64: bytes | None = None
+    payload_json: Json | UnsetType = UNSET
+    headers: dict[str, str] | None = None
+    key: str | None = None
+    owner: str | None = None
+    ttl_ms: Annotated[int, Meta(ge=1, le=MAX_EXACT_INT)] | None = None
+
+
+class BatchLine(Content, kw_only=True):
+    """One line of a batch; what it does not say may be a default of the request."""
+
+    destination: str | None = None
+    namespace: str | None = None
+    group: str | None = None
+
+
+class ScheduleRequest(BatchLine, kw_only=True):
+    """A message: to a topic (`persistent://tenant/namespace/topic`) or another outlet's address."""
+
+    destination: str
+
+
+class BatchDefaults(Taken, kw_only=True):
+    """Query parameters of a batch: what its lines do not say."""
+
+    destination: str | None = None
+    namespace: str | None = None
+    owner: str | None = None
+    due_at_ms: Milliseconds | None = None
+    delay_ms: Milliseconds | None = None
+    ttl_ms: Annotated[int, Meta(ge=1, le=MAX_EXACT_INT)] | None = None
+
+
+class RestartRequest(Times, kw_only=True):
+    """When it is due now; empty for its original delay once more."""
+
+
+class ListQuery(Taken, kw_only=True):
+    """Which messages to list; what is not given does not filter."""
+
+    state: Literal["scheduled", "finalised"] = "scheduled"
+    owner: str | None = None
+    destination: str | None = None
+    namespace: str | None = None
+    key: str | None = None
+    group: str | None = None
+    door: str | None = None
+    due_from_ms: Milliseconds | None = None
+    due_to_ms: Milliseconds | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 100
+    page: Annotated[str, Meta(description="The next_page of the page before")] | None = None
+
+
+class TopicsQuery(Taken, kw_only=True):
+    """Which topics to list."""
+
+    namespace: str | None = None
+
+
+class PolicyQuery(Taken, kw_only=True):
+    """What to show of policies."""
+
+    effective: bool = False
+
+
+class PublishRequest(Content, kw_only=True):
+    """An entry for a topic; with a time it is a delayed one."""
+
+    producer: Name | None = None
+    producer_sequence: EntryId | None = None
+
+
+class SubscribeRequest(Taken, kw_only=True):
+    """How to subscribe. `start` counts only when the subscription is new."""
+
+    type: Literal["exclusive", "shared", "failover", "key_shared"] = "shared"
+    start: Literal["earliest", "latest"] | EntryId = "latest"
+    durable: bool = True
+    """One that is not lives in memory, while a consumer is attached."""
+    dead_letter_topic: str | None = None
+    max_redeliveries: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+
+
+class ReceiveRequest(Taken, kw_only=True):
+    """A long poll: up to `max` entries, waiting at most `wait_ms` for the first one."""
+
+    consumer: Name = DEFAULT_CONSUMER
+    max: Annotated[int, Meta(ge=1, le=MAX_RECEIVE)] = 100
+    wait_ms: Annotated[int, Meta(ge=0, le=MAX_WAIT_MS)] = 10_000
+    ack_timeout_ms: Annotated[int, Meta(ge=1, le=12 * HOUR_MS)] | None = None
+
+
+class EventsQuery(Taken, kw_only=True):
+    """An event stream: at most `window` entries are unacknowledged at any time."""
+
+    consumer: Name = DEFAULT_CONSUMER
+    window: Annotated[int, Meta(ge=1, le=MAX_RECEIVE)] = 100
+    ack_timeout_ms: Annotated[int, Meta(ge=1, le=12 * HOUR_MS)] | None = None
+
+
+class AckRequest(Taken, kw_only=True):
+    """Entries one by one, or all up to and including one."""
+
+    consumer: Name = DEFAULT_CONSUMER
+    entry_ids: Annotated[list[EntryId], Meta(max_length=MAX_ACKS)] | None = None
+    up_to: EntryId | None = None
+
+
+class NackRequest(Taken, kw_only=True):
+    """Entries to be delivered again now; without `entry_ids` all that the consumer holds."""
+
+    consumer: Name = DEFAULT_CONSUMER
+    entry_ids: Annotated[list[EntryId], Meta(max_length=MAX_ACKS)] | None = None
+
+
+class SeekRequest(Taken, kw_only=True):
+    """Where to go on reading: an entry, or the first one published at or after an instant."""
+
+    entry_id: EntryId | None = None
+    at_ms: Milliseconds | None = None
+
+
+class ScheduledAnswer(Struct, kw_only=True):
+    """The id is a credential: who has it can read, cancel, send and restart the message."""
+
+    id: str
+    due_at_ms: int | None
+    due_at: str | None
+    past_due: bool
+    """The due instant had passed already, so it is due now."""
+
+
+class BatchRefusal(Struct, kw_only=True):
+    """The answer to one line that was refused; lines count from 1."""
+
+    error: Problem
+    line: int
+
+
+class MessageAnswer(Struct, kw_only=True):
+    """A message: what was asked, and what has become of it. Once finalised, its body is not shown."""
+
+    id: str
+    state: Literal["scheduled", "sending", "sent", "cancelled", "failed"]
+    destination: str
+    namespace: str
+    owner: str
+    door: str
+    key: str | None
+    group: str | None
+    due_at_ms: int | None
+    due_at: str | None
+    accepted_at_ms: int
+    delay_ms: int | None
+    ttl_ms: int | None
+    attempts: int
+    headers: dict[str, str] | UnsetType = UNSET
+    payload: str | UnsetType = UNSET
+    payload_base64: bytes | UnsetType = UNSET
+    """Instead of `payload` where that is not UTF-8."""
+    finalised_at_ms: int | None
+    reason: str | None
+    reference: str | None
+
+
+class MessagesAnswer(Struct, kw_only=True):
+    """One page. It may be short or empty and still have a next page."""
+
+    messages: list[MessageAnswer]
+    next_page: str | None
+
+
+class EntryAnswer(Struct, kw_only=True):
+    """An entry of a topic as a consumer gets it."""
+
+    entry_id: int
+    redelivery_count: int
+    payload: str | UnsetType = UNSET
+    payload_base64: bytes | UnsetType = UNSET
+    headers: dict[str, str]
+    key: str | None
+    published_at_ms: int
+    due_at_ms: int | None
+
+
+class ReceiveAnswer(Struct, kw_only=True):
+    """What came; nothing if nothing was there in time."""
+
+    messages: list[EntryAnswer]
+
+
+class PublishAnswer(Struct, kw_only=True):
+    """The ids of the entries, in order; consumers see them by now, or when they are due."""
+
+    entry_ids: list[int]
+
+
+class TopicsAnswer(Struct, kw_only=True):
+    """Full names of topics."""
+
+    topics: list[str]
+
+
+class StatusAnswer(Struct, kw_only=True):
+    """Figures of the engine and of this door, for people."""
+
+    ready: bool
+    reasons: list[str]
+    engine: dict[str, Any]
+    sessions: int
+    batches: int
+
+
+class ReadyAnswer(Struct, kw_only=True):
+    """Whether messages are accepted and sent, and if not, why."""
+
+    ready: bool
+    reasons: list[str]

@@ -1,0 +1,64 @@
+"""Times as people write them in JSON: RFC 3339 instants and short durations like `1h30m`.
+
+Pure. An instant with a finer fraction than a millisecond is rounded up: never early.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from tarry.core.errors import Invalid
+from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+
+_INSTANT: Final = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:\.([0-9]{1,30}))?"
+    r"(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))"
+)
+_DURATION: Final = re.compile(
+    r"(?:([0-9]{1,15})w)?(?:([0-9]{1,15})d)?(?:([0-9]{1,15})h)?"
+    r"(?:([0-9]{1,15})m)?(?:([0-9]{1,15})s)?(?:([0-9]{1,15})ms)?"
+)
+_UNITS_MS: Final = (7 * DAY_MS, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, 1)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def parse_instant_ms(text: str, field: str = "due_at") -> int:
+    """Read an RFC 3339 instant with its zone; raises `Invalid` naming the field."""
+    match = _INSTANT.fullmatch(text)
+    if match is None:
+        raise Invalid(field, "is not an RFC 3339 instant with a zone, like 2031-05-04T09:30:00Z")
+    year, month, day, hour, minute, second = map(int, match.groups()[:6])
+    fraction, sign, zone_hours, zone_minutes = match.groups()[6:]
+    # A leap second has no number of its own on this scale: it is the second after :59, so never early.
+    leap = second == 60
+    try:
+        instant = datetime(year, month, day, hour, minute, 59 if leap else second, tzinfo=UTC)
+    except ValueError as error:
+        raise Invalid(field, f"there is no such instant: {error}") from None
+    at_ms = (instant - _EPOCH) // timedelta(milliseconds=1) + (SECOND_MS if leap else 0)
+    if fraction:
+        at_ms += -(-int(fraction) * SECOND_MS // 10 ** len(fraction))
+    if sign:
+        if int(zone_hours) > 23 or int(zone_minutes) > 59:
+            raise Invalid(field, "there is no such zone")
+        zone_ms = int(zone_hours) * HOUR_MS + int(zone_minutes) * MINUTE_MS
+        at_ms += -zone_ms if sign == "+" else zone_ms
+    if at_ms < 0:
+        raise Invalid(field, "is before 1970")
+    return at_ms
+
+
+def parse_duration_ms(text: str, field: str = "delay") -> int:
+    """Read a duration like `90s`, `1h30m` or `250ms`, biggest unit first; raises `Invalid`."""
+    match = _DURATION.fullmatch(text)
+    if match is None or not text:
+        raise Invalid(
+            field, "is not a duration like 250ms, 90s, 1h30m or 2w (units w d h m s ms, in this order)"
+        )
+    return sum(int(count) * unit for count, unit in zip(match.groups(), _UNITS_MS, strict=True) if count)
+
+
+def format_instant(at_ms: int) -> str:
+    """An instant as RFC 3339 in UTC, to the millisecond."""
+    seconds, milliseconds = divmod(at_ms, SECOND_MS)
+    return f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:-6]}.{milliseconds:03d}Z"

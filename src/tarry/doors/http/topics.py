@@ -1,0 +1,129 @@
+"""Topics: list, make, look at, remove, publish to."""
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tarry.core.errors import Invalid, TarryError
+from tarry.core.names import TopicName, parse_namespace, parse_topic
+from tarry.doors.http.access import Caller, Role
+from tarry.doors.http.asgi import Scope, json_response, nothing
+from tarry.doors.http.bodies import check_json, decode, header, payload_of, read_body, read_query, times_of
+from tarry.doors.http.deadlines import Deadlines
+from tarry.doors.http.gate import caller_of
+from tarry.doors.http.problems import HttpRefusal
+from tarry.doors.http.settings import HttpSettings
+from tarry.doors.http.shapes import PublishAnswer, PublishRequest, TopicsAnswer, TopicsQuery
+from tarry.engine.engine import Engine
+from tarry.engine.topics import NewEntry
+
+NDJSON_TYPE = b"application/x-ndjson"
+
+_publish_decoder = msgspec.json.Decoder(PublishRequest)
+
+
+def reach_topic(request: Request, *roles: Role) -> TopicName:
+    """The topic in the path, once it is clear that the caller has one of the roles there."""
+    caller = caller_of(request)
+    caller.require(*roles)
+    parts = request.path_params
+    name = parse_topic(f"{parts['tenant']}/{parts['namespace']}/{parts['topic']}")
+    caller.require_namespace(name.namespace_name)
+    return name
+
+
+class TopicEndpoints:
+    """The endpoints under `/v1/topics`, subscriptions apart."""
+
+    def __init__(self, engine: Engine, settings: HttpSettings, deadlines: Deadlines) -> None:
+        self._engine = engine
+        self._deadlines = deadlines
+        self._max_body_bytes = settings.max_body_bytes
+
+    async def list(self, request: Request) -> Response:
+        """GET /v1/topics."""
+        caller = caller_of(request)
+        caller.require("admin")
+        namespace = read_query(request.scope, TopicsQuery).namespace
+        if namespace is not None:
+            caller.require_namespace(parse_namespace(namespace))
+        names = self._engine.topics.names(namespace)
+        return json_response(TopicsAnswer(topics=[name for name in names if _covers(caller, name)]))
+
+    async def create(self, request: Request) -> Response:
+        """PUT /v1/topics/{tenant}/{namespace}/{topic}."""
+        name = reach_topic(request, "admin")
+        await self._engine.topics.create(name.full)
+        return nothing()
+
+    async def stats(self, request: Request) -> Response:
+        """GET /v1/topics/{tenant}/{namespace}/{topic}."""
+        name = reach_topic(request, "produce", "consume")
+        return json_response(self._engine.topics.stats(name.full))
+
+    async def delete(self, request: Request) -> Response:
+        """DELETE /v1/topics/{tenant}/{namespace}/{topic}."""
+        name = reach_topic(request, "admin")
+        await self._engine.topics.delete(name.full)
+        return nothing()
+
+    async def publish(self, request: Request) -> Response:
+        """POST /v1/topics/{tenant}/{namespace}/{topic}/messages: one entry as JSON, or many as NDJSON.
+
+        Many are published together or, if one of them is wrong, not at all.
+        """
+        name = reach_topic(request, "produce")
+        scope = request.scope
+        _refuse_key(scope)
+        content_type = header(scope, b"content-type")
+        many = (content_type or b"").partition(b";")[0].strip().lower() == NDJSON_TYPE
+        if not many:
+            check_json(content_type)
+        body = await read_body(scope, request.receive, self._max_body_bytes, self._deadlines)
+        if many:
+            lines = body.removesuffix(b"\n").split(b"\n") if body else []
+            entries = [self._entry(line, number) for number, line in enumerate(lines, 1)]
+        else:
+            entries = [self._entry(body, None)]
+        return json_response(
+            PublishAnswer(entry_ids=await self._engine.topics.publish(name.full, entries)), 201
+        )
+
+    def _entry(self, body: bytes, line: int | None) -> NewEntry:
+        try:
+            asked = decode(_publish_decoder, body)
+            payload, headers = payload_of(asked)
+            deliver_at_ms, delay_ms = times_of(asked)
+            if (asked.producer is None) != (asked.producer_sequence is None):
+                raise Invalid("producer_sequence", "give producer and producer_sequence together")
+        except TarryError as error:
+            raise error if line is None else _at_line(error, line) from None
+        if delay_ms is not None:
+            deliver_at_ms = self._engine.clock.now_ms() + delay_ms
+        return NewEntry(
+            payload=payload,
+            headers=headers,
+            key=asked.key,
+            deliver_at_ms=deliver_at_ms,
+            producer=asked.producer,
+            producer_sequence=-1 if asked.producer_sequence is None else asked.producer_sequence,
+            owner=asked.owner or "",
+            ttl_ms=asked.ttl_ms,
+        )
+
+
+def _covers(caller: Caller, topic: str) -> bool:
+    return caller.namespaces is None or caller.covers(parse_topic(topic).namespace_name)
+
+
+def _at_line(error: TarryError, line: int) -> TarryError:
+    if isinstance(error, Invalid):
+        return Invalid(error.field, f"{error.reason} (line {line})")
+    status = error.status if isinstance(error, HttpRefusal) else 400
+    return HttpRefusal(status, error.code, f"line {line}: {error}")
+
+
+def _refuse_key(scope: Scope) -> None:
+    # Silence would be taken for a promise.
+    if header(scope, b"idempotency-key") is not None:
+        raise Invalid("Idempotency-Key", "is not honoured here; use producer and producer_sequence")

@@ -1,0 +1,153 @@
+import hashlib
+
+import pytest
+
+from tarry.core.errors import Forbidden, Invalid, NotFound
+from tarry.doors.http.access import Access, Token, check_browser, namespace_of
+from tarry.doors.http.problems import HttpRefusal
+
+ACCESS = Access(
+    (
+        Token.of("ops", "admin-secret", ["admin"]),
+        Token.of("shop", "sha256:" + hashlib.sha256(b"shop-secret").hexdigest(), ["produce"], ["acme/shop"]),
+        Token.of("reader", "reader-secret", ["consume"], ["acme/shop", "acme/stock"]),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("authorization", "name"),
+    [(b"Bearer admin-secret", "ops"), (b"bearer  shop-secret ", "shop"), (b"BEARER reader-secret", "reader")],
+)
+def test_a_token_tells_its_caller(authorization: bytes, name: str) -> None:
+    assert ACCESS.caller(authorization).name == name
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        None, b"", b"Bearer", b"Bearer ", b"Bearer wrong", b"Basic admin-secret", b"admin-secret",
+        b"Bearer admin-secret2", b"Bearer admin-secre", b"Bearer \xff\xfe",
+        # The digest is no token.
+        b"Bearer sha256:" + hashlib.sha256(b"shop-secret").hexdigest().encode(),
+        b"Bearer " + hashlib.sha256(b"shop-secret").hexdigest().encode(),
+    ],
+)  # fmt: skip
+def test_nobody_else_is_let_in(authorization: bytes | None) -> None:
+    with pytest.raises(HttpRefusal) as refused:
+        ACCESS.caller(authorization)
+    assert refused.value.status == 401
+    assert any(name == b"www-authenticate" for name, _ in refused.value.headers)
+
+
+def test_every_token_is_compared_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bytes] = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        seen.append(one)
+        return one == other
+
+    monkeypatch.setattr("tarry.doors.http.access.hmac.compare_digest", compare)
+    ACCESS.caller(b"Bearer admin-secret")
+    assert seen == [token.digest for token in ACCESS.tokens]
+
+
+def test_only_digests_are_kept() -> None:
+    assert "admin-secret" not in repr(ACCESS)
+
+
+def test_roles_are_required() -> None:
+    shop = ACCESS.caller(b"Bearer shop-secret")
+    shop.require("produce")
+    shop.require("consume", "produce")
+    with pytest.raises(Forbidden, match="consume"):
+        shop.require("consume")
+    with pytest.raises(Forbidden):
+        shop.require("admin")
+    ops = ACCESS.caller(b"Bearer admin-secret")
+    for role in ("admin", "produce", "consume"):
+        ops.require(role)  # type: ignore[arg-type]
+
+
+def test_namespaces_limit_what_is_reached() -> None:
+    shop = ACCESS.caller(b"Bearer shop-secret")
+    shop.require_destination("persistent://acme/shop/orders", None)
+    # The topic's own namespace counts, whatever else the message names.
+    for destination, namespace in [
+        ("persistent://acme/stock/orders", None),
+        ("persistent://acme/stock/orders", "acme/shop"),
+        ("https://example.com/hook", None),
+        ("https://example.com/hook", "acme/stock"),
+    ]:
+        with pytest.raises(Forbidden):
+            shop.require_destination(destination, namespace)
+        with pytest.raises(NotFound):
+            shop.require_sight(destination, namespace)
+    shop.require_destination("https://example.com/hook", "acme/shop")
+    with pytest.raises(Forbidden):
+        shop.require_everywhere()
+    ACCESS.caller(b"Bearer admin-secret").require_everywhere()
+    ACCESS.caller(b"Bearer admin-secret").require_destination("persistent://any/where/t", None)
+
+
+def test_a_namespace_is_the_topic_s_or_the_one_named() -> None:
+    assert namespace_of("persistent://a/b/c", "x/y") == "a/b"
+    assert namespace_of("https://example.com", "x/y") == "x/y"
+    assert namespace_of("https://example.com", None) == "public/default"
+
+
+def test_open_access_lets_everybody_do_everything() -> None:
+    anybody = Access.open().caller(None)
+    anybody.require("admin")
+    anybody.require_everywhere()
+    assert Access.open().is_open
+    assert not ACCESS.is_open
+
+
+@pytest.mark.parametrize(
+    ("secret", "roles", "namespaces"),
+    [
+        ("tiny123", ["admin"], ["*"]), ("sha256:12ab", ["admin"], ["*"]), ("sha256:" + "zz" * 32, ["admin"], ["*"]),
+        ("long-enough", [], ["*"]), ("long-enough", ["king"], ["*"]), ("long-enough", ["admin"], []),
+        ("long-enough", ["admin"], ["acme"]), ("long-enough", ["admin"], ["a/b/c"]),
+    ],
+)  # fmt: skip
+def test_a_bad_token_is_refused_without_being_shown(
+    secret: str, roles: list[str], namespaces: list[str]
+) -> None:
+    with pytest.raises(Invalid) as refused:
+        Token.of("name", secret, roles, namespaces)  # type: ignore[arg-type]
+    assert secret not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "site"),
+    [
+        (b"localhost:8080", None, None), (b"127.0.0.1:8080", None, None), (b"[::1]:8080", None, None),
+        (b"tarry.localhost", None, None), (None, None, None), (b"192.168.1.5", None, None),
+        (b"localhost:8080", b"http://localhost:8080", b"same-origin"), (b"localhost", None, b"none"),
+        (b"box.lan:8080", None, None),
+    ],
+)  # fmt: skip
+def test_local_requests_pass(host: bytes | None, origin: bytes | None, site: bytes | None) -> None:
+    check_browser(host, origin, site, frozenset({"box.lan"}))
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "site"),
+    [
+        (b"localhost:8080", b"https://evil.example", None),
+        (b"localhost:8080", b"null", None),
+        (b"localhost:8080", None, b"cross-site"),
+        # Rebinding: the page's own name, pointed at loopback.
+        (b"evil.example:8080", b"http://evil.example:8080", b"same-origin"),
+        (b"evil.example:8080", None, None),
+        (b"localhost.evil.example", None, None),
+        (b"127.0.0.1.evil.example", None, None),
+    ],
+)  # fmt: skip
+def test_requests_that_other_pages_send_do_not(
+    host: bytes | None, origin: bytes | None, site: bytes | None
+) -> None:
+    with pytest.raises(Forbidden):
+        check_browser(host, origin, site, frozenset({"box.lan"}))

@@ -1,0 +1,74 @@
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarry.core.errors import Invalid
+from tarry.doors.http.times import format_instant, parse_duration_ms, parse_instant_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "at_ms"),
+    [
+        ("1970-01-01T00:00:00Z", 0),
+        ("1970-01-01T00:00:01.5Z", 1500),
+        ("1970-01-01T01:00:00+01:00", 0),
+        ("1969-12-31T23:00:00-01:00", 0),
+        ("2031-05-04T09:30:00.123Z", 1935653400123),
+        ("2031-05-04t09:30:00z", 1935653400000),
+        ("2031-05-04 09:30:00+00:00", 1935653400000),
+        # Finer than a millisecond: up, never down.
+        ("1970-01-01T00:00:00.0000000001Z", 1),
+        ("1970-01-01T00:00:00.123000001Z", 124),
+        ("1970-01-01T00:00:00.123000000Z", 123),
+        ("1970-01-01T00:00:59.9999Z", 60_000),
+        # A leap second is the second after :59.
+        ("2016-12-31T23:59:60Z", 1483228800000),
+    ],
+)
+def test_instants_are_read(text: str, at_ms: int) -> None:
+    assert parse_instant_ms(text) == at_ms
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "now", "2031-05-04", "2031-05-04T09:30:00", "2031-13-04T09:30:00Z", "2031-02-30T09:30:00Z",
+        "2031-05-04T24:00:00Z", "2031-05-04T09:30:61Z", "2031-05-04T09:30:00+24:00", "2031-05-04T09:30:00+01:60",
+        "2031-05-04T09:30Z", "12031-05-04T09:30:00Z", "2031-05-04T09:30:00.Z", "٢٠٣١-05-04T09:30:00Z",
+        "1969-12-31T23:59:59Z", "1970-01-01T00:00:00+00:01", "2031-05-04T09:30:00Z\n", "1935653400123",
+    ],
+)  # fmt: skip
+def test_what_is_no_instant_is_refused_by_the_name_of_its_field(text: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        parse_instant_ms(text, "due_at")
+    assert refused.value.field == "due_at"
+
+
+@given(st.integers(0, 253_402_300_799_999))
+def test_an_instant_survives_being_written_and_read(at_ms: int) -> None:
+    text = format_instant(at_ms)
+    assert parse_instant_ms(text) == at_ms
+    assert datetime.fromisoformat(text) == datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=at_ms)
+
+
+@pytest.mark.parametrize(
+    ("text", "duration_ms"),
+    [
+        ("250ms", 250), ("5s", 5_000), ("1m", 60_000), ("1h30m", 5_400_000), ("1d", 86_400_000),
+        ("2w", 1_209_600_000), ("1w1d1h1m1s1ms", 694_861_001), ("0s", 0), ("90m", 5_400_000), ("1m1ms", 60_001),
+    ],
+)  # fmt: skip
+def test_durations_are_read(text: str, duration_ms: int) -> None:
+    assert parse_duration_ms(text) == duration_ms
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "5", "s", "-5s", "1.5h", "5 s", "1s1m", "1m1m", "1y", "NaN", "1e3s", "٥s", "1" * 16 + "s", "5s\n"],
+)
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(Invalid) as refused:
+        parse_duration_ms(text)
+    assert refused.value.field == "delay"
