@@ -40,6 +40,8 @@ class Ledger(Table, frozen=True, kw_only=True):
     """How many bytes go into one frame at most."""
     queue_max_bytes: Annotated[int, Meta(ge=1 << 20)] = 256 << 20
     """How much may wait for the disk before new work is refused for the moment."""
+    spare_segments: Annotated[int, Meta(ge=2, le=64)] = 2
+    """Segments kept filled with zeros ahead of use: the next one, and the reserve."""
 
 
 class Http(Table, frozen=True, kw_only=True):

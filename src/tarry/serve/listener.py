@@ -61,6 +61,8 @@ class Listener:
             self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self._socket.bind(address)
         except OSError as error:
+            if self._socket is not None:
+                self._socket.close()
             reason = error.strerror or str(error)
             raise ListenError(
                 f"cannot listen on {host}:{port}: {reason}; "

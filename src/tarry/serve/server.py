@@ -1,8 +1,8 @@
-"""`tarry serve`: the composition root. Wires the parts together, runs them, and takes them down again.
+"""The composition root: wires the parts together, runs them, and takes them down again.
 
 Order of starting: configuration, address, data folder, ledger, registry, engine, listener. Order of
-stopping: the listener (accept no more, let requests end), the engine (let attempts end), the seal of the
-ledger, the lock. Whatever prevents a start is one line on standard error and exit code 1.
+stopping: the listener (accept no more, let requests end), the engine (let attempts end), the registry, the
+seal of the ledger, the lock. Whatever prevents a start is one line on standard error and exit code 1.
 
 Nothing else in the project knows all the parts, and this module decides nothing that they could.
 """
@@ -12,16 +12,38 @@ import logging
 import resource
 import signal
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
 
 import uvloop
 
 from tarry.config import Config, ConfigError, Loaded
+from tarry.config.check import token_digest
+from tarry.core.clock import SystemClock
 from tarry.core.errors import TarryError
+from tarry.core.ids import Ids
+from tarry.core.lifecycle import State
+from tarry.doors.http.access import Access, Token
+from tarry.doors.http.app import HttpApp, build_app
+from tarry.doors.http.settings import HttpSettings
+from tarry.engine.drive import Driver, launcher, offloader
+from tarry.engine.engine import Engine
+from tarry.index.index import NoIndex
+from tarry.ledger.disk import RealDisk
+from tarry.ledger.ledger import Ledger, LedgerSettings
+from tarry.outlets.webhook import WebhookOutlet
+from tarry.registry.registry import Registry
 from tarry.serve.datafolder import DataFolder, DataFolderError, explain
 from tarry.serve.listener import Listener, ListenError
 from tarry.serve.logs import set_up
 
 log = logging.getLogger("tarry.serve")
+
+FLUSH_WITHIN_S: Final = 10.0
+"""At a stop the registry is given this long; what it lacks is replayed at the next start."""
+REGISTRY_FILE: Final = "registry.sqlite"
 
 
 def serve(loaded: Loaded) -> int:
@@ -30,16 +52,170 @@ def serve(loaded: Loaded) -> int:
     set_up(config.log)
     _raise_open_files()
     try:
-        return uvloop.run(_serve(config))
-    except (ConfigError, DataFolderError, ListenError, TarryError) as error:
-        print(f"tarry: {error}", file=sys.stderr)
+        uvloop.run(_serve(config))
     except OSError as error:
-        print(f"tarry: {error}", file=sys.stderr)
+        return _refuse(explain(Path(error.filename or config.data), error))
+    except (ConfigError, DataFolderError, ListenError, TarryError) as error:
+        return _refuse(str(error))
+    return 0
+
+
+def _refuse(reason: str) -> int:
+    print(f"tarry: {reason}", file=sys.stderr, flush=True)  # noqa: T201 - the one line that says why
     return 1
 
 
 def _raise_open_files() -> None:
-    """Take all the open files that the system allows without asking."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    """Take all the open files that the system gives without asking: connections are open files."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+async def _serve(config: Config) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    with DataFolder.open(Path(config.data)) as folder:
+        server = Server(config, folder)
+        try:
+            url = await server.start()
+            print(f"tarry: ready on {url}", flush=True)  # noqa: T201 - who started us waits for it
+            await stop.wait()
+            log.info("stopping")
+        finally:
+            await server.stop()
+
+
+class Server:
+    """The parts, and the order in which they come and go. Needs a running loop."""
+
+    def __init__(self, config: Config, folder: DataFolder) -> None:
+        self._config = config
+        self._folder = folder
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="registry")
+        self._ledger: Ledger | None = None
+        self._registry: Registry | None = None
+        self._webhook: WebhookOutlet | None = None
+        self._engine: Engine | None = None
+        self._driver: Driver | None = None
+        self._app: HttpApp | None = None
+        self._listener: Listener | None = None
+
+    async def start(self) -> str:
+        """Open everything and begin to accept; gives the URL."""
+        config = self._config
+        access = access_of(config)
+        began = time.monotonic()
+        engine = self._open_engine()
+        engine.recover()
+        stats = engine.stats()
+        log.info(
+            "recovered",
+            extra={
+                "seq": stats.durable_seq,
+                "pending": stats.pending,
+                "took_ms": round((time.monotonic() - began) * 1000),
+            },
+        )
+        self._app = build_app(engine, access, door_settings(config))
+        self._listener = Listener(self._app, config.http)
+        url = self._listener.bind()
+        assert self._driver is not None
+        self._driver.start()
+        await self._listener.start()
+        log.info("ready", extra={"url": url, "data": config.data, "tokens": len(config.tokens)})
+        return url
+
+    def _open_engine(self) -> Engine:
+        config, folder = self._config, self._folder
+        loop = asyncio.get_running_loop()
+        clock = SystemClock()
+        # Before the ledger: a missing key is told while there is still nothing opened.
+        ids = Ids(folder.id_key())
+        folder.registry.mkdir(mode=0o700, exist_ok=True)
+        self._ledger = Ledger.open(RealDisk(), str(folder.ledger), ledger_settings(config), clock)
+        for note in self._ledger.notes:
+            log.warning("recovery: %s", note)
+        self._registry = Registry(str(folder.registry / REGISTRY_FILE))
+        self._webhook = WebhookOutlet(config.webhook, clock)
+        self._engine = Engine(
+            ledger=self._ledger,
+            registry=self._registry,
+            index=NoIndex(),
+            clock=clock,
+            ids=ids,
+            outlets={"http": self._webhook, "https": self._webhook},
+            launch=launcher(loop),
+            offload=offloader(loop, self._pool),
+            settings=config.engine,
+            broker_policy=config.policies.broker,
+            snapshot_folder=str(folder.registry),
+            seed=time.time_ns(),
+        )
+        self._driver = Driver(self._engine, loop)
+        self._ledger.start(self._driver.post)
+        return self._engine
+
+    async def stop(self) -> None:
+        """Take everything down that was opened, in the opposite order."""
+        if self._app is not None:
+            self._app.stop()
+        if self._listener is not None:
+            await self._listener.stop()
+        if self._driver is not None:
+            self._driver.stop()
+        if self._engine is not None:
+            self._engine.ready = False
+            await self._let_attempts_end(self._engine)
+        if self._webhook is not None:
+            await self._webhook.close()
+        if self._engine is not None:
+            await _flush(self._engine)
+        if self._ledger is not None:
+            self._ledger.close()
+        self._pool.shutdown(wait=True)
+        if self._registry is not None:
+            self._registry.close()
+        log.info("stopped")
+
+    async def _let_attempts_end(self, engine: Engine) -> None:
+        """What is on its way may arrive: its verdict is worth a moment, or it is sent again next time."""
+        deadline = time.monotonic() + self._config.http.drain_ms / 1000
+        while time.monotonic() < deadline:
+            flights = engine.dispatcher.flights.values()
+            if not any(flight.state is State.SENDING for flight in flights):
+                return
+            await asyncio.sleep(0.01)
+
+
+async def _flush(engine: Engine) -> None:
+    """Bring the registry up to date, so that the next start replays nothing. Not more than a convenience."""
+    try:
+        async with asyncio.timeout(FLUSH_WITHIN_S):
+            await engine.upkeep.flush()
+    except (TimeoutError, TarryError) as error:
+        log.warning("the registry is behind the ledger; the next start takes longer", extra={"reason": str(error)})
+
+
+def ledger_settings(config: Config) -> LedgerSettings:
+    """What the configuration says about the ledger."""
+    given = config.ledger
+    return LedgerSettings(**{name: getattr(given, name) for name in given.__struct_fields__})
+
+
+def door_settings(config: Config) -> HttpSettings:
+    """What the configuration says about the native HTTP door."""
+    http = config.http
+    shared = set(HttpSettings.__struct_fields__) & set(http.__struct_fields__)
+    return HttpSettings(**{name: getattr(http, name) for name in shared})
+
+
+def access_of(config: Config) -> Access:
+    """Who may do what."""
+    return Access(
+        tuple(
+            Token.of(token.name, f"sha256:{token_digest(token)}", token.roles, token.namespaces)
+            for token in config.tokens
+        )
+    )
