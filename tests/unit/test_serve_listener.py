@@ -1,0 +1,220 @@
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+
+from tarry.config.settings import Http
+from tarry.serve import listener as module
+from tarry.serve.listener import Listener, ListenError
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    body = b""
+    while True:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            return
+        body += event["body"]
+        if not event["more_body"]:
+            break
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send({"type": "http.response.body", "body": body})
+
+
+@asynccontextmanager
+async def listening(app: Any = echo, **settings: Any) -> AsyncIterator[int]:
+    listener = Listener(app, Http(**{"port": 0, **settings}))
+    url = listener.bind()
+    await listener.start()
+    try:
+        yield int(url.rpartition(":")[2])
+    finally:
+        await listener.stop()
+
+
+async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    return await asyncio.open_connection("127.0.0.1", port)
+
+
+async def ask(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter], body: bytes = b"hello") -> bytes:
+    reader, writer = stream
+    writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n%b" % (len(body), body))
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200"), head
+    return await reader.readexactly(len(body))
+
+
+async def test_it_answers_and_keeps_the_connection():
+    async with listening() as port:
+        stream = await connect(port)
+        assert await ask(stream, b"one") == b"one"
+        assert await ask(stream, b"two") == b"two"
+        stream[1].close()
+
+
+async def test_at_the_bound_the_longest_idle_connection_makes_room():
+    async with listening(max_connections=3) as port:
+        streams = [await connect(port) for _ in range(3)]
+        assert await ask(streams[0]) == b"hello"  # now 1 is the one that has been idle for longest
+        newcomer = await connect(port)
+        assert await ask(newcomer) == b"hello"
+        assert await streams[1][0].read() == b""
+        assert await ask(streams[0]) == b"hello"
+        assert await ask(streams[2]) == b"hello"
+        for _, writer in (*streams, newcomer):
+            writer.close()
+
+
+async def test_when_all_are_busy_a_new_one_is_refused():
+    release = asyncio.Event()
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        await release.wait()
+        await echo(scope, receive, send)
+
+    async with listening(slow, max_connections=2) as port:
+        busy = [await connect(port) for _ in range(2)]
+        asking = [asyncio.create_task(ask(stream)) for stream in busy]
+        await asyncio.sleep(0.05)
+        refused, writer = await connect(port)
+        assert (await refused.read()).startswith(b"HTTP/1.1 503 ")
+        release.set()
+        assert await asyncio.gather(*asking) == [b"hello", b"hello"]
+        for _, other in (*busy, (None, writer)):
+            other.close()
+
+
+async def test_a_silent_connection_is_closed(monkeypatch):
+    monkeypatch.setattr(module, "SWEEP_MS", 20)
+    async with listening(idle_timeout_ms=1000) as port:
+        silent, dribbling, alive = [await connect(port) for _ in range(3)]
+        dribbling[1].write(b"GET / HTTP/1.1\r\nhost: ")
+        ends = [asyncio.create_task(stream[0].read()) for stream in (silent, dribbling)]
+        async with asyncio.timeout(10):
+            while not all(end.done() for end in ends):
+                assert await ask(alive) == b"hello"
+                if not ends[1].done():
+                    dribbling[1].write(b"x")
+                await asyncio.sleep(0.1)
+        assert ends[0].result() == b""
+        assert ends[1].exception() is not None or ends[1].result() == b""
+        assert await ask(alive) == b"hello"
+        for _, writer in (silent, dribbling, alive):
+            writer.close()
+
+
+async def test_a_body_that_stops_is_given_up_and_a_slow_application_is_not(monkeypatch):
+    monkeypatch.setattr(module, "SWEEP_MS", 20)
+    monkeypatch.setattr(module, "BODY_SILENCE_MS", 200)
+
+    async def thinks(scope: Any, receive: Any, send: Any) -> None:
+        if scope["path"] == "/think":
+            await asyncio.sleep(0.5)
+        await echo(scope, receive, send)
+
+    async with listening(thinks) as port:
+        reader, writer = await connect(port)
+        writer.write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf")
+        other_reader, other = await connect(port)
+        other.write(b"POST /think HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\nfull")
+        with pytest.raises(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), 2) == b""
+            raise ConnectionResetError
+        assert (await asyncio.wait_for(other_reader.readuntil(b"full"), 2)).startswith(b"HTTP/1.1 200")
+        writer.close()
+        other.close()
+
+
+async def test_a_head_that_does_not_end_is_refused():
+    async with listening() as port:
+        reader, writer = await connect(port)
+        writer.write(b"GET / HTTP/1.1\r\nx: " + b"y" * (module.MAX_HEAD_BYTES + 1))
+        assert (await reader.read()).startswith(b"HTTP/1.1 431 ")
+        writer.close()
+        # A body of that size is no head.
+        stream = await connect(port)
+        assert await ask(stream, b"z" * 300_000) == b"z" * 300_000
+        stream[1].close()
+
+
+async def test_stop_lets_requests_end_and_accepts_no_more():
+    begun, release = asyncio.Event(), asyncio.Event()
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        begun.set()
+        await release.wait()
+        await echo(scope, receive, send)
+
+    listener = Listener(slow, Http(port=0))
+    port = int(listener.bind().rpartition(":")[2])
+    await listener.start()
+    idle, busy = await connect(port), await connect(port)
+    asking = asyncio.create_task(ask(busy))
+    await begun.wait()
+    stopping = asyncio.create_task(listener.stop())
+    assert await idle[0].read() == b""
+    with pytest.raises(ConnectionRefusedError):
+        await connect(port)
+    release.set()
+    assert await asking == b"hello"
+    await stopping
+    for _, writer in (idle, busy):
+        writer.close()
+
+
+def test_a_taken_port_is_told():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ListenError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use; stop what"):
+            Listener(echo, Http(port=port)).bind()
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[Path, Path]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    cert_file, key_file = tmp_path / "cert.pem", tmp_path / "key.pem"
+    cert_file.write_bytes(made.public_bytes(Encoding.PEM))
+    key_file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return cert_file, key_file
+
+
+async def test_it_speaks_tls(certificate):
+    cert, key = certificate
+    async with listening(tls_cert=str(cert), tls_key=str(key)) as port:
+        context = ssl.create_default_context(cafile=str(cert))
+        stream = await asyncio.open_connection("127.0.0.1", port, ssl=context)
+        assert await ask(stream) == b"hello"
+        stream[1].close()
+        await stream[1].wait_closed()
+
+
+def test_a_bad_certificate_is_told(tmp_path):
+    with pytest.raises(ListenError, match="cannot use the certificate"):
+        module.tls_context(Http(tls_cert=str(tmp_path / "none"), tls_key=str(tmp_path / "none")))
