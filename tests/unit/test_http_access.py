@@ -3,7 +3,7 @@ import hashlib
 import pytest
 
 from tarry.core.errors import Forbidden, Invalid, NotFound
-from tarry.doors.http.access import Access, Token, check_browser, namespace_of
+from tarry.doors.http.access import Access, Token, check_browser
 from tarry.doors.http.problems import HttpRefusal
 
 ACCESS = Access(
@@ -69,31 +69,43 @@ def test_roles_are_required() -> None:
         ops.require(role)  # type: ignore[arg-type]
 
 
-def test_namespaces_limit_what_is_reached() -> None:
+@pytest.mark.parametrize(
+    ("destination", "namespace"),
+    [
+        ("persistent://acme/shop/orders", None), ("persistent://acme/shop/orders", "acme/shop"),
+        ("acme/shop/orders", None), ("https://example.com/hook", "acme/shop"), ("acme/shop/a:b", "acme/shop"),
+    ],
+)  # fmt: skip
+def test_a_caller_sends_within_its_namespaces(destination: str, namespace: str | None) -> None:
+    ACCESS.caller(b"Bearer shop-secret").require_destination(destination, namespace)
+
+
+@pytest.mark.parametrize(
+    ("destination", "namespace"),
+    [
+        # The topic's own namespace counts, whatever else the message names.
+        ("persistent://acme/stock/orders", None), ("persistent://acme/stock/orders", "acme/shop"),
+        ("acme/stock/orders", "acme/shop"), ("orders", "acme/shop"), ("orders", None),
+        ("https://example.com/hook", None), ("https://example.com/hook", "acme/stock"),
+        ("persistent://acme/shop/orders", "acme/stock"),
+        # These may be topics or addresses of some outlet, so both must be allowed.
+        ("matrix:room", "acme/shop"), ("x:acme/shop/t", None), ("acme/shop/a:b", None),
+    ],
+)  # fmt: skip
+def test_and_nowhere_else(destination: str, namespace: str | None) -> None:
+    with pytest.raises(Forbidden):
+        ACCESS.caller(b"Bearer shop-secret").require_destination(destination, namespace)
+    ACCESS.caller(b"Bearer admin-secret").require_destination(destination, namespace)
+
+
+def test_a_limited_caller_sees_and_governs_only_its_own() -> None:
     shop = ACCESS.caller(b"Bearer shop-secret")
-    shop.require_destination("persistent://acme/shop/orders", None)
-    # The topic's own namespace counts, whatever else the message names.
-    for destination, namespace in [
-        ("persistent://acme/stock/orders", None),
-        ("persistent://acme/stock/orders", "acme/shop"),
-        ("https://example.com/hook", None),
-        ("https://example.com/hook", "acme/stock"),
-    ]:
-        with pytest.raises(Forbidden):
-            shop.require_destination(destination, namespace)
-        with pytest.raises(NotFound):
-            shop.require_sight(destination, namespace)
-    shop.require_destination("https://example.com/hook", "acme/shop")
+    shop.require_sight("acme/shop")
+    with pytest.raises(NotFound):
+        shop.require_sight("acme/stock")
     with pytest.raises(Forbidden):
         shop.require_everywhere()
     ACCESS.caller(b"Bearer admin-secret").require_everywhere()
-    ACCESS.caller(b"Bearer admin-secret").require_destination("persistent://any/where/t", None)
-
-
-def test_a_namespace_is_the_topic_s_or_the_one_named() -> None:
-    assert namespace_of("persistent://a/b/c", "x/y") == "a/b"
-    assert namespace_of("https://example.com", "x/y") == "x/y"
-    assert namespace_of("https://example.com", None) == "public/default"
 
 
 def test_open_access_lets_everybody_do_everything() -> None:

@@ -14,7 +14,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from tarry.core.errors import Forbidden, Invalid, NotFound
-from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_namespace, parse_topic
+from tarry.core.names import DEFAULT_NAMESPACE, parse_namespace, parse_topic
 from tarry.doors.http.problems import no_token
 
 Role = Literal["admin", "produce", "consume"]
@@ -54,11 +54,12 @@ class Caller(Struct, frozen=True):
     def require_destination(self, destination: str, namespace: str | None) -> None:
         """Raise `Forbidden` unless messages may be sent there."""
         if self.namespaces is not None:
-            self.require_namespace(namespace_of(destination, namespace))
+            for reached in namespaces_of(destination, namespace):
+                self.require_namespace(reached)
 
-    def require_sight(self, destination: str, namespace: str | None) -> None:
+    def require_sight(self, namespace: str) -> None:
         """Raise `NotFound` for a message out of reach: an id from elsewhere means nothing here."""
-        if self.namespaces is not None and not self.covers(namespace_of(destination, namespace)):
+        if not self.covers(namespace):
             raise NotFound("there is no such message")
 
 
@@ -135,11 +136,19 @@ class Access(Struct, frozen=True):
         return found
 
 
-def namespace_of(destination: str, namespace: str | None) -> str:
-    """Whose rights and policies a message falls under: the topic's namespace, or the one it names."""
-    if destination.startswith(TOPIC_SCHEME):
-        return parse_topic(destination, "destination").namespace_name
-    return namespace or DEFAULT_NAMESPACE
+def namespaces_of(destination: str, namespace: str | None) -> set[str]:
+    """Every namespace whose rights and policies a message may fall under.
+
+    A topic's is in its name; any other destination falls under the one that the message names. What could
+    be either, because only the engine knows its outlets, must be allowed as both.
+    """
+    scheme, separator, _ = destination.partition(":")
+    if separator and scheme != "persistent" and destination.startswith("://", len(scheme)):
+        return {namespace or DEFAULT_NAMESPACE}
+    topic = parse_topic(destination, "destination").namespace_name
+    if separator and scheme != "persistent":
+        return {topic, namespace or DEFAULT_NAMESPACE}
+    return {topic} if namespace is None else {topic, namespace}
 
 
 def check_browser(

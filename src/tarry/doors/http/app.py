@@ -23,7 +23,6 @@ from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.events import EventEndpoint
 from tarry.doors.http.gate import CALLER, Gate
 from tarry.doors.http.messages import Messages
-from tarry.doors.http.metrics import Metrics
 from tarry.doors.http.openapi import build_document
 from tarry.doors.http.policies import PolicyEndpoints
 from tarry.doors.http.problems import HttpRefusal, internal
@@ -78,12 +77,7 @@ class HttpApp:
         self._schedule_batch = batches.schedule
         self._open_paths = OPEN_PATHS | ({"/metrics"} if settings.metrics_open else set())
         status = StatusEndpoints(
-            engine,
-            self._sessions,
-            batches,
-            Metrics(engine),
-            build_document(_version()),
-            settings.metrics_open,
+            engine, self._sessions, batches, build_document(_version()), settings.metrics_open
         )
         self.routes = [
             *_message_routes(messages),
@@ -194,7 +188,7 @@ def _status_routes(status: StatusEndpoints) -> list[Route]:
     ]
 
 
-async def _no_such_path(scope: Scope, receive: Receive, send: Send) -> None:
+async def _no_such_path(_scope: Scope, _receive: Receive, _send: Send) -> None:
     raise HttpRefusal(404, "no-such-path", "there is nothing at this path; /openapi.json lists what there is")
 
 

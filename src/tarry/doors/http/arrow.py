@@ -8,7 +8,7 @@ Arrow itself follows whatever offsets it is given.
 import asyncio
 import struct
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,10 @@ from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.problems import encode, problem_of
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import BatchDefaults
-from tarry.engine.engine import ArrowScheduled, Engine
+from tarry.engine.engine import Engine
+
+if TYPE_CHECKING:
+    from tarry.engine.engine import ArrowScheduled
 
 ARROW_TYPE: Final = b"application/vnd.apache.arrow.stream"
 
@@ -162,7 +165,7 @@ def _check_reach(batches: list[pa.RecordBatch], caller: Caller, defaults: Messag
                     caller.require_destination(destination, defaults.namespace)
 
 
-def write_answers(answers: list[ArrowScheduled]) -> bytes:
+def write_answers(answers: "list[ArrowScheduled]") -> bytes:
     """The answers as a stream of their own."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, ANSWER) as writer:
@@ -172,7 +175,7 @@ def write_answers(answers: list[ArrowScheduled]) -> bytes:
     return written
 
 
-def _answer_batch(answer: ArrowScheduled) -> pa.RecordBatch:
+def _answer_batch(answer: "ArrowScheduled") -> pa.RecordBatch:
     count = len(answer.ids)
     taken = np.ones(count, np.bool_)
     errors: Any
@@ -187,7 +190,7 @@ def _answer_batch(answer: ArrowScheduled) -> pa.RecordBatch:
         errors = pa.nulls(count, pa.string())
     ids = pa.StringArray.from_buffers(
         count,
-        pa.py_buffer(np.arange(0, (count + 1) * ID_CHARS, ID_CHARS, np.int32)),
+        pa.py_buffer(np.arange(0, (count + 1) * ID_CHARS, ID_CHARS, dtype=np.int32)),
         pa.py_buffer(np.ascontiguousarray(answer.ids)),
     )
     due = pa.array(np.asarray(answer.due_at_ms), pa.int64())

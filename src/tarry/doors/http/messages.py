@@ -90,7 +90,7 @@ class Messages:
             caller.require_namespace(parse_namespace(query.namespace))
         elif caller.namespaces is not None:
             raise Invalid("namespace", "name the namespace to list; the token does not reach all of them")
-        page = await self._engine.list(MessageQuery(**msgspec.structs.asdict(query)))
+        page = await self._engine.list_messages(MessageQuery(**msgspec.structs.asdict(query)))
         answers = [show(view) for view in page.messages]
         return json_response(MessagesAnswer(messages=answers, next_page=page.next_page))
 
@@ -130,7 +130,7 @@ class Messages:
         caller: Caller = caller_of(request)
         caller.require("produce")
         view = await self._engine.get(str(request.path_params["id"]))
-        caller.require_sight(view.destination, view.namespace)
+        caller.require_sight(view.namespace)
         return view
 
 

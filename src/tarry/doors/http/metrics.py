@@ -1,0 +1,138 @@
+"""Prometheus metrics. Their names are documented in `docs/metrics.md` and do not change lightly.
+
+Figures are read from the engine when they are asked for; only lateness is counted as it happens, in plain
+lists, because it is told for every message sent. No label ever holds an id, an owner or a name of a client's.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from tarry.engine.engine import Engine
+
+LATENESS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000, 600_000)
+OUTCOMES: Final = ("sent", "cancelled", "failed")
+
+
+class Metrics:
+    """The registry of this server's metrics."""
+
+    def __init__(self, engine: Engine, sessions: Callable[[], int], batches: Callable[[], int]) -> None:
+        self._registry = CollectorRegistry()
+        lateness = _Lateness()
+        engine.dispatcher.on_sent = lateness.observe
+        self._registry.register(lateness)
+        self._registry.register(_EngineFigures(engine))
+        self._registry.register(_DoorFigures(sessions, batches))
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+
+    def render(self) -> tuple[bytes, str]:
+        """The text that Prometheus reads, and its content type."""
+        return generate_latest(self._registry), CONTENT_TYPE_LATEST
+
+
+class _Lateness(Collector):
+    """How long after its due instant each message was sent, by the door through which it came."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, list[int]] = {}
+        self._sums_ms: dict[str, int] = {}
+
+    def observe(self, door: str, lateness_ms: int) -> None:
+        """Count one message sent."""
+        counts = self._counts.get(door)
+        if counts is None:
+            counts = self._counts[door] = [0] * (len(LATENESS_MS) + 1)
+            self._sums_ms[door] = 0
+        counts[bisect_left(LATENESS_MS, lateness_ms)] += 1
+        self._sums_ms[door] += lateness_ms
+
+    def collect(self) -> Iterator[Metric]:
+        """The histogram."""
+        family = HistogramMetricFamily(
+            "tarry_lateness_seconds", "From the due instant of a message to its sending", labels=["door"]
+        )
+        bounds = [*(str(bound / 1000) for bound in LATENESS_MS), "+Inf"]
+        for door, counts in self._counts.items():
+            total = 0
+            buckets: list[tuple[str, float]] = []
+            for bound, count in zip(bounds, counts, strict=True):
+                total += count
+                buckets.append((bound, total))
+            family.add_metric([door], buckets, self._sums_ms[door] / 1000)
+        yield family
+
+
+class _EngineFigures(Collector):
+    """What the engine knows of itself."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    def collect(self) -> Iterator[Metric]:
+        """Counters and gauges; nothing but readiness before the engine is ready."""
+        engine = self._engine
+        yield GaugeMetricFamily("tarry_ready", "1 once recovery is done", value=float(engine.ready))
+        if not engine.ready:
+            return
+        stats = engine.stats()
+        counters = stats.counters
+        yield CounterMetricFamily(
+            "tarry_messages_accepted",
+            "Messages accepted since the ledger began",
+            value=counters.get("accepted", 0),
+        )
+        finalised = CounterMetricFamily(
+            "tarry_messages_finalised", "Messages finalised since the ledger began", labels=["outcome"]
+        )
+        for outcome in OUTCOMES:
+            finalised.add_metric([outcome], counters.get(outcome, 0))
+        yield finalised
+        yield CounterMetricFamily(
+            "tarry_attempts_retried",
+            "Attempts to send that will be made again",
+            value=counters.get("retried", 0),
+        )
+        yield CounterMetricFamily(
+            "tarry_messages_damaged",
+            "Messages not sent because their bytes are damaged",
+            value=counters.get("damaged", 0),
+        )
+        for name, text, value in (
+            ("tarry_pending", "Messages not finalised", stats.pending),
+            ("tarry_wheel_entries", "Entries in the wheel", stats.in_wheel),
+            ("tarry_tail_entries", "Entries of the un-indexed tail that are not in the wheel", stats.in_tail),
+            ("tarry_sending", "Messages on their way to an outlet", stats.sending),
+            ("tarry_owners", "Owners with pending messages", stats.owners),
+            ("tarry_topics", "Topics", stats.topics),
+            ("tarry_ledger_next_seq", "The seq that the next record gets", stats.next_seq),
+            ("tarry_ledger_durable_seq", "The last seq that is on disk", stats.durable_seq),
+            ("tarry_ledger_low_space", "1 while nothing new is accepted for want of space", stats.low_space),
+            ("tarry_ledger_failed", "1 once the ledger could not be written", stats.failed is not None),
+            (
+                "tarry_watermark_seconds",
+                "Everything due before this instant is finalised",
+                stats.watermark_ms / 1000,
+            ),
+        ):
+            yield GaugeMetricFamily(name, text, value=float(value))
+
+
+class _DoorFigures(Collector):
+    """What the HTTP door holds."""
+
+    def __init__(self, sessions: Callable[[], int], batches: Callable[[], int]) -> None:
+        self._sessions = sessions
+        self._batches = batches
+
+    def collect(self) -> Iterator[Metric]:
+        """Gauges."""
+        yield GaugeMetricFamily("tarry_http_sessions", "Consumer sessions open", value=self._sessions())
+        yield GaugeMetricFamily("tarry_http_batches", "Batch requests under way", value=self._batches())

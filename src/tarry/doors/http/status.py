@@ -1,0 +1,73 @@
+"""What the server says of itself: health, readiness, figures, metrics, and the OpenAPI document."""
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tarry.doors.http.asgi import json_response
+from tarry.doors.http.batches import Batches
+from tarry.doors.http.gate import caller_of
+from tarry.doors.http.metrics import Metrics
+from tarry.doors.http.sessions import Sessions
+from tarry.doors.http.shapes import ReadyAnswer, StatusAnswer
+from tarry.engine.engine import Engine
+
+
+class StatusEndpoints:
+    """The endpoints that are about the server and not about messages."""
+
+    def __init__(
+        self, engine: Engine, sessions: Sessions, batches: Batches, document: bytes, metrics_open: bool
+    ) -> None:
+        self._engine = engine
+        self._sessions = sessions
+        self._batches = batches
+        self._document = document
+        self._metrics_open = metrics_open
+        self._metrics = Metrics(engine, lambda: len(sessions), lambda: batches.under_way)
+
+    async def health(self, _request: Request) -> Response:
+        """GET /healthz: the process lives and its loop turns."""
+        return json_response({"status": "ok"})
+
+    async def ready(self, _request: Request) -> Response:
+        """GET /readyz: 503 with the reasons while messages are not accepted or not sent."""
+        reasons = self._reasons()
+        return json_response(ReadyAnswer(ready=not reasons, reasons=reasons), 503 if reasons else 200)
+
+    def _reasons(self) -> list[str]:
+        # Everybody may ask, so the reasons name no file; the log and /v1/status do.
+        if not self._engine.ready:
+            return ["starting: the ledger is being read"]
+        stats = self._engine.stats()
+        reasons = []
+        if stats.failed is not None:
+            reasons.append("the ledger could not be written; the log says why; restart once that is mended")
+        if stats.low_space:
+            reasons.append("the disk is nearly full; what was accepted is safe, nothing new is accepted")
+        return reasons
+
+    async def status(self, request: Request) -> Response:
+        """GET /v1/status."""
+        caller_of(request).require("admin")
+        reasons = self._reasons()
+        return json_response(
+            StatusAnswer(
+                ready=not reasons,
+                reasons=reasons,
+                engine=msgspec.to_builtins(self._engine.stats()),
+                sessions=len(self._sessions),
+                batches=self._batches.under_way,
+            )
+        )
+
+    async def metrics(self, request: Request) -> Response:
+        """GET /metrics."""
+        if not self._metrics_open:
+            caller_of(request).require("admin")
+        body, content_type = self._metrics.render()
+        return Response(body, headers={"content-type": content_type})
+
+    async def openapi(self, _request: Request) -> Response:
+        """GET /openapi.json."""
+        return Response(self._document, headers={"content-type": "application/json"})
