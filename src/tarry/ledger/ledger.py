@@ -14,7 +14,7 @@ It knows nothing of what records mean.
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -30,7 +30,7 @@ from tarry.ledger.record import Encoded
 from tarry.ledger.recovery import Recovered, recover
 from tarry.ledger.segment import SegmentHeader, SegmentInfo, begin_segment
 from tarry.ledger.spares import Spares
-from tarry.ledger.writer import Done, Queued, Writer
+from tarry.ledger.writer import Done, Post, Queued, Writer
 
 log = logging.getLogger(__name__)
 
@@ -210,7 +210,7 @@ class Ledger:
             self._writer.make_spare()
         return self._writer.commit()
 
-    def start(self, post: Callable[[Callable[[], None]], None]) -> None:
+    def start(self, post: Post) -> None:
         """Start the threads. `post` brings a callable to the engine's thread."""
         self._writer.start(post)
 

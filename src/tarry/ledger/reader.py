@@ -215,7 +215,7 @@ class Reader:
             raise NotFound(f"seq {from_seq} has been reclaimed; {segments[0].first_seq} is the first")
         for segment in segments:
             if segment.last_seq >= from_seq and segment.first_seq <= upto_seq:
-                self._opened(segment)
+                self.opened(segment)
                 for run in _runs(self._proved(segment, from_seq, upto_seq)):
                     yield self._frame(segment, run, from_seq)
 
@@ -238,15 +238,15 @@ class Reader:
                 raise NotFound(f"seq {seq} has been reclaimed; {segments[0].first_seq} is the first")
             segment = segments[i]
         if not segment.is_open or segment.number not in self._open:
-            self._opened(segment)
+            self.opened(segment)
         return segment
 
-    def _opened(self, segment: Segment) -> None:
-        """Bound the number of open files."""
+    def opened(self, segment: Segment) -> None:
+        """Take note that its file is open; beyond a bound, let go of those opened longest ago."""
         with self._lock:
             self._open[segment.number] = segment
             self._open.move_to_end(segment.number)
-            if len(self._open) > _OPEN_FILES:
+            while len(self._open) > _OPEN_FILES:
                 _, oldest = self._open.popitem(last=False)
                 if oldest is not self.segments[-1]:
                     oldest.let_go()

@@ -29,7 +29,7 @@ head, after a power loss, cannot be told from one that was never finished.
 
     the head file                                    verdict
     -----------------------------------------------  ---------------------------------------------------
-    missing or torn                                  ignored, with a note
+    missing, empty or torn                           ignored; with a note if torn
     of another ledger                                refuse: mixed from two backups
     there, but no segment is                         refuse
     in a segment above the newest                    refuse: segments are missing
@@ -134,11 +134,12 @@ def recover(disk: Disk, folder: str) -> Recovered | None:
 def _read_head(disk: Disk, path: str, notes: list[str]) -> Head | None:
     file = disk.open(path)
     try:
-        head = decode_head(file.read(HEAD_BYTES, 0))
+        block = file.read(HEAD_BYTES, 0)
     finally:
         file.close()
-    if head is None:
-        notes.append(f"{path} is torn or empty and was ignored")
+    head = decode_head(block)
+    if head is None and block:
+        notes.append(f"{path} is torn and was ignored")
     return head
 
 
@@ -218,7 +219,7 @@ def _check_head(head: Head | None, ledger_id: bytes, numbers: list[int], path: s
 def _settle_end(segment: Segment, head: Head | None, notes: list[str]) -> Scanned | None:
     """Steps 2 and 3 for the newest segment; return the last frame that was kept."""
     last: Scanned | None = None
-    reason = "there are zeros where a durable frame should be"
+    reason = "there are zeros where a frame should be"
     try:
         for scanned in segment.scan():
             last = scanned

@@ -29,7 +29,8 @@ from tarry.ledger.segment import Segment, SegmentHeader, begin_segment, usable_b
 from tarry.ledger.spares import Spares
 
 Done = Callable[[TarryError | None], None]
-Post = Callable[[Callable[[], None]], None]
+Post = Callable[[Callable[[], None]], object]
+"""Brings a callable to the engine's thread; what it returns is not used."""
 
 RETRY_PREPARING_S: Final = 1.0
 log = logging.getLogger(__name__)
@@ -176,6 +177,7 @@ class Writer:
         segment = begin_segment(self._disk, self._folder, spare.path, spare.file, header)
         with self.lock:
             self._reader.segments = [*self._reader.segments, segment]
+        self._reader.opened(self.active)
         self.active = segment
         self._prepare.set()
 
