@@ -7,7 +7,7 @@ their bits, and the state is stored as those bits: nothing is rounded or summed 
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core.seqset import SeqSet
+from tarry.core.savedset import SavedSet
 
 
 class AckSet:
@@ -15,7 +15,7 @@ class AckSet:
 
     def __init__(self, below: int) -> None:
         self.below = below
-        self.above = SeqSet()
+        self.above = SavedSet()
 
     def __contains__(self, entry_id: int) -> bool:
         return entry_id < self.below or entry_id in self.above

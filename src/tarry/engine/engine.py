@@ -10,18 +10,21 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 from msgspec import Struct
 
 from tarry.core import limits
 from tarry.core.clock import Clock
 from tarry.core.delivery import Outlet
 from tarry.core.errors import Conflict, DelayTooLong, Invalid, NotFound, RateLimited, TarryError, TooManyPending
-from tarry.core.ids import Ids
+from tarry.core.ids import ID_CHARS, Ids
 from tarry.core.lifecycle import Event, State, Wait, next_state
 from tarry.core.message import Message, MessagePage, MessageQuery, MessageView, Scheduled
 from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_namespace, parse_topic
 from tarry.core.policy import Effective, Policy, Scope
 from tarry.engine.answer import Answer, failed, settled
+from tarry.engine.arrow import ArrowScheduled, Plan, Planner, due_of, frames_of
 from tarry.engine.dispatcher import Dispatcher, Launch, end_of, new_version
 from tarry.engine.journal import Journal, past_due
 from tarry.engine.listing import list_finalised, list_scheduled
@@ -230,6 +233,47 @@ class Engine:
             for offset, (at, put, _) in enumerate(unit):
                 results[at] = self._ids.make(first + offset, put.fire_at_ms)
         return units
+
+    def schedule_arrow(self, batch: pa.RecordBatch, defaults: Message) -> Answer[ArrowScheduled]:
+        """Accept a record batch (see `tarry.engine.arrow` for its columns); rows that cannot be are said."""
+        count = batch.num_rows
+        result = ArrowScheduled(np.zeros(count, f"S{ID_CHARS}"), np.zeros(count, np.int64), {})
+        answer: Answer[ArrowScheduled] = Answer()
+        waiting = 1
+
+        def arrived(plan: Plan | None, start: int, first: int, error: TarryError | None) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if plan is not None and error is None:
+                due = due_of(plan, first)
+                result.ids[start + plan.rows] = self._ids.make_many(due.seqs, due.fire_at_ms)
+                result.due_at_ms[start + plan.rows] = plan.due_at_ms
+            elif plan is not None and error is not None:
+                result.errors.update(dict.fromkeys((start + plan.rows).tolist(), error))
+            if not waiting:
+                answer.settle(result)
+
+        try:
+            for start, piece in frames_of(batch):
+                plan, errors = self._planner().plan(piece, defaults)
+                result.errors.update((start + row, error) for row, error in errors.items())
+                if plan is not None:
+                    waiting += 1
+                    try:
+                        self.journal.append_plan(plan, partial(arrived, plan, start))
+                    except TarryError as error:
+                        arrived(plan, start, 0, error)
+        except TarryError as error:
+            if waiting == 1:
+                return failed(error)
+            raise
+        arrived(None, 0, 0, None)
+        return answer
+
+    def _planner(self) -> Planner:
+        journal = self.journal
+        floor_ms = journal.watermark.fire_at_ms
+        return Planner(self._place, floor_ms, self.clock.now_ms(), journal.owners, self._rates.wait_ms)
 
     def _repeated(self, message: Message) -> Answer[Scheduled] | None:
         """The first answer again, if this idempotency key was seen with the same request (R13)."""

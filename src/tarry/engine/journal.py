@@ -21,6 +21,7 @@ from tarry.core.ids import Ids
 from tarry.core.limits import MAX_DELAY_MS
 from tarry.core.policy import Effective, Policy
 from tarry.core.seqset import SeqSet
+from tarry.engine.arrow import Plan, due_of
 from tarry.engine.horizon import Horizon
 from tarry.engine.policies import Policies
 from tarry.engine.topics import Topics
@@ -280,6 +281,22 @@ class Journal:
             self._forget_pending(owner, count)
         self.registry.defer_ended(lambda: [ended_row(head, fired, now_ms) for _, _, head, fired in entries])
 
+    # A request that arrived as Arrow: the same, as columns
+
+    def append_plan(self, plan: Plan, done: Callable[[int, TarryError | None], None]) -> None:
+        """Enqueue the records of a checked record batch; `done` gets their first seq."""
+
+        def durable(error: TarryError | None) -> None:
+            if error is None:
+                self.horizon.add_many(*due_of(plan, first))
+            done(first, error)
+            self._tell_durable(error)
+
+        first = self.ledger.append(plan.unit, durable)
+        self.owners.update(plan.owners)
+        self._changed_owners.update(plan.owners)
+        self.counters["accepted"] += plan.owners.total()
+
     # Reading
 
     def body(self, seq: int) -> bytes:
@@ -380,9 +397,9 @@ class Journal:
             )
             if chosen.any():
                 waiting.append((fire[chosen].astype(np.int64), seqs[chosen], fixed["lane"][chosen].astype(np.uint16)))
-            if frame.first_seq + frame.count - 1 > applied:
-                for at in range(max(0, applied + 1 - frame.first_seq), frame.count):
-                    self._decide(frame.first_seq + at, decode(frame.body(at)))
+            first_new = max(0, applied + 1 - frame.first_seq)
+            for at in range(first_new, frame.count):
+                self._decide(frame.first_seq + at, decode(frame.body(at)))
         for fires, seqs, lanes in waiting:
             alive = ~self.dead.contains_many(seqs)
             if alive.any():

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core.seqset import SeqSet
+from tarry.core.savedset import SavedSet
 from tarry.registry.registry import Registry, TopicRow
 from tarry.registry.table import Table
 
@@ -32,7 +32,7 @@ class Topic:
         self.first = 0
         self.next = 0
         self.visible = 0
-        self.waiting = SeqSet()
+        self.waiting = SavedSet()
         self.subscriptions: dict[str, Subscription] = {}
         self.producers: dict[str, int] = {}
         self._chunks: dict[int, array[int]] = {}
@@ -129,7 +129,7 @@ class Topic:
             sub.erase(registry)
 
 
-def save_set(bits: SeqSet, table: Table[bytes], *key: str) -> None:
+def save_set(bits: SavedSet, table: Table[bytes], *key: str) -> None:
     """Put the changed blocks of a set into a table of the registry."""
     for number in bits.dirty:
         block = bits.block(number)
