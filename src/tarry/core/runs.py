@@ -1,254 +1,215 @@
-"""Sorted runs of entries: the arrays under the wheel, and the searching, cutting and merging of them.
+"""All the runs under a wheel: which of them hold the lowest keys, and when which are merged.
 
-An entry is (fire_at_ms, seq, lane) and costs 18 bytes. Its key is (fire_at_ms, seq). A run's arrays
-are in key order and are never changed in place; taking from a run moves its `start`, and `trim`
-gives the bytes before it back.
+Invariants:
+- Every entry added is in exactly one run until it is taken, dropped or filtered out.
+- The heap of heads has the lowest key of each run, once, so that looking for what is not there is O(1).
+- Runs of like size are merged, eight or more into one, up to `run_limit` entries, so there are few
+  small ones, and an entry is copied a few times in all. Larger runs are left alone.
+- Merging and giving memory back are cut into bounded pieces, at most one for each call.
+- At most a fifth of a run is held after it was taken, but for what waits for its piece.
 
-Nothing here knows when entries are taken or runs are merged (that is `tarry.core.wheel`), what a
-seq stands for, or what time it is.
+It is used from one thread. Where entries come from, and what the time is, it does not know.
 """
 
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-Key = tuple[int, int]
-"""(fire_at_ms, seq): the order of everything that waits."""
+from tarry.core.run import RUN_LIMIT, Due, Key, Run, Window, empty_entries, first_of, merged
 
-RUN_LIMIT: Final = 1 << 16
-"""Runs grow by merging up to this many entries: that merge takes about 2 ms, and 5 where fresh memory
-is slow, and no operation may hold the event loop for longer than 10 ms."""
+__all__ = ["Due", "Keep", "Runs"]
 
-SMALL_ENOUGH_TO_PARTITION: Final = 1 << 15
-"""Below this many values, copying them out and partitioning beats bisecting each array again."""
+MERGE_WIDTH: Final = 8
+"""Runs of like size that are merged into one. Wider means fewer copies of an entry and more runs."""
 
-
-class Due(NamedTuple):
-    """Entries in key order, as three arrays of the same length."""
-
-    fire_at_ms: NDArray[np.int64]
-    seqs: NDArray[np.int64]
-    lanes: NDArray[np.uint16]
-
-    def at(self, index: "slice | NDArray[Any]") -> "Due":
-        """The entries at a slice (a view), or at positions or where a mask is true (copies)."""
-        return Due(self.fire_at_ms[index], self.seqs[index], self.lanes[index])
-
-    def copy(self) -> "Due":
-        """The same entries in memory of their own."""
-        return Due(self.fire_at_ms.copy(), self.seqs.copy(), self.lanes.copy())
+Keep = Callable[[NDArray[np.int64]], NDArray[np.bool_]]
+"""Asked with seqs; answers, for each, whether its entry is to be kept."""
 
 
-def empty_entries(count: int) -> Due:
-    """Room for `count` entries."""
-    return Due(np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.uint16))
+class Runs:
+    """Sorted runs of entries that are taken from in the order of the keys of them all."""
 
-
-class Run:
-    """Entries in key order, consumed from the front."""
-
-    __slots__ = ("end", "entries", "first_seq", "last_seq", "start", "sweep")
-
-    def __init__(self, entries: Due, sweep: int = 0) -> None:
-        """Take over `entries`: not empty, in key order, and not shared with anyone who changes them."""
-        self.entries = entries
-        self.start = 0
-        self.end = len(entries.seqs)
-        self.first_seq = int(entries.seqs.min())
-        """No seq here is lower. It may have been taken since: a bound for skipping whole runs."""
-        self.last_seq = int(entries.seqs.max())
-        self.sweep = sweep
-        """The latest sweep of the wheel's filter that has covered all of these entries."""
+    def __init__(self, run_limit: int = RUN_LIMIT) -> None:
+        self.run_limit = run_limit
+        self._runs: dict[int, Run] = {}
+        """None is empty. A number is not used again."""
+        self._next_number = 0
+        self._count = 0
+        self._heads: list[tuple[int, int, int]] = []
+        """A heap of (fire_at_ms, seq, number of the run)."""
+        self._slack: set[int] = set()
+        """Runs of which a fifth or more was taken and is still held. Some may be gone."""
+        self._unsettled = False
+        """Whether there may be runs to merge."""
+        self._sweep = 0
+        """How many times filtering was begun. A run's `sweep` tells how far it has been filtered."""
 
     def __len__(self) -> int:
-        return self.end - self.start
+        """How many entries there are."""
+        return self._count
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes held, including those before `start`."""
-        return sum(array.nbytes for array in self.entries)
+    def __iter__(self) -> Iterator[Run]:
+        return iter(self._runs.values())
 
-    @property
-    def seqs(self) -> NDArray[np.int64]:
-        """The seqs still in the run."""
-        return self.entries.seqs[self.start :]
+    def head_fire_at_ms(self) -> int | None:
+        """The earliest fire time, or None if there are no entries."""
+        return self._heads[0][0] if self._heads else None
 
-    def window(self) -> "Window":
-        """All that is still in the run."""
-        return Window(self, self.start, self.end)
+    def add(self, entries: Due) -> None:
+        """Take over entries: at least one, in key order, and not shared with anyone who changes them."""
+        self._add(Run(entries, self._sweep))
 
-    def key(self, position: int) -> Key:
-        """The key at a position of the arrays."""
-        return int(self.entries.fire_at_ms[position]), int(self.entries.seqs[position])
+    def _add(self, run: Run) -> None:
+        self._runs[self._next_number] = run
+        heappush(self._heads, (*run.key(run.start), self._next_number))
+        self._next_number += 1
+        self._count += len(run)
+        self._unsettled |= 2 * len(run) <= self.run_limit
 
-    def rank(self, key: Key, low: int, high: int) -> int:
-        """The first position from `low` up to `high` whose key is not below `key`, or `high`."""
-        fires, seqs, _ = self.entries
-        place = low + int(fires[low:high].searchsorted(key[0]))
-        if place == high or fires[place] != key[0]:
-            return place
-        ties = int(fires[place:high].searchsorted(key[0], "right"))
-        return place + int(seqs[place : place + ties].searchsorted(key[1]))
+    # Taking
 
-    def trim(self) -> None:
-        """Give back the bytes of what was taken."""
-        self.entries = self.entries.at(slice(self.start, None)).copy()
-        self.start, self.end = 0, len(self)
+    def take(self, key: Key, limit: int) -> Due:
+        """Remove and return the first `limit` entries below `key`, in key order."""
+        numbers = self._pop_heads(key, limit) if limit > 0 else []
+        if not numbers:
+            return empty_entries(0)
+        # A cut across many runs costs the same for few entries as for many. So more are taken than
+        # were asked for, and the rest goes back as a run in which the next calls find theirs.
+        spare = self.run_limit // 4 if len(numbers) > MERGE_WIDTH else 0
+        windows = []
+        for number in numbers:
+            run = self._runs[number]
+            high = min(run.start + limit + spare, run.end)
+            windows.append(Window(run, run.start, run.rank(key, run.start, high)))
+        entries, counts = first_of(windows, limit, spare)
+        for number, count in zip(numbers, counts, strict=True):
+            self._advance(number, count)
+        if len(entries.seqs) > limit:
+            self.add(entries.at(slice(limit, None)).copy())
+            entries = entries.at(slice(limit)).copy()
+        self.tidy()
+        return entries
 
-    def keep(self, mask: NDArray[np.bool_]) -> "Run | None":
-        """The run of the entries at which `mask` (over what is still here) is true, if there are any."""
-        if not mask.any():
-            return None
-        return Run(self.entries.at(slice(self.start, None)).at(mask), self.sweep)
+    def _pop_heads(self, key: Key, limit: int) -> list[int]:
+        """Pop the heads of the runs that can hold any of the first `limit` entries below `key`."""
+        numbers = []
+        while self._heads and self._heads[0][:2] < key:
+            number = heappop(self._heads)[2]
+            numbers.append(number)
+            run = self._runs[number]
+            if len(run) >= limit:
+                key = min(key, run.key(run.start + limit - 1))
+        return numbers
 
+    def _advance(self, number: int, count: int) -> None:
+        """Take `count` entries off the front of a run whose head was popped."""
+        run = self._runs[number]
+        run.start += count
+        self._count -= count
+        if run.start == run.end:
+            del self._runs[number]
+            return
+        heappush(self._heads, (*run.key(run.start), number))
+        if 5 * run.start >= run.end:
+            self._slack.add(number)
 
-class Window(NamedTuple):
-    """The entries of a run from position `low` up to, not including, `high`."""
+    # Dropping
 
-    run: Run
-    low: int
-    high: int
+    def drop_seqs_upto(self, seq: int) -> int:
+        """Remove every entry whose seq is at most `seq`; the number of them."""
+        before = self._count
+        for number, run in list(self._runs.items()):
+            if run.first_seq <= seq:
+                self._keep(number, run.seqs > seq)
+        self._rebuild_heads()
+        self.tidy()
+        return before - self._count
 
-    def entries(self) -> Due:
-        """What the window shows: a view."""
-        return self.run.entries.at(slice(self.low, self.high))
+    def filter_stepwise(self, keep: Keep) -> Iterator[int]:
+        """Remove what is not to be kept, one run at a time: yields the number removed after each.
 
+        Anything may be done between the steps. What was there at the first step, and was not taken
+        meanwhile, has been asked about after the last. What was added meanwhile has perhaps not.
+        """
+        self._sweep += 1
+        sweep = self._sweep
+        while (number := next((n for n, run in self._runs.items() if run.sweep < sweep), None)) is not None:
+            run = self._runs[number]
+            run.sweep = sweep
+            before = self._count
+            self._keep(number, keep(run.seqs))
+            dropped = before - self._count
+            if dropped:
+                self._rebuild_heads()
+                self.tidy()
+            yield dropped
 
-def first_of(windows: Sequence[Window], limit: int, spare: int = 0) -> tuple[Due, list[int]]:
-    """Copies of the lowest entries in all the windows, and how many of each window they are.
-
-    They are `limit`, or all if there are fewer, and up to `spare` more where those come cheaply.
-    """
-    most = limit + spare
-    if size(windows) <= most:
-        return _lowest(windows, most)
-    # Look at little of each window first. What is not above the end of any look is certain.
-    width = 2 * most // len(windows) + 16
-    looks = [Window(run, low, min(high, low + width)) for run, low, high in windows]
-    cut = [look for look, window in zip(looks, windows, strict=True) if look.high < window.high]
-    if not cut:
-        return _lowest(windows, most)
-    certain = _upto(looks, min(run.key(high - 1) for run, _, high in cut))
-    if size(certain) >= limit:
-        return _lowest(certain, most)
-    # Some run holds much more than its share.
-    return _lowest(_upto(windows, nth_key(windows, most - 1)), most)
-
-
-def size(windows: Sequence[Window]) -> int:
-    """How many entries the windows show."""
-    return sum(high - low for _, low, high in windows)
-
-
-def _upto(windows: Sequence[Window], key: Key) -> list[Window]:
-    """The windows without what is above `key`."""
-    after = key[0], key[1] + 1
-    return [Window(run, low, run.rank(after, low, high)) for run, low, high in windows]
-
-
-def _lowest(windows: Sequence[Window], most: int) -> tuple[Due, list[int]]:
-    """The `most` lowest of the windows' entries, which are not many more, and how many of each window."""
-    entries, sources = _merge(windows)
-    return entries.at(slice(most)), np.bincount(sources[:most], minlength=len(windows)).tolist()
-
-
-def merged(runs: Sequence[Run]) -> Due:
-    """Copies of all that is still in the runs, in key order."""
-    return _merge([run.window() for run in runs])[0]
-
-
-def _merge(windows: Sequence[Window]) -> tuple[Due, NDArray[np.intp]]:
-    """Copies of all the windows' entries in key order, and the number of the window each is from."""
-    # Windows in order of seq leave entries of one fire time in order of seq, mostly, for `_key_order`.
-    numbers = sorted(range(len(windows)), key=lambda number: windows[number].run.first_seq)
-    parts = [windows[number].entries() for number in numbers]
-    sources = np.repeat(numbers, [len(part.seqs) for part in parts])
-    entries = Due(
-        np.concatenate([part.fire_at_ms for part in parts]),
-        np.concatenate([part.seqs for part in parts]),
-        np.concatenate([part.lanes for part in parts]),
-    )
-    if len(parts) == 1:
-        return entries, sources
-    order = _key_order(entries)
-    return entries.at(order), sources[order]
-
-
-def in_key_order(entries: Due) -> Due:
-    """Copies of the entries, in key order."""
-    return entries.at(_key_order(entries))
-
-
-def _key_order(entries: Due) -> NDArray[np.intp]:
-    """The positions of the entries in key order."""
-    order = _stable_order(entries.fire_at_ms)
-    fires, seqs = entries.fire_at_ms[order], entries.seqs[order]
-    if ((fires[1:] == fires[:-1]) & (seqs[1:] < seqs[:-1])).any():
-        # They did not come in order of seq, and some fire at the same time.
-        by_seq = _stable_order(entries.seqs)
-        order = by_seq[_stable_order(entries.fire_at_ms[by_seq])]
-    return order
-
-
-def _stable_order(values: NDArray[np.int64]) -> NDArray[np.intp]:
-    """The positions of the values in order, equal ones as they came."""
-    lowest, spread = int(values.min()), int(values.max()) - int(values.min())
-    position_bits = len(values).bit_length()
-    if spread.bit_length() + position_bits > 63:
-        return np.argsort(values, kind="stable")
-    # Sorting numbers that carry their position takes a third of the time of an argsort.
-    packed = values - lowest
-    packed <<= position_bits
-    packed |= np.arange(len(values))
-    packed.sort()
-    packed &= (1 << position_bits) - 1
-    return packed
-
-
-def nth_key(windows: Sequence[Window], n: int) -> Key:
-    """The key of rank `n`, counted from 0, in all the windows; there must be more than `n` entries."""
-    fire_at_ms, rank = _nth([run.entries.fire_at_ms[low:high] for run, low, high in windows], n)
-    tied = []
-    for run, low, high in windows:
-        fires = run.entries.fire_at_ms[low:high]
-        ties = slice(low + fires.searchsorted(fire_at_ms), low + fires.searchsorted(fire_at_ms, "right"))
-        tied.append(run.entries.seqs[ties])
-    return fire_at_ms, _nth(tied, rank)[0]
-
-
-def _nth(arrays: Sequence[NDArray[np.int64]], n: int) -> tuple[int, int]:
-    """The value of rank `n` in several sorted arrays, and its rank among the values equal to it.
-
-    Each turn splits at the weighted median of the arrays' middles, which leaves at most about three
-    quarters, so some turns are enough whatever the values are.
-    """
-    parts = [array for array in arrays if len(array)]
-    while (left := sum(map(len, parts))) > SMALL_ENOUGH_TO_PARTITION:
-        middles = np.array([part[len(part) // 2] for part in parts])
-        order = np.argsort(middles)
-        weights = np.cumsum(np.array([len(part) for part in parts])[order])
-        pivot = middles[order[weights.searchsorted((left + 1) // 2)]]
-        lows = [int(part.searchsorted(pivot)) for part in parts]
-        highs = [int(part.searchsorted(pivot, "right")) for part in parts]
-        if n < sum(lows):
-            parts = [part[:low] for part, low in zip(parts, lows, strict=True) if low]
-        elif n < sum(highs):
-            return int(pivot), n - sum(lows)
+    def _keep(self, number: int, mask: NDArray[np.bool_]) -> None:
+        """Drop the entries of a run where `mask` is false. Heads are left as they were."""
+        run = self._runs[number]
+        kept = int(np.count_nonzero(mask))
+        if kept == len(run):
+            return
+        self._count -= len(run) - kept
+        self._unsettled = True
+        if kept:
+            self._runs[number] = Run(run.entries.at(slice(run.start, None)).at(mask), run.sweep)
         else:
-            n -= sum(highs)
-            parts = [part[high:] for part, high in zip(parts, highs, strict=True) if high < len(part)]
-    values = np.concatenate(parts)
-    value = np.partition(values, n)[n]
-    return int(value), n - int(np.count_nonzero(values < value))
+            del self._runs[number]
 
+    def _rebuild_heads(self) -> None:
+        self._heads = [(*run.key(run.start), number) for number, run in self._runs.items()]
+        heapify(self._heads)
 
-def sorted_runs(entries: Due, run_limit: int = RUN_LIMIT) -> list[Run]:
-    """Copies of the entries, which may be in any order, as runs that follow one another.
+    # Order in the house
 
-    Pure, and most of its time is spent outside the interpreter lock: a worker thread can prepare
-    millions of entries and the owner of the wheel then adds them in no time (`Wheel.add_runs`).
-    """
-    order = _key_order(entries)
-    return [Run(entries.at(order[low : low + run_limit])) for low in range(0, len(order), run_limit)]
+    def tidy(self) -> None:
+        """Give back some memory and do at most one merge: a bounded piece of work for each call."""
+        budget = self.run_limit
+        while self._slack and budget > 0:
+            run = self._runs.get(self._slack.pop())
+            if run is not None:
+                run.trim()
+                budget -= len(run)
+                self._unsettled = True
+        if self._unsettled:
+            crowd = self._crowd()
+            if crowd:
+                self._merge(crowd)
+            else:
+                self._unsettled = False
+
+    def _crowd(self) -> list[int]:
+        """Runs of like size that should be one, and fit into one; none if all is well.
+
+        A level is a range of sizes, eight times as wide as it begins: (limit/16, limit/2] and so on down.
+        """
+        half = self.run_limit // 2
+        levels: dict[int, list[tuple[int, int]]] = {}
+        for number, run in self._runs.items():
+            if len(run) <= half:
+                level = ((half // len(run)).bit_length() - 1) // 3
+                levels.setdefault(level, []).append((run.first_seq, number))
+        for level in sorted(levels, reverse=True):
+            members = levels[level]
+            count = sum(len(self._runs[number]) for _, number in members)
+            if len(members) < MERGE_WIDTH and count < self.run_limit:
+                continue
+            # Neighbours in seq go together, so that few runs straddle a seq that the tail lets go up to.
+            crowd, count = [], 0
+            for _, number in sorted(members):
+                count += len(self._runs[number])
+                if count > self.run_limit:
+                    break
+                crowd.append(number)
+            return crowd
+        return []
+
+    def _merge(self, numbers: list[int]) -> None:
+        runs = [self._runs.pop(number) for number in numbers]
+        self._count -= sum(map(len, runs))
+        self._add(Run(merged(runs), min(run.sweep for run in runs)))
+        self._rebuild_heads()

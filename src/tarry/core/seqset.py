@@ -1,7 +1,9 @@
-"""A set of dense, growing numbers (seqs, entry ids) as a bitmap in blocks.
+"""A set of seqs, as bitmaps: one bit for each seq of a block of 65,536 that has any.
 
-One bit a number, whatever the pattern: a million holes cost their bits and no more. Blocks that are empty are not
-kept. `dirty` names the blocks that changed, for whoever stores them.
+Seqs are dense and growing, so a block fills up and is then forgotten as a whole (`drop_upto`).
+Invariants: a block that is held has a bit set; the counts are those of the bits.
+
+It is used from one thread. It knows nothing of what being in the set means.
 """
 
 from typing import Final
@@ -10,163 +12,161 @@ import numpy as np
 from numpy.typing import NDArray
 
 BLOCK_BITS: Final = 16
-BLOCK: Final = 1 << BLOCK_BITS
-"""Numbers in one block."""
-BLOCK_BYTES: Final = BLOCK // 8
+BLOCK_SEQS: Final = 1 << BLOCK_BITS
+BLOCK_BYTES: Final = BLOCK_SEQS // 8
+IN_BLOCK: Final = BLOCK_SEQS - 1
+BITS: Final = tuple(1 << bit for bit in range(8))
+
+FEW_PER_BLOCK: Final = 16
+"""With no more seqs than this for each block, asking one at a time beats work on whole blocks."""
+
+BLOCKS_AT_ONCE: Final = 64
+"""So that what is copied together to be asked about fits a processor's cache."""
+
+NO_SEQS: Final = bytes(BLOCK_BYTES)
 
 
 class SeqSet:
-    """A set of non-negative integers."""
+    """A set of seqs, which are not negative."""
 
     def __init__(self) -> None:
-        self.dirty: set[int] = set()
-        """Numbers of blocks that changed since somebody cleared this."""
-        self._blocks: dict[int, NDArray[np.uint8]] = {}
+        self._blocks: dict[int, bytearray] = {}
         self._counts: dict[int, int] = {}
-        self._length = 0
+        """How many seqs each block has."""
+        self._count = 0
 
     def __len__(self) -> int:
-        return self._length
+        return self._count
 
     def __contains__(self, seq: int) -> bool:
         block = self._blocks.get(seq >> BLOCK_BITS)
-        return block is not None and bool(block[(seq & (BLOCK - 1)) >> 3] >> (seq & 7) & 1)
+        return block is not None and block[(seq & IN_BLOCK) >> 3] & BITS[seq & 7] != 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the bitmaps."""
+        return len(self._blocks) * BLOCK_BYTES
 
     def add(self, seq: int) -> None:
-        """Add a number."""
+        """Put a seq in, if it is not there."""
         number = seq >> BLOCK_BITS
         block = self._blocks.get(number)
         if block is None:
             block = self._new_block(number)
-        at, bit = (seq & (BLOCK - 1)) >> 3, 1 << (seq & 7)
-        if not block[at] & bit:
-            block[at] |= bit
+        place = (seq & IN_BLOCK) >> 3
+        bit = BITS[seq & 7]
+        if not block[place] & bit:
+            block[place] |= bit
             self._counts[number] += 1
-            self._length += 1
-            self.dirty.add(number)
+            self._count += 1
 
     def discard(self, seq: int) -> None:
-        """Remove a number if it is there."""
-        number = seq >> BLOCK_BITS
-        block = self._blocks.get(number)
-        if block is None:
+        """Take a seq out, if it is there."""
+        if seq not in self:
             return
-        at, bit = (seq & (BLOCK - 1)) >> 3, 1 << (seq & 7)
-        if block[at] & bit:
-            block[at] ^= bit
-            self._counts[number] -= 1
-            self._length -= 1
-            self.dirty.add(number)
-            if not self._counts[number]:
-                self._drop_block(number)
+        number = seq >> BLOCK_BITS
+        self._blocks[number][(seq & IN_BLOCK) >> 3] &= ~BITS[seq & 7]
+        self._counts[number] -= 1
+        self._count -= 1
+        if self._counts[number] == 0:
+            del self._blocks[number], self._counts[number]
 
     def add_many(self, seqs: NDArray[np.int64]) -> None:
-        """Add many numbers."""
-        for number, within in _by_block(seqs):
-            block = self._blocks.get(number)
-            if block is None:
-                block = self._new_block(number)
-            np.bitwise_or.at(block, within >> 3, np.left_shift(np.uint8(1), (within & 7).astype(np.uint8)))
-            count = _popcount(block)
-            self._length += count - self._counts[number]
-            self._counts[number] = count
-            self.dirty.add(number)
+        """Put seqs in. They may be in any order, repeat, and be there already."""
+        ordered = np.sort(seqs)
+        for number, low, high in _by_block(ordered):
+            if high - low <= FEW_PER_BLOCK:
+                for seq in ordered[low:high].tolist():
+                    self.add(seq)
+            else:
+                self._add_to_block(number, ordered[low:high] & IN_BLOCK)
 
-    def contains_many(self, seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """For each number whether it is in the set."""
-        result = np.zeros(len(seqs), np.bool_)
-        if not self._length or not len(seqs):
-            return result
-        numbers = seqs >> BLOCK_BITS
-        low, high = int(numbers.min()), int(numbers.max())
-        for number in range(low, high + 1) if high - low < 8 else np.unique(numbers).tolist():
-            block = self._blocks.get(number)
-            if block is None:
-                continue
-            if low == high:
-                within = seqs & (BLOCK - 1)
-                return (block[within >> 3] >> (within & 7).astype(np.uint8) & 1).astype(np.bool_)
-            chosen = np.flatnonzero(numbers == number)
-            within = seqs[chosen] & (BLOCK - 1)
-            result[chosen] = block[within >> 3] >> (within & 7).astype(np.uint8) & 1
-        return result
-
-    def next_absent(self, start: int, stop: int) -> int:
-        """The first number from `start` on that is not in the set; `stop` if there is none below it."""
-        while start < stop:
-            block = self._blocks.get(start >> BLOCK_BITS)
-            if block is None:
-                return start
-            within = start & (BLOCK - 1)
-            # A byte that is not full holds the answer, or, in the first byte, may be below `start`.
-            open_bytes = np.flatnonzero(block[within >> 3 :] != 0xFF)
-            for at in open_bytes[:2].tolist():
-                base = (start & ~(BLOCK - 1)) + ((within >> 3) + at) * 8
-                for bit in range(8):
-                    if base + bit >= start and base + bit not in self:
-                        return min(base + bit, stop)
-            start = (start | (BLOCK - 1)) + 1
-        return stop
-
-    def between(self, first: int, last: int) -> NDArray[np.int64]:
-        """The numbers in a closed range, in order."""
-        parts: list[NDArray[np.int64]] = []
-        for number in sorted(self._blocks):
-            base = number << BLOCK_BITS
-            if base > last or base + BLOCK <= first:
-                continue
-            found = np.flatnonzero(np.unpackbits(self._blocks[number], bitorder="little")) + base
-            parts.append(found[(found >= first) & (found <= last)])
-        return np.concatenate(parts) if parts else np.empty(0, np.int64)
-
-    def drop_upto(self, seq: int) -> None:
-        """Forget the whole blocks that are wholly at or below a number."""
-        for number in [number for number in self._blocks if ((number + 1) << BLOCK_BITS) - 1 <= seq]:
-            self._length -= self._counts[number]
-            self._drop_block(number)
-            self.dirty.add(number)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the bitmaps."""
-        return len(self._blocks) * BLOCK_BYTES
-
-    # Storing
-
-    def numbers(self) -> list[int]:
-        """The numbers of the blocks that are not empty."""
-        return list(self._blocks)
-
-    def block(self, number: int) -> bytes | None:
-        """One block as bytes; None if it is empty."""
+    def _add_to_block(self, number: int, places: NDArray[np.int64]) -> None:
         block = self._blocks.get(number)
-        return None if block is None else block.tobytes()
+        if block is None:
+            block = self._new_block(number)
+        bits = np.zeros(BLOCK_SEQS, np.uint8)
+        bits[places] = 1
+        bitmap = np.frombuffer(block, np.uint8)
+        bitmap |= np.packbits(bits, bitorder="little")
+        count = int(np.bitwise_count(bitmap.view(np.uint64)).sum())
+        self._count += count - self._counts[number]
+        self._counts[number] = count
 
-    def load(self, number: int, data: bytes) -> None:
-        """Take a block back."""
-        block = np.frombuffer(data, np.uint8).copy()
-        self._length += _popcount(block) - self._counts.get(number, 0)
-        self._blocks[number] = block
-        self._counts[number] = _popcount(block)
-
-    def _new_block(self, number: int) -> NDArray[np.uint8]:
+    def _new_block(self, number: int) -> bytearray:
+        """An empty block, into which the caller puts something."""
+        block = self._blocks[number] = bytearray(BLOCK_BYTES)
         self._counts[number] = 0
-        block = self._blocks[number] = np.zeros(BLOCK_BYTES, np.uint8)
         return block
 
-    def _drop_block(self, number: int) -> None:
-        del self._blocks[number], self._counts[number]
+    def contains_many(self, seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """For each of the seqs, in any order, whether it is in the set."""
+        if len(seqs) <= FEW_PER_BLOCK or not self._blocks:
+            return self._each_contained(seqs)
+        numbers = self._held_between(int(seqs.min()) >> BLOCK_BITS, int(seqs.max()) >> BLOCK_BITS)
+        if len(seqs) <= FEW_PER_BLOCK * len(numbers):
+            return self._each_contained(seqs)
+        if len(numbers) <= BLOCKS_AT_ONCE:
+            return self._contained_in(numbers, seqs)
+        found = np.zeros(len(seqs), np.bool_)
+        order = np.argsort(seqs)
+        ordered = seqs[order]
+        for i in range(0, len(numbers), BLOCKS_AT_ONCE):
+            some = numbers[i : i + BLOCKS_AT_ONCE]
+            low, high = ordered.searchsorted([some[0] << BLOCK_BITS, (some[-1] + 1) << BLOCK_BITS])
+            found[order[low:high]] = self._contained_in(some, ordered[low:high])
+        return found
+
+    def _held_between(self, first: int, last: int) -> list[int]:
+        """The numbers, in order, of the blocks that are held from `first` to `last`, both included."""
+        if last - first < len(self._blocks):
+            return [number for number in range(first, last + 1) if number in self._blocks]
+        return sorted(number for number in self._blocks if first <= number <= last)
+
+    def _each_contained(self, seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return np.fromiter(map(self.__contains__, seqs.tolist()), np.bool_, len(seqs))
+
+    def _contained_in(self, numbers: list[int], seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """`contains_many`, looking only into the blocks of these numbers, which are in order."""
+        if not numbers:
+            return np.zeros(len(seqs), np.bool_)
+        # All these blocks as one bitmap, and before them an empty one for seqs of any other block.
+        bitmap = np.frombuffer(b"".join([NO_SEQS, *(self._blocks[number] for number in numbers)]), np.uint8)
+        held = np.array(numbers)
+        asked = seqs >> BLOCK_BITS
+        rows = held.searchsorted(asked)
+        rows[rows == len(held)] = 0
+        rows = np.where(held[rows] == asked, rows + 1, 0)
+        found = bitmap[rows * BLOCK_BYTES + ((seqs & IN_BLOCK) >> 3)]
+        return (found >> (seqs & 7).astype(np.uint8) & 1).astype(np.bool_)
+
+    def between(self, first: int, last: int) -> NDArray[np.int64]:
+        """The seqs from `first` to `last`, both included, in order."""
+        parts = [np.empty(0, np.int64)]
+        for number in self._held_between(first >> BLOCK_BITS, last >> BLOCK_BITS):
+            bits = np.unpackbits(np.frombuffer(self._blocks[number], np.uint8), bitorder="little")
+            parts.append(np.flatnonzero(bits) + (number << BLOCK_BITS))
+        seqs = np.concatenate(parts)
+        return seqs[seqs.searchsorted(first) : seqs.searchsorted(last, "right")]
+
+    def drop_upto(self, seq: int) -> int:
+        """Forget the blocks that are wholly at or below `seq`; the number of seqs forgotten.
+
+        Seqs at or below `seq` in the block of `seq` itself stay, unless it is the last of its block.
+        """
+        before = self._count
+        for number in [number for number in self._blocks if number < (seq + 1) >> BLOCK_BITS]:
+            del self._blocks[number]
+            self._count -= self._counts.pop(number)
+        return before - self._count
 
 
-def _popcount(block: NDArray[np.uint8]) -> int:
-    return int(np.bitwise_count(block).sum())
-
-
-def _by_block(seqs: NDArray[np.int64]) -> list[tuple[int, NDArray[np.int64]]]:
-    if not len(seqs):
+def _by_block(ordered: NDArray[np.int64]) -> list[tuple[int, int, int]]:
+    """For seqs in order: (number of the block, first position, position after the last) of each block."""
+    if not len(ordered):
         return []
-    numbers = seqs >> BLOCK_BITS
-    low, high = int(numbers.min()), int(numbers.max())
-    if low == high:
-        return [(low, seqs & (BLOCK - 1))]
-    return [(number, seqs[numbers == number] & (BLOCK - 1)) for number in np.unique(numbers).tolist()]
+    numbers = ordered >> BLOCK_BITS
+    cuts = (np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist()
+    return [
+        (int(numbers[low]), low, high) for low, high in zip([0, *cuts], [*cuts, len(ordered)], strict=True)
+    ]
