@@ -15,6 +15,7 @@ and instant at which no such message is (the caller compares both).
 
 import base64
 import binascii
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -57,6 +58,17 @@ class Ids:
         padded[:, :16] = blocks
         text = np.frombuffer(base64.urlsafe_b64encode(padded.tobytes()), np.uint8).reshape(count, 24)
         return np.ascontiguousarray(text[:, :ID_CHARS]).view(f"S{ID_CHARS}").reshape(count)
+
+    def make_some(self, origins: Sequence[tuple[int, int] | None]) -> list[str | None]:
+        """The ids of some messages, each given by (fire_at_ms, seq); None stays None."""
+        ids: list[str | None] = [None] * len(origins)
+        given = [(at, origin) for at, origin in enumerate(origins) if origin is not None]
+        if given:
+            keys = np.array([origin for _, origin in given], np.int64)
+            made = self.make_many(keys[:, 1], keys[:, 0]).astype(f"U{ID_CHARS}").tolist()
+            for (at, _), id_ in zip(given, made, strict=True):
+                ids[at] = id_
+        return ids
 
     def read(self, id_: str) -> tuple[int, int] | None:
         """The (seq, fire_at_ms) that an id stands for; None if it is not one of ours."""

@@ -17,7 +17,15 @@ from msgspec import Struct
 from tarry.core import limits
 from tarry.core.clock import Clock
 from tarry.core.delivery import Outlet
-from tarry.core.errors import Conflict, DelayTooLong, Invalid, NotFound, RateLimited, TarryError, TooManyPending
+from tarry.core.errors import (
+    Conflict,
+    DelayTooLong,
+    Invalid,
+    NotFound,
+    RateLimited,
+    TarryError,
+    TooManyPending,
+)
 from tarry.core.ids import ID_CHARS, Ids
 from tarry.core.lifecycle import Event, State, Wait, next_state
 from tarry.core.message import Message, MessagePage, MessageQuery, MessageView, Scheduled
@@ -25,13 +33,15 @@ from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_namespace, p
 from tarry.core.policy import Effective, Policy, Scope
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.arrow import ArrowScheduled, Plan, Planner, due_of, frames_of
-from tarry.engine.dispatcher import Dispatcher, Launch, end_of, new_version
+from tarry.engine.dispatcher import Dispatcher
+from tarry.engine.flights import Launch
 from tarry.engine.journal import Journal, past_due
 from tarry.engine.listing import list_finalised, list_scheduled
 from tarry.engine.rates import Rates
 from tarry.engine.settings import EngineSettings
 from tarry.engine.topics import Topics
 from tarry.engine.upkeep import Offload, Upkeep
+from tarry.engine.versions import end_of, new_version
 from tarry.engine.views import view_of_ended, view_of_put
 from tarry.index.index import Index
 from tarry.ledger.ledger import Ledger
@@ -128,7 +138,7 @@ class Engine:
             pending=journal.owners.total(),
             in_wheel=len(journal.horizon.wheel),
             in_tail=len(journal.horizon.tail),
-            sending=len(self.dispatcher.flights),
+            sending=len(self.dispatcher.flights.by_seq),
             next_seq=journal.ledger.next_seq,
             durable_seq=journal.ledger.durable_seq,
             watermark_ms=journal.watermark.fire_at_ms,
@@ -439,7 +449,7 @@ class Engine:
     def _state(self, current: Key, put: Put) -> State:
         if current.seq in self.dispatcher.firing:
             return State.SENDING
-        flight = self.dispatcher.flights.get(current.seq)
+        flight = self.dispatcher.flights.by_seq.get(current.seq)
         if flight is not None and flight.state is State.SENDING:
             return State.SENDING
         journal = self.journal
@@ -456,7 +466,7 @@ class Engine:
     def _decide(self, id_: str, found: Found, event: Event, again: Callable[[Found], Answer[MessageView]]) -> Any:
         """None if the event may happen now; else an answer that waits for the verdict and tries again."""
         after = next_state(found.state, event)
-        flight = self.dispatcher.flights.get(found.current.seq)
+        flight = self.dispatcher.flights.by_seq.get(found.current.seq)
         if flight is not None and flight.uncertain and found.state is State.SCHEDULED:
             raise Conflict("the message may have been sent already: an attempt ended without a reply", "uncertain")
         if not isinstance(after, Wait):
@@ -473,7 +483,7 @@ class Engine:
 
             self._with(id_, again).then(pass_on)
 
-        self.dispatcher.when_settled(found.current.seq, look_again)
+        self.dispatcher.writing.when_settled(found.current.seq, look_again)
         return answer
 
     def _cancel(self, id_: str, found: Found) -> Answer[MessageView]:

@@ -22,9 +22,11 @@ from tarry.core.limits import MAX_DELAY_MS
 from tarry.core.policy import Effective, Policy
 from tarry.core.seqset import SeqSet
 from tarry.engine.arrow import Plan, due_of
+from tarry.engine.burst import Burst
 from tarry.engine.horizon import Horizon
 from tarry.engine.policies import Policies
 from tarry.engine.topics import Topics
+from tarry.engine.versions import end_of
 from tarry.index.index import Index
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import (
@@ -41,8 +43,8 @@ from tarry.ledger.record import (
     Record,
     decode,
     decode_head,
+    decode_put,
     encode,
-
 )
 from tarry.registry.registry import Ended, Flush, Group, Live, Member, Meta, Registry, Repeat
 
@@ -251,35 +253,44 @@ class Journal:
         """Keep the body of a new entry for the consumers that are about to read it."""
         self._fresh[seq] = body
         self._fresh_bytes += len(body)
+        self._trim_fresh()
+
+    def _trim_fresh(self) -> None:
         while self._fresh_bytes > FRESH_BYTES:
             oldest = next(iter(self._fresh))
             self._fresh_bytes -= len(self._fresh.pop(oldest))
 
     # A burst of due messages into topics: the same decisions and effects, without a record object for each
 
-    def append_fired(
-        self, unit: list[Encoded], entries: list[tuple[str, int, PutHead, Key]], now_ms: int, done: Done
-    ) -> None:
-        """Enqueue entries that fire due messages without a group; `entries` says what each one is."""
+    def append_burst(self, burst: Burst, done: Done) -> None:
+        """Enqueue the records that fire a burst."""
+        unit = burst.unit(self.topics)
+        sizes = {topic: len(messages) for topic, messages in burst.by_topic.items()}
 
         def durable(error: TarryError | None) -> None:
             if error is None:
-                for at, (topic, entry_id, _, _) in enumerate(entries):
-                    self.keep_fresh(first + at, unit[at].body)
-                    self.topics.appended(topic, entry_id)
+                bodies = [encoded.body for encoded in unit]
+                self._fresh.update(zip(range(first, first + len(unit)), bodies, strict=True))
+                self._fresh_bytes += sum(map(len, bodies))
+                self._trim_fresh()
+                for topic, next_id in next_ids.items():
+                    self.topics.appended(topic, next_id - 1)
             done(error)
             self._tell_durable(error)
 
         first = self.ledger.append(unit, durable)
+        next_ids = self.topics.place_many(first, sizes, burst.now_ms)
         self.counters["sent"] += len(unit)
         self.dead.add_many(np.fromiter((encoded.kills_seq for encoded in unit), np.int64, len(unit)))
-        for at, (topic, entry_id, head, fired) in enumerate(entries):
-            self.topics.place(topic, entry_id, first + at, now_ms)
+        fired = list(burst.fired())
+        for head, fire_at_ms, seq, _ in fired:
             if head.listed or head.origin is not None:
-                self.registry.live.remove((head.origin or fired).seq)
-        for owner, count in Counter(head.owner for _, _, head, _ in entries).items():
+                self.registry.live.remove((head.origin or Key(fire_at_ms, seq)).seq)
+        for owner, count in Counter([head.owner for head, _, _, _ in fired]).items():
             self._forget_pending(owner, count)
-        self.registry.defer_ended(lambda: [ended_row(head, fired, now_ms) for _, _, head, fired in entries])
+        self.registry.defer_ended(
+            lambda: [ended_row(head, Key(fire, seq), burst.now_ms) for head, fire, seq, _ in fired]
+        )
 
     # A request that arrived as Arrow: the same, as columns
 
@@ -415,6 +426,20 @@ class Journal:
         if live.origin != origin:
             raise NotFound("there is no such message")
         return live.current
+
+    def ends_of_siblings(self, owner: str, group: str, origin: Key, now_ms: int) -> list[Record]:
+        """The ends of the other members of a group, because one of them is sent."""
+        found = self.registry.groups.get(owner, group)
+        if found is None:
+            return []
+        return [
+            end_of(
+                decode_put(self.body(member.current.seq)), member.current, "cancelled", now_ms,
+                "another of its group was sent",
+            )
+            for member in found.members
+            if member.origin != origin and member.current.seq not in self.dead
+        ]  # fmt: skip
 
     def check_group(self, owner: str, name: str, timed: bool, limit: int) -> None:
         """Raise unless a new member may join this group."""

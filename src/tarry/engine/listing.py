@@ -41,7 +41,7 @@ def list_scheduled(journal: Journal, dispatcher: Dispatcher, query: MessageQuery
             record = decode(body) if isinstance(body, bytes) else None
             if isinstance(record, Put):
                 origin = record.origin or Key(record.fire_at_ms, seq)
-                sending = seq in dispatcher.flights or seq in dispatcher.firing
+                sending = seq in dispatcher.flights.by_seq or seq in dispatcher.firing
                 view = view_of_put(
                     record, journal.ids.make(origin.seq, origin.fire_at_ms), State.SENDING if sending else State.SCHEDULED
                 )

@@ -371,9 +371,9 @@ class Subscription:
 
     def _give(self, consumer: Consumer, entries: list[Received]) -> None:
         consumer.permits -= len(entries)
-        for entry in entries:
-            consumer.held.add(entry.entry_id)
-            self._holders[entry.entry_id] = consumer
+        ids = [entry.entry_id for entry in entries]
+        consumer.held.update(ids)
+        self._holders.update(dict.fromkeys(ids, consumer))
         consumer.deliver(entries)
 
     # Key-shared: a key stays with its consumer while it has entries there, and keeps its order

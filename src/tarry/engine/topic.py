@@ -49,6 +49,20 @@ class Topic:
         if entry_id >= self.next:
             self.next = entry_id + 1
 
+    def place_next(self, first_seq: int, count: int) -> None:
+        """Say where the next `count` entries are: one after another from a seq on."""
+        while count:
+            number, at = divmod(self.next, CHUNK)
+            chunk = self._chunks.get(number)
+            if chunk is None:
+                chunk = self._chunks[number] = array("q", bytes(8 * CHUNK))
+            some = min(count, CHUNK - at)
+            chunk[at : at + some] = array("q", range(first_seq, first_seq + some))
+            self._dirty.add(number)
+            self.next += some
+            first_seq += some
+            count -= some
+
     def seqs(self, entry_ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where entries are in the ledger; 0 for one that is gone."""
         return np.fromiter(map(self.seq, entry_ids.tolist()), np.int64, len(entry_ids))

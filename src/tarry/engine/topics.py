@@ -22,6 +22,7 @@ from tarry.ledger.record import (
     Ack,
     Entry,
     Key,
+    ReadEntry,
     Record,
     Seek,
     Subscribe,
@@ -29,6 +30,7 @@ from tarry.ledger.record import (
     decode,
     decode_put,
     encode,
+    read_entry,
 )
 from tarry.ledger.record import Topic as TopicRecord
 from tarry.registry.registry import Registry
@@ -324,33 +326,19 @@ class Topics:
 
     def read(self, sub: Subscription, entry_ids: list[int]) -> list[Received]:
         """The bodies of entries; one that is gone is given as expired."""
-        topic = sub.topic
-        now_ms = self._journal.clock.now_ms()
-        seqs = topic.seqs(np.array(entry_ids, np.int64))
-        bodies = self._journal.entry_bodies(seqs)
+        journal = self._journal
+        now_ms = journal.clock.now_ms()
+        bodies = journal.entry_bodies(sub.topic.seqs(np.array(entry_ids, np.int64)))
+        entries = [None if body is None else read_entry(body) for body in bodies]
+        origins = [
+            None if entry is None or entry.put is None else entry.put.origin or entry.fired for entry in entries
+        ]
+        ids = journal.ids.make_some(origins)
         counts = sub.redeliveries
         return [
-            self._received(entry_id, body, counts.get(entry_id, 0) if counts else 0, now_ms)
-            for entry_id, body in zip(entry_ids, bodies, strict=True)
+            _received(entry_id, entry, counts.get(entry_id, 0) if counts else 0, id_, now_ms)
+            for entry_id, entry, id_ in zip(entry_ids, entries, ids, strict=True)
         ]
-
-    def _received(self, entry_id: int, body: bytes | None, count: int, now_ms: int) -> Received:
-        if body is None:
-            return Received(entry_id, count, b"", {}, None, 0, None, None, expired=True)
-        entry = decode_entry(body)
-        if entry.put == NO_PUT:
-            base = entry.due_at_ms or entry.published_at_ms
-            expired = entry.ttl_ms is not None and now_ms > base + entry.ttl_ms
-            return Received(
-                entry_id, count, entry.payload, entry.headers, entry.key, entry.published_at_ms,
-                entry.due_at_ms, None, expired,
-            )  # fmt: skip
-        put = decode_put(entry.put)
-        origin = put.origin or entry.fired
-        return Received(
-            entry_id, count, put.payload, put.headers, put.key, entry.published_at_ms, put.due_at_ms,
-            self._journal.ids.make(origin.seq, origin.fire_at_ms) if origin else None,
-        )  # fmt: skip
 
     def forget(self, sub: Subscription) -> None:
         """A reader is gone."""
@@ -441,6 +429,19 @@ class Topics:
         topic.place(entry_id, seq)
         self.changed = True
         return topic
+
+    def place_many(self, first_seq: int, sizes: dict[str, int], at_ms: int) -> dict[str, int]:
+        """Say where new entries are that lie one after another, topic by topic; gives each topic's next id."""
+        self.changed = True
+        next_ids: dict[str, int] = {}
+        for name, count in sizes.items():
+            topic = self._topics.get(name)
+            if topic is None:
+                topic = self._topics[name] = Topic(name, at_ms)
+            topic.place_next(first_seq, count)
+            next_ids[name] = topic.next
+            first_seq += count
+        return next_ids
 
     def next_id(self, name: str) -> int:
         """The entry id that a topic gives next."""
@@ -546,6 +547,21 @@ _entry_decoder = msgspec.msgpack.Decoder(Entry)
 def decode_entry(body: bytes) -> Entry:
     """Read the body of an `Entry`."""
     return _entry_decoder.decode(body)
+
+
+def _received(entry_id: int, entry: ReadEntry | None, count: int, id_: str | None, now_ms: int) -> Received:
+    if entry is None:
+        return Received(entry_id, count, b"", {}, None, 0, None, None, expired=True)
+    put = entry.put
+    if put is not None:
+        return Received(
+            entry_id, count, put.payload, put.headers, put.key, entry.published_at_ms, put.due_at_ms, id_
+        )
+    due_at_ms = entry.due_at_ms
+    expired = entry.ttl_ms is not None and now_ms > (due_at_ms or entry.published_at_ms) + entry.ttl_ms
+    return Received(
+        entry_id, count, entry.payload, entry.headers, entry.key, entry.published_at_ms, due_at_ms, None, expired
+    )
 
 
 def _check_entry(entry: NewEntry) -> None:

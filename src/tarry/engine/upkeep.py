@@ -14,9 +14,10 @@ import numpy as np
 
 from tarry.core.errors import Damage, TarryError, Unavailable
 from tarry.engine.answer import Answer, settled
-from tarry.engine.dispatcher import Dispatcher, new_version
+from tarry.engine.dispatcher import Dispatcher
 from tarry.engine.journal import Journal
 from tarry.engine.settings import EngineSettings
+from tarry.engine.versions import new_version
 from tarry.ledger.record import Entry, Key, Mark, Put, Record, decode
 
 log = logging.getLogger(__name__)

@@ -13,6 +13,7 @@ Stored fields are all there is here; nothing in memory is kept on these structs.
 
 import struct
 import zlib
+from collections.abc import Sequence
 from enum import IntEnum
 from functools import lru_cache
 from typing import Final, NamedTuple
@@ -153,6 +154,48 @@ class Entry(Struct, tag=int(Kind.ENTRY), array_like=True, frozen=True):
     owner: str = ""
     door: str = ""
     ttl_ms: int | None = None
+    carries: Key | None = None
+    """The key of the older record of this same entry that this one replaces."""
+
+
+class ReadPut(Struct, tag=int(Kind.PUT), array_like=True, frozen=True, gc=False):
+    """What a consumer gets of a `Put`: its beginning, up to the headers. Decoding skips the rest."""
+
+    fire_at_ms: int
+    due_at_ms: int | None
+    accepted_at_ms: int
+    namespace: str
+    destination: str
+    key: str | None
+    owner: str
+    door: str
+    group: str | None
+    ttl_ms: int | None
+    origin: Key | None
+    attempts: int
+    listed: bool
+    payload: bytes
+    headers: dict[str, str]
+
+
+class ReadEntry(Struct, tag=int(Kind.ENTRY), array_like=True, frozen=True, gc=False):
+    """An `Entry` as a consumer reads it: the version that it fired is read with it."""
+
+    topic: str
+    fire_at_ms: int
+    published_at_ms: int
+    entry_id: int
+    fired: Key | None
+    put: ReadPut | None
+    payload: bytes = b""
+    headers: dict[str, str] = {}
+    key: str | None = None
+    producer: str | None = None
+    producer_sequence: int = -1
+    due_at_ms: int | None = None
+    owner: str = ""
+    door: str = ""
+    ttl_ms: int | None = None
 
 
 class Claim(Struct, tag=int(Kind.CLAIM), array_like=True, frozen=True):
@@ -221,9 +264,7 @@ class Topic(Struct, tag=int(Kind.TOPIC), array_like=True, frozen=True):
     partitions: int
 
 
-Record = (
-    Put | Finalise | Entry | Claim | Ack | Subscribe | Unsubscribe | Seek | PolicySet | Mark | Topic
-)
+Record = Put | Finalise | Entry | Claim | Ack | Subscribe | Unsubscribe | Seek | PolicySet | Mark | Topic
 
 NO_KEY: Final = Key(0, 0)
 NO_PUT: Final = msgspec.Raw(b"\xc0")
@@ -246,7 +287,9 @@ class Encoded(NamedTuple):
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
 _put_decoder = msgspec.msgpack.Decoder(Put)
+_read_decoder = msgspec.msgpack.Decoder(ReadEntry)
 _head_decoder = msgspec.msgpack.Decoder(PutHead)
+_heads_decoder = msgspec.msgpack.Decoder(list[PutHead])
 _crc = google_crc32c.value
 _pack_ids = struct.Struct(">BQBBQBQ").pack
 
@@ -265,7 +308,7 @@ def encode(record: Record) -> Encoded:
         killed = record.kills or NO_KEY
         return Encoded(1, lane_of(record.owner), crc, record.fire_at_ms, killed.seq, killed.fire_at_ms, body)
     if type(record) is Entry:
-        killed = record.fired or NO_KEY
+        killed = record.fired or record.carries or NO_KEY
         return Encoded(3, lane_of(record.owner), crc, record.fire_at_ms, killed.seq, killed.fire_at_ms, body)
     if type(record) is Finalise:
         return Encoded(2, 0, crc, 0, record.kills.seq, record.kills.fire_at_ms, body)
@@ -281,19 +324,25 @@ class FiredEntries:
 
     def __init__(self, topic: str, published_at_ms: int) -> None:
         # An Entry is a msgpack array; here of its tag and the first six fields, the rest have defaults.
-        self._prefix = b"".join((b"\x97", *map(_encoder.encode, (int(Kind.ENTRY), topic, 0, published_at_ms))))
+        self._prefix = b"".join(
+            (b"\x97", *map(_encoder.encode, (int(Kind.ENTRY), topic, 0, published_at_ms)))
+        )
 
-    def encode(self, entry_id: int, fire_at_ms: int, seq: int, put_body: bytes) -> Encoded:
-        """The entry that ends the version of this key, whose body is given."""
+    def body(self, entry_id: int, fire_at_ms: int, seq: int, put_body: bytes) -> bytes:
+        """The body of the entry that ends the version of this key, whose body is given."""
         # 0xcf: an unsigned integer of eight bytes; 0x92: an array of two, the key.
-        ids = _pack_ids(0xCF, entry_id, 0x92, 0xCF, fire_at_ms, 0xCF, seq)
-        body = self._prefix + ids + put_body
-        return Encoded(3, 0, _crc(body), 0, seq, fire_at_ms, body)
+        return self._prefix + _pack_ids(0xCF, entry_id, 0x92, 0xCF, fire_at_ms, 0xCF, seq) + put_body
 
 
 def decode(body: bytes) -> Record:
     """Read a body back. The caller has checked its CRC."""
     return _decoder.decode(body)
+
+
+def is_entry(body: bytes) -> bool:
+    """Whether a body is that of an `Entry`, without decoding it."""
+    # The tag follows the array's header: one byte for up to fifteen fields, else three (0xdc and a length).
+    return body[3 if body[0] == 0xDC else 1] == Kind.ENTRY
 
 
 def decode_put(body: bytes | msgspec.Raw) -> Put:
@@ -304,3 +353,14 @@ def decode_put(body: bytes | msgspec.Raw) -> Put:
 def decode_head(body: bytes) -> PutHead:
     """Read the beginning of the body of a `Put`."""
     return _head_decoder.decode(body)
+
+
+def decode_heads(bodies: Sequence[bytes]) -> list[PutHead]:
+    """Read the beginnings of the bodies of many `Put`s in one call; raises if one is anything else."""
+    # 0xdd: an array whose length follows in four bytes.
+    return _heads_decoder.decode(b"".join((b"\xdd" + len(bodies).to_bytes(4, "big"), *bodies)))
+
+
+def read_entry(body: bytes) -> ReadEntry:
+    """Read the body of an `Entry` for a consumer."""
+    return _read_decoder.decode(body)

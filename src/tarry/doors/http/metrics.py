@@ -45,14 +45,14 @@ class _Lateness(Collector):
         self._counts: dict[str, list[int]] = {}
         self._sums_ms: dict[str, int] = {}
 
-    def observe(self, door: str, lateness_ms: int) -> None:
-        """Count one message sent."""
+    def observe(self, door: str, lateness_ms: int, count: int) -> None:
+        """Count messages sent."""
         counts = self._counts.get(door)
         if counts is None:
             counts = self._counts[door] = [0] * (len(LATENESS_MS) + 1)
             self._sums_ms[door] = 0
-        counts[bisect_left(LATENESS_MS, lateness_ms)] += 1
-        self._sums_ms[door] += lateness_ms
+        counts[bisect_left(LATENESS_MS, lateness_ms)] += count
+        self._sums_ms[door] += lateness_ms * count
 
     def collect(self) -> Iterator[Metric]:
         """The histogram."""

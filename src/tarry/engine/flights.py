@@ -1,0 +1,263 @@
+"""Flights: messages on their way to other systems, from the moment they are due to their verdict.
+
+Concurrency is bounded as a whole and for each host; lanes take turns for places, so that owners do not wait for one
+another; flights with one order key go out one after another. A temporary failure is tried again with backoff,
+from the wheel; past `carry_after_ms` by a new version, with all that is in order behind it (R9).
+"""
+
+import random
+from collections import deque
+from collections.abc import Callable, Mapping
+from heapq import heappop, heappush
+
+from tarry.core.delivery import Delivered, Delivery, Outlet, Refused, Retry, Verdict
+from tarry.core.errors import Unavailable
+from tarry.core.lifecycle import Event, State, next_state
+from tarry.engine.journal import Journal
+from tarry.engine.settings import EngineSettings
+from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, new_version
+from tarry.engine.writing import ROOM_RETRY_MS, Writing
+from tarry.ledger.record import Claim, Key, PutHead, Record, decode_put, lane_of
+
+Launch = Callable[[Outlet, Delivery, Callable[[Verdict], None]], None]
+"""Begin to send: call the outlet and give its verdict back on the engine's thread, once."""
+
+
+class Flight:
+    """One message on its way."""
+
+    __slots__ = ("attempts", "head", "key", "lane", "order", "outlet", "state", "uncertain")
+
+    def __init__(self, key: Key, head: PutHead, outlet: Outlet) -> None:
+        self.key = key
+        self.head = head
+        self.outlet = outlet
+        self.lane = lane_of(head.owner)
+        self.order = outlet.order_key(head.destination, head.key)
+        self.attempts = head.attempts
+        self.state = State.SCHEDULED
+        self.uncertain = False
+        """An attempt may have arrived although its verdict does not say so."""
+
+    @property
+    def origin(self) -> Key:
+        """The key of the first version."""
+        return self.head.origin or self.key
+
+    def becomes(self, event: Event) -> None:
+        """Take the step that the table allows for an event of the dispatcher; it never has to wait."""
+        after = next_state(self.state, event)
+        assert isinstance(after, State)
+        self.state = after
+
+
+class Flights:
+    """All flights."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        outlets: Mapping[str, Outlet],
+        settings: EngineSettings,
+        launch: Launch,
+        writing: Writing,
+        later: Callable[[Key, int, int], None],
+        seed: int,
+    ) -> None:
+        self.by_seq: dict[int, Flight] = {}
+        """Being sent, waiting for a place, or between two attempts."""
+        self.on_sent: Callable[[PutHead, int], None] = lambda head, now_ms: None
+        self._journal = journal
+        self._outlets = outlets
+        self._settings = settings
+        self._launch = launch
+        self._writing = writing
+        self._later = later
+        self._random = random.Random(seed)
+        self._queue: dict[int, deque[Flight]] = {}
+        """Flights that wait for a place, by lane."""
+        self._chains: dict[str, deque[Flight]] = {}
+        """Flights in order behind one another; the first is under way."""
+        self._keys: list[Key] = []
+        """A heap of the keys of flights; those that are over are dropped late."""
+        self._sending = 0
+        self._sending_to: dict[str, int] = {}
+
+    def begin(self, key: Key, head: PutHead, now_ms: int) -> None:
+        """A message is due: it goes out as soon as there is a place."""
+        flight = self.by_seq.get(key.seq)
+        if flight is None:
+            scheme = head.destination.partition(":")[0]
+            outlet = self._outlets.get(scheme)
+            if outlet is None:
+                reason = f"there is no outlet for {scheme}:"
+                self._writing.write(lambda: self._failure(key, head, reason, now_ms, head.attempts), key)
+                return
+            flight = self.by_seq[key.seq] = Flight(key, head, outlet)
+            heappush(self._keys, key)
+            if flight.order is not None:
+                chain = self._chains.setdefault(flight.order, deque())
+                chain.append(flight)
+                if len(chain) > 1:
+                    return
+        self._queue.setdefault(flight.lane, deque()).append(flight)
+
+    def start(self, now_ms: int) -> None:
+        """Start waiting flights, lane after lane, while there are places."""
+        stuck = 0
+        while self._queue and self._sending < self._settings.concurrency and stuck < len(self._queue):
+            lane = next(iter(self._queue))
+            queue = self._queue.pop(lane)
+            flight = queue.popleft()
+            if self._start(flight, now_ms):
+                stuck = 0
+            else:
+                queue.appendleft(flight)
+                stuck += 1
+            if queue:
+                self._queue.setdefault(lane, deque()).extendleft(reversed(queue))
+
+    def _start(self, flight: Flight, now_ms: int) -> bool:
+        if self.by_seq.get(flight.key.seq) is not flight:
+            return True
+        host = host_of(flight.head.destination)
+        if self._sending_to.get(host, 0) >= self._settings.concurrency_per_host:
+            return False
+        flight.becomes(Event.CLAIM)
+        self._sending += 1
+        self._sending_to[host] = self._sending_to.get(host, 0) + 1
+        if flight.head.group is not None and flight.attempts == 0:
+            self._claim(flight, now_ms)
+        else:
+            self._send(flight)
+        return True
+
+    def _claim(self, flight: Flight, now_ms: int) -> None:
+        """A grouped message needs a synced claim, which ends its siblings, before it goes out (R11)."""
+        head = flight.head
+        assert head.group is not None
+        records: list[Record] = [Claim(flight.key.seq, head.group, head.owner, now_ms)]
+        records += self._journal.ends_of_siblings(head.owner, head.group, flight.origin, now_ms)
+
+        def synced(error: Exception | None) -> None:
+            if error is None:
+                self._send(flight)
+
+        try:
+            self._journal.append(records, synced, essential=True)
+        except Unavailable as error:
+            self._verdict(flight, Retry(str(error), ROOM_RETRY_MS))
+
+    def _send(self, flight: Flight) -> None:
+        put = decode_put(self._journal.body(flight.key.seq))
+        flight.attempts += 1
+        delivery = Delivery(
+            self._journal.ids.make(flight.origin.seq, flight.origin.fire_at_ms), put.destination, put.payload,
+            put.headers, put.key, put.owner, put.due_at_ms or put.fire_at_ms, put.accepted_at_ms, flight.attempts,
+        )  # fmt: skip
+        self._launch(flight.outlet, delivery, lambda verdict: self._verdict(flight, verdict))
+
+    # What came of it
+
+    def _verdict(self, flight: Flight, verdict: Verdict) -> None:
+        now_ms = self._journal.clock.now_ms()
+        host = host_of(flight.head.destination)
+        self._sending -= 1
+        self._sending_to[host] -= 1
+        if not self._sending_to[host]:
+            del self._sending_to[host]
+        match verdict:
+            case Delivered():
+                end = end_of(flight.head, flight.key, "sent", now_ms, None, verdict.reference, flight.attempts)
+                self._finish(flight, Event.DELIVERED, lambda: [end], now_ms)
+            case Refused():
+                self._fail(flight, verdict.reason, now_ms)
+            case Retry() if flight.attempts >= self._settings.attempts:
+                self._fail(flight, f"{verdict.reason} (attempt {flight.attempts}, the last)", now_ms)
+            case Retry():
+                self._journal.counters["retried"] += 1
+                flight.becomes(Event.NOT_DELIVERED)
+                flight.uncertain |= verdict.uncertain
+                wait_ms = self._backoff_ms(flight.attempts) if verdict.after_ms is None else verdict.after_ms
+                self._retry(flight, now_ms + max(1, wait_ms))
+        self.start(now_ms)
+
+    def _backoff_ms(self, attempts: int) -> int:
+        """Exponential, with jitter over its upper half, so that what failed together does not return together."""
+        settings = self._settings
+        ceiling = min(settings.backoff_max_ms, settings.backoff_min_ms << min(max(attempts - 1, 0), 40))
+        return round(ceiling * (0.5 + self._random.random() / 2))
+
+    def _fail(self, flight: Flight, reason: str, now_ms: int) -> None:
+        def make() -> list[Record]:
+            return self._failure(flight.key, flight.head, reason, now_ms, flight.attempts)
+
+        self._finish(flight, Event.REFUSED, make, now_ms)
+
+    def _failure(self, key: Key, head: PutHead, reason: str, now_ms: int, attempts: int) -> list[Record]:
+        """The end of a message as failed, and in the same unit its copy in the dead-letter topic."""
+        records: list[Record] = [end_of(head, key, "failed", now_ms, reason, None, attempts)]
+        if self._settings.dead_letter_topic:
+            put = decode_put(self._journal.body(key.seq))
+            topic = dead_letter_topic(head.namespace, self._settings.dead_letter_topic)
+            entry_id = self._journal.topics.next_id(topic)
+            records.append(dead_letter(put, topic, entry_id, now_ms, reason, attempts))
+        return records
+
+    def _finish(self, flight: Flight, event: Event, make: Callable[[], list[Record]], now_ms: int) -> None:
+        def done() -> None:
+            flight.becomes(event)
+            self.leave(flight)
+            if event is Event.DELIVERED:
+                self.on_sent(flight.head, now_ms)
+            self._writing.settled([flight.key.seq])
+            self.start(now_ms)
+
+        self._writing.write(make, flight.key, done)
+
+    def leave(self, flight: Flight) -> None:
+        """A flight is over: the next of its chain may go."""
+        if self.by_seq.pop(flight.key.seq, None) is None or flight.order is None:
+            return
+        chain = self._chains[flight.order]
+        first = chain[0] is flight
+        chain.remove(flight)
+        if not chain:
+            del self._chains[flight.order]
+        elif first:
+            self._queue.setdefault(chain[0].lane, deque()).append(chain[0])
+
+    def _retry(self, flight: Flight, at_ms: int) -> None:
+        if at_ms - flight.key.fire_at_ms <= self._settings.carry_after_ms:
+            self._later(flight.key, flight.lane, at_ms)
+        else:
+            self._carry(flight, at_ms)
+        # Commands that waited for this verdict look again: the message is scheduled once more.
+        self._writing.settled([flight.key.seq])
+
+    def _carry(self, flight: Flight, at_ms: int) -> None:
+        """Give a flight a new version at its next attempt, and with it all that is in order behind it (R9)."""
+        chain = [flight] if flight.order is None else list(self._chains.pop(flight.order))
+        for one in chain:
+            self.by_seq.pop(one.key.seq, None)
+
+        def versions() -> list[Record]:
+            return [
+                new_version(decode_put(self._journal.body(one.key.seq)), one.key, at_ms, attempts=one.attempts)
+                for one in chain
+                if one.key.seq not in self._journal.dead
+            ]
+
+        self._writing.write(versions, min(one.key for one in chain))
+
+    def lowest(self) -> Key | None:
+        """The lowest key of a flight."""
+        while self._keys and self._keys[0].seq not in self.by_seq:
+            heappop(self._keys)
+        return self._keys[0] if self._keys else None
+
+
+def host_of(destination: str) -> str:
+    """The part of a destination that is one receiver: the host of an address."""
+    parts = destination.split("/", 3)
+    return parts[2] if len(parts) > 2 else parts[0]

@@ -1,0 +1,53 @@
+"""The records that end a version or put another in its place (R4)."""
+
+from typing import Any
+
+import msgspec
+
+from tarry.core.names import parse_topic
+from tarry.ledger.record import NO_PUT, Entry, Finalise, Key, Put, PutHead
+
+
+def end_of(
+    put: Put | PutHead,
+    key: Key,
+    outcome: str,
+    now_ms: int,
+    reason: str | None,
+    reference: str | None = None,
+    attempts: int | None = None,
+) -> Finalise:
+    """The record that ends a version."""
+    return Finalise(
+        key, put.origin or key, outcome, now_ms, reason, reference, put.attempts if attempts is None else attempts,
+        put.due_at_ms, put.accepted_at_ms, put.namespace, put.destination, put.key, put.owner, put.door, put.group,
+        put.listed,
+    )  # fmt: skip
+
+
+def end_unread(key: Key, now_ms: int, reason: str) -> Finalise:
+    """The record that ends a version of which nothing but its key can be read."""
+    return Finalise(key, key, "failed", now_ms, reason, None, 0, None, 0, "", "", None, "", "", None, False)
+
+
+def new_version(put: Put, key: Key, fire_at_ms: int, **changes: Any) -> Put:
+    """The same message at another instant: a full version that kills the one at `key` (R4)."""
+    return msgspec.structs.replace(
+        put, fire_at_ms=fire_at_ms, origin=put.origin or key, kills=key, idempotency_key=None, **changes
+    )
+
+
+def dead_letter(put: Put, topic: str, entry_id: int, now_ms: int, reason: str, attempts: int) -> Entry:
+    """A copy of a message that could not be sent, for the dead-letter topic of its namespace."""
+    headers = {
+        **put.headers,
+        "tarry-destination": put.destination,
+        "tarry-reason": reason,
+        "tarry-attempts": str(attempts),
+    }
+    return Entry(topic, 0, now_ms, entry_id, None, NO_PUT, put.payload, headers, put.key)
+
+
+def dead_letter_topic(namespace: str, name: str) -> str:
+    """The full name of a namespace's dead-letter topic."""
+    return parse_topic(f"{namespace}/{name}").full

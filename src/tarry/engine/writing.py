@@ -1,0 +1,86 @@
+"""Writing the ends of versions: what is enqueued and not durable yet, and what waits for room.
+
+An end is never given up: when the ledger has no room for it, it is written as soon as there is (R2). Commands
+that wait for the verdict of an attempt are told here, once that verdict is durable.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from tarry.core.errors import Unavailable
+from tarry.engine.journal import Journal
+from tarry.ledger.record import Key, Record
+
+ROOM_RETRY_MS: Final = 1_000
+"""When the ledger has no room, how long until it is tried again."""
+
+OnVerdict = Callable[[], None]
+
+
+class Writing:
+    """Units that end versions, on their way into the ledger."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._open: dict[int, Key] = {}
+        """The lowest key of each unit that is not durable yet."""
+        self._units = 0
+        self._unwritten: list[Callable[[], None]] = []
+        self._waiting: dict[int, list[OnVerdict]] = {}
+        """By seq: commands that wait to hear what came of an attempt."""
+
+    def open(self, key: Key) -> int:
+        """A unit whose lowest key is this is on its way; gives its number, for `close`."""
+        self._units += 1
+        self._open[self._units] = key
+        return self._units
+
+    def close(self, unit: int) -> None:
+        """That unit is durable, or never will be."""
+        del self._open[unit]
+
+    def write(self, make: Callable[[], list[Record]], key: Key, done: Callable[[], None] | None = None) -> None:
+        """Write records that end or replace versions, the lowest of which is at `key`; again if there is no room.
+
+        `make` is called at each try: entry ids and the like are those of that moment.
+        """
+        unit = self.open(key)
+
+        def written(error: Exception | None) -> None:
+            self.close(unit)
+            if error is None and done is not None:
+                done()
+
+        def attempt() -> None:
+            records = make()
+            if not records:
+                written(None)
+                return
+            try:
+                self._journal.append(records, written, essential=True)
+            except Unavailable:
+                self._unwritten.append(attempt)
+
+        attempt()
+
+    def try_again(self) -> bool:
+        """Write what found no room before; whether there is none of it any more."""
+        unwritten, self._unwritten = self._unwritten, []
+        for attempt in unwritten:
+            attempt()
+        return not self._unwritten
+
+    def when_settled(self, seq: int, callback: OnVerdict) -> None:
+        """Call back once the attempt under way, or about to be, has its verdict."""
+        self._waiting.setdefault(seq, []).append(callback)
+
+    def settled(self, seqs: Iterable[int]) -> None:
+        """These have their verdict."""
+        if self._waiting:
+            for seq in seqs:
+                for callback in self._waiting.pop(seq, ()):
+                    callback()
+
+    def lowest(self) -> Key | None:
+        """The lowest key of a unit that is not durable yet."""
+        return min(self._open.values()) if self._open else None
