@@ -101,7 +101,9 @@ class SeqSet:
 
     def contains_many(self, seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
         """For each of the seqs, in any order, whether it is in the set."""
-        if len(seqs) <= FEW_PER_BLOCK or not self._blocks:
+        if not self._blocks:
+            return np.zeros(len(seqs), np.bool_)
+        if len(seqs) <= FEW_PER_BLOCK:
             return self._each_contained(seqs)
         numbers = self._held_between(int(seqs.min()) >> BLOCK_BITS, int(seqs.max()) >> BLOCK_BITS)
         if len(seqs) <= FEW_PER_BLOCK * len(numbers):

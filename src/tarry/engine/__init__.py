@@ -1,0 +1,1 @@
+"""The engine: everything between the doors and the outlets."""

@@ -95,7 +95,11 @@ class Planner:
         ttls = _integers(batch, "ttl_ms", defaults.ttl_ms)
         _check_sizes(payloads, keys, owners, headers, errors)
         _mark(errors, _truth(pc.less(ttls, 1)), Invalid("ttl_ms", "is not between 1 ms and 100 years"))
-        _mark(errors, _truth(pc.greater(ttls, limits.MAX_DELAY_MS)), Invalid("ttl_ms", "is not between 1 ms and 100 years"))
+        _mark(
+            errors,
+            _truth(pc.greater(ttls, limits.MAX_DELAY_MS)),
+            Invalid("ttl_ms", "is not between 1 ms and 100 years"),
+        )
         places, codes = self._places(destinations, defaults, errors)
         due, delays = self._due(batch, defaults, errors, count)
         fire = self._fire(due, places, codes, errors)
@@ -181,7 +185,8 @@ class Planner:
         # The due instant that is answered is the rounded one, except for what was due already.
         rounded = -(-due // ticks) * ticks
         due[:] = np.where(due >= self._now_ms, rounded, due)
-        return np.maximum(rounded, max(self._now_ms, self._floor_ms))
+        fire: NDArray[np.int64] = np.maximum(rounded, max(self._now_ms, self._floor_ms))
+        return fire
 
     def _admit(
         self,
@@ -229,7 +234,11 @@ def _text(batch: pa.RecordBatch, name: str, default: str | None, *, dictionary: 
         column = pa.nulls(batch.num_rows, pa.string())
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type) or pa.types.is_null(column.type)):
+    if not (
+        pa.types.is_string(column.type)
+        or pa.types.is_large_string(column.type)
+        or pa.types.is_null(column.type)
+    ):
         raise Invalid(name, f"is a column of {column.type} and not of strings")
     column = column.cast(pa.string())
     if default is not None:
@@ -242,7 +251,10 @@ def _binary(batch: pa.RecordBatch, default: bytes) -> Any:
     if column is None:
         return pa.repeat(pa.scalar(default, pa.binary()), batch.num_rows)
     types = pa.types
-    if not any(is_(column.type) for is_ in (types.is_binary, types.is_large_binary, types.is_string, types.is_large_string)):
+    if not any(
+        is_(column.type)
+        for is_ in (types.is_binary, types.is_large_binary, types.is_string, types.is_large_string)
+    ):
         raise Invalid("payload", f"is a column of {column.type} and not of binary or strings")
     column = column.cast(pa.binary())
     return column.fill_null(default) if column.null_count else column
@@ -269,7 +281,9 @@ def _headers(batch: pa.RecordBatch, default: dict[str, str]) -> Any:
     column = _column(batch, "headers")
     wanted = pa.map_(pa.string(), pa.string())
     if column is None:
-        return pa.array([list(default.items()) or None] * batch.num_rows if default else [None] * batch.num_rows, wanted)
+        return pa.array(
+            [list(default.items()) or None] * batch.num_rows if default else [None] * batch.num_rows, wanted
+        )
     if not pa.types.is_map(column.type):
         raise Invalid("headers", f"is a column of {column.type} and not a map of strings")
     try:
@@ -288,7 +302,11 @@ def _check_sizes(payloads: Any, keys: Any, owners: Any, headers: Any, errors: di
         errors, _truth(pc.greater(pc.binary_length(payloads), limits.MAX_PAYLOAD_BYTES)),
         TooLarge("payload", limits.MAX_PAYLOAD_BYTES),
     )  # fmt: skip
-    _mark(errors, _truth(pc.greater(pc.binary_length(keys), limits.MAX_KEY_BYTES)), TooLarge("key", limits.MAX_KEY_BYTES))
+    _mark(
+        errors,
+        _truth(pc.greater(pc.binary_length(keys), limits.MAX_KEY_BYTES)),
+        TooLarge("key", limits.MAX_KEY_BYTES),
+    )
     long = [len(name.encode()) > limits.MAX_OWNER_BYTES for name in owners.dictionary.to_pylist()]
     if any(long):
         over = np.array(long)[owners.indices.to_numpy(zero_copy_only=False)]
@@ -358,7 +376,9 @@ class PutBodies:
         rows = pa.array(taken)
         count = len(taken)
         lengths = _numbers(pc.binary_length(payloads.take(rows)))
-        owner_texts = pa.array([_encode(name) + self._door for name in owners.dictionary.to_pylist()], pa.binary())
+        owner_texts = pa.array(
+            [_encode(name) + self._door for name in owners.dictionary.to_pylist()], pa.binary()
+        )
         parts = [
             _matrix(count, self._front, fire[taken], due[taken], self._accepted),
             places.take(rows).cast(pa.binary()),
@@ -427,5 +447,3 @@ def _header_maps(column: Any) -> Any:
 def due_of(plan: Plan, first_seq: int) -> Due:
     """The entries of a written batch for the wheel."""
     return Due(plan.fire_at_ms, np.arange(first_seq, first_seq + len(plan.rows), dtype=np.int64), plan.lanes)
-
-

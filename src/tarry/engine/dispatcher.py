@@ -56,7 +56,12 @@ class Dispatcher:
     """Takes what is due and sees it off."""
 
     def __init__(
-        self, journal: Journal, outlets: Mapping[str, Outlet], settings: EngineSettings, launch: Launch, seed: int
+        self,
+        journal: Journal,
+        outlets: Mapping[str, Outlet],
+        settings: EngineSettings,
+        launch: Launch,
+        seed: int,
     ) -> None:
         self.writing = Writing(journal)
         self.flights = Flights(journal, outlets, settings, launch, self.writing, self._later, seed)

@@ -42,7 +42,7 @@ def offloader(loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor) -> Offl
             try:
                 work()
                 error = None
-            except Exception as caught:
+            except Exception as caught:  # noqa: BLE001 - whatever it was, the engine is told
                 error = caught
             loop.call_soon_threadsafe(done, error)
 

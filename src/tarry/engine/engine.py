@@ -98,7 +98,9 @@ class Engine:
     ) -> None:
         self.clock = clock
         self.ready = False
-        self.journal = Journal(ledger, registry, index, clock, ids, broker_policy or Policy(), settings.lead_ms)
+        self.journal = Journal(
+            ledger, registry, index, clock, ids, broker_policy or Policy(), settings.lead_ms
+        )
         self.dispatcher = Dispatcher(self.journal, outlets, settings, launch, seed)
         self.upkeep = Upkeep(self.journal, self.dispatcher, settings, offload, snapshot_folder)
         self._ids = ids
@@ -402,7 +404,9 @@ class Engine:
         """Make a message due now."""
         return self._with(id, lambda found: self._send(id, found))
 
-    def restart(self, id: str, *, delay_ms: int | None = None, due_at_ms: int | None = None) -> Answer[MessageView]:
+    def restart(
+        self, id: str, *, delay_ms: int | None = None, due_at_ms: int | None = None
+    ) -> Answer[MessageView]:
         """Begin a message's delay again, or give it a new delay or due instant."""
         if delay_ms is not None and due_at_ms is not None:
             return failed(Invalid("delay_ms", "give a due instant or a delay, not both"))
@@ -442,7 +446,11 @@ class Engine:
         if current.seq in self.journal.dead or current.seq < self.journal.ledger.first_seq:
             return origin
         record = decode(self.journal.body(current.seq))
-        if not isinstance(record, Put) or record.fire_at_ms != current.fire_at_ms or (record.origin or current) != origin:
+        if (
+            not isinstance(record, Put)
+            or record.fire_at_ms != current.fire_at_ms
+            or (record.origin or current) != origin
+        ):
             raise NotFound("there is no such message")
         return Found(origin, current, record, self._state(current, record))
 
@@ -463,12 +471,16 @@ class Engine:
             return State.SENDING
         return State.SCHEDULED
 
-    def _decide(self, id_: str, found: Found, event: Event, again: Callable[[Found], Answer[MessageView]]) -> Any:
+    def _decide(
+        self, id_: str, found: Found, event: Event, again: Callable[[Found], Answer[MessageView]]
+    ) -> Any:
         """None if the event may happen now; else an answer that waits for the verdict and tries again."""
         after = next_state(found.state, event)
         flight = self.dispatcher.flights.by_seq.get(found.current.seq)
         if flight is not None and flight.uncertain and found.state is State.SCHEDULED:
-            raise Conflict("the message may have been sent already: an attempt ended without a reply", "uncertain")
+            raise Conflict(
+                "the message may have been sent already: an attempt ended without a reply", "uncertain"
+            )
         if not isinstance(after, Wait):
             return None
         answer: Answer[MessageView] = Answer()
@@ -515,7 +527,13 @@ class Engine:
             record = decode(self.journal.body(member.current.seq))
             assert isinstance(record, Put)
             ends.append(
-                end_of(record, member.current, "cancelled", now_ms, "its group lost its last message with a due instant")
+                end_of(
+                    record,
+                    member.current,
+                    "cancelled",
+                    now_ms,
+                    "its group lost its last message with a due instant",
+                )
             )
         return ends
 

@@ -66,7 +66,7 @@ class Flights:
     ) -> None:
         self.by_seq: dict[int, Flight] = {}
         """Being sent, waiting for a place, or between two attempts."""
-        self.on_sent: Callable[[PutHead, int], None] = lambda head, now_ms: None
+        self.on_sent: Callable[[PutHead, int], None] | None = None
         self._journal = journal
         self._outlets = outlets
         self._settings = settings
@@ -168,7 +168,9 @@ class Flights:
             del self._sending_to[host]
         match verdict:
             case Delivered():
-                end = end_of(flight.head, flight.key, "sent", now_ms, None, verdict.reference, flight.attempts)
+                end = end_of(
+                    flight.head, flight.key, "sent", now_ms, None, verdict.reference, flight.attempts
+                )
                 self._finish(flight, Event.DELIVERED, lambda: [end], now_ms)
             case Refused():
                 self._fail(flight, verdict.reason, now_ms)
@@ -208,7 +210,7 @@ class Flights:
         def done() -> None:
             flight.becomes(event)
             self.leave(flight)
-            if event is Event.DELIVERED:
+            if event is Event.DELIVERED and self.on_sent is not None:
                 self.on_sent(flight.head, now_ms)
             self._writing.settled([flight.key.seq])
             self.start(now_ms)
@@ -243,7 +245,9 @@ class Flights:
 
         def versions() -> list[Record]:
             return [
-                new_version(decode_put(self._journal.body(one.key.seq)), one.key, at_ms, attempts=one.attempts)
+                new_version(
+                    decode_put(self._journal.body(one.key.seq)), one.key, at_ms, attempts=one.attempts
+                )
                 for one in chain
                 if one.key.seq not in self._journal.dead
             ]

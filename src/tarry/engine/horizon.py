@@ -42,9 +42,7 @@ class Horizon:
         self, fire_at_ms: NDArray[np.int64], seqs: NDArray[np.int64], lanes: NDArray[np.uint16]
     ) -> None:
         """Add many durable versions."""
-        near = (fire_at_ms < self.at.fire_at_ms) | (
-            (fire_at_ms == self.at.fire_at_ms) & (seqs < self.at.seq)
-        )
+        near = (fire_at_ms < self.at.fire_at_ms) | ((fire_at_ms == self.at.fire_at_ms) & (seqs < self.at.seq))
         if near.any():
             self.wheel.add_many(fire_at_ms[near], seqs[near], lanes[near])
             if self.on_earlier is not None:
@@ -91,6 +89,7 @@ class Horizon:
 
     def drop_dead(self) -> int:
         """Give back the memory of entries that will not fire."""
+
         def alive(seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
             return ~self._dead.contains_many(seqs)
 

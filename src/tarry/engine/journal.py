@@ -58,7 +58,14 @@ class Journal:
     """Appends records and keeps what they add up to."""
 
     def __init__(
-        self, ledger: Ledger, registry: Registry, index: Index, clock: Clock, ids: Ids, broker: Policy, lead_ms: int
+        self,
+        ledger: Ledger,
+        registry: Registry,
+        index: Index,
+        clock: Clock,
+        ids: Ids,
+        broker: Policy,
+        lead_ms: int,
     ) -> None:
         self.ledger = ledger
         self.registry = registry
@@ -407,7 +414,9 @@ class Journal:
                 (fixed["kind"] == Kind.ENTRY) & (fire > 0) & (fire >= ready_below.fire_at_ms)
             )
             if chosen.any():
-                waiting.append((fire[chosen].astype(np.int64), seqs[chosen], fixed["lane"][chosen].astype(np.uint16)))
+                waiting.append(
+                    (fire[chosen].astype(np.int64), seqs[chosen], fixed["lane"][chosen].astype(np.uint16))
+                )
             first_new = max(0, applied + 1 - frame.first_seq)
             for at in range(first_new, frame.count):
                 self._decide(frame.first_seq + at, decode(frame.body(at)))
@@ -445,7 +454,9 @@ class Journal:
         """Raise unless a new member may join this group."""
         group = self.registry.groups.get(owner, name)
         if group is not None and group.closed_at_ms is not None:
-            raise Conflict("the group has ended: one of its messages was sent, or all were discarded", "closed")
+            raise Conflict(
+                "the group has ended: one of its messages was sent, or all were discarded", "closed"
+            )
         members = group.members if group else []
         if len(members) >= limit:
             raise Conflict(f"the group has its limit of {limit} messages", "full")
@@ -468,5 +479,3 @@ def ended_row(head: PutHead, fired: Key, at_ms: int) -> tuple[tuple[int], tuple[
         head.destination, head.key, head.owner, head.door, head.group,
     )  # fmt: skip
     return (origin.seq,), (head.owner if head.listed else None, at_ms), ended
-
-

@@ -43,7 +43,9 @@ def list_scheduled(journal: Journal, dispatcher: Dispatcher, query: MessageQuery
                 origin = record.origin or Key(record.fire_at_ms, seq)
                 sending = seq in dispatcher.flights.by_seq or seq in dispatcher.firing
                 view = view_of_put(
-                    record, journal.ids.make(origin.seq, origin.fire_at_ms), State.SENDING if sending else State.SCHEDULED
+                    record,
+                    journal.ids.make(origin.seq, origin.fire_at_ms),
+                    State.SENDING if sending else State.SCHEDULED,
                 )
                 if _matches(view, query):
                     views.append(view)

@@ -58,7 +58,11 @@ class Consumer:
     """One attached consumer."""
 
     def __init__(
-        self, subscription: "Subscription", name: str, deliver: Callable[[list[Received]], None], priority: int
+        self,
+        subscription: "Subscription",
+        name: str,
+        deliver: Callable[[list[Received]], None],
+        priority: int,
     ) -> None:
         self.subscription = subscription
         self.name = name
@@ -321,7 +325,7 @@ class Subscription:
         entries = self._topics.read(self, ids)
         expired = [entry.entry_id for entry in entries if entry.expired]
         if expired:
-            self.ack(expired)
+            _ = self.ack(expired)
             entries = [entry for entry in entries if not entry.expired]
         if self.type == "key_shared":
             return self._give_by_key(entries, takers)

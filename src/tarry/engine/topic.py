@@ -116,7 +116,9 @@ class Topic:
         """Put what changed into the registry's tables."""
         if not self._dirty and not self.waiting.dirty:
             return
-        registry.topics.put((self.name,), TopicRow(self.first, self.next, self.partitions, self.created_at_ms))
+        registry.topics.put(
+            (self.name,), TopicRow(self.first, self.next, self.partitions, self.created_at_ms)
+        )
         for number in self._dirty:
             chunk = self._chunks.get(number)
             if chunk is None:

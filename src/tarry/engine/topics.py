@@ -147,13 +147,7 @@ class Topics:
                     fire_at_ms = self._journal.fire_at(entry.deliver_at_ms, now_ms, policy)
                     if fire_at_ms <= now_ms:
                         fire_at_ms = 0
-                records.append(
-                    Entry(
-                        name.full, fire_at_ms, now_ms, next_id, None, NO_PUT, entry.payload, entry.headers,
-                        entry.key, entry.producer, entry.producer_sequence, entry.deliver_at_ms, entry.owner,
-                        entry.door, entry.ttl_ms,
-                    )  # fmt: skip
-                )
+                records.append(_entry_record(entry, name.full, fire_at_ms, now_ms, next_id))
                 ids.append(next_id)
                 next_id += 1
             if not records:
@@ -242,7 +236,7 @@ class Topics:
             return found.first if found else 0
         if start == "latest":
             return found.next
-        if not isinstance(start, int) or start < 0:
+        if start < 0:
             raise Invalid("start", "is not earliest, latest or an entry id")
         return min(max(start, found.first), found.next)
 
@@ -331,7 +325,8 @@ class Topics:
         bodies = journal.entry_bodies(sub.topic.seqs(np.array(entry_ids, np.int64)))
         entries = [None if body is None else read_entry(body) for body in bodies]
         origins = [
-            None if entry is None or entry.put is None else entry.put.origin or entry.fired for entry in entries
+            None if entry is None or entry.put is None else entry.put.origin or entry.fired
+            for entry in entries
         ]
         ids = journal.ids.make_some(origins)
         counts = sub.redeliveries
@@ -400,7 +395,13 @@ class Topics:
                 if sub is None or not sub.durable:
                     type_: Any = record.subscription_type
                     topic.subscriptions[record.name] = Subscription(
-                        self, topic, record.name, type_, record.start, durable=True, properties=record.properties
+                        self,
+                        topic,
+                        record.name,
+                        type_,
+                        record.start,
+                        durable=True,
+                        properties=record.properties,
                     )
                 else:
                     sub.type = record.subscription_type  # type: ignore[assignment]
@@ -492,7 +493,12 @@ class Topics:
         """Take everything back from the registry."""
         for (name,), row in registry.topics.rows():
             topic = self._topics[name] = Topic(name, row.created_at_ms)
-            topic.first, topic.next, topic.visible, topic.partitions = row.first, row.next, row.next, row.partitions
+            topic.first, topic.next, topic.visible, topic.partitions = (
+                row.first,
+                row.next,
+                row.next,
+                row.partitions,
+            )
         for (name, number), data in registry.chunks.rows():
             if name in self._topics:
                 self._topics[name].load_chunk(number, data)
@@ -534,10 +540,16 @@ class Topics:
         if entry.fired is not None:
             # The end of the message is told already; what stays is its body, and which message it was.
             version = decode_put(put)
-            put = msgspec.Raw(encode(msgspec.structs.replace(version, origin=version.origin or entry.fired)).body)
+            put = msgspec.Raw(
+                encode(msgspec.structs.replace(version, origin=version.origin or entry.fired)).body
+            )
         waits = entry.entry_id in topic.waiting
         return msgspec.structs.replace(
-            entry, fired=None, put=put, fire_at_ms=entry.fire_at_ms if waits else 0, carries=Key(entry.fire_at_ms, seq)
+            entry,
+            fired=None,
+            put=put,
+            fire_at_ms=entry.fire_at_ms if waits else 0,
+            carries=Key(entry.fire_at_ms, seq),
         )
 
 
@@ -560,7 +572,35 @@ def _received(entry_id: int, entry: ReadEntry | None, count: int, id_: str | Non
     due_at_ms = entry.due_at_ms
     expired = entry.ttl_ms is not None and now_ms > (due_at_ms or entry.published_at_ms) + entry.ttl_ms
     return Received(
-        entry_id, count, entry.payload, entry.headers, entry.key, entry.published_at_ms, due_at_ms, None, expired
+        entry_id,
+        count,
+        entry.payload,
+        entry.headers,
+        entry.key,
+        entry.published_at_ms,
+        due_at_ms,
+        None,
+        expired,
+    )
+
+
+def _entry_record(entry: NewEntry, topic: str, fire_at_ms: int, now_ms: int, entry_id: int) -> Entry:
+    return Entry(
+        topic=topic,
+        fire_at_ms=fire_at_ms,
+        published_at_ms=now_ms,
+        entry_id=entry_id,
+        fired=None,
+        put=NO_PUT,
+        payload=entry.payload,
+        headers=entry.headers,
+        key=entry.key,
+        producer=entry.producer,
+        producer_sequence=entry.producer_sequence,
+        due_at_ms=entry.deliver_at_ms,
+        owner=entry.owner,
+        door=entry.door,
+        ttl_ms=entry.ttl_ms,
     )
 
 
@@ -575,5 +615,3 @@ def _check_entry(entry: NewEntry) -> None:
         raise TooLarge("key", limits.MAX_KEY_BYTES)
     if entry.deliver_at_ms is not None and entry.deliver_at_ms < 0:
         raise Invalid("deliver_at_ms", "is negative")
-
-

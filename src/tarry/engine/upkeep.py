@@ -39,7 +39,12 @@ class Upkeep:
     """The engine's chores, each with its own interval."""
 
     def __init__(
-        self, journal: Journal, dispatcher: Dispatcher, settings: EngineSettings, offload: Offload, folder: str | None
+        self,
+        journal: Journal,
+        dispatcher: Dispatcher,
+        settings: EngineSettings,
+        offload: Offload,
+        folder: str | None,
     ) -> None:
         self._journal = journal
         self._dispatcher = dispatcher
@@ -70,8 +75,11 @@ class Upkeep:
         if now_ms >= self._next_flush_ms or self._next_flush_ms - now_ms > 2 * self._settings.flush_every_ms:
             self._next_flush_ms = now_ms + self._settings.flush_every_ms
             if self._flushing is None and self._journal.dirty:
-                self.flush()
-        if now_ms >= self._next_reclaim_ms or self._next_reclaim_ms - now_ms > 2 * self._settings.reclaim_every_ms:
+                _ = self.flush()
+        if (
+            now_ms >= self._next_reclaim_ms
+            or self._next_reclaim_ms - now_ms > 2 * self._settings.reclaim_every_ms
+        ):
             self._next_reclaim_ms = now_ms + self._settings.reclaim_every_ms
             self._prune(now_ms)
             self.reclaim(now_ms)
@@ -83,7 +91,9 @@ class Upkeep:
         """Write down the key below which everything is dead, if it has moved and anything happened since."""
         journal = self._journal
         low = min(
-            self._dispatcher.lowest_open(now_ms), Key(now_ms - self._settings.clock_slack_ms, 0), journal.horizon.at
+            self._dispatcher.lowest_open(now_ms),
+            Key(now_ms - self._settings.clock_slack_ms, 0),
+            journal.horizon.at,
         )
         idle = journal.ledger.next_seq - 1 == self._marked_seq and now_ms - self._marked_at_ms < IDLE_MARK_MS
         if low <= journal.watermark or idle:
@@ -140,7 +150,7 @@ class Upkeep:
             lambda error: log.warning("the registry could not be pruned: %s", error) if error else None,
         )
 
-    # Reclaiming (R12)
+    # Reclaiming, by R12
 
     def reclaim(self, now_ms: int) -> None:
         """Delete segments that nobody needs, and move towards that with the oldest one."""

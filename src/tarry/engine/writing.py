@@ -39,7 +39,9 @@ class Writing:
         """That unit is durable, or never will be."""
         del self._open[unit]
 
-    def write(self, make: Callable[[], list[Record]], key: Key, done: Callable[[], None] | None = None) -> None:
+    def write(
+        self, make: Callable[[], list[Record]], key: Key, done: Callable[[], None] | None = None
+    ) -> None:
         """Write records that end or replace versions, the lowest of which is at `key`; again if there is no room.
 
         `make` is called at each try: entry ids and the like are those of that moment.

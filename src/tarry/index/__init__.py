@@ -1,0 +1,1 @@
+"""The index: scheduled versions by due time, as the server reads them."""

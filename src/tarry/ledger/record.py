@@ -336,7 +336,8 @@ class FiredEntries:
 
 def decode(body: bytes) -> Record:
     """Read a body back. The caller has checked its CRC."""
-    return _decoder.decode(body)
+    record: Record = _decoder.decode(body)
+    return record
 
 
 def is_entry(body: bytes) -> bool:

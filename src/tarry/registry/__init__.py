@@ -1,0 +1,1 @@
+"""The registry: a SQLite view of live state."""

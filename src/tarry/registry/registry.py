@@ -104,7 +104,9 @@ class Meta(Struct, array_like=True, frozen=True):
 class Flush:
     """One consistent cut on its way to SQLite."""
 
-    def __init__(self, meta: Meta, changes: list[dict[tuple[Any, ...], Any]], ended: list[Callable[[], Any]]) -> None:
+    def __init__(
+        self, meta: Meta, changes: list[dict[tuple[Any, ...], Any]], ended: list[Callable[[], Any]]
+    ) -> None:
         self.meta = meta
         self.changes = changes
         self.ended = ended
@@ -117,7 +119,9 @@ class Registry:
         """Open or create the registry at a path; `:memory:` is for simulations."""
         self.path = path
         self.live: Table[Live] = Table("live", ("origin_seq",), Live, ("owner", "due_at_ms"))
-        self.finalised: Table[Ended] = Table("finalised", ("origin_seq",), Ended, ("owner", "finalised_at_ms"))
+        self.finalised: Table[Ended] = Table(
+            "finalised", ("origin_seq",), Ended, ("owner", "finalised_at_ms")
+        )
         self.groups: Table[Group] = Table("groups", ("owner", "name"), Group, ("closed_at_ms",))
         self.idempotency: Table[Repeat] = Table("idempotency", ("owner", "key"), Repeat, ("accepted_at_ms",))
         self.owners: Table[int] = Table("owners", ("owner",), int)
@@ -125,7 +129,9 @@ class Registry:
         self.topics: Table[TopicRow] = Table("topics", ("name",), TopicRow)
         self.chunks: Table[bytes] = Table("chunks", ("topic", "number"), bytes)
         self.waiting: Table[bytes] = Table("waiting", ("topic", "number"), bytes)
-        self.subscriptions: Table[SubscriptionRow] = Table("subscriptions", ("topic", "name"), SubscriptionRow)
+        self.subscriptions: Table[SubscriptionRow] = Table(
+            "subscriptions", ("topic", "name"), SubscriptionRow
+        )
         self.acks: Table[bytes] = Table("acks", ("topic", "subscription", "number"), bytes)
         self.producers: Table[int] = Table("producers", ("topic", "producer"), int)
         self._meta: Table[Meta] = Table("meta", ("name",), Meta)

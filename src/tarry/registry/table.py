@@ -29,11 +29,14 @@ class Table(Generic[V]):
         self.name = name
         self._key_count = len(keys)
         self._columns = len(keys) + len(searched)
-        self._decoder = msgspec.msgpack.Decoder(tuple[tuple[Any, ...], tuple[Any, ...], value_type])  # type: ignore[valid-type]
+        row_type: Any = tuple[tuple[Any, ...], tuple[Any, ...], value_type]  # type: ignore[valid-type]
+        self._decoder = msgspec.msgpack.Decoder(row_type)
         where = " AND ".join(f"{key} = ?" for key in keys)
         marks = ", ".join("?" * (self._columns + 2))
         self._select = f"SELECT body, crc FROM {name} WHERE {where}"
-        self._insert = f"INSERT OR REPLACE INTO {name} ({', '.join((*keys, *searched))}, body, crc) VALUES ({marks})"
+        self._insert = (
+            f"INSERT OR REPLACE INTO {name} ({', '.join((*keys, *searched))}, body, crc) VALUES ({marks})"
+        )
         self._delete = f"DELETE FROM {name} WHERE {where}"
         self._changes: dict[tuple[Any, ...], Any] = {}
         self._flushing: dict[tuple[Any, ...], Any] = {}
@@ -57,7 +60,7 @@ class Table(Generic[V]):
             return None
         found, _, value = self.decode(row[0], row[1])
         if found != key:
-            raise self._damage(key, "the row holds another key")
+            raise self._damage("the row holds another key")
         return value
 
     def put(self, key: tuple[Any, ...], value: V, searched: tuple[Any, ...] = ()) -> None:
@@ -79,10 +82,11 @@ class Table(Generic[V]):
     def decode(self, body: bytes, crc: int) -> tuple[tuple[Any, ...], tuple[Any, ...], V]:
         """Key, searched columns and value of a row; raises `Damage` if it is not what was written."""
         if google_crc32c.value(body) != crc:
-            raise self._damage((), "a row fails its checksum")
-        return self._decoder.decode(body)
+            raise self._damage("a row fails its checksum")
+        row: tuple[tuple[Any, ...], tuple[Any, ...], V] = self._decoder.decode(body)
+        return row
 
-    def _damage(self, key: tuple[Any, ...], reason: str) -> Damage:
+    def _damage(self, reason: str) -> Damage:
         return Damage(f"registry table {self.name}", 0, reason)
 
     @property
@@ -110,12 +114,11 @@ class Table(Generic[V]):
         if removed:
             connection.executemany(self._delete, removed)
         connection.executemany(
-            self._insert, self.encode((key, *change) for key, change in changes.items() if change is not _REMOVED)
+            self._insert,
+            self.encode((key, *change) for key, change in changes.items() if change is not _REMOVED),
         )
 
-    def encode(
-        self, rows: Iterable[tuple[tuple[Any, ...], tuple[Any, ...], V]]
-    ) -> Iterator[tuple[Any, ...]]:
+    def encode(self, rows: Iterable[tuple[tuple[Any, ...], tuple[Any, ...], V]]) -> Iterator[tuple[Any, ...]]:
         """Rows as they are inserted."""
         for row in rows:
             body = _encode(row)

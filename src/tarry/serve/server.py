@@ -183,7 +183,7 @@ class Server:
         """What is on its way may arrive: its verdict is worth a moment, or it is sent again next time."""
         deadline = time.monotonic() + self._config.http.drain_ms / 1000
         while time.monotonic() < deadline:
-            flights = engine.dispatcher.flights.values()
+            flights = engine.dispatcher.flights.by_seq.values()
             if not any(flight.state is State.SENDING for flight in flights):
                 return
             await asyncio.sleep(0.01)
@@ -195,7 +195,9 @@ async def _flush(engine: Engine) -> None:
         async with asyncio.timeout(FLUSH_WITHIN_S):
             await engine.upkeep.flush()
     except (TimeoutError, TarryError) as error:
-        log.warning("the registry is behind the ledger; the next start takes longer", extra={"reason": str(error)})
+        log.warning(
+            "the registry is behind the ledger; the next start takes longer", extra={"reason": str(error)}
+        )
 
 
 def ledger_settings(config: Config) -> LedgerSettings:
