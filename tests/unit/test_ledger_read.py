@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tarry.core.errors import NotFound, TarryError
-from tarry.ledger import reader
+from tarry.ledger import reader, replay
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.ledger.record import Encoded
 from tarry.testing.disk import SimulatedDisk
@@ -86,10 +86,11 @@ def test_replay_from_anywhere(mixed: tuple[Ledger, list[Encoded]]) -> None:
 
 def test_small_frames_are_replayed_together(mixed: tuple[Ledger, list[Encoded]]) -> None:
     ledger, records = mixed
-    files = sum(segment.frames for segment in ledger._reader.segments if segment.walked)
+    segments = ledger._reader.segments
+    files = sum(1 for of in segments for _ in of.scan_from(4096, of.first_seq, 0))
     replayed = list(ledger.frames(1))
     assert len(replayed) < files / 2
-    assert max(frame.count for frame in replayed) <= reader._RUN_RECORDS
+    assert max(frame.count for frame in replayed) <= replay.RUN_RECORDS
     assert replayed[0].place.file.endswith("00000001.seg")
     assert replayed[0].place.offset == 4096
     assert sum(frame.count for frame in replayed) == len(records)
@@ -119,14 +120,14 @@ def test_few_files_are_open_and_few_tables_kept(
     mixed: tuple[Ledger, list[Encoded]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     records = mixed[1]
-    monkeypatch.setattr(reader, "_OPEN_FILES", 2)
+    monkeypatch.setattr(reader, "OPEN_FILES", 2)
     ledger = open_ledger(mixed[0]._disk, SETTINGS)
     for seq in Random(1).sample(range(1, len(records) + 1), 500):
         assert ledger.read(seq).body == records[seq - 1].body
     inner = ledger._reader
     assert sum(segment.is_open for segment in inner.segments) <= 3
-    assert len(inner._tables) <= reader._TABLES
-    assert len(inner._arrow) <= reader._ARROW_FRAMES
+    assert len(inner._tables) <= reader.TABLES
+    assert len(inner._arrow) <= reader.ARROW_FRAMES
 
 
 def test_the_points_take_less_than_two_bytes_a_record() -> None:
@@ -139,5 +140,5 @@ def test_the_points_take_less_than_two_bytes_a_record() -> None:
     while ledger.commit():
         pass
     segment = ledger._reader.segments[-1]
-    kept = sum(points.itemsize * len(points) for points in (segment._seqs, segment._offsets))
+    kept = segment.points.size_bytes()
     assert 0 < kept < 2 * 3000

@@ -12,7 +12,8 @@ from google_crc32c import value
 HEAD_NAME: Final = "head"
 HEAD_BYTES: Final = 64
 _MAGIC: Final = b"TYhd"
-_LAYOUT: Final = Layout("<4sI16sQQQ")
+_SUMS: Final = Layout("<4sI")
+_LAYOUT: Final = Layout("<16sQQQ16x")
 
 
 class Head(NamedTuple):
@@ -26,17 +27,15 @@ class Head(NamedTuple):
 
 def encode_head(head: Head) -> bytes:
     """The head file."""
-    ledger_id, seq, segment, offset = head
-    block = _LAYOUT.pack(_MAGIC, 0, ledger_id, seq, segment, offset).ljust(HEAD_BYTES, b"\0")
-    crc: int = value(block[8:])
-    return block[:4] + crc.to_bytes(4, "little") + block[8:]
+    block = _LAYOUT.pack(*head)
+    return _SUMS.pack(_MAGIC, value(block)) + block
 
 
 def decode_head(block: bytes) -> Head | None:
     """Read the head file; None if it is torn."""
     if len(block) != HEAD_BYTES:
         return None
-    magic, crc, ledger_id, seq, segment, offset = _LAYOUT.unpack_from(block)
-    if magic != _MAGIC or value(block[8:]) != crc:
+    magic, crc = _SUMS.unpack_from(block)
+    if magic != _MAGIC or value(block[_SUMS.size :]) != crc:
         return None
-    return Head(ledger_id, seq, segment, offset)
+    return Head._make(_LAYOUT.unpack_from(block, _SUMS.size))

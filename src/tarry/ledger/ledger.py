@@ -25,9 +25,10 @@ from tarry.core.errors import NotFound, TooLarge, Unavailable
 from tarry.ledger.disk import Disk
 from tarry.ledger.frame import FIXED, ArrowUnit, frame_bytes, rows_bytes
 from tarry.ledger.head import HEAD_NAME
-from tarry.ledger.reader import ArrowRow, Frame, Reader, Stored
+from tarry.ledger.reader import Reader, Stored
 from tarry.ledger.record import Encoded
 from tarry.ledger.recovery import Recovered, recover
+from tarry.ledger.replay import ArrowRow, Frame
 from tarry.ledger.segment import SegmentHeader, SegmentInfo, begin_segment
 from tarry.ledger.spares import Spares
 from tarry.ledger.writer import Done, Post, Queued, Writer

@@ -1,15 +1,16 @@
-"""Reading records back: one, many, or all of them in order. Every byte that is returned was proved first.
+"""Reading records back by their seq: one or many. Every byte that is returned was proved first (R3).
 
-One record is read by its seq: the points of its segment, a walk over a few headers, then the table of
-its frame (proved by `table_crc`) and its body (proved by its own CRC, R3). Parsed tables are kept in
-a small LRU. All methods may be called from any thread.
+A record is found by the points of its segment and a walk over a few headers. Then the table of its frame is
+proved by `table_crc` and its body by its own CRC; a frame with one record is proved as a whole. Tables
+are kept in a small LRU. All methods may be called from any thread.
 
-It reads only up to the seq that it is given as durable, and knows nothing of writing.
+It reads only what is durable, and knows nothing of writing.
 """
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from itertools import pairwise
 from threading import Lock
 from typing import Final, NamedTuple
 
@@ -29,16 +30,18 @@ from tarry.ledger.frame import (
     check_frame,
     check_table,
 )
-from tarry.ledger.segment import BLOCK_BYTES, POINT_EVERY_BYTES, Scanned, Segment
+from tarry.ledger.replay import ArrowRow, Frame, replay, row_of
+from tarry.ledger.segment import BLOCK_BYTES, Segment
 
-ArrowRow = Callable[[bytes, int], bytes]
-
-_TABLES: Final = 64
-_ARROW_FRAMES: Final = 4
-_OPEN_FILES: Final = 64
-_RUN_RECORDS: Final = 8192
-_SPAN_BYTES: Final = 4 << 20
-"""Bodies that are asked for together are read in pieces of at most about this size."""
+TABLES: Final = 64
+ARROW_FRAMES: Final = 4
+OPEN_FILES: Final = 64
+_WINDOW_BYTES: Final = 8192
+"""Read at once when looking for a frame."""
+_NEAR_BYTES: Final = 8192
+"""Bodies that are no further apart than this are read together."""
+_SPAN_BITS: Final = 22
+"""Bodies are read in spans of at most about 4 MiB."""
 
 
 class Stored(NamedTuple):
@@ -51,86 +54,24 @@ class Stored(NamedTuple):
     body: bytes
 
 
-class Place(NamedTuple):
-    """Where a frame is."""
-
-    file: str
-    offset: int
-
-
-class Frame:
-    """Records in order, with their fixed parts as columns. Proved.
-
-    A frame of rows may be several frames of the file, one after another: replaying single records is
-    then as quick as replaying batches.
-    """
-
-    __slots__ = (
-        "_arrow_row",
-        "_bodies",
-        "_ends",
-        "count",
-        "encoding",
-        "first_row",
-        "first_seq",
-        "fixed",
-        "place",
-    )
-
-    def __init__(
-        self,
-        first_seq: int,
-        encoding: Encoding,
-        fixed: NDArray[np.void],
-        bodies: bytes,
-        place: Place,
-        arrow_row: ArrowRow | None,
-        skip: int,
-    ) -> None:
-        self.first_seq = first_seq + skip
-        self.count = len(fixed) - skip
-        self.encoding = encoding
-        self.fixed = fixed[skip:]
-        """The fixed parts, an array of dtype FIXED."""
-        self.first_row = skip
-        """The row of `ipc` that is the first record: not 0 if the replay began within the frame."""
-        self.place = place
-        self._bodies = bodies
-        self._ends: list[int] | None = None
-        self._arrow_row = arrow_row
-        if skip and encoding is Encoding.ROWS:
-            self._bodies = bodies[int(fixed["size"][:skip].sum(dtype=np.int64)) :]
-
-    @property
-    def ipc(self) -> bytes:
-        """The Arrow IPC stream of an ARROW frame."""
-        return self._bodies
-
-    def body(self, i: int) -> bytes:
-        """The body of the i-th record."""
-        if self.encoding is Encoding.ARROW:
-            return _row_of(self._arrow_row, self._bodies, self.first_row + i)
-        if self._ends is None:
-            self._ends = [0, *np.cumsum(self.fixed["size"], dtype=np.int64).tolist()]
-        return self._bodies[self._ends[i] : self._ends[i + 1]]
-
-
 class Table(NamedTuple):
     """The proved table of one frame."""
 
     segment: Segment
     offset: int
-    header: Header
+    first_seq: int
     last_seq: int
     rows: bytes
-    ends: list[int]
-    """Where each body ends, counted from the beginning of the file; with where the first begins, in front."""
-    bodies: bytes | None
-    """The bodies, if they were proved with the table: those of a frame with one record, or of Arrow."""
+    ends: NDArray[np.int64]
+    """Where each body ends in the file, after where the first one begins; of rows."""
+    ipc: bytes | None
+    """The proved Arrow IPC stream; of Arrow."""
 
 
 class Walk:
     """Finds the frames of seqs that are asked for in rising order, reading the file in windows."""
+
+    __slots__ = ("_base", "_data", "_offset", "_segment", "_seq", "_window_bytes")
 
     def __init__(self, window_bytes: int) -> None:
         self._window_bytes = window_bytes
@@ -140,37 +81,33 @@ class Walk:
         self._offset = 0
         self._seq = 0
 
-    def find(self, segment: Segment, seq: int) -> tuple[int, Header]:
-        """The offset and header of the frame that holds `seq`."""
-        point_seq, point_offset = segment.point(seq)
-        if segment is not self._segment or not point_offset <= self._offset or seq < self._seq:
-            if segment is not self._segment:
-                self._segment, self._data, self._base = segment, b"", 0
-            self._offset, self._seq = point_offset, point_seq
+    def find(self, segment: Segment, seq: int, point: tuple[int, int]) -> tuple[int, Header]:
+        """The offset and header of the frame that holds `seq`, from this point on or from where it is."""
+        if segment is not self._segment:
+            self._segment, self._data, self._base = segment, b"", 0
+            self._seq, self._offset = point
+        elif seq < self._seq or point[1] > self._offset:
+            self._seq, self._offset = point
+        offset, first_seq, data, base = self._offset, self._seq, self._data, self._base
         while True:
-            offset = self._offset
-            at = offset - self._base
-            if at < 0 or at + HEADER_BYTES > len(self._data):
+            at = offset - base
+            if at < 0 or at + HEADER_BYTES > len(data):
                 size = min(self._window_bytes, segment.size_bytes - offset)
-                self._data, self._base, at = segment.file.read(size, offset), offset, 0
-            header = segment.header_at(self._data, at, offset, self._seq)
-            if seq < header.first_seq + header.records:
-                return offset, header
-            self._offset += header.length
-            self._seq += header.records
+                data, base, at = segment.file.read(size, offset), offset, 0
+                self._data, self._base = data, base
+            length, records = segment.skim(data, at, offset, first_seq)
+            if seq < first_seq + records:
+                self._offset, self._seq = offset, first_seq
+                return offset, segment.header_at(data, at, offset, first_seq)
+            offset += length
+            first_seq += records
 
-    def bytes_at(self, offset: int, size: int) -> tuple[bytes, int]:
+    def bytes_at(self, segment: Segment, offset: int, size: int) -> tuple[bytes, int]:
         """Bytes of the file and where in them `offset` is; taken from the window if they are in it."""
         at = offset - self._base
-        if at >= 0 and at + size <= len(self._data):
+        if segment is self._segment and at >= 0 and at + size <= len(self._data):
             return self._data, at
-        assert self._segment is not None
-        return self._segment.file.read(size, offset), 0
-
-
-def _row_of(arrow_row: ArrowRow | None, ipc: bytes, row: int) -> bytes:
-    assert arrow_row is not None, "the engine sets `arrow_row` before it reads Arrow frames"
-    return arrow_row(ipc, row)
+        return segment.file.read(size, offset), 0
 
 
 class Reader:
@@ -187,22 +124,32 @@ class Reader:
 
     def read(self, seq: int) -> Stored:
         """One record."""
-        table = self._table(seq, Walk(POINT_EVERY_BYTES))
-        return self._rows(table, [seq])[0]
+        walk = Walk(_WINDOW_BYTES)
+        found = self._find(seq, walk)
+        return found if isinstance(found, Stored) else self._one(found, seq, walk)
 
     def read_many(self, seqs: NDArray[np.int64]) -> list[Stored]:
         """Records, in the order asked for; each frame is visited once."""
         order = np.argsort(seqs, kind="stable")
-        rising: list[int] = seqs[order].tolist()
+        rising_seqs = seqs[order]
+        rising: list[int] = rising_seqs.tolist()
         found: list[Stored] = []
-        walk = Walk(4 * POINT_EVERY_BYTES)
+        walk = Walk(4 * _WINDOW_BYTES)
         at = 0
         while at < len(rising):
-            table = self._table(rising[at], walk)
-            until = bisect_right(rising, table.last_seq, at)
-            found += self._rows(table, rising[at:until])
+            seq = rising[at]
+            frame = self._find(seq, walk)
+            if isinstance(frame, Stored):
+                until = bisect_right(rising, seq, at)
+                found += [frame] * (until - at)
+            else:
+                until = bisect_right(rising, frame.last_seq, at)
+                if until == at + 1:
+                    found.append(self._one(frame, seq, walk))
+                else:
+                    found += self._some(frame, rising[at:until], rising_seqs[at:until])
             at = until
-        if len(rising) < 2 or bool((order[1:] > order[:-1]).all()):
+        if bool((order[1:] > order[:-1]).all()):
             return found
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
@@ -216,8 +163,11 @@ class Reader:
         for segment in segments:
             if segment.last_seq >= from_seq and segment.first_seq <= upto_seq:
                 self.opened(segment)
-                for run in _runs(self._proved(segment, from_seq, upto_seq)):
-                    yield self._frame(segment, run, from_seq)
+                offset, seq = BLOCK_BYTES, segment.first_seq
+                if from_seq > seq:
+                    offset, header = Walk(_WINDOW_BYTES).find(segment, from_seq, segment.point(from_seq))
+                    seq = header.first_seq
+                yield from replay(segment, offset, seq, from_seq, upto_seq, self.arrow_row)
 
     def forget(self, segment: Segment) -> None:
         """Drop all that is kept of a segment that is being reclaimed."""
@@ -228,6 +178,15 @@ class Reader:
                     del kept[key]
         segment.reclaimed = True
         segment.let_go()
+
+    def opened(self, segment: Segment) -> None:
+        """Take note that its file is open; beyond a bound, let go of those opened longest ago."""
+        with self._lock:
+            self._open[segment.number] = segment
+            while len(self._open) > OPEN_FILES:
+                _, oldest = self._open.popitem(last=False)
+                if oldest is not self.segments[-1]:
+                    oldest.let_go()
 
     def _segment(self, seq: int) -> Segment:
         segments = self.segments
@@ -241,153 +200,114 @@ class Reader:
             self.opened(segment)
         return segment
 
-    def opened(self, segment: Segment) -> None:
-        """Take note that its file is open; beyond a bound, let go of those opened longest ago."""
-        with self._lock:
-            self._open[segment.number] = segment
-            self._open.move_to_end(segment.number)
-            while len(self._open) > _OPEN_FILES:
-                _, oldest = self._open.popitem(last=False)
-                if oldest is not self.segments[-1]:
-                    oldest.let_go()
-
-    def _table(self, seq: int, walk: Walk) -> Table:
+    def _find(self, seq: int, walk: Walk) -> Table | Stored:
+        """The proved table of the frame that holds `seq`; or the record, if it is alone in its frame."""
         segment = self._segment(seq)
-        offset = segment.point(seq)[1]
-        table = self._kept(segment.number, offset)
-        if table is not None and table.header.first_seq <= seq <= table.last_seq:
+        point = segment.point(seq)
+        # A large frame always has a point of its own: its table is found without reading anything.
+        table = self._kept(segment, point[1])
+        if table is not None and table.first_seq <= seq <= table.last_seq:
             return table
-        offset, header = walk.find(segment, seq)
-        table = self._kept(segment.number, offset)
-        if table is None:
-            try:
-                table = _load(segment, offset, header, walk)
-            except BadFrame as bad:
-                raise Damage(segment.path, offset, str(bad)) from None
-            if header.records > 1 or header.encoding == Encoding.ARROW:
-                self._keep(table)
-        return table
-
-    def _kept(self, number: int, offset: int) -> Table | None:
-        return self._tables.get((number, offset)) or self._arrow.get((number, offset))
-
-    def _keep(self, table: Table) -> None:
-        kept, most = (self._arrow, _ARROW_FRAMES) if table.bodies is not None else (self._tables, _TABLES)
-        with self._lock:
-            kept[table.segment.number, table.offset] = table
-            if len(kept) > most:
-                kept.popitem(last=False)
-
-    def _rows(self, table: Table, seqs: list[int]) -> list[Stored]:
-        """The records of one frame; `seqs` are rising."""
-        first, rows, unpack = table.header.first_seq, table.rows, ROW.unpack_from
-        found = []
-        if table.header.encoding == Encoding.ARROW:
-            assert table.bodies is not None
-            for seq in seqs:
-                kind, _, lane, _, _, fire_at_ms, _, _ = unpack(rows, ROW_BYTES * (seq - first))
-                body = _row_of(self.arrow_row, table.bodies, seq - first)
-                found.append(Stored(seq, kind, lane, fire_at_ms, body))
-            return found
-        ends, bodies, base, upto = table.ends, table.bodies or b"", 0, 0
-        if table.bodies is not None:
-            base, upto = ends[0], ends[-1]
-        for n, seq in enumerate(seqs):
-            i = seq - first
-            begin, end = ends[i], ends[i + 1]
-            if end > upto:
-                base, upto = begin, _span(ends, seqs, n, first)
-                bodies = table.segment.file.read(upto - base, base)
-            body = bodies[begin - base : end - base]
-            kind, _, lane, _, crc, fire_at_ms, _, _ = unpack(rows, ROW_BYTES * i)
-            if value(body) != crc:
-                raise Damage(
-                    table.segment.path, begin, f"the checksum of the body of seq {seq} does not match"
-                )
-            found.append(Stored(seq, kind, lane, fire_at_ms, body))
-        return found
-
-    def _proved(self, segment: Segment, from_seq: int, upto_seq: int) -> Iterator[Scanned]:
-        """The frames of a segment that hold any of these seqs, each proved whole."""
-        upto_seq = min(upto_seq, segment.last_seq)
-        seq, offset = segment.first_seq, BLOCK_BYTES
-        if from_seq > seq:
-            offset, header = Walk(POINT_EVERY_BYTES).find(segment, from_seq)
-            seq = header.first_seq
+        offset, header = walk.find(segment, seq, point)
         try:
-            for scanned in segment.scan_from(offset, seq, None):
-                offset, seq = scanned.offset + scanned.header.length, seq + scanned.header.records
-                if scanned.header.records:
-                    yield scanned
-                if seq > upto_seq:
-                    return
+            if header.records == 1 and header.encoding == Encoding.ROWS:
+                return _load_single(segment, offset, header, walk)
+            table = self._kept(segment, offset)
+            if table is None:
+                table = _load(segment, offset, header, walk)
+                self._keep(table)
+            return table
         except BadFrame as bad:
             raise Damage(segment.path, offset, str(bad)) from None
-        raise Damage(segment.path, offset, f"the segment ends before seq {seq}")
 
-    def _frame(self, segment: Segment, run: list[Scanned], from_seq: int) -> Frame:
-        tables, bodies = [], []
-        for _, header, data, at in run:
-            bodies_at = at + HEADER_BYTES + ROW_BYTES * header.records
-            tables.append(data[at + HEADER_BYTES : bodies_at])
-            bodies.append(data[bodies_at : at + header.length - header.pad])
-        fixed = np.frombuffer(b"".join(tables), FIXED)
-        header = run[0].header
-        return Frame(
-            header.first_seq,
-            Encoding(header.encoding),
-            fixed,
-            b"".join(bodies),
-            Place(segment.path, run[0].offset),
-            self.arrow_row,
-            max(0, from_seq - header.first_seq),
-        )
+    def _kept(self, segment: Segment, offset: int) -> Table | None:
+        key = segment.number, offset
+        with self._lock:
+            for kept in (self._tables, self._arrow):
+                table = kept.get(key)
+                if table is not None:
+                    kept.move_to_end(key)
+                    return table
+        return None
+
+    def _keep(self, table: Table) -> None:
+        kept, most = (self._tables, TABLES) if table.ipc is None else (self._arrow, ARROW_FRAMES)
+        with self._lock:
+            if not table.segment.reclaimed:
+                kept[table.segment.number, table.offset] = table
+                if len(kept) > most:
+                    kept.popitem(last=False)
+
+    def _one(self, table: Table, seq: int, walk: Walk) -> Stored:
+        i = seq - table.first_seq
+        kind, _, lane, size, crc, fire_at_ms, _, _ = ROW.unpack_from(table.rows, ROW_BYTES * i)
+        if table.ipc is not None:
+            return Stored(seq, kind, lane, fire_at_ms, row_of(self.arrow_row, table.ipc, i))
+        begin = int(table.ends[i])
+        data, at = walk.bytes_at(table.segment, begin, size)
+        body = data[at : at + size]
+        if value(body) != crc:
+            raise _bad_body(table, seq)
+        return Stored(seq, kind, lane, fire_at_ms, body)
+
+    def _some(self, table: Table, seqs: list[int], rising_seqs: NDArray[np.int64]) -> list[Stored]:
+        """Several records of one frame, by columns."""
+        rows = rising_seqs - table.first_seq
+        fixed = np.frombuffer(table.rows, FIXED)[rows]
+        if table.ipc is not None:
+            bodies = [row_of(self.arrow_row, table.ipc, row) for row in rows.tolist()]
+        else:
+            bodies = _bodies(table, rows)
+            crcs = fixed["crc"].tolist()
+            if list(map(value, bodies)) != crcs:
+                raise _bad_body(
+                    table, next(s for s, b, c in zip(seqs, bodies, crcs, strict=True) if value(b) != c)
+                )
+        kinds, lanes, fire_at_ms = (fixed[name].tolist() for name in ("kind", "lane", "fire_at_ms"))
+        return list(map(Stored._make, zip(seqs, kinds, lanes, fire_at_ms, bodies, strict=True)))
 
 
-def _runs(frames: Iterator[Scanned]) -> Iterator[list[Scanned]]:
-    """Put neighbouring frames of rows together, up to a bound."""
-    run: list[Scanned] = []
-    count = 0
-    for scanned in frames:
-        rows = scanned.header.encoding == Encoding.ROWS
-        if run and (not rows or count + scanned.header.records > _RUN_RECORDS):
-            yield run
-            run, count = [], 0
-        run.append(scanned)
-        count += scanned.header.records
-        if not rows:
-            yield run
-            run, count = [], 0
-    if run:
-        yield run
+def _load_single(segment: Segment, offset: int, header: Header, walk: Walk) -> Stored:
+    """Read and prove a frame with one record."""
+    data, at = walk.bytes_at(segment, offset, header.length)
+    check_frame(data, at, header)
+    kind, _, lane, size, _, fire_at_ms, _, _ = ROW.unpack_from(data, at + HEADER_BYTES)
+    at += HEADER_BYTES + ROW_BYTES
+    return Stored(header.first_seq, kind, lane, fire_at_ms, data[at : at + size])
 
 
 def _load(segment: Segment, offset: int, header: Header, walk: Walk) -> Table:
-    """Read and prove the table of a frame, and the bodies where they are proved with it."""
+    """Read and prove the table of a frame; of Arrow, the whole frame."""
+    arrow = header.encoding == Encoding.ARROW
     table_bytes = HEADER_BYTES + ROW_BYTES * header.records
-    whole = header.records == 1 or header.encoding == Encoding.ARROW
-    data, at = walk.bytes_at(offset, header.length if whole else table_bytes)
-    if whole:
+    data, at = walk.bytes_at(segment, offset, header.length if arrow else table_bytes)
+    if arrow:
         check_frame(data, at, header)
     else:
         check_table(data, at, header)
     rows = data[at + HEADER_BYTES : at + table_bytes]
-    bodies = data[at + table_bytes : at + header.length - header.pad] if whole else None
-    begin = offset + table_bytes
-    ends = [begin]
-    if header.encoding == Encoding.ROWS:
-        sizes = np.frombuffer(rows, FIXED)["size"]
-        ends += (np.cumsum(sizes, dtype=np.int64) + begin).tolist()
-    return Table(segment, offset, header, header.first_seq + header.records - 1, rows, ends, bodies)
+    ends = np.empty(header.records + 1, np.int64)
+    ends[0] = offset + table_bytes
+    np.cumsum(np.frombuffer(rows, FIXED)["size"], out=ends[1:])
+    ends[1:] += ends[0]
+    ipc = data[at + table_bytes : at + header.length - header.pad] if arrow else None
+    return Table(segment, offset, header.first_seq, header.first_seq + header.records - 1, rows, ends, ipc)
 
 
-def _span(ends: list[int], seqs: list[int], n: int, first: int) -> int:
-    """Up to where to read at once: over the bodies asked for next, as long as they are close together."""
-    begin = ends[seqs[n] - first]
-    upto = ends[seqs[n] - first + 1]
-    for seq in seqs[n + 1 :]:
-        i = seq - first
-        if ends[i] - upto > POINT_EVERY_BYTES or ends[i + 1] - begin > _SPAN_BYTES:
-            break
-        upto = ends[i + 1]
-    return upto
+def _bodies(table: Table, rows: NDArray[np.int64]) -> list[bytes]:
+    """The bodies of these rows, reading those that are near each other together."""
+    begins, ends = table.ends[rows], table.ends[rows + 1]
+    far = (begins[1:] - ends[:-1] > _NEAR_BYTES) | (np.diff(begins >> _SPAN_BITS) > 0)
+    cuts = [0, *(np.flatnonzero(far) + 1).tolist(), len(rows)]
+    bodies: list[bytes] = []
+    for first, until in pairwise(cuts):
+        base = int(begins[first])
+        data = table.segment.file.read(int(ends[until - 1]) - base, base)
+        places = zip((begins[first:until] - base).tolist(), (ends[first:until] - base).tolist(), strict=True)
+        bodies += [data[begin:end] for begin, end in places]
+    return bodies
+
+
+def _bad_body(table: Table, seq: int) -> Damage:
+    begin = int(table.ends[seq - table.first_seq])
+    return Damage(table.segment.path, begin, f"the checksum of the body of seq {seq} does not match")

@@ -225,7 +225,6 @@ def _settle_end(segment: Segment, head: Head | None, notes: list[str]) -> Scanne
             last = scanned
     except BadFrame as bad:
         reason = str(bad)
-        segment.walked = True
     end = segment.end
     nonzero = _first_nonzero(segment.file, end, segment.size_bytes)
     later = _later_frame(segment) if nonzero is not None else None

@@ -3,8 +3,8 @@
 A segment is `NNNNNNNN.seg`: one block with the segment's header, then frames one after another,
 then zeros to the end of the file. The file has its full size before its first frame (R1).
 
-In memory a segment is a sparse list of points (first seq, offset), one for about every 8 KiB: 12
-bytes for some 27 records of 300 bytes. A seq is found by bisection and a walk over a few headers.
+In memory a segment is a sparse list of points (first seq, offset), one for about every 4 KiB: 12
+bytes for a dozen records of 300 bytes. A seq is found by bisection and a walk over a few headers.
 
 Points may be added by the writer's thread while others read: offsets are added before seqs,
 and readers go by the seqs.
@@ -25,6 +25,7 @@ from tarry.ledger.frame import (
     FORMAT_VERSION,
     HEADER_BYTES,
     SEAL_BYTES,
+    SKIM,
     BadFrame,
     Header,
     check_frame,
@@ -35,7 +36,7 @@ from tarry.ledger.frame import (
 BLOCK_BYTES: Final = 4096
 """The size of the segment's header: a page, so that no later write touches it."""
 
-POINT_EVERY_BYTES: Final = 8192
+POINT_EVERY_BYTES: Final = 4096
 WINDOW_BYTES: Final = 1 << 20
 """How much is read at once when reading in order."""
 
@@ -116,20 +117,44 @@ class Scanned(NamedTuple):
     at: int
 
 
+class Points:
+    """Some frames of a segment, by their first seq: enough to begin a walk near any other."""
+
+    __slots__ = ("_offsets", "_seqs")
+
+    def __init__(self) -> None:
+        self._seqs = array("q")
+        self._offsets = array("I")
+
+    def add(self, first_seq: int, offset: int) -> None:
+        """Take note of a frame, if it is far enough from the last one noted."""
+        if not self._offsets or offset - self._offsets[-1] >= POINT_EVERY_BYTES:
+            self._offsets.append(offset)
+            self._seqs.append(first_seq)
+
+    def before(self, seq: int) -> tuple[int, int] | None:
+        """The last noted frame that begins at or before this seq: its first seq and its offset."""
+        i = bisect_right(self._seqs, seq) - 1
+        return None if i < 0 else (self._seqs[i], self._offsets[i])
+
+    def size_bytes(self) -> int:
+        """How much memory they take."""
+        return sum(points.itemsize * len(points) for points in (self._seqs, self._offsets))
+
+
 class Segment:
     """One segment file and the points into it."""
 
     __slots__ = (
         "_disk",
         "_file",
-        "_offsets",
-        "_seqs",
         "end",
         "first_seq",
         "frames",
         "last_seq",
         "number",
         "path",
+        "points",
         "reclaimed",
         "segment_id",
         "size_bytes",
@@ -149,12 +174,11 @@ class Segment:
         self.end = BLOCK_BYTES
         """Where the next frame goes; known once `walked`."""
         self.frames = 0
-        """How many frames are in it: the number of the next one. Known once `walked`."""
+        """How many frames are in it: the number of the next one. Known for the newest segment only."""
         self.walked = False
         """Whether the points are complete."""
         self.reclaimed = False
-        self._seqs = array("q")
-        self._offsets = array("I")
+        self.points = Points()
 
     @property
     def file(self) -> File:
@@ -187,36 +211,57 @@ class Segment:
 
     def add(self, first_seq: int, count: int, length: int) -> None:
         """Take note of a frame that is now at the end."""
-        offset = self.end
-        if not self._offsets or offset - self._offsets[-1] >= POINT_EVERY_BYTES:
-            self._offsets.append(offset)
-            self._seqs.append(first_seq)
+        self.points.add(first_seq, self.end)
         self.frames += 1
         self.last_seq = first_seq + count - 1
-        self.end = offset + length
+        self.end += length
+
+    def adopt(self, points: Points, end: int) -> None:
+        """Take points over that were collected while reading the whole segment. It is not written any more."""
+        if not self.walked:
+            self.points, self.end, self.walked = points, end, True
 
     def point(self, seq: int) -> tuple[int, int]:
         """A frame at or before the one that holds `seq`: its first seq and its offset."""
         if not self.walked:
-            self.walk()
-        if not self._seqs:
+            self._walk()
+        point = self.points.before(seq)
+        if point is None:
             raise Damage(self.path, BLOCK_BYTES, f"seq {seq} should be in this segment, which is empty")
-        i = max(bisect_right(self._seqs, seq) - 1, 0)
-        return self._seqs[i], self._offsets[i]
+        return point
 
-    def walk(self) -> None:
-        """Find all frames by their headers. Damage if it does not end where the next segment begins."""
-        expected_last = self.last_seq
-        self._restart()
+    def _walk(self) -> None:
+        """Find all frames by their headers. Damage if it does not end where the next segment begins.
+
+        Two threads may do it at once: each collects points of its own, and either are good.
+        """
+        points, seq, offset = Points(), self.first_seq, BLOCK_BYTES
         data, base = b"", 0
-        while self.last_seq < expected_last:
-            at = self.end - base
+        while seq <= self.last_seq:
+            at = offset - base
             if at + HEADER_BYTES > len(data):
-                base, at = self.end, 0
-                data = self.file.read(min(WINDOW_BYTES, self.size_bytes - base), base)
-            header = self.header_at(data, at, self.end, self.last_seq + 1)
-            self.add(header.first_seq, header.records, header.length)
-        self.walked = True
+                data, base, at = (
+                    self.file.read(min(WINDOW_BYTES, self.size_bytes - offset), offset),
+                    offset,
+                    0,
+                )
+            points.add(seq, offset)
+            length, records = self.skim(data, at, offset, seq)
+            seq += records
+            offset += length
+        self.adopt(points, offset)
+
+    def skim(self, data: bytes, at: int, offset: int, first_seq: int) -> tuple[int, int]:
+        """The length and number of records of a frame that must be there, unproved, to walk past it.
+
+        What is wrong with them shows at the next header, which then does not follow.
+        """
+        if at + HEADER_BYTES <= len(data):
+            length, records, segment_id, seq = SKIM.unpack_from(data, at)
+            if segment_id == self.segment_id and seq == first_seq and length >= HEADER_BYTES:
+                return length, records
+        header = self.header_at(data, at, offset, first_seq)
+        return header.length, header.records
 
     def header_at(self, data: bytes, at: int, offset: int, first_seq: int) -> Header:
         """The header of a frame that must be there: `data` at `at` is the file at `offset`."""
@@ -230,22 +275,16 @@ class Segment:
             raise Damage(self.path, offset, f"there are zeros where seq {first_seq} should be")
         return header
 
-    def _restart(self) -> None:
-        self._seqs = array("q")
-        self._offsets = array("I")
-        self.last_seq, self.end, self.frames = self.first_seq - 1, BLOCK_BYTES, 0
-
     def scan(self) -> Iterator[Scanned]:
-        """Prove every frame from the first on, and take note of it; raise `BadFrame` at `end`.
+        """Prove every frame of the newest segment and take note of it; raise `BadFrame`, and `end` says where.
 
         It ends without an error at a header of zeros or when no header fits any more.
         """
-        self._restart()
+        self.walked = True
         for scanned in self.scan_from(BLOCK_BYTES, self.first_seq, 0):
             header = scanned.header
             self.add(header.first_seq, header.records, header.length)
             yield scanned
-        self.walked = True
 
     def scan_from(self, offset: int, first_seq: int, number: int | None) -> Iterator[Scanned]:
         """Prove frame after frame from here on; raise `BadFrame` at the first that is not what it should be."""
