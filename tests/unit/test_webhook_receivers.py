@@ -49,7 +49,7 @@ async def answered(response: bytes) -> Verdict:
     ],
 )
 async def test_no_valid_response_is_tried_again(response: bytes, reason: str) -> None:
-    assert await answered(response) == Retry(reason)
+    assert await answered(response) == Retry(reason, uncertain=True)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ async def test_a_silent_server_times_out() -> None:
 
     async with misbehaving(behave) as port, sending(total_timeout_ms=150) as outlet:
         started = time.monotonic()
-        assert await outlet.send(to(f"http://127.0.0.1:{port}/")) == Retry("timed out (127.0.0.1)")
+        assert await outlet.send(to(f"http://127.0.0.1:{port}/")) == Retry("timed out (127.0.0.1)", uncertain=True)
         assert 0.1 < time.monotonic() - started < 3
 
 
@@ -106,7 +106,7 @@ async def test_a_server_that_drips_its_head_times_out() -> None:
             await asyncio.sleep(0.02)
 
     async with misbehaving(behave) as port, sending(total_timeout_ms=300) as outlet:
-        assert await outlet.send(to(f"http://127.0.0.1:{port}/")) == Retry("timed out (127.0.0.1)")
+        assert await outlet.send(to(f"http://127.0.0.1:{port}/")) == Retry("timed out (127.0.0.1)", uncertain=True)
 
 
 async def test_endless_provisional_responses_time_out() -> None:
@@ -117,7 +117,7 @@ async def test_endless_provisional_responses_time_out() -> None:
             await asyncio.sleep(0.01)
 
     async with misbehaving(behave) as port, sending(total_timeout_ms=200) as outlet:
-        assert await outlet.send(to(f"http://127.0.0.1:{port}/")) == Retry("timed out (127.0.0.1)")
+        assert await outlet.send(to(f"http://127.0.0.1:{port}/")) == Retry("timed out (127.0.0.1)", uncertain=True)
 
 
 async def test_a_server_that_does_not_read_times_out() -> None:
@@ -127,7 +127,7 @@ async def test_a_server_that_does_not_read_times_out() -> None:
 
     async with misbehaving(behave) as port, sending(total_timeout_ms=200) as outlet:
         verdict = await outlet.send(to(f"http://127.0.0.1:{port}/", bytes(16 * 1024 * 1024)))
-        assert verdict == Retry("timed out (127.0.0.1)")
+        assert verdict == Retry("timed out (127.0.0.1)", uncertain=True)
 
 
 async def test_an_answer_before_the_end_of_the_request_counts() -> None:

@@ -110,4 +110,4 @@ def test_a_date_means_the_seconds_until_then(seconds: int) -> None:
     ],
 )
 def test_failures_are_tried_again_and_tell_nothing(error: Exception, reason: str) -> None:
-    assert of_failure(error, "h") == Retry(reason)
+    assert of_failure(error, "h") == Retry(reason, uncertain=True)

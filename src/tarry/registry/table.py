@@ -52,7 +52,7 @@ class Table(Generic[V]):
         if change is None:
             change = self._flushing.get(key)
         if change is not None:
-            return None if change is _REMOVED else change[1]  # type: ignore[no-any-return]
+            return None if change is _REMOVED else change[1]
         if self._reader is None:
             return None
         row = self._reader.execute(self._select, key).fetchone()

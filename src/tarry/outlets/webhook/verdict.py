@@ -55,8 +55,12 @@ def retry_after_ms(value: str | None, now_ms: int, bound_ms: int) -> int | None:
 
 
 def of_failure(error: BaseException, host: str) -> Retry:
-    """The verdict on a request that got no valid response: it may work another time."""
-    return Retry(f"{_describe(error)} ({host})")
+    """The verdict on a request that got no valid response: it may work another time.
+
+    Unless no connection was made, the receiver may have got it all the same.
+    """
+    unconnected = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+    return Retry(f"{_describe(error)} ({host})", uncertain=not unconnected)
 
 
 def _describe(error: BaseException) -> str:
