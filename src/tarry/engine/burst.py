@@ -9,7 +9,7 @@ from itertools import repeat
 
 import google_crc32c
 
-from tarry.engine.topics import Topics
+from tarry.engine.topic_records import TopicRecords
 from tarry.ledger.record import Encoded, FiredEntries, Key, PutHead
 
 Fired = tuple[PutHead, int, int, bytes]
@@ -43,12 +43,12 @@ class Burst:
         """The lowest key in it."""
         return Key(*min((fire_at_ms, seq) for _, fire_at_ms, seq, _ in self.fired()))
 
-    def unit(self, topics: Topics) -> list[Encoded]:
+    def unit(self, records: TopicRecords) -> list[Encoded]:
         """The records that fire them, topic after topic, with the next entry ids of each."""
         unit: list[Encoded] = []
         for topic, messages in self.by_topic.items():
             encode = FiredEntries(topic, self.now_ms).body
-            first_id = topics.next_id(topic)
+            first_id = records.next_id(topic)
             bodies = [
                 encode(entry_id, fire_at_ms, seq, body)
                 for entry_id, (_, fire_at_ms, seq, body) in enumerate(messages, first_id)

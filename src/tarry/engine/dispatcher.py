@@ -189,7 +189,7 @@ class Dispatcher:
             if not isinstance(body, bytes):
                 self._end_unread(key, body, now_ms)
             elif is_entry(body):
-                self._journal.topics.ready(body)
+                self._journal.topics.records.ready(body)
             else:
                 self._dispatch_one(key, decode_head(body), body, now_ms, charged=postponed is not None)
 
@@ -252,7 +252,7 @@ class Dispatcher:
     def _fire_grouped(self, key: Key, head: PutHead, body: bytes, now_ms: int) -> None:
         """Fire a member of a group: the same unit ends its siblings (R11)."""
         assert head.group is not None
-        entry_id = self._journal.topics.next_id(head.destination)
+        entry_id = self._journal.topics.records.next_id(head.destination)
         records: list[Record] = [Entry(head.destination, 0, now_ms, entry_id, key, msgspec.Raw(body))]
         records += self._journal.ends_of_siblings(head.owner, head.group, head.origin or key, now_ms)
         unit = self.writing.open(key)

@@ -77,7 +77,7 @@ class Driver:
 
         def run() -> None:
             work()
-            self._engine.topics.pump()
+            self._engine.topics.records.pump()
 
         self._loop.call_soon_threadsafe(run)
 

@@ -202,7 +202,7 @@ class Flights:
         if self._settings.dead_letter_topic:
             put = decode_put(self._journal.body(key.seq))
             topic = dead_letter_topic(head.namespace, self._settings.dead_letter_topic)
-            entry_id = self._journal.topics.next_id(topic)
+            entry_id = self._journal.topics.records.next_id(topic)
             records.append(dead_letter(put, topic, entry_id, now_ms, reason, attempts))
         return records
 

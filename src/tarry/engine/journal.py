@@ -124,7 +124,7 @@ class Journal:
     @property
     def dirty(self) -> bool:
         """Whether the registry lacks anything."""
-        return self.topics.changed or bool(self._changed_owners) or self.registry.dirty
+        return self.topics.records.changed or bool(self._changed_owners) or self.registry.dirty
 
     def fire_at(self, due_at_ms: int, now_ms: int, policy: Effective) -> int:
         """When a message due then goes out: never early, and never below the watermark (R4)."""
@@ -143,7 +143,7 @@ class Journal:
             case Finalise():
                 self._decide_finalise(record)
             case Entry():
-                self.topics.decide(seq, record)
+                self.topics.records.decide(seq, record)
                 if record.carries is not None:
                     self.dead.add(record.carries.seq)
                 if record.fired is not None:
@@ -155,7 +155,7 @@ class Journal:
             case PolicySet():
                 self._decide_policy(record)
             case _:
-                self.topics.decide(seq, record)
+                self.topics.records.decide(seq, record)
 
     def _decide_put(self, seq: int, put: Put) -> None:
         current = Key(put.fire_at_ms, seq)
@@ -252,7 +252,7 @@ class Journal:
                 self.horizon.add(record.fire_at_ms, seq, encoded.lane)
             case Entry():
                 self.keep_fresh(seq, encoded.body)
-                self.topics.appended(record.topic, record.entry_id)
+                self.topics.records.appended(record.topic, record.entry_id)
                 if record.fire_at_ms:
                     self.horizon.add(record.fire_at_ms, seq, encoded.lane)
 
@@ -271,7 +271,7 @@ class Journal:
 
     def append_burst(self, burst: Burst, done: Done) -> None:
         """Enqueue the records that fire a burst."""
-        unit = burst.unit(self.topics)
+        unit = burst.unit(self.topics.records)
         sizes = {topic: len(messages) for topic, messages in burst.by_topic.items()}
 
         def durable(error: TarryError | None) -> None:
@@ -281,12 +281,12 @@ class Journal:
                 self._fresh_bytes += sum(map(len, bodies))
                 self._trim_fresh()
                 for topic, next_id in next_ids.items():
-                    self.topics.appended(topic, next_id - 1)
+                    self.topics.records.appended(topic, next_id - 1)
             done(error)
             self._tell_durable(error)
 
         first = self.ledger.append(unit, durable)
-        next_ids = self.topics.place_many(first, sizes, burst.now_ms)
+        next_ids = self.topics.records.place_many(first, sizes, burst.now_ms)
         self.counters["sent"] += len(unit)
         self.dead.add_many(np.fromiter((encoded.kills_seq for encoded in unit), np.int64, len(unit)))
         fired = list(burst.fired())
@@ -351,7 +351,7 @@ class Journal:
 
     def cut(self) -> Flush:
         """A consistent cut of the state for the registry, at the seq enqueued last."""
-        self.topics.save(self.registry)
+        self.topics.records.save(self.registry)
         for owner in self._changed_owners:
             if owner in self.owners:
                 self.registry.owners.put((owner,), self.owners[owner])
@@ -387,14 +387,14 @@ class Journal:
         self._load()
         ready_below = self.watermark
         self._replay(applied, ready_below)
-        self.topics.replayed()
+        self.topics.records.replayed()
         self.recovered_seq = self.ledger.durable_seq
         self.recovered_at_ms = now_ms
         self.horizon.at = Key(0, 0)
         self.horizon.advance(now_ms)
 
     def _load(self) -> None:
-        self.topics.load(self.registry)
+        self.topics.records.load(self.registry)
         for (owner,), count in self.registry.owners.rows():
             self.owners[owner] = count
         for (scope, name), policy in self.registry.policies.rows():

@@ -7,7 +7,6 @@ once that is durable (`appended`). Replaying the records gives the same state.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
 import numpy as np
 from msgspec import Struct
 
@@ -17,23 +16,20 @@ from tarry.core.names import check_name, parse_topic
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.subscription import SUBSCRIPTION_TYPES, Received, Subscription, SubscriptionType
 from tarry.engine.topic import Topic
+from tarry.engine.topic_records import TopicRecords
 from tarry.ledger.record import (
     NO_PUT,
     Ack,
     Entry,
-    Key,
     ReadEntry,
     Record,
     Seek,
     Subscribe,
     Unsubscribe,
     decode,
-    decode_put,
-    encode,
     read_entry,
 )
 from tarry.ledger.record import Topic as TopicRecord
-from tarry.registry.registry import Registry
 
 if TYPE_CHECKING:
     from tarry.engine.journal import Journal
@@ -74,21 +70,18 @@ class Topics:
 
     def __init__(self, journal: "Journal") -> None:
         self._journal = journal
-        self._topics: dict[str, Topic] = {}
-        self._woken: dict[Subscription, None] = {}
-        self.changed = False
-        """Whether anything here is newer than the registry."""
+        self.records = TopicRecords(journal, self)
 
     # Topics
 
     def names(self, namespace: str | None = None) -> list[str]:
         """The names of the topics, of one namespace or all."""
         prefix = f"persistent://{namespace}/" if namespace else ""
-        return sorted(name for name in self._topics if name.startswith(prefix))
+        return sorted(name for name in self.records.by_name if name.startswith(prefix))
 
     def find(self, topic: str) -> Topic:
         """A topic by its name; raises `NotFound`."""
-        found = self._topics.get(parse_topic(topic).full)
+        found = self.records.by_name.get(parse_topic(topic).full)
         if found is None:
             raise NotFound(f"there is no topic {topic}")
         return found
@@ -97,7 +90,7 @@ class Topics:
         """Make a topic; one that is there already stays."""
         try:
             name = parse_topic(topic).full
-            if name in self._topics:
+            if name in self.records.by_name:
                 return settled(None)
             return self._write([TopicRecord(name, False, 0)], None)
         except TarryError as error:
@@ -127,7 +120,7 @@ class Topics:
             for entry in entries:
                 _check_entry(entry)
             records: list[Record] = []
-            found = self._topics.get(name.full)
+            found = self.records.by_name.get(name.full)
             if found is None:
                 records.append(TopicRecord(name.full, False, 0))
             now_ms = self._journal.clock.now_ms()
@@ -181,7 +174,7 @@ class Topics:
                     raise Invalid("max_redeliveries", "is negative")
                 dead = parse_topic(dead_letter_topic or f"{topic}-{name}-DLQ", "dead_letter_topic").full
                 properties = {"max_redeliveries": str(max_redeliveries), "dead_letter_topic": dead}
-            found = self._topics.get(topic)
+            found = self.records.by_name.get(topic)
             sub = found.subscriptions.get(name) if found else None
             if sub is not None:
                 return self._resubscribe(sub, type, properties)
@@ -218,7 +211,7 @@ class Topics:
         answer: Answer[Subscription] = Answer()
 
         def make() -> Subscription:
-            home = self._topics[topic]
+            home = self.records.by_name[topic]
             sub = Subscription(self, home, name, type_, at, durable=False, properties={})
             home.subscriptions[name] = sub
             return sub
@@ -303,7 +296,7 @@ class Topics:
         """Entries that came too often: into the dead-letter topic and acknowledged, in one unit."""
         target = sub.properties.get("dead_letter_topic", f"{sub.topic.name}-{sub.name}-DLQ")
         records: list[Record] = []
-        home = self._topics.get(target)
+        home = self.records.by_name.get(target)
         if home is None:
             records.append(TopicRecord(target, False, 0))
         next_id = home.next if home else 0
@@ -357,208 +350,6 @@ class Topics:
             answer.settle(value())
         except TarryError as gone:
             answer.fail(gone)
-
-    def decide(self, seq: int, record: Record) -> None:
-        """Take a record into the state, when it is enqueued or replayed."""
-        self.changed = True
-        match record:
-            case Entry():
-                self.place(record.topic, record.entry_id, seq, record.published_at_ms)
-                topic = self._topics[record.topic]
-                if record.fire_at_ms:
-                    topic.waiting.add(record.entry_id)
-                known = topic.producers.get(record.producer or "", -1)
-                if record.producer is not None and record.producer_sequence > known:
-                    topic.producers[record.producer] = record.producer_sequence
-                    self._journal.registry.producers.put(
-                        (record.topic, record.producer), record.producer_sequence
-                    )
-            case TopicRecord():
-                self._decide_topic(record)
-            case _ if (topic_of := self._topics.get(record.topic)) is not None:  # type: ignore[union-attr]
-                self._decide_subscription(topic_of, record)
-
-    def _decide_topic(self, record: TopicRecord) -> None:
-        if not record.deleted:
-            self._topics.setdefault(record.name, Topic(record.name, self._journal.clock.now_ms())).touch()
-            return
-        topic = self._topics.pop(record.name, None)
-        if topic is not None:
-            for sub in topic.subscriptions.values():
-                sub.close_all()
-            topic.erase(self._journal.registry)
-
-    def _decide_subscription(self, topic: Topic, record: Record) -> None:
-        match record:
-            case Subscribe():
-                sub = topic.subscriptions.get(record.name)
-                if sub is None or not sub.durable:
-                    type_: Any = record.subscription_type
-                    topic.subscriptions[record.name] = Subscription(
-                        self,
-                        topic,
-                        record.name,
-                        type_,
-                        record.start,
-                        durable=True,
-                        properties=record.properties,
-                    )
-                else:
-                    sub.type = record.subscription_type  # type: ignore[assignment]
-                    sub.properties = record.properties
-                    sub.changed = True
-            case Unsubscribe():
-                sub = topic.subscriptions.pop(record.name, None)
-                if sub is not None:
-                    sub.close_all()
-                    sub.erase(self._journal.registry)
-            case Ack():
-                sub = topic.subscriptions.get(record.subscription)
-                if sub is not None:
-                    sub.apply_ack(record.entries, record.below)
-            case Seek():
-                sub = topic.subscriptions.get(record.name)
-                if sub is not None:
-                    sub.apply_seek(record.to)
-                    self._woken[sub] = None
-
-    def place(self, name: str, entry_id: int, seq: int, at_ms: int) -> Topic:
-        """Say where an entry's record is; makes the topic if a replay has not seen it made."""
-        topic = self._topics.get(name)
-        if topic is None:
-            topic = self._topics[name] = Topic(name, at_ms)
-        topic.place(entry_id, seq)
-        self.changed = True
-        return topic
-
-    def place_many(self, first_seq: int, sizes: dict[str, int], at_ms: int) -> dict[str, int]:
-        """Say where new entries are that lie one after another, topic by topic; gives each topic's next id."""
-        self.changed = True
-        next_ids: dict[str, int] = {}
-        for name, count in sizes.items():
-            topic = self._topics.get(name)
-            if topic is None:
-                topic = self._topics[name] = Topic(name, at_ms)
-            topic.place_next(first_seq, count)
-            next_ids[name] = topic.next
-            first_seq += count
-        return next_ids
-
-    def next_id(self, name: str) -> int:
-        """The entry id that a topic gives next."""
-        topic = self._topics.get(name)
-        return topic.next if topic else 0
-
-    def appended(self, name: str, entry_id: int) -> None:
-        """An entry's record is durable: consumers may see it."""
-        topic = self._topics.get(name)
-        if topic is not None and entry_id >= topic.visible:
-            topic.visible = entry_id + 1
-            for sub in topic.subscriptions.values():
-                self._woken[sub] = None
-
-    def ready(self, body: bytes) -> None:
-        """A delayed entry is due."""
-        entry = decode_entry(body)
-        topic = self._topics.get(entry.topic)
-        if topic is None or entry.entry_id not in topic.waiting:
-            return
-        topic.waiting.discard(entry.entry_id)
-        self.changed = True
-        for sub in topic.subscriptions.values():
-            sub.ready(entry.entry_id)
-            self._woken[sub] = None
-
-    def pump(self) -> None:
-        """Give out what became visible or ready in this turn."""
-        while self._woken:
-            woken, self._woken = self._woken, {}
-            for sub in woken:
-                sub.pump()
-
-    # The registry
-
-    def save(self, registry: Registry) -> None:
-        """Put what changed into the registry's tables."""
-        if not self.changed:
-            return
-        self.changed = False
-        for topic in self._topics.values():
-            topic.trim(topic.unneeded_below())
-            topic.save(registry)
-            for sub in topic.subscriptions.values():
-                sub.save(registry)
-
-    def load(self, registry: Registry) -> None:
-        """Take everything back from the registry."""
-        for (name,), row in registry.topics.rows():
-            topic = self._topics[name] = Topic(name, row.created_at_ms)
-            topic.first, topic.next, topic.visible, topic.partitions = (
-                row.first,
-                row.next,
-                row.next,
-                row.partitions,
-            )
-        for (name, number), data in registry.chunks.rows():
-            if name in self._topics:
-                self._topics[name].load_chunk(number, data)
-        for (name, number), data in registry.waiting.rows():
-            if name in self._topics:
-                self._topics[name].waiting.load(number, data)
-        for (name, sub_name), sub_row in registry.subscriptions.rows():
-            topic = self._topics[name]
-            type_: Any = sub_row.type
-            sub = Subscription(
-                self, topic, sub_name, type_, sub_row.below, durable=True, properties=sub_row.properties
-            )
-            sub.changed = False
-            topic.subscriptions[sub_name] = sub
-        for (name, sub_name, number), data in registry.acks.rows():
-            self._topics[name].subscriptions[sub_name].acked.above.load(number, data)
-        for (name, producer), sequence in registry.producers.rows():
-            if name in self._topics:
-                self._topics[name].producers[producer] = sequence
-
-    def replayed(self) -> None:
-        """The replay is over: everything that was placed is durable."""
-        for topic in self._topics.values():
-            topic.visible = topic.next
-
-    def needed_upto(self, upto_seq: int) -> list[int]:
-        """Seqs, up to one, of the entries that somebody still needs (R12)."""
-        found: list[int] = []
-        for topic in self._topics.values():
-            found += topic.seqs(topic.needed(upto_seq)).tolist()
-        return found
-
-    def carried(self, entry: Entry, seq: int) -> Entry | None:
-        """The same entry as a new record, to be written at the head of the ledger (R12)."""
-        topic = self._topics.get(entry.topic)
-        if topic is None or topic.seq(entry.entry_id) != seq:
-            return None
-        put = entry.put
-        if entry.fired is not None:
-            # The end of the message is told already; what stays is its body, and which message it was.
-            version = decode_put(put)
-            put = msgspec.Raw(
-                encode(msgspec.structs.replace(version, origin=version.origin or entry.fired)).body
-            )
-        waits = entry.entry_id in topic.waiting
-        return msgspec.structs.replace(
-            entry,
-            fired=None,
-            put=put,
-            fire_at_ms=entry.fire_at_ms if waits else 0,
-            carries=Key(entry.fire_at_ms, seq),
-        )
-
-
-_entry_decoder = msgspec.msgpack.Decoder(Entry)
-
-
-def decode_entry(body: bytes) -> Entry:
-    """Read the body of an `Entry`."""
-    return _entry_decoder.decode(body)
 
 
 def _received(entry_id: int, entry: ReadEntry | None, count: int, id_: str | None, now_ms: int) -> Received:

@@ -180,7 +180,7 @@ class Upkeep:
         )
         living = set(waiting[~journal.dead.contains_many(waiting)].tolist())
         living.update(self._dispatcher.open_between(first_seq, last_seq))
-        living.update(journal.topics.needed_upto(last_seq))
+        living.update(journal.topics.records.needed_upto(last_seq))
         return sorted(living)
 
     def _carry(self, first_seq: int, last_seq: int, now_ms: int) -> None:
@@ -216,7 +216,7 @@ class Upkeep:
             log.error("a record cannot be carried forward: %s", damage)
             return None
         if isinstance(record, Entry):
-            return journal.topics.carried(record, seq)
+            return journal.topics.records.carried(record, seq)
         if isinstance(record, Put):
             return new_version(record, Key(record.fire_at_ms, seq), record.fire_at_ms)
         return None

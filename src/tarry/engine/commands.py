@@ -1,0 +1,267 @@
+"""Commands on one message: look at it, cancel it, send it now, restart it.
+
+What a command may do is read off the table in `tarry.core.lifecycle`. It is decided in memory, on one thread, when its
+record is enqueued; while an attempt is under way it waits for the verdict and looks again (R11).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from tarry.core import limits
+from tarry.core.clock import Clock
+from tarry.core.errors import Conflict, DelayTooLong, Invalid, NotFound, TarryError
+from tarry.core.lifecycle import Event, State, Wait, next_state
+from tarry.core.message import MessagePage, MessageQuery, MessageView
+from tarry.core.names import TOPIC_SCHEME
+from tarry.engine.answer import Answer, failed, settled
+from tarry.engine.dispatcher import Dispatcher
+from tarry.engine.journal import Journal
+from tarry.engine.listing import list_finalised, list_scheduled
+from tarry.engine.upkeep import Upkeep
+from tarry.engine.versions import end_of, new_version
+from tarry.engine.views import view_of_ended, view_of_put
+from tarry.ledger.record import Key, Put, Record, decode
+
+
+class Found(Struct, frozen=True):
+    """A message that is not finalised: its keys, its version, and where it is in its life."""
+
+    origin: Key
+    current: Key
+    put: Put
+    state: State
+
+
+class Commands:
+    """Finds messages by their ids and acts on them."""
+
+    def __init__(self, journal: Journal, dispatcher: Dispatcher, upkeep: Upkeep, clock: Clock) -> None:
+        self._journal = journal
+        self._dispatcher = dispatcher
+        self._upkeep = upkeep
+        self._clock = clock
+        self._ids = journal.ids
+
+    def get(self, id: str) -> Answer[MessageView]:
+        """A message as it is now."""
+        return self._with(id, lambda found: settled(view_of_put(found.put, id, found.state)), ended=True)
+
+    def list_messages(self, query: MessageQuery) -> Answer[MessagePage]:
+        """A page of messages."""
+        try:
+            if query.state == "finalised":
+                return self._after_flush(lambda: list_finalised(self._journal, query))
+            return settled(list_scheduled(self._journal, self._dispatcher, query))
+        except TarryError as error:
+            return failed(error)
+
+    def _after_flush(self, read: Callable[[], Any]) -> Answer[Any]:
+        answer: Answer[Any] = Answer()
+
+        def flushed(flush: Answer[None]) -> None:
+            try:
+                flush.value()
+                answer.settle(read())
+            except TarryError as error:
+                answer.fail(error)
+
+        self._upkeep.flush().then(flushed)
+        return answer
+
+    # Commands
+
+    def cancel(self, id: str) -> Answer[MessageView]:
+        """End a message unsent. Once this is answered it never goes out."""
+        return self._with(id, lambda found: self._cancel(id, found))
+
+    def send(self, id: str) -> Answer[MessageView]:
+        """Make a message due now."""
+        return self._with(id, lambda found: self._send(id, found))
+
+    def restart(
+        self, id: str, *, delay_ms: int | None = None, due_at_ms: int | None = None
+    ) -> Answer[MessageView]:
+        """Begin a message's delay again, or give it a new delay or due instant."""
+        if delay_ms is not None and due_at_ms is not None:
+            return failed(Invalid("delay_ms", "give a due instant or a delay, not both"))
+        if (delay_ms or 0) < 0 or (due_at_ms or 0) < 0:
+            return failed(Invalid("delay_ms" if delay_ms else "due_at_ms", "is negative"))
+        return self._with(id, lambda found: self._restart(id, found, delay_ms, due_at_ms))
+
+    def _with(
+        self, id_: str, act: Callable[[Found], Answer[MessageView]], *, ended: bool = False
+    ) -> Answer[MessageView]:
+        """Find a message and act on it. A finalised one is shown if `ended`, else a conflict."""
+        try:
+            found = self._find(id_)
+            if isinstance(found, Found):
+                return act(found)
+        except TarryError as error:
+            return failed(error)
+        origin = found
+
+        def look() -> MessageView:
+            row = self._journal.registry.finalised.get(origin.seq)
+            if row is None or row.origin != origin:
+                raise NotFound("there is no such message")
+            if not ended:
+                raise Conflict(f"the message is {row.outcome} already", row.outcome)
+            return view_of_ended(row, id_)
+
+        return self._after_flush(look)
+
+    def _find(self, id_: str) -> Found | Key:
+        """A message by its id; one that is finalised is given by its origin alone."""
+        place = self._ids.read(id_)
+        if place is None or place[0] >= self._journal.ledger.next_seq or place[0] == 0:
+            raise NotFound("there is no such message")
+        origin = Key(place[1], place[0])
+        current = self._journal.current(origin)
+        if current.seq in self._journal.dead or current.seq < self._journal.ledger.first_seq:
+            return origin
+        record = decode(self._journal.body(current.seq))
+        if (
+            not isinstance(record, Put)
+            or record.fire_at_ms != current.fire_at_ms
+            or (record.origin or current) != origin
+        ):
+            raise NotFound("there is no such message")
+        return Found(origin, current, record, self._state(current, record))
+
+    def _state(self, current: Key, put: Put) -> State:
+        if current.seq in self._dispatcher.firing:
+            return State.SENDING
+        flight = self._dispatcher.flights.by_seq.get(current.seq)
+        if flight is not None and flight.state is State.SENDING:
+            return State.SENDING
+        journal = self._journal
+        if (
+            current.seq <= journal.recovered_seq
+            and current.fire_at_ms <= journal.recovered_at_ms
+            and not put.destination.startswith(TOPIC_SCHEME)
+            and (flight is None or flight.attempts == put.attempts)
+        ):
+            # It was overdue at the last recovery: it may have been handed out before the crash (R11).
+            return State.SENDING
+        return State.SCHEDULED
+
+    def _decide(
+        self, id_: str, found: Found, event: Event, again: Callable[[Found], Answer[MessageView]]
+    ) -> Any:
+        """None if the event may happen now; else an answer that waits for the verdict and tries again."""
+        after = next_state(found.state, event)
+        flight = self._dispatcher.flights.by_seq.get(found.current.seq)
+        if flight is not None and flight.uncertain and found.state is State.SCHEDULED:
+            raise Conflict(
+                "the message may have been sent already: an attempt ended without a reply", "uncertain"
+            )
+        if not isinstance(after, Wait):
+            return None
+        answer: Answer[MessageView] = Answer()
+
+        def look_again() -> None:
+            def pass_on(of: Answer[MessageView]) -> None:
+                error = of.error()
+                if error is None:
+                    answer.settle(of.value())
+                else:
+                    answer.fail(error)
+
+            self._with(id_, again).then(pass_on)
+
+        self._dispatcher.writing.when_settled(found.current.seq, look_again)
+        return answer
+
+    def _cancel(self, id_: str, found: Found) -> Answer[MessageView]:
+        try:
+            waiting = self._decide(id_, found, Event.CANCEL, lambda again: self._cancel(id_, again))
+            if waiting is not None:
+                return waiting  # type: ignore[no-any-return]
+            now_ms = self._clock.now_ms()
+            end = end_of(found.put, found.current, "cancelled", now_ms, "cancelled by command")
+            records: list[Record] = [end, *self._group_ends(found, now_ms)]
+            row = msgspec.structs.replace(
+                view_of_put(found.put, id_, State.CANCELLED), finalised_at_ms=now_ms, reason=end.reason
+            )
+            return self._write(found, records, row)
+        except TarryError as error:
+            return failed(error)
+
+    def _group_ends(self, found: Found, now_ms: int) -> list[Record]:
+        """When the last timed member of a group goes, the whole group is discarded."""
+        put = found.put
+        group = None if put.group is None else self._journal.registry.groups.get(put.owner, put.group)
+        if group is None:
+            return []
+        left = [member for member in group.members if member.origin != found.origin]
+        if any(member.timed for member in left):
+            return []
+        ends: list[Record] = []
+        for member in left:
+            record = decode(self._journal.body(member.current.seq))
+            assert isinstance(record, Put)
+            ends.append(
+                end_of(
+                    record,
+                    member.current,
+                    "cancelled",
+                    now_ms,
+                    "its group lost its last message with a due instant",
+                )
+            )
+        return ends
+
+    def _send(self, id_: str, found: Found) -> Answer[MessageView]:
+        try:
+            waiting = self._decide(id_, found, Event.SEND, lambda again: self._send(id_, again))
+            if waiting is not None:
+                return waiting  # type: ignore[no-any-return]
+            fire_at_ms = max(self._clock.now_ms(), self._journal.watermark.fire_at_ms)
+            put = new_version(found.put, found.current, fire_at_ms)
+            return self._write(found, [put], view_of_put(put, id_, State.SCHEDULED))
+        except TarryError as error:
+            return failed(error)
+
+    def _restart(
+        self, id_: str, found: Found, delay_ms: int | None, due_at_ms: int | None
+    ) -> Answer[MessageView]:
+        try:
+            waiting = self._decide(
+                id_, found, Event.RESTART, lambda again: self._restart(id_, again, delay_ms, due_at_ms)
+            )
+            if waiting is not None:
+                return waiting  # type: ignore[no-any-return]
+            now_ms = self._clock.now_ms()
+            topic = found.put.destination if found.put.destination.startswith(TOPIC_SCHEME) else None
+            policy = self._journal.policies.effective(topic, found.put.namespace)
+            if due_at_ms is None:
+                delay_ms = found.put.delay_ms if delay_ms is None else delay_ms
+                if delay_ms is None:
+                    raise Conflict("the message has no delay to begin again", "untimed")
+                due_at_ms = now_ms + delay_ms
+            if due_at_ms - now_ms > limits.MAX_DELAY_MS:
+                raise DelayTooLong(limits.MAX_DELAY_MS)
+            put = new_version(
+                found.put, found.current, self._journal.fire_at(due_at_ms, now_ms, policy),
+                due_at_ms=max(due_at_ms, policy.round_up(due_at_ms)), delay_ms=max(0, due_at_ms - now_ms),
+                delayed_since_ms=now_ms, attempts=0,
+            )  # fmt: skip
+            return self._write(found, [put], view_of_put(put, id_, State.SCHEDULED))
+        except TarryError as error:
+            return failed(error)
+
+    def _write(self, found: Found, records: list[Record], view: MessageView) -> Answer[MessageView]:
+        answer: Answer[MessageView] = Answer()
+
+        def durable(error: TarryError | None) -> None:
+            if error is None:
+                answer.settle(view)
+            else:
+                answer.fail(error)
+
+        self._journal.append(records, durable, essential=view.state is State.CANCELLED)
+        self._dispatcher.killed(found.current.seq)
+        return answer

@@ -1,0 +1,277 @@
+"""Scheduling: from a message that a door hands over to a version in the ledger, or to the reason why not.
+
+Checks limits, policies, rates, groups and idempotency keys; all of it is decided before anything is written, and the
+answer comes when it is durable.
+"""
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from tarry.core import limits
+from tarry.core.clock import Clock
+from tarry.core.delivery import Outlet
+from tarry.core.errors import Conflict, Invalid, RateLimited, TarryError, TooManyPending
+from tarry.core.ids import ID_CHARS
+from tarry.core.message import Message, Scheduled
+from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_namespace, parse_topic
+from tarry.core.policy import Effective
+from tarry.engine.answer import Answer, failed, settled
+from tarry.engine.arrow import ArrowScheduled, Plan, Planner, due_of, frames_of
+from tarry.engine.journal import Journal, past_due
+from tarry.engine.rates import Rates
+from tarry.ledger.record import Put
+
+UNIT_RECORDS: Final = 4096
+UNIT_BYTES: Final = 4 * 1024 * 1024
+"""What one unit of a batch holds at the most: a frame is written and synced as a whole."""
+
+
+class Scheduling:
+    """Accepts messages."""
+
+    def __init__(self, journal: Journal, clock: Clock, outlets: Mapping[str, Outlet]) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._ids = journal.ids
+        self._outlets = outlets
+        self._rates = Rates()
+        self._in_flight: dict[tuple[str, str], tuple[bytes, Answer[Scheduled]]] = {}
+        """Idempotency keys whose first request is not durable yet."""
+
+    def schedule(self, message: Message) -> Answer[Scheduled]:
+        """Accept a message; the answer comes when that is durable."""
+        try:
+            message.check()
+            repeat = self._repeated(message) if message.idempotency_key is not None else None
+            if repeat is not None:
+                return repeat
+            put, due_at_ms = self._plan(message, self._clock.now_ms())
+        except TarryError as error:
+            return failed(error)
+        answer: Answer[Scheduled] = Answer()
+        key = None if message.idempotency_key is None else (message.owner, message.idempotency_key)
+        if key is not None:
+            self._in_flight[key] = (put.fingerprint, answer)
+
+        def durable(error: TarryError | None) -> None:
+            if key is not None:
+                self._in_flight.pop(key, None)
+            if error is not None:
+                answer.fail(error)
+            else:
+                answer.settle(Scheduled(self._ids.make(seq, put.fire_at_ms), due_at_ms, past_due(put)))
+
+        try:
+            seq = self._journal.append([put], durable)
+        except TarryError as error:
+            if key is not None:
+                self._in_flight.pop(key, None)
+            return failed(error)
+        return answer
+
+    def schedule_many(self, messages: Sequence[Message | TarryError]) -> Answer[list[Scheduled | TarryError]]:
+        """Accept many messages, each by itself; what is not one is given back in its place."""
+        results: list[Any] = list(messages)
+        answer: Answer[list[Scheduled | TarryError]] = Answer()
+        waiting = 1
+
+        def arrived() -> None:
+            nonlocal waiting
+            waiting -= 1
+            if not waiting:
+                answer.settle(results)
+
+        def settle(at: int, single: Answer[Scheduled]) -> None:
+            error = single.error()
+            results[at] = single.value() if error is None else error
+            arrived()
+
+        now_ms = self._clock.now_ms()
+        batch: list[tuple[int, Put, int | None]] = []
+        for at, message in enumerate(messages):
+            if isinstance(message, TarryError):
+                continue
+            if message.idempotency_key is not None or message.group is not None:
+                # These look at each other: what is before them must be decided first.
+                waiting += self._append_many(batch, results, arrived)
+                batch = []
+                waiting += 1
+                self.schedule(message).then(partial(settle, at))
+                continue
+            try:
+                message.check()
+                batch.append((at, *self._plan(message, now_ms, len(batch))))
+            except TarryError as error:
+                results[at] = error
+        waiting += self._append_many(batch, results, arrived)
+        arrived()
+        return answer
+
+    def _append_many(
+        self, batch: list[tuple[int, Put, int | None]], results: list[Any], arrived: Callable[[], None]
+    ) -> int:
+        """Write a batch in units that fit a frame; gives how many times `arrived` will be called later."""
+        units = 0
+        for unit in _units(batch):
+
+            def durable(error: TarryError | None, unit: Any = unit) -> None:
+                for at, put, due_at_ms in unit:
+                    results[at] = error or Scheduled(results[at], due_at_ms, past_due(put))
+                arrived()
+
+            try:
+                first = self._journal.append([put for _, put, _ in unit], durable)
+            except TarryError as error:
+                for at, _, _ in unit:
+                    results[at] = error
+                continue
+            units += 1
+            for offset, (at, put, _) in enumerate(unit):
+                results[at] = self._ids.make(first + offset, put.fire_at_ms)
+        return units
+
+    def schedule_arrow(self, batch: pa.RecordBatch, defaults: Message) -> Answer[ArrowScheduled]:
+        """Accept a record batch (see `tarry.engine.arrow` for its columns); rows that cannot be are said."""
+        count = batch.num_rows
+        result = ArrowScheduled(np.zeros(count, f"S{ID_CHARS}"), np.zeros(count, np.int64), {})
+        answer: Answer[ArrowScheduled] = Answer()
+        waiting = 1
+
+        def arrived(plan: Plan | None, start: int, first: int, error: TarryError | None) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if plan is not None and error is None:
+                due = due_of(plan, first)
+                result.ids[start + plan.rows] = self._ids.make_many(due.seqs, due.fire_at_ms)
+                result.due_at_ms[start + plan.rows] = plan.due_at_ms
+            elif plan is not None and error is not None:
+                result.errors.update(dict.fromkeys((start + plan.rows).tolist(), error))
+            if not waiting:
+                answer.settle(result)
+
+        try:
+            for start, piece in frames_of(batch):
+                plan, errors = self._planner().plan(piece, defaults)
+                result.errors.update((start + row, error) for row, error in errors.items())
+                if plan is not None:
+                    waiting += 1
+                    try:
+                        self._journal.append_plan(plan, partial(arrived, plan, start))
+                    except TarryError as error:
+                        arrived(plan, start, 0, error)
+        except TarryError as error:
+            if waiting == 1:
+                return failed(error)
+            raise
+        arrived(None, 0, 0, None)
+        return answer
+
+    def _planner(self) -> Planner:
+        journal = self._journal
+        floor_ms = journal.watermark.fire_at_ms
+        return Planner(self._place, floor_ms, self._clock.now_ms(), journal.owners, self._rates.wait_ms)
+
+    def _repeated(self, message: Message) -> Answer[Scheduled] | None:
+        """The first answer again, if this idempotency key was seen with the same request (R13)."""
+        key = (message.owner, message.idempotency_key or "")
+        print_ = fingerprint(message)
+        pending = self._in_flight.get(key)
+        if pending is not None:
+            first_print, first = pending
+            self._check_print(first_print, print_)
+            answer: Answer[Scheduled] = Answer()
+
+            def repeat(of: Answer[Scheduled]) -> None:
+                error = of.error()
+                if error is not None:
+                    answer.fail(error)
+                else:
+                    answer.settle(msgspec.structs.replace(of.value(), repeated=True))
+
+            first.then(repeat)
+            return answer
+        known = self._journal.registry.idempotency.get(*key)
+        if known is None:
+            return None
+        self._check_print(known.fingerprint, print_)
+        id_ = self._ids.make(known.origin.seq, known.origin.fire_at_ms)
+        return settled(Scheduled(id_, known.due_at_ms, known.past_due, repeated=True))
+
+    @staticmethod
+    def _check_print(first: bytes, again: bytes) -> None:
+        if first != again:
+            raise Conflict("this idempotency key was used with another request", "reused")
+
+    def _plan(self, message: Message, now_ms: int, ahead: int = 0) -> tuple[Put, int | None]:
+        """The version that accepts a message, and the due instant to answer; raises what forbids it."""
+        destination, namespace, policy = self._place(message.destination, message.namespace)
+        if policy.max_pending_per_owner:
+            pending = self._journal.owners.get(message.owner, 0) + ahead
+            if pending >= policy.max_pending_per_owner:
+                raise TooManyPending(policy.max_pending_per_owner)
+        timed = message.due_at_ms is not None or message.delay_ms is not None
+        if message.group is not None:
+            self._journal.check_group(message.owner, message.group, timed, limits.MAX_GROUP_MEMBERS)
+        due_at_ms, fire_at_ms = self._times(message, now_ms, policy) if timed else (None, limits.NEVER_MS)
+        if policy.accept_per_second:
+            wait_ms = self._rates.wait_ms((namespace, message.owner), policy.accept_per_second, now_ms)
+            if wait_ms:
+                raise RateLimited(wait_ms)
+        put = Put(
+            fire_at_ms, due_at_ms, now_ms, namespace, destination, message.key, message.owner, message.door,
+            message.group, message.ttl_ms, None, 0, message.listed, message.payload, message.headers, now_ms,
+            message.delay_ms if due_at_ms is None or message.delay_ms is not None else max(0, due_at_ms - now_ms),
+            None, message.idempotency_key,
+            fingerprint(message) if message.idempotency_key is not None else b"",
+        )  # fmt: skip
+        return put, due_at_ms
+
+    def _times(self, message: Message, now_ms: int, policy: Effective) -> tuple[int, int]:
+        """The due instant and the fire instant of a timed message."""
+        due_at_ms = message.due_at_ms if message.due_at_ms is not None else now_ms + (message.delay_ms or 0)
+        if not policy.delayed_delivery:
+            due_at_ms = min(due_at_ms, now_ms)
+        fire_at_ms = self._journal.fire_at(due_at_ms, now_ms, policy)
+        return (max(due_at_ms, policy.round_up(due_at_ms)) if due_at_ms >= now_ms else due_at_ms), fire_at_ms
+
+    def _place(self, destination: str, namespace: str | None) -> tuple[str, str, Effective]:
+        """The full destination, its namespace and the policy there; raises `Invalid`."""
+        scheme, separator, _ = destination.partition(":")
+        outlet = self._outlets.get(scheme) if separator else None
+        if outlet is not None:
+            outlet.check(destination)
+            namespace = DEFAULT_NAMESPACE if namespace is None else parse_namespace(namespace)
+            return destination, namespace, self._journal.policies.effective(None, namespace)
+        if separator and "://" in destination and not destination.startswith(TOPIC_SCHEME):
+            raise Invalid("destination", f"there is no outlet for {scheme}:// here")
+        topic = parse_topic(destination, "destination")
+        full = topic.full
+        if namespace is not None and namespace != topic.namespace_name:
+            raise Invalid("namespace", f"the destination is in {topic.namespace_name}")
+        return full, topic.namespace_name, self._journal.policies.effective(full, topic.namespace_name)
+
+
+def fingerprint(message: Message) -> bytes:
+    """What tells a repeated request from another one: everything that was asked for."""
+    body = msgspec.msgpack.encode(msgspec.structs.replace(message, idempotency_key=None))
+    return hashlib.blake2b(body, digest_size=16).digest()
+
+
+def _units(batch: list[tuple[int, Put, int | None]]) -> list[list[tuple[int, Put, int | None]]]:
+    """A batch in pieces that fit a frame."""
+    units: list[list[tuple[int, Put, int | None]]] = []
+    size = UNIT_BYTES
+    for item in batch:
+        length = len(item[1].payload) + 512
+        if size + length > UNIT_BYTES or len(units[-1]) >= UNIT_RECORDS:
+            units.append([])
+            size = 0
+        units[-1].append(item)
+        size += length
+    return units

@@ -1,0 +1,248 @@
+"""What the records about topics add up to: every topic, its entries and its subscriptions.
+
+A record is decided when it is enqueued or replayed (`decide`), and an entry is seen by consumers once it is durable
+(`appended`). Nothing here writes: that is `tarry.engine.topics`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tarry.engine.subscription import Subscription
+from tarry.engine.topic import Topic
+from tarry.ledger.record import (
+    Ack,
+    Entry,
+    Key,
+    Record,
+    Seek,
+    Subscribe,
+    Unsubscribe,
+    decode_put,
+    encode,
+)
+from tarry.ledger.record import Topic as TopicRecord
+from tarry.registry.registry import Registry
+
+if TYPE_CHECKING:
+    from tarry.engine.journal import Journal
+    from tarry.engine.topics import Topics
+
+_entry_decoder = msgspec.msgpack.Decoder(Entry)
+
+
+def decode_entry(body: bytes) -> Entry:
+    """Read the body of an `Entry`."""
+    return _entry_decoder.decode(body)
+
+
+class TopicRecords:
+    """The topics of this server, as their records say."""
+
+    def __init__(self, journal: "Journal", topics: "Topics") -> None:
+        self.by_name: dict[str, Topic] = {}
+        self.changed = False
+        """Whether anything here is newer than the registry."""
+        self._journal = journal
+        self._topics = topics
+        self._woken: dict[Subscription, None] = {}
+
+    def decide(self, seq: int, record: Record) -> None:
+        """Take a record into the state, when it is enqueued or replayed."""
+        self.changed = True
+        match record:
+            case Entry():
+                self.place(record.topic, record.entry_id, seq, record.published_at_ms)
+                topic = self.by_name[record.topic]
+                if record.fire_at_ms:
+                    topic.waiting.add(record.entry_id)
+                known = topic.producers.get(record.producer or "", -1)
+                if record.producer is not None and record.producer_sequence > known:
+                    topic.producers[record.producer] = record.producer_sequence
+                    self._journal.registry.producers.put(
+                        (record.topic, record.producer), record.producer_sequence
+                    )
+            case TopicRecord():
+                self._decide_topic(record)
+            case _ if (topic_of := self.by_name.get(record.topic)) is not None:  # type: ignore[union-attr]
+                self._decide_subscription(topic_of, record)
+
+    def _decide_topic(self, record: TopicRecord) -> None:
+        if not record.deleted:
+            self.by_name.setdefault(record.name, Topic(record.name, self._journal.clock.now_ms())).touch()
+            return
+        topic = self.by_name.pop(record.name, None)
+        if topic is not None:
+            for sub in topic.subscriptions.values():
+                sub.close_all()
+            topic.erase(self._journal.registry)
+
+    def _decide_subscription(self, topic: Topic, record: Record) -> None:
+        match record:
+            case Subscribe():
+                sub = topic.subscriptions.get(record.name)
+                if sub is None or not sub.durable:
+                    type_: Any = record.subscription_type
+                    topic.subscriptions[record.name] = Subscription(
+                        self._topics,
+                        topic,
+                        record.name,
+                        type_,
+                        record.start,
+                        durable=True,
+                        properties=record.properties,
+                    )
+                else:
+                    sub.type = record.subscription_type  # type: ignore[assignment]
+                    sub.properties = record.properties
+                    sub.changed = True
+            case Unsubscribe():
+                sub = topic.subscriptions.pop(record.name, None)
+                if sub is not None:
+                    sub.close_all()
+                    sub.erase(self._journal.registry)
+            case Ack():
+                sub = topic.subscriptions.get(record.subscription)
+                if sub is not None:
+                    sub.apply_ack(record.entries, record.below)
+            case Seek():
+                sub = topic.subscriptions.get(record.name)
+                if sub is not None:
+                    sub.apply_seek(record.to)
+                    self._woken[sub] = None
+
+    def place(self, name: str, entry_id: int, seq: int, at_ms: int) -> Topic:
+        """Say where an entry's record is; makes the topic if a replay has not seen it made."""
+        topic = self.by_name.get(name)
+        if topic is None:
+            topic = self.by_name[name] = Topic(name, at_ms)
+        topic.place(entry_id, seq)
+        self.changed = True
+        return topic
+
+    def place_many(self, first_seq: int, sizes: dict[str, int], at_ms: int) -> dict[str, int]:
+        """Say where new entries are that lie one after another, topic by topic; gives each topic's next id."""
+        self.changed = True
+        next_ids: dict[str, int] = {}
+        for name, count in sizes.items():
+            topic = self.by_name.get(name)
+            if topic is None:
+                topic = self.by_name[name] = Topic(name, at_ms)
+            topic.place_next(first_seq, count)
+            next_ids[name] = topic.next
+            first_seq += count
+        return next_ids
+
+    def next_id(self, name: str) -> int:
+        """The entry id that a topic gives next."""
+        topic = self.by_name.get(name)
+        return topic.next if topic else 0
+
+    def appended(self, name: str, entry_id: int) -> None:
+        """An entry's record is durable: consumers may see it."""
+        topic = self.by_name.get(name)
+        if topic is not None and entry_id >= topic.visible:
+            topic.visible = entry_id + 1
+            for sub in topic.subscriptions.values():
+                self._woken[sub] = None
+
+    def ready(self, body: bytes) -> None:
+        """A delayed entry is due."""
+        entry = decode_entry(body)
+        topic = self.by_name.get(entry.topic)
+        if topic is None or entry.entry_id not in topic.waiting:
+            return
+        topic.waiting.discard(entry.entry_id)
+        self.changed = True
+        for sub in topic.subscriptions.values():
+            sub.ready(entry.entry_id)
+            self._woken[sub] = None
+
+    def pump(self) -> None:
+        """Give out what became visible or ready in this turn."""
+        while self._woken:
+            woken, self._woken = self._woken, {}
+            for sub in woken:
+                sub.pump()
+
+    # The registry
+
+    def save(self, registry: Registry) -> None:
+        """Put what changed into the registry's tables."""
+        if not self.changed:
+            return
+        self.changed = False
+        for topic in self.by_name.values():
+            topic.trim(topic.unneeded_below())
+            topic.save(registry)
+            for sub in topic.subscriptions.values():
+                sub.save(registry)
+
+    def load(self, registry: Registry) -> None:
+        """Take everything back from the registry."""
+        for (name,), row in registry.topics.rows():
+            topic = self.by_name[name] = Topic(name, row.created_at_ms)
+            topic.first, topic.next, topic.visible, topic.partitions = (
+                row.first,
+                row.next,
+                row.next,
+                row.partitions,
+            )
+        for (name, number), data in registry.chunks.rows():
+            if name in self.by_name:
+                self.by_name[name].load_chunk(number, data)
+        for (name, number), data in registry.waiting.rows():
+            if name in self.by_name:
+                self.by_name[name].waiting.load(number, data)
+        for (name, sub_name), sub_row in registry.subscriptions.rows():
+            topic = self.by_name[name]
+            type_: Any = sub_row.type
+            sub = Subscription(
+                self._topics,
+                topic,
+                sub_name,
+                type_,
+                sub_row.below,
+                durable=True,
+                properties=sub_row.properties,
+            )
+            sub.changed = False
+            topic.subscriptions[sub_name] = sub
+        for (name, sub_name, number), data in registry.acks.rows():
+            self.by_name[name].subscriptions[sub_name].acked.above.load(number, data)
+        for (name, producer), sequence in registry.producers.rows():
+            if name in self.by_name:
+                self.by_name[name].producers[producer] = sequence
+
+    def replayed(self) -> None:
+        """The replay is over: everything that was placed is durable."""
+        for topic in self.by_name.values():
+            topic.visible = topic.next
+
+    def needed_upto(self, upto_seq: int) -> list[int]:
+        """Seqs, up to one, of the entries that somebody still needs (R12)."""
+        found: list[int] = []
+        for topic in self.by_name.values():
+            found += topic.seqs(topic.needed(upto_seq)).tolist()
+        return found
+
+    def carried(self, entry: Entry, seq: int) -> Entry | None:
+        """The same entry as a new record, to be written at the head of the ledger (R12)."""
+        topic = self.by_name.get(entry.topic)
+        if topic is None or topic.seq(entry.entry_id) != seq:
+            return None
+        put = entry.put
+        if entry.fired is not None:
+            # The end of the message is told already; what stays is its body, and which message it was.
+            version = decode_put(put)
+            put = msgspec.Raw(
+                encode(msgspec.structs.replace(version, origin=version.origin or entry.fired)).body
+            )
+        waits = entry.entry_id in topic.waiting
+        return msgspec.structs.replace(
+            entry,
+            fired=None,
+            put=put,
+            fire_at_ms=entry.fire_at_ms if waits else 0,
+            carries=Key(entry.fire_at_ms, seq),
+        )
