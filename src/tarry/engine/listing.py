@@ -58,8 +58,7 @@ def list_finalised(journal: Journal, query: MessageQuery) -> MessagePage:
     """A page of what is finalised, the newest first, as of the last flush."""
     limit = _check_limit(query)
     before = _read_page(query.page) or Key(1 << 60, 0)
-    rows = journal.registry.select(
-        journal.registry.finalised,
+    rows = journal.registry.finalised.select(
         "(finalised_at_ms, origin_seq) < (?, ?) ORDER BY finalised_at_ms DESC, origin_seq DESC LIMIT ?",
         (before.fire_at_ms, before.seq, LOOK_AT),
     )

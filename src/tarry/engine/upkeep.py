@@ -19,6 +19,7 @@ from tarry.engine.journal import Journal
 from tarry.engine.settings import EngineSettings
 from tarry.engine.versions import new_version
 from tarry.ledger.record import Entry, Key, Mark, Put, Record, decode
+from tarry.registry.snapshots import SNAPSHOTS
 
 log = logging.getLogger(__name__)
 
@@ -232,7 +233,7 @@ class Upkeep:
         self._next_snapshot_ms = now_ms + self._settings.snapshot_every_ms
         self._snapshotting = True
         older = self._snapshot_seqs.index(min(self._snapshot_seqs))
-        path = os.path.join(self._folder, f"registry-{older}.snapshot")
+        path = os.path.join(self._folder, SNAPSHOTS[older])
         reached = meta.applied_seq
 
         def done(error: Exception | None) -> None:

@@ -6,9 +6,6 @@ changes are let go of (`done`). So the registry is never ahead of the ledger, an
 It knows nothing of what its values mean, and never waits for a writer.
 """
 
-import contextlib
-import hashlib
-import os
 import sqlite3
 from collections.abc import Callable
 from importlib.resources import files
@@ -16,9 +13,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from tarry.core.errors import Damage, Unavailable
+from tarry.core.errors import Unavailable
 from tarry.ledger.record import Key
-from tarry.registry.table import Table
+from tarry.registry.snapshots import write_snapshot
+from tarry.registry.table import RegistryDamage, Table
 
 FORMAT_VERSION: Final = 1
 _APPLICATION_ID: Final = 0x54415252
@@ -145,7 +143,7 @@ class Registry:
             # A memory database belongs to its connection; there, one connection does both.
             self._reader = self._writer if path == ":memory:" else _connect(path)
         except sqlite3.DatabaseError as error:
-            raise Damage(path, 0, f"not a registry: {error}") from error
+            raise RegistryDamage("meta", f"this is not a registry: {error}") from error
         for table in (*self.tables, self._meta):
             table.attach(self._reader)
         self.meta: Meta | None = self._meta.get("registry")
@@ -188,11 +186,6 @@ class Registry:
         for table in self.tables:
             table.undo()
 
-    def select(self, table: Table[Any], where: str, values: tuple[Any, ...]) -> list[Any]:
-        """Keys and values of rows that a condition selects, as of the last flush."""
-        query = f"SELECT body, crc FROM {table.name} WHERE {where}"
-        return [table.decode(body, crc) for body, crc in self._reader.execute(query, values)]
-
     def prune(self, finalised_before_ms: int, finalised_rows: int, idempotency_before_ms: int) -> None:
         """Forget what is past its retention, a bounded number of rows at a time. On the registry's thread."""
         with self._writer:
@@ -210,20 +203,8 @@ class Registry:
                 "DELETE FROM groups WHERE closed_at_ms IS NOT NULL AND closed_at_ms < ?", (finalised_before_ms,))  # fmt: skip
 
     def snapshot(self, path: str) -> None:
-        """Write a checksummed copy (R12): the file, and beside it its SHA-256. On the registry's thread."""
-        draft = path + ".draft"
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(draft)
-        self._writer.execute("VACUUM INTO ?", (draft,))
-        digest = file_digest(draft)
-        sync_file(draft)
-        with open(path + ".sha256.draft", "w", encoding="ascii") as out:
-            out.write(digest)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(draft, path)
-        os.replace(path + ".sha256.draft", path + ".sha256")
-        sync_file(os.path.dirname(path))
+        """Write a checksummed copy (R12). On the registry's thread."""
+        write_snapshot(self._writer, path)
 
     def serialize(self) -> bytes:
         """The whole database as bytes; for simulations."""
@@ -258,18 +239,3 @@ def _connect(path: str) -> sqlite3.Connection:
             f"{path}: written by another version of Tarry (registry format {version}, this one reads {FORMAT_VERSION})"
         )
     return connection
-
-
-def file_digest(path: str) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sync_file(path: str) -> None:
-    """Sync a file or folder to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

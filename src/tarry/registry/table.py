@@ -15,6 +15,16 @@ from tarry.core.errors import Damage
 
 V = TypeVar("V")
 
+
+class RegistryDamage(Damage):
+    """The registry is not what was written. Its newest snapshot and the ledger hold all that it did."""
+
+    code = "registry-damage"
+
+    def __init__(self, table: str, reason: str) -> None:
+        super().__init__(f"registry table {table}", 0, reason)
+
+
 _encode = msgspec.msgpack.encode
 
 _REMOVED: Final[Any] = object()
@@ -55,12 +65,14 @@ class Table(Generic[V]):
             return None if change is _REMOVED else change[1]
         if self._reader is None:
             return None
-        row = self._reader.execute(self._select, key).fetchone()
-        if row is None:
-            return None
+        for row in self._fetch(self._select, key):
+            return self._checked(row, key)
+        return None
+
+    def _checked(self, row: tuple[bytes, int], key: tuple[Any, ...]) -> V:
         found, _, value = self.decode(row[0], row[1])
         if found != key:
-            raise self._damage("the row holds another key")
+            raise RegistryDamage(self.name, "the row holds another key")
         return value
 
     def put(self, key: tuple[Any, ...], value: V, searched: tuple[Any, ...] = ()) -> None:
@@ -75,19 +87,28 @@ class Table(Generic[V]):
         """Every row in SQLite, as key and value; for start-up, before there are changes."""
         if self._reader is None:
             return
-        for body, crc in self._reader.execute(f"SELECT body, crc FROM {self.name}"):
+        for body, crc in self._fetch(f"SELECT body, crc FROM {self.name}", ()):
             key, _, value = self.decode(body, crc)
             yield key, value
+
+    def select(self, where: str, values: tuple[Any, ...]) -> list[tuple[tuple[Any, ...], tuple[Any, ...], V]]:
+        """Key, searched columns and value of the rows that a condition selects, as of the last flush."""
+        query = f"SELECT body, crc FROM {self.name} WHERE {where}"
+        return [self.decode(body, crc) for body, crc in self._fetch(query, values)]
+
+    def _fetch(self, query: str, values: tuple[Any, ...]) -> Iterator[tuple[bytes, int]]:
+        assert self._reader is not None
+        try:
+            yield from self._reader.execute(query, values)
+        except sqlite3.DatabaseError as error:
+            raise RegistryDamage(self.name, str(error)) from error
 
     def decode(self, body: bytes, crc: int) -> tuple[tuple[Any, ...], tuple[Any, ...], V]:
         """Key, searched columns and value of a row; raises `Damage` if it is not what was written."""
         if google_crc32c.value(body) != crc:
-            raise self._damage("a row fails its checksum")
+            raise RegistryDamage(self.name, "a row fails its checksum")
         row: tuple[tuple[Any, ...], tuple[Any, ...], V] = self._decoder.decode(body)
         return row
-
-    def _damage(self, reason: str) -> Damage:
-        return Damage(f"registry table {self.name}", 0, reason)
 
     @property
     def changed(self) -> int:

@@ -35,6 +35,8 @@ from tarry.ledger.disk import RealDisk
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.outlets.webhook import WebhookOutlet
 from tarry.registry.registry import Registry
+from tarry.registry.snapshots import restore
+from tarry.registry.table import RegistryDamage
 from tarry.serve.datafolder import DataFolder, DataFolderError, explain
 from tarry.serve.listener import Listener, ListenError
 from tarry.serve.logs import set_up
@@ -107,8 +109,7 @@ class Server:
         config = self._config
         access = access_of(config)
         began = time.monotonic()
-        engine = self._open_engine()
-        engine.recover()
+        engine = self._recovered_engine()
         stats = engine.stats()
         log.info(
             "recovered",
@@ -126,6 +127,23 @@ class Server:
         await self._listener.start()
         log.info("ready", extra={"url": url, "data": config.data, "tokens": len(config.tokens)})
         return url
+
+    def _recovered_engine(self) -> Engine:
+        try:
+            engine = self._open_engine()
+            engine.recover()
+        except RegistryDamage as damage:
+            folder = self._folder.registry
+            if self._registry is not None:
+                self._registry.close()
+            if self._ledger is not None:
+                self._ledger.close()
+            if not restore(str(folder), str(folder / REGISTRY_FILE)):
+                raise
+            log.error("recovery: %s", damage)
+            engine = self._open_engine()
+            engine.recover()
+        return engine
 
     def _open_engine(self) -> Engine:
         config, folder = self._config, self._folder

@@ -1,0 +1,74 @@
+"""Checksummed snapshots of the registry, and the way back from one.
+
+Two are kept. Segments of the ledger are reclaimed only up to the older one (R12), so that either of them, and
+the ledger after it, give the registry again.
+"""
+
+import contextlib
+import hashlib
+import logging
+import os
+import shutil
+import sqlite3
+from typing import Final
+
+SNAPSHOTS: Final = ("registry-0.snapshot", "registry-1.snapshot")
+
+log = logging.getLogger(__name__)
+
+
+def write_snapshot(connection: sqlite3.Connection, path: str) -> None:
+    """Write a copy of a database, and beside it its SHA-256."""
+    draft, sum_draft = path + ".draft", path + ".sha256.draft"
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(draft)
+    connection.execute("VACUUM INTO ?", (draft,))
+    with open(sum_draft, "w", encoding="ascii") as out:
+        out.write(_digest(draft))
+    for file in (draft, sum_draft):
+        _sync(file)
+    # The old sum goes first: a copy without its sum is not taken for a snapshot.
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(path + ".sha256")
+    os.replace(draft, path)
+    os.replace(sum_draft, path + ".sha256")
+    _sync(os.path.dirname(path))
+
+
+def restore(folder: str, path: str) -> bool:
+    """Put the newest sound snapshot in the place of a damaged registry, which is set aside; whether there was one."""
+    sound = [file for name in SNAPSHOTS if _is_sound(file := os.path.join(folder, name))]
+    if not sound:
+        return False
+    newest = max(sound, key=os.path.getmtime)
+    for suffix in ("", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(path + suffix, f"{path}.damaged{suffix}")
+    shutil.copyfile(newest, path)
+    _sync(path)
+    _sync(folder)
+    log.error(
+        "the registry was damaged; it is set aside, and its snapshot %s and the ledger replace it", newest
+    )
+    return True
+
+
+def _is_sound(path: str) -> bool:
+    try:
+        with open(path + ".sha256", encoding="ascii") as file:
+            return file.read().strip() == _digest(path)
+    except (FileNotFoundError, UnicodeDecodeError):
+        return False
+
+
+def _digest(path: str) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
