@@ -1,0 +1,38 @@
+"""A clock that a test owns: it stands still until it is told to move, forwards or backwards."""
+
+from typing import Final
+
+FIRST_AT_MS: Final = 1_700_000_000_000
+"""Where a simulated clock begins unless it is told otherwise: 2023-11-14T22:13:20Z."""
+
+
+class SimulatedClock:
+    """A wall clock that is set by hand."""
+
+    def __init__(self, at_ms: int = FIRST_AT_MS) -> None:
+        self._at_ms = at_ms
+        self.readings: list[int] = []
+        """Every instant that somebody was told, in order, without repetitions in a row.
+
+        What was done at an instant can be checked against it: an instant that nobody read was never reached.
+        """
+
+    def now_ms(self) -> int:
+        """The present instant."""
+        if not self.readings or self.readings[-1] != self._at_ms:
+            self.readings.append(self._at_ms)
+        return self._at_ms
+
+    def advance(self, ms: int) -> None:
+        """Let time pass."""
+        if ms < 0:
+            raise ValueError("time does not pass backwards; `jump` sets the clock back")
+        self._at_ms += ms
+
+    def jump(self, ms: int) -> None:
+        """Set the clock forwards or backwards, as an operator or a time server may."""
+        self._at_ms += ms
+
+    def set(self, at_ms: int) -> None:
+        """Set the clock to an instant."""
+        self._at_ms = at_ms

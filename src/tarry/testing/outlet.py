@@ -1,0 +1,85 @@
+"""An outlet whose receiver is the test: it says what arrives, and what the engine hears of it.
+
+An attempt has two halves that need not agree. `arrive` is what the receiver gets; `answer` is the verdict
+that the engine is told. A time-out after the receiver got it is an arrival and `Retry(uncertain=True)`.
+"""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from tarry.core.clock import Clock
+from tarry.core.delivery import Delivered, Delivery, Outlet, Verdict
+from tarry.core.errors import Invalid
+
+SCHEME = "sim"
+
+
+class Arrival(Struct, frozen=True):
+    """A delivery as the receiver got it, and when."""
+
+    at_ms: int
+    delivery: Delivery
+
+
+class Attempt:
+    """One delivery on its way."""
+
+    def __init__(
+        self, outlet: "SimulatedOutlet", delivery: Delivery, verdict: Callable[[Verdict], None], at_ms: int
+    ) -> None:
+        self.delivery = delivery
+        self.launched_at_ms = at_ms
+        self.arrived = False
+        self._outlet = outlet
+        self._verdict = verdict
+
+    def arrive(self) -> None:
+        """The receiver gets it, once."""
+        if not self.arrived:
+            self.arrived = True
+            self._outlet.arrivals.append(Arrival(self._outlet.clock.now_ms(), self.delivery))
+
+    def answer(self, verdict: Verdict) -> None:
+        """The engine hears what came of it; the attempt is over."""
+        if isinstance(verdict, Delivered):
+            self.arrive()
+        self._outlet.under_way.remove(self)
+        self._verdict(verdict)
+
+
+class SimulatedOutlet:
+    """The outlet of destinations `sim://host/anything`.
+
+    Deliveries of one destination with the same key go out one after another.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.under_way: list[Attempt] = []
+        """Attempts without a verdict, oldest first."""
+        self.arrivals: list[Arrival] = []
+        """What the receiver got, in order; a delivery that is repeated is here again."""
+
+    def check(self, destination: str) -> None:
+        """Raise `Invalid` if this is not a destination of the simulation."""
+        if not destination.startswith(f"{SCHEME}://"):
+            raise Invalid("destination", f"does not begin with {SCHEME}://")
+
+    def order_key(self, destination: str, key: str | None) -> str | None:
+        """Order is kept within one key of one destination."""
+        return None if key is None else f"{destination} {key}"
+
+    async def send(self, delivery: Delivery) -> Verdict:
+        """It arrives at once; for an engine that is driven by an event loop."""
+        self.arrivals.append(Arrival(self.clock.now_ms(), delivery))
+        return Delivered()
+
+    def launch(self, outlet: Outlet, delivery: Delivery, verdict: Callable[[Verdict], None]) -> None:  # noqa: ARG002
+        """Begin an attempt: the engine's `launch`, where attempts wait in `under_way` for the test."""
+        self.under_way.append(Attempt(self, delivery, verdict, self.clock.now_ms()))
+
+    def forget(self) -> list[Attempt]:
+        """The process is gone, and with it everyone who waits for a verdict; gives what was under way."""
+        lost, self.under_way = self.under_way, []
+        return lost

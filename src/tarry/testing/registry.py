@@ -1,0 +1,58 @@
+"""The registry in memory, with the images of itself that a crash can bring back.
+
+SQLite keeps transactions whole and in order, so a crash never tears the registry: a process that is killed
+finds its newest transaction again, and a power loss may take the newest few away.
+"""
+
+from collections import deque
+from typing import Final
+
+from tarry.core.errors import Unavailable
+from tarry.registry.registry import Flush, Registry
+
+IMAGES: Final = 8
+"""How many of the newest transactions a power loss may take away, at most."""
+
+
+class RegistryDisk:
+    """What of a registry outlives the process."""
+
+    def __init__(self) -> None:
+        self.images: deque[bytes | None] = deque([None], maxlen=IMAGES)
+        """The database after each of the last transactions, oldest first; None is before the first one."""
+        self.snapshots: dict[str, bytes] = {}
+        """By path."""
+        self.failing = 0
+        """How many of the next transactions fail, as on a full disk."""
+
+    def lose(self, newest: int) -> None:
+        """A power loss takes the newest transactions away; the oldest that is kept here always stays."""
+        for _ in range(min(newest, len(self.images) - 1)):
+            self.images.pop()
+
+    def restore(self, path: str) -> None:
+        """Put a snapshot back, as an operator would."""
+        self.images.clear()
+        self.images.append(self.snapshots[path])
+
+
+class SimulatedRegistry(Registry):
+    """A registry in memory that begins with the newest image."""
+
+    def __init__(self, disk: RegistryDisk) -> None:
+        super().__init__(":memory:")
+        self._disk = disk
+        if (image := disk.images[-1]) is not None:
+            self.deserialize(image)
+
+    def write(self, flush: Flush) -> None:
+        """Write a cut, or fail if that is to be."""
+        if self._disk.failing:
+            self._disk.failing -= 1
+            raise Unavailable("the registry cannot be written: the simulated disk is full")
+        super().write(flush)
+        self._disk.images.append(self.serialize())
+
+    def snapshot(self, path: str) -> None:
+        """Keep a copy in memory."""
+        self._disk.snapshots[path] = self.serialize()

@@ -1,0 +1,175 @@
+"""A whole engine over simulated parts: time passes, disks fail and processes die only when a test says so.
+
+    world = World()
+    scheduled = world.settle(world.engine.schedule(Message(destination="sim://shop/1", delay_ms=60_000)))
+    world.run(59_999)
+    assert not world.outlet.arrivals
+    world.crash()
+    world.start()
+    world.run(1)
+    assert world.outlet.arrivals[0].delivery.id == scheduled.id
+
+Nothing happens by itself. `run` does all there is to do; `tick`, `commit`, `work` and `outlet.under_way` are the
+single steps, for tests that want to decide what comes between what. Deterministic: the same calls give the same
+results.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from tarry.core.delivery import Delivered
+from tarry.core.ids import Ids
+from tarry.core.policy import Policy
+from tarry.engine.answer import Answer
+from tarry.engine.engine import Engine
+from tarry.engine.settings import EngineSettings
+from tarry.index.index import NoIndex
+from tarry.ledger.ledger import Ledger, LedgerSettings
+from tarry.testing.clock import SimulatedClock
+from tarry.testing.disk import SimulatedDisk
+from tarry.testing.outlet import SCHEME, SimulatedOutlet
+from tarry.testing.registry import RegistryDisk, SimulatedRegistry
+
+T = TypeVar("T")
+
+_KEY = bytes(range(32))
+_LEDGER_ID = bytes(range(16))
+_TURNS = 10_000
+
+
+class World:
+    """An engine, and everything around it in memory."""
+
+    def __init__(
+        self,
+        seed: int = 0,
+        *,
+        settings: EngineSettings | None = None,
+        ledger_settings: LedgerSettings | None = None,
+        broker_policy: Policy | None = None,
+        start: bool = True,
+    ) -> None:
+        self.clock = SimulatedClock()
+        self.disk = SimulatedDisk(seed)
+        self.registry_disk = RegistryDisk()
+        self.outlet = SimulatedOutlet(self.clock)
+        self.settings = settings or EngineSettings()
+        self.ledger_settings = ledger_settings or LedgerSettings(segment_bytes=1 << 18)
+        self.broker_policy = broker_policy
+        self.offloaded: deque[tuple[Callable[[], Any], Callable[[Exception | None], None]]] = deque()
+        """Work for the registry's thread that was not done yet."""
+        self._seed = seed
+        self._engine: Engine | None = None
+        if start:
+            self.start()
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of this life."""
+        if self._engine is None:
+            raise RuntimeError("the engine is not running; start it")
+        return self._engine
+
+    # A life
+
+    def start(self) -> Engine:
+        """Begin a life: recover what the last one left. Raises what recovery raises."""
+        self._end()
+        ledger = Ledger.open(self.disk, "ledger", self.ledger_settings, self.clock, new_ledger_id=_LEDGER_ID)
+        registry = SimulatedRegistry(self.registry_disk)
+        engine = Engine(
+            ledger=ledger,
+            registry=registry,
+            index=NoIndex(),
+            clock=self.clock,
+            ids=Ids(_KEY),
+            outlets={SCHEME: self.outlet},
+            launch=self.outlet.launch,
+            offload=lambda work, done: self.offloaded.append((work, done)),
+            settings=self.settings,
+            broker_policy=self.broker_policy,
+            snapshot_folder="snapshots",
+            seed=self._seed,
+        )
+        engine.recover()
+        self._engine = engine
+        return engine
+
+    def stop(self) -> None:
+        """End this life cleanly: everything enqueued is made durable, and the ledger is sealed."""
+        self.engine.journal.ledger.close()
+        self._end()
+
+    def kill(self) -> None:
+        """The process ends where it is; the machine goes on."""
+        self._end()
+        self.disk.kill()
+
+    def crash(self, lose_transactions: int = 0) -> None:
+        """The power fails: unsynced writes are kept, torn or lost, and so are the registry's newest transactions."""
+        self._end()
+        self.disk.crash()
+        self.registry_disk.lose(lose_transactions)
+
+    def _end(self) -> None:
+        engine, self._engine = self._engine, None
+        self.offloaded.clear()
+        self.outlet.forget()
+        if engine is not None:
+            engine.journal.registry.close()
+
+    # Steps
+
+    def tick(self) -> int:
+        """One turn of the engine; the instant at which it wants the next, or 0 for at once."""
+        return self.engine.tick()
+
+    def commit(self) -> int:
+        """One group commit, and what follows it; the number of records."""
+        records = self.engine.journal.ledger.commit()
+        self.engine.topics.records.pump()
+        return records
+
+    def work(self) -> bool:
+        """Do the oldest offloaded work and tell the engine; False if there is none."""
+        if not self.offloaded:
+            return False
+        work, done = self.offloaded.popleft()
+        error: Exception | None = None
+        try:
+            work()
+        except Exception as raised:  # noqa: BLE001 - the engine is told, as by a real thread
+            error = raised
+        done(error)
+        return True
+
+    # Everything
+
+    def run(self, ms: int = 0) -> None:
+        """Let so much time pass and do all there is to do at each instant; what is sent is delivered."""
+        goal_ms = self.clock.now_ms() + ms
+        while True:
+            wake_ms = self._run_out()
+            now_ms = self.clock.now_ms()
+            if now_ms >= goal_ms:
+                return
+            self.clock.set(min(goal_ms, max(wake_ms, now_ms + 1)))
+
+    def settle(self, answer: Answer[T]) -> T:
+        """Do what there is to do at this instant, until an answer has come; gives its value or raises its error."""
+        self._run_out()
+        return answer.value()
+
+    def _run_out(self) -> int:
+        for _ in range(_TURNS):
+            wake_ms = self.tick()
+            busy = wake_ms == 0 or self.commit() > 0
+            while self.work():
+                busy = True
+            for attempt in list(self.outlet.under_way):
+                busy = True
+                attempt.answer(Delivered())
+            if not busy:
+                return wake_ms
+        raise RuntimeError("the engine does not come to rest")

@@ -1,0 +1,368 @@
+"""The judge: believes what clients, consumers and the receiver saw, and nothing that the engine says of itself.
+
+What it holds the engine to is on the first page of the design, and in docs/guarantees: nothing answered is lost,
+nothing early, nothing after an answered cancel, every message finalised once, of a group at most one.
+"""
+
+from collections.abc import Iterable
+from typing import NoReturn
+
+from tarry.core.delivery import Delivered, Delivery, Refused, Retry, Verdict
+from tarry.core.message import MessageView, Scheduled
+from tarry.engine.topics import Received
+from tarry.testing.clock import SimulatedClock
+from tests.simulation.model import DEAD_LETTERS, EAGER, Model, Msg, Promise, Reader, Seen, Sub, short
+
+
+class Violation(AssertionError):
+    """A guarantee was broken."""
+
+
+def broken(reason: str) -> NoReturn:
+    raise Violation(reason)
+
+
+class Checker:
+    """Takes note of what is seen from outside, and raises `Violation` at once when it cannot be."""
+
+    def __init__(self, model: Model, clock: SimulatedClock, attempts: int, carry_after_ms: int) -> None:
+        self.model = model
+        self.clock = clock
+        self.attempts = attempts
+        self.carry_after_ms = carry_after_ms
+        self.life = 0
+        self.life_since = 0
+        """The clock's reading with which this life began."""
+        self.flying: dict[str, str] = {}
+        """Order -> token of what is under way."""
+
+    def new_life(self) -> None:
+        """The server starts anew."""
+        self.life += 1
+        self.clock.now_ms()
+        self.life_since = len(self.clock.readings) - 1
+        self.flying.clear()
+
+    # Time
+
+    def reached(self, due_at_ms: int, since: int) -> bool:
+        """Whether the engine has read the clock at or past an instant, since a reading."""
+        return any(at_ms >= due_at_ms for at_ms in self.clock.readings[since:])
+
+    def _check_not_early(self, msg: Msg, since: int, what: str) -> None:
+        if not any(self.reached(promise.due_at_ms, max(promise.since, since)) for promise in msg.promises):
+            broken(f"{msg.token} {what} early: due {self._dues(msg)}, the clock is at {self.clock.readings[-1]}")
+
+    def _dues(self, msg: Msg) -> str:
+        return " or ".join(str(promise.due_at_ms) for promise in msg.promises)
+
+    # Answers
+
+    def scheduled(self, msg: Msg, answer: Scheduled) -> None:
+        """A schedule was answered."""
+        if msg.accepted is not None:
+            if msg.accepted.id != answer.id:
+                broken(f"{msg.token}: a repeated request got another id")
+            if msg.accepted.due_at_ms != answer.due_at_ms:
+                broken(f"{msg.token}: a repeated request got another due instant")
+            return
+        eager = short(msg.message.destination) == EAGER
+        if (answer.due_at_ms is None) == msg.timed:
+            broken(f"{msg.token}: the answer's due instant is {answer.due_at_ms}")
+        if answer.due_at_ms is not None and not eager:
+            if answer.due_at_ms < min(promise.due_at_ms for promise in msg.promises):
+                broken(f"{msg.token}: answered as due at {answer.due_at_ms}, asked for {self._dues(msg)}")
+            # Of several requests with one idempotency key, the answer says which was the first.
+            msg.promises = [Promise(answer.due_at_ms, min(promise.since for promise in msg.promises))]
+        msg.accepted = answer
+
+    def cancelled(self, msg: Msg) -> None:
+        """A cancel was answered."""
+        msg.cancelled = True
+        if msg.token in self.model.places:
+            broken(f"{msg.token} was cancelled, but is in a topic")
+        if self.life in msg.arrivals:
+            broken(f"{msg.token} was cancelled, but had arrived")
+        if msg.told not in ("", "cancelled"):
+            broken(f"{msg.token} was cancelled after it was told to be {msg.told}")
+
+    def told(self, msg: Msg, state: str) -> None:
+        """The engine said how a message ended."""
+        if msg.told not in ("", state):
+            broken(f"{msg.token} is said to be {state}, and was said to be {msg.told}")
+        if msg.cancelled and state != "cancelled":
+            broken(f"{msg.token} is said to be {state}, and was cancelled")
+        msg.told = state
+        msg.ended = True
+
+    def shown(self, msg: Msg, view: MessageView) -> None:
+        """A message was looked at."""
+        if msg.accepted is None or view.id != msg.accepted.id:
+            broken(f"{msg.token}: looking it up gave another message")
+        message = msg.message
+        if view.state in ("scheduled", "sending"):
+            if msg.ended or msg.cancelled:
+                broken(f"{msg.token} is {view.state}, but had ended")
+            if (view.payload, view.headers) != (message.payload, message.headers):
+                broken(f"{msg.token} is shown with another body")
+        else:
+            self.told(msg, view.state)
+        if (view.owner, view.key, view.group) != (message.owner, message.key, message.group):
+            broken(f"{msg.token} is shown as another message")
+
+    # The receiver
+
+    def launched(self, delivery: Delivery) -> Msg:
+        """The engine tells an outlet to send."""
+        msg = self._recognise(delivery)
+        msg.launches += 1
+        if msg.cancelled:
+            broken(f"{msg.token} goes out after its cancel was answered")
+        if msg.ended or msg.verdict_life == self.life:
+            broken(f"{msg.token} goes out again after its end")
+        self._check_not_early(msg, self.life_since, "goes out")
+        self._check_group(msg)
+        if msg.order is not None:
+            if msg.order in self.flying:
+                broken(f"{msg.token} goes out while {self.flying[msg.order]} of the same key is under way")
+            self.flying[msg.order] = msg.token
+            self._check_order(msg)
+        return msg
+
+    def _recognise(self, delivery: Delivery) -> Msg:
+        msg = self.model.messages.get(delivery.headers.get("token", ""))
+        if msg is None or not (msg.accepted or msg.maybe):
+            broken(f"an unknown message goes out: {delivery.headers}")
+        message = msg.message
+        expected = (message.destination, message.payload, message.headers, message.key, message.owner)
+        if (delivery.destination, delivery.payload, delivery.headers, delivery.key, delivery.owner) != expected:
+            broken(f"{msg.token} goes out changed: {delivery}")
+        if msg.accepted is not None and delivery.id != msg.accepted.id:
+            broken(f"{msg.token} goes out with another id")
+        return msg
+
+    def _check_order(self, msg: Msg) -> None:
+        """Nothing of the same key and owner that was due earlier may still be waiting."""
+        if msg.touched or not msg.accepted or msg.accepted.due_at_ms is None:
+            return
+        now_ms = self.clock.readings[-1]
+        for other in self.model.messages.values():
+            if (
+                other.order == msg.order
+                and other is not msg
+                and other.message.owner == msg.message.owner
+                and not other.touched
+                and other.accepted is not None
+                and other.accepted.due_at_ms is not None
+                and other.born < msg.born
+                and other.accepted.due_at_ms < msg.accepted.due_at_ms
+                and not (other.ended or other.verdict_life >= 0 or other.message.ttl_ms or other.message.group)
+                and now_ms - other.accepted.due_at_ms < self.carry_after_ms
+            ):
+                broken(f"{msg.token} overtakes {other.token} of the same key")
+
+    def arrived(self, msg: Msg) -> None:
+        """The receiver got it."""
+        msg.arrivals.append(self.life)
+
+    def answered(self, msg: Msg, verdict: Verdict) -> None:
+        """The outlet tells the engine what came of it."""
+        if msg.order is not None:
+            self.flying.pop(msg.order, None)
+        if isinstance(verdict, Refused) or (isinstance(verdict, Retry) and msg.launches >= self.attempts):
+            msg.refused = True
+        if isinstance(verdict, Delivered | Refused):
+            msg.verdict_life = self.life
+
+    def all_durable(self) -> None:
+        """Everything that the engine enqueued in this life is durable, ends included."""
+        for msg in self.model.messages.values():
+            if msg.verdict_life == self.life:
+                msg.ended = True
+
+    def _check_group(self, msg: Msg) -> None:
+        if msg.message.group is None:
+            return
+        for other in self.model.messages.values():
+            if (
+                other is not msg
+                and (other.message.owner, other.message.group) == (msg.message.owner, msg.message.group)
+                and (other.launches or other.token in self.model.places)
+            ):
+                broken(f"{msg.token} and {other.token} of one group were both sent")
+
+    # Consumers
+
+    def received(self, sub: Sub, reader: Reader, entries: Iterable[Received]) -> None:
+        """A consumer is given entries."""
+        for entry in entries:
+            if reader.closed:
+                broken(f"{sub.name} gives to a consumer that is gone")
+            reader.permits -= 1
+            if reader.permits < 0:
+                broken(f"{sub.name} gives more than it was permitted")
+            self._note(sub.topic, entry)
+            self._check_delivery(sub, reader, entry)
+            sub.got[entry.entry_id] = sub.got.get(entry.entry_id, 0) + 1
+            reader.held[entry.entry_id] = entry.key
+
+    def _note(self, topic: str, entry: Received) -> None:
+        """Every entry looks the same to everybody, and holds what somebody sent or published."""
+        token = entry.headers.get("token", "")
+        seen = Seen(token, entry.payload, entry.headers, entry.key, entry.published_at_ms, entry.message_id)
+        known = self.model.entries.setdefault(topic, {}).setdefault(entry.entry_id, seen)
+        if known is not seen:
+            if known != seen:
+                broken(f"entry {entry.entry_id} of {topic} was {known} and is {seen}")
+            return
+        if "tarry-origin-topic" in entry.headers or topic == DEAD_LETTERS:
+            self.model.letters.setdefault(token, []).append((topic, entry.entry_id))
+            return
+        places = self.model.places.setdefault(token, [])
+        places.append((topic, entry.entry_id))
+        if len(places) > 1:
+            broken(f"{token} is in topics twice: {places}")
+        if token in self.model.messages:
+            self._check_fired(self.model.messages[token], topic, entry)
+        elif token in self.model.publications:
+            self._check_published(token, topic, entry)
+        else:
+            broken(f"entry {entry.entry_id} of {topic} was never sent: {entry}")
+
+    def _check_fired(self, msg: Msg, topic: str, entry: Received) -> None:
+        message = msg.message
+        if not (msg.accepted or msg.maybe):
+            broken(f"{msg.token} was refused, but is in {topic}")
+        if (topic, entry.payload, entry.headers, entry.key) != (
+            short(message.destination), message.payload, message.headers, message.key,
+        ):  # fmt: skip
+            broken(f"{msg.token} is changed in {topic}: {entry}")
+        if msg.accepted is not None and entry.message_id != msg.accepted.id:
+            broken(f"{msg.token} is in {topic} with another id")
+        if msg.cancelled:
+            broken(f"{msg.token} is in {topic} after its cancel was answered")
+        if msg.told not in ("", "sent"):
+            broken(f"{msg.token} is in {topic}, and is said to be {msg.told}")
+        at_ms = entry.published_at_ms
+        since = min(promise.since for promise in msg.promises)
+        if at_ms not in self.clock.readings[since:]:
+            broken(f"{msg.token} was dispatched at {at_ms}, which the clock has not shown since")
+        if topic != EAGER and not any(promise.due_at_ms <= at_ms for promise in msg.promises):
+            broken(f"{msg.token} is in {topic} early: due {self._dues(msg)}, dispatched at {at_ms}")
+        self._check_group(msg)
+
+    def _check_published(self, token: str, topic: str, entry: Received) -> None:
+        publication = self.model.publications[token]
+        if not (publication.accepted or publication.maybe):
+            broken(f"{token} was refused, but is in {topic}")
+        expected = (publication.topic, publication.payload, publication.headers, publication.key)
+        if (topic, entry.payload, entry.headers, entry.key) != expected:
+            broken(f"{token} is changed in {topic}: {entry}")
+        if publication.entry_id is not None and publication.entry_id != entry.entry_id:
+            broken(f"{token} was answered as {publication.entry_id} and is {entry.entry_id}")
+
+    def _check_delivery(self, sub: Sub, reader: Reader, entry: Received) -> None:
+        entry_id = entry.entry_id
+        if entry_id in sub.acked or entry_id < sub.acked_below:
+            broken(f"entry {entry_id} comes again to {sub.topic}/{sub.name}, which has acknowledged it")
+        for other in sub.consumers:
+            if entry_id in other.held:
+                broken(f"entry {entry_id} comes to {reader.name} of {sub.name} while {other.name} holds it")
+        publication = self.model.publications.get(entry.headers.get("token", ""))
+        delayed = publication is not None and publication.deliver_at_ms is not None
+        if sub.in_order:
+            self._check_in_order(sub, entry_id)
+        elif publication is not None and publication.deliver_at_ms is not None and sub.topic not in (EAGER, "letters"):
+            if not self.reached(publication.deliver_at_ms, publication.since):
+                broken(f"entry {entry_id} comes to {sub.name} before {publication.deliver_at_ms}")
+        if sub.type == "key_shared" and entry.key is not None:
+            for other in sub.consumers:
+                if other is not reader and entry.key in other.held.values():
+                    broken(f"key {entry.key} of {sub.name} is with two consumers at once")
+            if not delayed and entry_id not in sub.got:
+                if entry_id < sub.last_of_key.get(entry.key, -1):
+                    broken(f"entry {entry_id} of {sub.name} comes after a later one of its key")
+                sub.last_of_key[entry.key] = entry_id
+
+    def _check_in_order(self, sub: Sub, entry_id: int) -> None:
+        if entry_id in sub.got or sub.topic == EAGER:
+            return
+        if entry_id < sub.last_fresh:
+            broken(f"entry {entry_id} comes to {sub.name} after {sub.last_fresh}")
+        if sub.first is not None:
+            for missed in range(max(sub.last_fresh + 1, sub.first, sub.excused_below), entry_id):
+                if missed not in sub.excused and missed not in sub.got:
+                    broken(f"{sub.topic}/{sub.name} gets entry {entry_id} without {missed}")
+        sub.last_fresh = entry_id
+
+    # The end
+
+    def check_ends(self, views: dict[str, MessageView]) -> None:
+        """Everything has had the time it needs: every accepted message has ended, and how it ended is what was seen."""
+        for msg in self.model.accepted():
+            view = views[msg.token]
+            if view.state in ("scheduled", "sending"):
+                broken(f"{msg.token} never ended: it is {view.state}")
+            self._check_end(msg, view)
+        for publication in self.model.publications.values():
+            if publication.accepted and publication.token not in self.model.places and publication.ttl_ms is None:
+                broken(f"{publication.token} was published and is nowhere")
+
+    def _check_end(self, msg: Msg, view: MessageView) -> None:
+        in_topic = msg.token in self.model.places
+        if in_topic and view.state != "sent":
+            broken(f"{msg.token} is {view.state}, but was sent")
+        if msg.cancelled and view.state != "cancelled":
+            broken(f"{msg.token} is {view.state}, but was cancelled")
+        match view.state:
+            case "sent":
+                if not (msg.arrivals if msg.foreign else in_topic):
+                    broken(f"{msg.token} is said to be sent, but nobody has it")
+            case "cancelled":
+                if not (msg.cancelled or msg.cancel_maybe or msg.message.group):
+                    broken(f"{msg.token} was cancelled by nobody: {view.reason}")
+                if msg.message.group and not msg.cancelled and not msg.cancel_maybe:
+                    self._check_discarded(msg, view)
+            case "failed":
+                if not (msg.refused or msg.message.ttl_ms or self.model.damaged):
+                    broken(f"{msg.token} failed for no reason: {view.reason}")
+                if msg.refused and not msg.message.ttl_ms:
+                    letters = self.model.letters.get(msg.token, [])
+                    if len(letters) > 1:
+                        broken(f"{msg.token} has {len(letters)} dead letters")
+
+    def _check_discarded(self, msg: Msg, view: MessageView) -> None:
+        """A member of a group ends by itself only because another one was sent, or no timed one is left."""
+        group = [
+            other
+            for other in self.model.messages.values()
+            if other is not msg and (other.message.owner, other.message.group) == (msg.message.owner, msg.message.group)
+        ]
+        sent = any(other.launches or other.token in self.model.places for other in group)
+        if not sent and msg.timed:
+            broken(f"{msg.token} was discarded, but none of its group was sent: {view.reason}")
+
+    def check_entries(self) -> None:
+        """Every subscription got, in this life, every entry that it has not acknowledged."""
+        for sub in self.model.subs.values():
+            if not sub.accepted or sub.first is None or sub.topic == EAGER:
+                continue
+            for entry_id, seen in self.model.entries.get(sub.topic, {}).items():
+                if entry_id < max(sub.first, sub.excused_below) or entry_id in sub.got:
+                    continue
+                if entry_id in sub.letters:
+                    self._check_letter(sub, entry_id, seen)
+                elif entry_id not in sub.excused:
+                    broken(f"entry {entry_id} ({seen.token}) never came to {sub.topic}/{sub.name}")
+        for topic, entries in self.model.entries.items():
+            if topic != EAGER and sorted(entries) != list(range(len(entries))):
+                broken(f"{topic} has holes: {sorted(entries)}")
+
+    def _check_letter(self, sub: Sub, entry_id: int, seen: Seen) -> None:
+        for topic, letter in self.model.letters.get(seen.token, []):
+            headers = self.model.entries[topic][letter].headers
+            if (headers.get("tarry-origin-entry"), short(headers.get("tarry-origin-topic", ""))) == (
+                str(entry_id), sub.topic,
+            ):  # fmt: skip
+                return
+        broken(f"entry {entry_id} of {sub.topic} came too often to {sub.name}, and is not a dead letter")

@@ -1,0 +1,211 @@
+"""What the outside world knows: what was asked, what was answered, what was seen to arrive.
+
+Nothing here looks into the engine. After a crash a client knows of an unanswered operation only that it may or may
+not have happened; the records below say so (`maybe`), and the checker believes no more than they say.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tarry.core.message import Message, Scheduled
+
+TOPICS = ("orders", "jobs", "mail")
+EAGER = "eager"
+"""The one topic whose policy may switch delayed delivery off, so that "early" has no meaning there."""
+DEAD_LETTERS = "dead-letters"
+HOSTS = ("sim://alpha/in", "sim://beta/in")
+
+
+def full(topic: str) -> str:
+    """The full name of a topic of the simulation."""
+    return f"persistent://public/default/{topic}"
+
+
+def short(topic: str) -> str:
+    """The other way round."""
+    return topic.rpartition("/")[2]
+
+
+@dataclass
+class Promise:
+    """A message may go out once the clock has shown `due_at_ms`, in a reading from `since` on."""
+
+    due_at_ms: int
+    since: int
+
+
+@dataclass
+class Msg:
+    """A message as its client knows it."""
+
+    token: str
+    message: Message
+    promises: list[Promise]
+    """Whichever of them is in force; more than one only while it is not known which."""
+    born: int
+    """The number of the step that asked for it."""
+    accepted: Scheduled | None = None
+    asks: int = 0
+    """Requests for it that were not refused: more than one where its idempotency key was repeated."""
+    delays: list[int] = field(default_factory=list)
+    """The delay that a restart begins again; more than one while it is not known which."""
+    busy: bool = False
+    """A command for it is not answered yet."""
+    cancelled: bool = False
+    """A cancel was answered."""
+    cancel_maybe: bool = False
+    touched: bool = False
+    """There was a command for it: its place in any order is not known from outside."""
+    sent_by_command: bool = False
+    launches: int = 0
+    """How often an outlet was told to send it."""
+    arrivals: list[int] = field(default_factory=list)
+    """The lives in which its receiver got it."""
+    verdict_life: int = -1
+    """The life in which the outlet gave a verdict that ends it."""
+    ended: bool = False
+    """Its end is durable: it must never go out again."""
+    refused: bool = False
+    """The outlet refused it once, or it was tried as often as may be."""
+    told: str = ""
+    """The end that the engine told of: sent, cancelled or failed."""
+
+    @property
+    def maybe(self) -> bool:
+        """Asked for, and neither accepted nor refused as far as is known."""
+        return self.accepted is None and self.asks > 0
+
+    @property
+    def foreign(self) -> bool:
+        """Whether its receiver is another system."""
+        return self.message.destination.startswith("sim:")
+
+    @property
+    def order(self) -> str | None:
+        """Messages with the same order go out one after another."""
+        return f"{self.message.destination} {self.message.key}" if self.foreign and self.message.key else None
+
+    @property
+    def timed(self) -> bool:
+        """Whether it has a due instant of its own."""
+        return self.message.due_at_ms is not None or self.message.delay_ms is not None
+
+
+@dataclass
+class Publication:
+    """An entry that a client published."""
+
+    token: str
+    topic: str
+    payload: bytes
+    headers: dict[str, str]
+    key: str | None
+    deliver_at_ms: int | None
+    ttl_ms: int | None
+    since: int
+    producer: tuple[str, int] | None = None
+    entry_id: int | None = None
+    """As it was answered."""
+    maybe: bool = True
+    accepted: bool = False
+
+
+@dataclass
+class Seen:
+    """An entry as consumers see it: always the same."""
+
+    token: str
+    payload: bytes
+    headers: dict[str, str]
+    key: str | None
+    published_at_ms: int
+    message_id: str | None
+
+
+@dataclass(eq=False)
+class Sub:
+    """A subscription, and what its consumers have said and seen."""
+
+    topic: str
+    name: str
+    type: str
+    start: str
+    max_redeliveries: int = 0
+    accepted: bool = False
+    maybe: bool = True
+    first: int | None = None
+    """The first entry that it must get; None while that is not known."""
+    busy: int = 0
+    """Acknowledgements and seeks not answered yet."""
+    acked: set[int] = field(default_factory=set)
+    """Entries that are acknowledged for certain; they must not come."""
+    acked_below: int = 0
+    excused: set[int] = field(default_factory=set)
+    """Entries that may be acknowledged, or were once: they may come or not."""
+    excused_below: int = 0
+    letters: set[int] = field(default_factory=set)
+    """Entries that came so often that they may be dead letters now."""
+    nacks: dict[int, int] = field(default_factory=dict)
+    """How often each entry was given back in this life."""
+    got: dict[int, int] = field(default_factory=dict)
+    """Entries that came in this life, and how often."""
+    last_fresh: int = -1
+    """The highest entry that came in this life, where the order is that of publication."""
+    last_of_key: dict[str, int] = field(default_factory=dict)
+    consumers: list["Reader"] = field(default_factory=list)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether entries come in the order of their publication."""
+        return self.type in ("exclusive", "failover")
+
+    def new_life(self) -> None:
+        """The server is gone, and with it who holds what."""
+        self.consumers.clear()
+        self.busy = 0
+        self.rewound()
+
+    def rewound(self) -> None:
+        """Entries may come again."""
+        self.nacks.clear()
+        self.got.clear()
+        self.last_fresh = -1
+        self.last_of_key.clear()
+        for reader in self.consumers:
+            reader.held.clear()
+
+
+@dataclass(eq=False)
+class Reader:
+    """An attached consumer."""
+
+    sub: Sub
+    name: str
+    handle: Any = None
+    priority: int = 0
+    permits: int = 0
+    held: dict[int, str | None] = field(default_factory=dict)
+    """Entries that it was given and has neither acknowledged nor given back, with their keys."""
+    closed: bool = False
+
+
+@dataclass
+class Model:
+    """Everything the outside world knows."""
+
+    messages: dict[str, Msg] = field(default_factory=dict)
+    publications: dict[str, Publication] = field(default_factory=dict)
+    entries: dict[str, dict[int, Seen]] = field(default_factory=dict)
+    """By topic and entry id, as any consumer saw them."""
+    places: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+    """By token: the entries that hold it."""
+    letters: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
+    """By token: the dead letters that hold it."""
+    subs: dict[tuple[str, str], Sub] = field(default_factory=dict)
+    damaged: bool = False
+    """A bit was flipped while the server ran: messages may end as failed, never wrong."""
+    clock_set_back: bool = False
+
+    def accepted(self) -> list[Msg]:
+        """Messages that are accepted for certain."""
+        return [msg for msg in self.messages.values() if msg.accepted is not None]

@@ -1,0 +1,93 @@
+"""Run the simulation for as many seeds as one likes.
+
+    python -m tests.simulation.run --seeds 10000 [--first 0] [--steps 250] [--jobs 2]
+    python -m tests.simulation.run --seed 4711 --trace
+
+A run that fails prints its seed, the guarantee that was broken, and how to have it again.
+"""
+
+import argparse
+import logging
+import sys
+import time
+import traceback
+from multiprocessing import get_context
+
+from tests.simulation.world import Simulation
+
+DEFAULT_STEPS = 250
+
+
+class Failure(Exception):
+    """A seed that fails, with how to have it again."""
+
+
+def run_seed(seed: int, steps: int = DEFAULT_STEPS, trace: bool = False) -> Simulation:
+    """One run; raises `Failure`."""
+    logging.getLogger("tarry").setLevel(logging.CRITICAL + 1)
+    simulation = Simulation(seed, steps, print if trace else None)
+    try:
+        simulation.run()
+    except Exception as error:
+        again = f"python -m tests.simulation.run --seed {seed} --steps {steps} --trace"
+        raise Failure(f"seed {seed}, step {simulation.step}: {error!r}\nto have it again: {again}") from error
+    return simulation
+
+
+def run_range(first: int, count: int, steps: int) -> list[tuple[int, str]]:
+    """Many runs; the seeds that fail, with what is to be said of each."""
+    failures = []
+    for seed in range(first, first + count):
+        try:
+            run_seed(seed, steps)
+        except Failure as failure:
+            cause = failure.__cause__
+            where = traceback.extract_tb(cause.__traceback__)[-1] if cause is not None else ""
+            failures.append((seed, f"{failure}\n  at {where}"))
+    return failures
+
+
+def _chunk(bounds: tuple[int, int, int]) -> list[tuple[int, str]]:
+    return run_range(*bounds)
+
+
+def main() -> int:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, default=1000, help="how many")
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--steps", type=int, default=DEFAULT_STEPS)
+    parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--seed", type=int, help="only this one")
+    parser.add_argument("--trace", action="store_true", help="print the steps of --seed")
+    args = parser.parse_args()
+    if args.seed is not None:
+        try:
+            simulation = run_seed(args.seed, args.steps, args.trace)
+        except Failure as failure:
+            traceback.print_exception(failure.__cause__)
+            print(failure)
+            return 1
+        print(f"seed {args.seed}: all guarantees hold" + (f"; {simulation.refused}" if simulation.refused else ""))
+        return 0
+    began = time.monotonic()
+    size = 50
+    chunks = [
+        (first, min(size, args.first + args.seeds - first), args.steps)
+        for first in range(args.first, args.first + args.seeds, size)
+    ]
+    failed = done = 0
+    with get_context("spawn").Pool(args.jobs) as pool:
+        for (first, count, _), failures in zip(chunks, pool.imap(_chunk, chunks), strict=True):
+            done += count
+            for _, text in failures:
+                failed += 1
+                print(f"FAILED {text}", flush=True)
+            if sys.stdout.isatty():
+                print(f"\r{done} of {args.seeds} seeds, {failed} failed", end="", flush=True)
+    print(f"\r{done} seeds from {args.first} on, {args.steps} steps each, in {time.monotonic() - began:.0f} s: {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
