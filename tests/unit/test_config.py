@@ -40,7 +40,9 @@ def test_without_anything_the_defaults_hold(toml):
 
 def test_later_sources_win_and_each_value_remembers_its_own(toml):
     file = toml("data = 'here'\n\n[http]\nport = 1\nhost = '::1'\ndrain_ms = 7\n")
-    loaded = load(file, {"TARRY_HTTP__PORT": "2", "TARRY_HTTP__HOST": "localhost"}, {"http.port": 3, "data": None})
+    loaded = load(
+        file, {"TARRY_HTTP__PORT": "2", "TARRY_HTTP__HOST": "localhost"}, {"http.port": 3, "data": None}
+    )
     http = loaded.config.http
     assert (http.port, http.host, http.drain_ms) == (3, "localhost", 7)
     assert loaded.sources == {
@@ -83,7 +85,10 @@ def test_paths_in_the_file_are_relative_to_the_file(toml, tmp_path):
         ("[http]\nprot = 1\n", "tarry.toml:2: unknown key http.prot; did you mean http.port?"),
         ("port = 1\n", "tarry.toml:1: unknown key port; did you mean http.port?"),
         ("[htpp]\nport = 1\n", "tarry.toml:1: unknown key htpp"),
-        ("[policies.broker]\ntick = 1\n", "tarry.toml:2: unknown key policies.broker.tick; did you mean policies.broker.tick_ms?"),
+        (
+            "[policies.broker]\ntick = 1\n",
+            "tarry.toml:2: unknown key policies.broker.tick; did you mean policies.broker.tick_ms?",
+        ),
         ("http = 3\n", "tarry.toml:1: http is a table; write [http]"),
         ("[http]\nport = '1'\n", "tarry.toml:2: http.port: expected int, got str"),
         ("[http]\nport = 70000\n", "tarry.toml:2: http.port: expected int <= 65535"),
@@ -91,9 +96,15 @@ def test_paths_in_the_file_are_relative_to_the_file(toml, tmp_path):
         ("[http]\nport = true\n", "tarry.toml:2: http.port: expected int, got bool"),
         ("[log]\nlevel = 'loud'\n", "tarry.toml:2: log.level: invalid enum value 'loud'"),
         ("[http]\ntls_cert = 'c'\n", "tarry.toml:2: http.tls_cert needs http.tls_key beside it"),
-        ("[http]\nhost = '0.0.0.0'\n", "tarry.toml:2: http.host = 0.0.0.0 can be reached by others, and there are no tokens"),
+        (
+            "[http]\nhost = '0.0.0.0'\n",
+            "tarry.toml:2: http.host = 0.0.0.0 can be reached by others, and there are no tokens",
+        ),
         ("[policies.broker]\ntick_ms = 0\n", "tarry.toml:2: policies.broker.tick_ms is not between"),
-        ("[engine]\nbackoff_min_ms = 5\nbackoff_max_ms = 4\n", "tarry.toml:3: engine.backoff_max_ms is less than"),
+        (
+            "[engine]\nbackoff_min_ms = 5\nbackoff_max_ms = 4\n",
+            "tarry.toml:3: engine.backoff_max_ms is less than",
+        ),
         ("[engine]\nattempts = 0\n", "tarry.toml:2: engine.attempts must be at least 1"),
         ("[webhook]\nallow = ['not a network!']\n", "tarry.toml:2: webhook: 'not a network!' is neither"),
         ("a = ", "tarry.toml: is not TOML: "),
@@ -113,12 +124,20 @@ def test_a_file_that_is_not_text_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("variable", "text", "said"),
     [
-        ("TARRY_HTTP_PORT", "1", "unknown environment variable TARRY_HTTP_PORT; did you mean TARRY_HTTP__PORT?"),
+        (
+            "TARRY_HTTP_PORT",
+            "1",
+            "unknown environment variable TARRY_HTTP_PORT; did you mean TARRY_HTTP__PORT?",
+        ),
         ("TARRY_XYZZY", "1", "unknown environment variable TARRY_XYZZY"),
         ("TARRY_HTTP__PORT", "many", "environment TARRY_HTTP__PORT: expected int, got str"),
         ("TARRY_HTTP__METRICS_OPEN", "maybe", "environment TARRY_HTTP__METRICS_OPEN: expected bool, got str"),
         ("TARRY_TOKENS", "[{", "environment TARRY_TOKENS: is not JSON"),
-        ("TARRY_TOKENS", '[{"nam": "a"}]', "environment TARRY_TOKENS: tokens: object contains unknown field nam"),
+        (
+            "TARRY_TOKENS",
+            '[{"nam": "a"}]',
+            "environment TARRY_TOKENS: tokens: object contains unknown field nam",
+        ),
         ("TARRY_WEBHOOK__SECRETS", "hunter2", "environment TARRY_WEBHOOK__SECRETS: webhook: "),
     ],
 )
@@ -152,7 +171,9 @@ def test_variables_are_read_by_the_type_of_their_setting(toml):
 def test_others_are_served_only_with_tokens(toml):
     tokens = '[{"name": "a", "token": "t", "roles": ["produce"], "namespaces": ["a/b"]}]'
     assert load(None, {"TARRY_HTTP__HOST": "0.0.0.0", "TARRY_TOKENS": tokens}).config.http.host == "0.0.0.0"
-    assert "add a [[tokens]] table, or listen on 127.0.0.1" in refusal(None, {"TARRY_HTTP__HOST": "example.org"})
+    assert "add a [[tokens]] table, or listen on 127.0.0.1" in refusal(
+        None, {"TARRY_HTTP__HOST": "example.org"}
+    )
 
 
 def test_loopback():
@@ -169,7 +190,10 @@ def test_loopback():
         ("{name='a', roles=['root'], token='x'}", "tokens: invalid enum value 'root'"),
         ("{name='a', roles=['admin'], sha256='zz'}", "tokens: expected str matching regex"),
         ("{name='a', roles=['admin'], token='x', namespaces=['a']}", "token a: a: a namespace is written"),
-        ("{name='a', roles=['admin'], token='x'}, {name='a', roles=['admin'], token='y'}", "two tokens are called a"),
+        (
+            "{name='a', roles=['admin'], token='x'}, {name='a', roles=['admin'], token='y'}",
+            "two tokens are called a",
+        ),
     ],
 )
 def test_tokens_are_checked(toml, tokens, said):
@@ -192,7 +216,7 @@ def test_a_token_becomes_its_digest(tmp_path):
 def test_lines_of_keys():
     text = (
         "a = 1\n[t]\n b . 'c' = 2\ntext = '''\nnot = 'a key'\n'''\n[[many]]\nx=1\n[[many]]\nx=2\n"
-        "[ t.\"u\" ]\nlist = [\n  1,\n]\none = \"\"\"same line\"\"\"\nlast = 3\n"
+        '[ t."u" ]\nlist = [\n  1,\n]\none = """same line"""\nlast = 3\n'
     )
     lines = key_lines(text)
     assert lines == {

@@ -29,7 +29,9 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
         body += event["body"]
         if not event["more_body"]:
             break
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+    await send(
+        {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]}
+    )
     await send({"type": "http.response.body", "body": body})
 
 
@@ -179,7 +181,9 @@ def test_a_taken_port_is_told():
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(ListenError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use; stop what"):
+        with pytest.raises(
+            ListenError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use; stop what"
+        ):
             Listener(echo, Http(port=port)).bind()
 
 
@@ -196,7 +200,9 @@ def certificate(tmp_path: Path) -> tuple[Path, Path]:
         .serial_number(1)
         .not_valid_before(now - timedelta(days=1))
         .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False
+        )
         .sign(key, hashes.SHA256())
     )
     cert_file, key_file = tmp_path / "cert.pem", tmp_path / "key.pem"

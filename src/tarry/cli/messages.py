@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Literal
 
@@ -159,29 +160,32 @@ def list_(
 ) -> None:
     """List messages, the next due first."""
     where = None if destination is None else destination_of(destination)
-    made = show.table("id", "state", "due", "", "destination", "owner", "key", "attempts")
-    now, count = show.now_ms(), 0
+    now = show.now_ms()
     with connect(config, url) as client:
         found = client.list(
             state=state, owner=owner, destination=where, namespace=namespace, key=key, group=group,
             limit=min(limit, 1000),
         )  # fmt: skip
-        for count, message in zip(range(1, limit + 1), found, strict=False):
-            if json:
+        messages = islice(found, limit)
+        if json:
+            for message in messages:
                 show.as_json(_fields(message))
-            else:
-                show.row(
-                    made, message.id, message.state, show.instant(message.due_at_ms),
-                    show.from_now(message.due_at_ms, now), message.destination, message.owner,
-                    message.key, message.attempts or "",
-                )  # fmt: skip
-    if json:
-        return
-    if count:
-        show.out.print(made)
-    else:
+            return
+        lines = [
+            (
+                message.id, message.state, show.brief_instant(message.due_at_ms),
+                show.from_now(message.due_at_ms, now), show.brief_destination(message.destination),
+                message.owner, message.key, message.group, message.attempts or "", message.reason,
+            )
+            for message in messages
+        ]  # fmt: skip
+    if not lines:
         show.err.print("no messages")
-    if count == limit:
+        return
+    show.rows(
+        ("id", "state", "due (UTC)", "", "destination", "owner", "key", "group", "attempts", "reason"), lines
+    )
+    if len(lines) == limit:
         show.err.print(f"the first {limit}; --limit shows more")
 
 

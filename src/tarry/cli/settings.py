@@ -33,10 +33,8 @@ def config_(json: Json = False, config: ConfigFile = None) -> None:
         )
         return
     show.err.print(f"file: {loaded.file or 'none (./tarry.toml, --config or TARRY_CONFIG)'}", markup=False)
-    made = show.table("setting", "value", "from")
-    for name, value, source in in_force(loaded):
-        show.row(made, name, shown(value), source)
-    show.out.print(made, crop=False, soft_wrap=True)
+    lines = [(name, shown(value), source) for name, value, source in in_force(loaded)]
+    show.rows(("setting", "value", "from"), lines, whole="setting")
 
 
 def in_force(loaded: Loaded) -> list[tuple[str, Any, str]]:

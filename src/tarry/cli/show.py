@@ -6,6 +6,7 @@ with the terminal.
 
 import json
 import time
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME
 
 out = Console(highlight=False, soft_wrap=False)
 err = Console(stderr=True, highlight=False)
@@ -76,17 +78,29 @@ def as_json(value: Any) -> None:
     print(json.dumps(msgspec.to_builtins(value), ensure_ascii=False), flush=True)
 
 
-def table(*columns: str) -> Table:
-    """A plain table with these columns."""
+def brief_instant(at_ms: int | None) -> str:
+    """An instant to the second, for tables."""
+    return instant(at_ms)[:19].replace("T", " ")
+
+
+def brief_destination(destination: str) -> str:
+    """A destination without what goes without saying."""
+    return destination.removeprefix(TOPIC_SCHEME + DEFAULT_NAMESPACE + "/").removeprefix(TOPIC_SCHEME)
+
+
+def rows(columns: Sequence[str], cells: Iterable[Sequence[object]], *, whole: str = "id") -> None:
+    """A plain table. A column that is empty is left out; the one called `whole` is never cut."""
+    texts = [["" if cell is None else printable(str(cell)) for cell in line] for line in cells]
+    used = [at for at in range(len(columns)) if any(line[at] for line in texts)]
     made = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        made.add_column(column, overflow="fold" if column == "id" else "ellipsis", no_wrap=column != "id")
-    return made
-
-
-def row(made: Table, *cells: object) -> None:
-    """Add a row; nothing in it is read as markup."""
-    made.add_row(*(Text("" if cell is None else printable(str(cell))) for cell in cells))
+    for at in used:
+        width = max(len(line[at]) for line in texts) if columns[at] == whole else None
+        made.add_column(columns[at], no_wrap=True, overflow="ellipsis", min_width=width)
+    for line in texts:
+        # As `Text`, so that nothing in it is read as markup.
+        made.add_row(*(Text(line[at]) for at in used))
+    # A pipe has no width: nothing is cut there.
+    out.print(made, width=None if out.is_terminal else 10_000)
 
 
 def facts(pairs: list[tuple[str, object]]) -> None:

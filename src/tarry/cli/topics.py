@@ -3,7 +3,7 @@
 import contextlib
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Annotated, Literal
 
 import typer
@@ -102,7 +102,7 @@ def tail(
 
 def _entries(
     client: Client, topic: str, subscription: str, count: int | None, ack: bool, wait: bool
-) -> Iterator[Received]:
+) -> Generator[Received, None, None]:
     """Entries, each acknowledged right after it was printed: what a person saw, they have seen."""
     consumer = f"cli-{secrets.token_hex(6)}"
     left = count

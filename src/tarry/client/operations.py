@@ -75,23 +75,23 @@ def _scheduled(answered: Answered) -> Scheduled:
 _read_scheduled = reads(Scheduled)
 
 
-def get(id: str) -> Call[MessageView]:  # noqa: A002 - the API's own word
+def get(id: str) -> Call[MessageView]:
     """Look one message up."""
     return Call("GET", _message(id), _view, repeatable=True)
 
 
-def cancel(id: str) -> Call[MessageView]:  # noqa: A002
+def cancel(id: str) -> Call[MessageView]:
     """Cancel a message. Once this returns, it never goes out."""
     return Call("POST", _message(id) + "/cancel", _view)
 
 
-def send(id: str) -> Call[MessageView]:  # noqa: A002
+def send(id: str) -> Call[MessageView]:
     """Make a message due now."""
     return Call("POST", _message(id) + "/send", _view)
 
 
 def restart(
-    id: str,  # noqa: A002
+    id: str,
     *,
     delay: str | timedelta | None = None,
     delay_ms: int | None = None,
@@ -140,8 +140,11 @@ def publish(
     due_at: datetime | None = None,
     due_at_ms: int | None = None,
 ) -> Call[Published]:
-    """Publish to a topic. With a time, exclusive and failover subscriptions read it at its place at
-    once, shared and key-shared ones when it is due."""
+    """Publish to a topic, at once or as a delayed entry.
+
+    A delayed entry is read at its place by exclusive and failover subscriptions, and when it is due by shared
+    and key-shared ones.
+    """
     body: dict[str, Any] = {"headers": headers, "key": key}
     body |= time_fields(delay, delay_ms, due_at, due_at_ms) | payload_fields(payload)
     given = as_json({name: value for name, value in body.items() if value is not None})
@@ -177,7 +180,7 @@ def subscribe(
     topic: str,
     subscription: str,
     *,
-    type: SubscriptionType = "shared",  # noqa: A002 - the API's own word
+    type: SubscriptionType = "shared",
     start: Literal["earliest", "latest"] | int = "latest",
     durable: bool = True,
     dead_letter_topic: str | None = None,
@@ -201,7 +204,7 @@ def receive(
     topic: str,
     subscription: str,
     *,
-    max: int = 100,  # noqa: A002 - the API's own word
+    max: int = 100,
     wait_ms: int = 20_000,
     consumer: str | None = None,
     ack_timeout_ms: int | None = None,

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
+import msgspec
 from msgspec import Struct
 
 from tarry.core.errors import Invalid
@@ -90,7 +91,7 @@ class Scheduled(Struct, frozen=True, kw_only=True):
 class _Body(Struct, frozen=True, kw_only=True):
     """A payload as it travels in answers."""
 
-    payload_text: str | None = None
+    payload_text: str | None = msgspec.field(default=None, name="payload")
     payload_base64: str | None = None
 
     @property
@@ -106,7 +107,7 @@ class _Body(Struct, frozen=True, kw_only=True):
         return self.payload_base64 is not None or self.payload_text is not None
 
 
-class MessageView(_Body, frozen=True, kw_only=True, rename={"payload_text": "payload"}):
+class MessageView(_Body, frozen=True, kw_only=True):
     """A message: what was asked, and what has become of it."""
 
     id: str
@@ -136,7 +137,7 @@ class MessagePage(Struct, frozen=True):
     next_page: str | None = None
 
 
-class Received(_Body, frozen=True, kw_only=True, rename={"payload_text": "payload"}):
+class Received(_Body, frozen=True, kw_only=True):
     """An entry of a topic, given to a consumer; it comes again until it is acknowledged."""
 
     entry_id: int

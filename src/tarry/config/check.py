@@ -55,7 +55,7 @@ def token_digest(token: Token) -> str:
     """The SHA-256 of a token, in hexadecimal; reads `token_file`."""
     if token.sha256 is not None:
         return token.sha256.lower()
-    text = token.token
+    text: str | None = token.token
     if token.token_file is not None:
         try:
             text = Path(token.token_file).read_text(encoding="utf-8").strip()
@@ -76,7 +76,7 @@ def _check_engine(config: Config, sources: Mapping[str, str]) -> None:
             place = sources.get(f"engine.{field}", "default")
             raise ConfigError(f"{place}: engine.{field} must be at least 1")
     if engine.backoff_max_ms < engine.backoff_min_ms:
-        place = sources.get("engine.backoff_max_ms") or sources.get("engine.backoff_min_ms")
+        place = sources.get("engine.backoff_max_ms", sources.get("engine.backoff_min_ms", "default"))
         raise ConfigError(f"{place}: engine.backoff_max_ms is less than engine.backoff_min_ms; raise it")
 
 

@@ -214,7 +214,8 @@ async def _flush(engine: Engine) -> None:
             await engine.upkeep.flush()
     except (TimeoutError, TarryError) as error:
         log.warning(
-            "the registry is behind the ledger; the next start takes longer", extra={"reason": str(error)}
+            "the registry is behind the ledger; the next start takes longer",
+            extra={"reason": str(error) or type(error).__name__},
         )
 
 

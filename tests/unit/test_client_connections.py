@@ -1,0 +1,193 @@
+"""Broken connections, against a real socket that misbehaves on purpose."""
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+
+import pytest
+
+from tarry import AsyncClient, Client
+from tarry.client import Unreachable
+from tarry.core.errors import NotFound
+
+OK = b'{"id": "i", "due_at_ms": 1, "past_due": false}'
+
+
+class Script:
+    """Accepts connections and does with each request what the script says, in order."""
+
+    def __init__(self, *steps: str) -> None:
+        self._steps = list(steps)
+        self.requests: list[tuple[str, dict[str, str], bytes]] = []
+        self.connections = 0
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}"
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while self._steps:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            self.connections += 1
+            with connection:
+                self._speak(connection)
+
+    def _speak(self, connection: socket.socket) -> None:
+        with connection.makefile("rb") as reader:
+            while self._steps:
+                line = reader.readline()
+                if not line:
+                    return
+                headers = dict(_headers(reader.readline))
+                body = reader.read(int(headers.get("content-length", 0)))
+                self.requests.append((line.decode().strip(), headers, body))
+                step = self._steps.pop(0)
+                if step == "break":
+                    return
+                status, text = (
+                    ("404 Not Found", b'{"code": "not-found", "detail": "none"}')
+                    if step == "none"
+                    else ("201 Created", OK)
+                )
+                close = b"connection: close\r\n" if step == "close" else b""
+                connection.sendall(
+                    b"HTTP/1.1 %b\r\ncontent-length: %d\r\n%b\r\n%b"
+                    % (status.encode(), len(text), close, text)
+                )
+                if step in ("close", "drop"):
+                    return
+
+    def close(self) -> None:
+        self._steps.clear()
+        self._socket.close()
+
+
+def _headers(readline: Callable[[], bytes]) -> Iterator[tuple[str, str]]:
+    while (line := readline().strip()) != b"":
+        name, _, value = line.decode().partition(": ")
+        yield name.lower(), value
+
+
+def test_a_schedule_is_repeated_with_the_same_key_after_a_break():
+    with closing(Script("break", "break", "ok")) as script, Client(script.url) as client:
+        assert client.schedule("d", "p", delay_ms=1).id == "i"
+    keys = {headers["idempotency-key"] for _, headers, _ in script.requests}
+    assert len(script.requests) == 3
+    assert len(keys) == 1
+    assert json.loads(script.requests[0][2]) == {"destination": "d", "payload": "p", "delay_ms": 1}
+
+
+def test_a_publish_is_not_repeated():
+    with (
+        closing(Script("break", "ok")) as script,
+        Client(script.url) as client,
+        pytest.raises(Unreachable, match="no answer from"),
+    ):
+        client.publish("t", "p")
+    assert len(script.requests) == 1
+
+
+def test_connections_are_kept_and_a_closed_one_is_noticed():
+    with closing(Script("ok", "ok", "drop", "ok", "close", "ok")) as script, Client(script.url) as client:
+        for _ in range(3):
+            client.schedule("d")
+        # The server has closed it since: what cannot be repeated must not be sent into it.
+        while not client._idle or not _ended(client):
+            pass
+        client.schedule("d")
+        client.schedule("d")
+        client.schedule("d")
+    assert script.connections == 3
+
+
+def _ended(client: Client) -> bool:
+    from tarry.client.blocking import _has_ended
+
+    return _has_ended(client._idle[0])
+
+
+def test_nobody_there_is_told_with_what_to_do():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with Client(f"http://127.0.0.1:{port}", retry_for_s=0.1) as client:
+        with pytest.raises(
+            Unreachable, match=r"no answer from .*Connection refused; is the server running\?"
+        ):
+            client.publish("t")
+    with pytest.raises(Unreachable):
+        Client(f"http://127.0.0.1:{port}", retry_for_s=0).status()
+
+
+def test_a_server_that_comes_later_is_waited_for():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = taken.getsockname()
+
+    def late() -> None:
+        with socket.create_server(address) as listening, listening.accept()[0] as connection:
+            connection.recv(65536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(OK), OK))
+            connection.recv(1)
+
+    timer = threading.Timer(0.2, late)
+    timer.start()
+    # Even what cannot be repeated: a connection that was never made has done nothing.
+    with Client(f"http://127.0.0.1:{address[1]}") as client:
+        assert client.run(_unrepeatable()) == 200
+    timer.join()
+
+
+def _unrepeatable():
+    from tarry.client.call import Call
+
+    return Call("POST", "/x", lambda answered: answered.status)
+
+
+def test_errors_come_as_the_servers_own():
+    with (
+        closing(Script("none")) as script,
+        Client(script.url) as client,
+        pytest.raises(NotFound, match="none"),
+    ):
+        client.get("i")
+
+
+def test_a_token_and_a_prefix_are_sent():
+    with closing(Script("ok")) as script, Client(script.url + "/base/", "secret") as client:
+        client.schedule("d")
+    line, headers, _ = script.requests[0]
+    assert line == "POST /base/v1/messages HTTP/1.1"
+    assert headers["authorization"] == "Bearer secret"
+    assert headers["content-type"] == "application/json"
+
+
+async def test_the_async_client_repeats_in_the_same_way():
+    with closing(Script("break", "ok")) as script:
+        async with AsyncClient(script.url) as client:
+            assert (await client.schedule("d", delay_ms=1)).id == "i"
+        assert len({headers["idempotency-key"] for _, headers, _ in script.requests}) == 1
+        assert len(script.requests) == 2
+    with closing(Script("break", "ok")) as script:
+        async with AsyncClient(script.url) as client:
+            with pytest.raises(Unreachable, match="no answer from"):
+                await client.publish("t", "p")
+        assert len(script.requests) == 1
+    with closing(Script("none")) as script:
+        async with AsyncClient(script.url, "secret") as client:
+            with pytest.raises(NotFound, match="none"):
+                await client.get("a b")
+        line, headers, _ = script.requests[0]
+        assert line == "GET /v1/messages/a%20b HTTP/1.1"
+        assert headers["authorization"] == "Bearer secret"
+
+
+async def test_the_async_client_tells_that_nobody_is_there():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    async with AsyncClient(f"http://127.0.0.1:{port}", retry_for_s=0.1) as client:
+        with pytest.raises(Unreachable, match="is the server running"):
+            await client.status()
