@@ -154,7 +154,8 @@ class Commands:
         """None if the event may happen now; else an answer that waits for the verdict and tries again."""
         after = next_state(found.state, event)
         flight = self._dispatcher.flights.by_seq.get(found.current.seq)
-        if flight is not None and flight.uncertain and found.state is State.SCHEDULED:
+        uncertain = found.put.uncertain or (flight is not None and flight.uncertain)
+        if uncertain and found.state is State.SCHEDULED:
             raise Conflict(
                 "the message may have been sent already: an attempt ended without a reply", "uncertain"
             )

@@ -17,7 +17,7 @@ from tarry.engine.journal import Journal
 from tarry.engine.settings import EngineSettings
 from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, new_version
 from tarry.engine.writing import ROOM_RETRY_MS, Writing
-from tarry.ledger.record import Claim, Key, PutHead, Record, decode_put, lane_of
+from tarry.ledger.record import Claim, Key, Put, PutHead, Record, decode_put, lane_of
 
 Launch = Callable[[Outlet, Delivery, Callable[[Verdict], None]], None]
 """Begin to send: call the outlet and give its verdict back on the engine's thread, once."""
@@ -244,15 +244,14 @@ class Flights:
             self.by_seq.pop(one.key.seq, None)
 
         def versions() -> list[Record]:
-            return [
-                new_version(
-                    decode_put(self._journal.body(one.key.seq)), one.key, at_ms, attempts=one.attempts
-                )
-                for one in chain
-                if one.key.seq not in self._journal.dead
-            ]
+            return [self._next_version(one, at_ms) for one in chain if one.key.seq not in self._journal.dead]
 
         self._writing.write(versions, min(one.key for one in chain))
+
+    def _next_version(self, flight: Flight, at_ms: int) -> Put:
+        put = decode_put(self._journal.body(flight.key.seq))
+        uncertain = put.uncertain or flight.uncertain
+        return new_version(put, flight.key, at_ms, attempts=flight.attempts, uncertain=uncertain)
 
     def lowest(self) -> Key | None:
         """The lowest key of a flight."""

@@ -83,6 +83,8 @@ class Put(Struct, tag=int(Kind.PUT), array_like=True, frozen=True):
     idempotency_key: str | None = None
     fingerprint: bytes = b""
     """Of the request, to tell a repeated request from another one with the same key."""
+    uncertain: bool = False
+    """An attempt to send an earlier version may have arrived, although its verdict does not say so."""
 
 
 class PutHead(Struct, tag=int(Kind.PUT), array_like=True, frozen=True, gc=False):
