@@ -91,7 +91,7 @@ class Flights:
             outlet = self._outlets.get(scheme)
             if outlet is None:
                 reason = f"there is no outlet for {scheme}:"
-                self._writing.write(lambda: self._failure(key, head, reason, now_ms, head.attempts), key)
+                self._writing.write(lambda: self._failure(key, head, reason, now_ms, head.attempts), [key])
                 return
             flight = self.by_seq[key.seq] = Flight(key, head, outlet)
             heappush(self._keys, key)
@@ -212,10 +212,9 @@ class Flights:
             self.leave(flight)
             if event is Event.DELIVERED and self.on_sent is not None:
                 self.on_sent(flight.head, now_ms)
-            self._writing.settled([flight.key.seq])
             self.start(now_ms)
 
-        self._writing.write(make, flight.key, done)
+        self._writing.write(make, [flight.key], done)
 
     def leave(self, flight: Flight) -> None:
         """A flight is over: the next of its chain may go."""
@@ -232,10 +231,10 @@ class Flights:
     def _retry(self, flight: Flight, at_ms: int) -> None:
         if at_ms - flight.key.fire_at_ms <= self._settings.carry_after_ms:
             self._later(flight.key, flight.lane, at_ms)
+            # Commands that waited for this verdict look again: the message is scheduled once more.
+            self._writing.settled([flight.key.seq])
         else:
             self._carry(flight, at_ms)
-        # Commands that waited for this verdict look again: the message is scheduled once more.
-        self._writing.settled([flight.key.seq])
 
     def _carry(self, flight: Flight, at_ms: int) -> None:
         """Give a flight a new version at its next attempt, and with it all that is in order behind it (R9)."""
@@ -246,7 +245,7 @@ class Flights:
         def versions() -> list[Record]:
             return [self._next_version(one, at_ms) for one in chain if one.key.seq not in self._journal.dead]
 
-        self._writing.write(versions, min(one.key for one in chain))
+        self._writing.write(versions, [one.key for one in chain])
 
     def _next_version(self, flight: Flight, at_ms: int) -> Put:
         put = decode_put(self._journal.body(flight.key.seq))

@@ -40,18 +40,20 @@ class Writing:
         del self._open[unit]
 
     def write(
-        self, make: Callable[[], list[Record]], key: Key, done: Callable[[], None] | None = None
+        self, make: Callable[[], list[Record]], keys: list[Key], done: Callable[[], None] | None = None
     ) -> None:
-        """Write records that end or replace versions, the lowest of which is at `key`; again if there is no room.
+        """Write records that end or replace the versions at these keys; again if there is no room.
 
         `make` is called at each try: entry ids and the like are those of that moment.
         """
-        unit = self.open(key)
+        unit = self.open(min(keys))
 
         def written(error: Exception | None) -> None:
             self.close(unit)
-            if error is None and done is not None:
-                done()
+            if error is None:
+                if done is not None:
+                    done()
+                self.settled(key.seq for key in keys)
 
         def attempt() -> None:
             records = make()
