@@ -39,6 +39,8 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How often a checksummed snapshot of the registry is made; two are kept."""
     finalised_retention_ms: int = FINALISED_RETENTION_MS
     finalised_retention_rows: int = FINALISED_RETENTION_ROWS
+    unread_retention_ms: int = FINALISED_RETENTION_MS
+    """How long a topic to which nobody subscribes keeps its entries."""
     idempotency_retention_ms: int = IDEMPOTENCY_RETENTION_MS
     dead_letter_topic: str = "dead-letters"
     """The topic, in the message's namespace, for messages that could not be sent; empty keeps none."""

@@ -280,6 +280,12 @@ class Topics:
                 low = middle + 1
         return low
 
+    def forget_unread(self, before_ms: int) -> None:
+        """Let topics to which nobody subscribes durably forget what was published before an instant."""
+        for topic in self.records.by_name.values():
+            if not any(sub.durable for sub in topic.subscriptions.values()):
+                topic.trim(self._first_published(topic, before_ms))
+
     # What subscriptions need
 
     def record_ack(self, sub: Subscription, entry_ids: list[int], below: int) -> Answer[None]:
