@@ -155,7 +155,7 @@ class Commands:
         after = next_state(found.state, event)
         flight = self._dispatcher.flights.by_seq.get(found.current.seq)
         uncertain = found.put.uncertain or (flight is not None and flight.uncertain)
-        if uncertain and found.state is State.SCHEDULED:
+        if uncertain and event is Event.CANCEL and found.state is State.SCHEDULED:
             raise Conflict(
                 "the message may have been sent already: an attempt ended without a reply", "uncertain"
             )
