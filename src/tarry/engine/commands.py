@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tarry.core import limits
 from tarry.core.clock import Clock
-from tarry.core.errors import Conflict, DelayTooLong, Invalid, NotFound, TarryError
+from tarry.core.errors import Conflict, DelayTooLong, Invalid, NotFound, TarryError, Unavailable
 from tarry.core.lifecycle import Event, State, Wait, next_state
 from tarry.core.message import MessagePage, MessageQuery, MessageView
 from tarry.core.names import TOPIC_SCHEME
@@ -47,7 +47,15 @@ class Commands:
 
     def get(self, id: str) -> Answer[MessageView]:
         """A message as it is now."""
-        return self._with(id, lambda found: settled(view_of_put(found.put, id, found.state)), ended=True)
+        return self._with(id, lambda found: self._show(id, found), ended=True)
+
+    def _show(self, id_: str, found: Found) -> Answer[MessageView]:
+        answer: Answer[MessageView] = Answer()
+        view = view_of_put(found.put, id_, found.state)
+        self._journal.when_durable(
+            found.current.seq, lambda error: answer.settle(view) if error is None else answer.fail(error)
+        )
+        return answer
 
     def list_messages(self, query: MessageQuery) -> Answer[MessagePage]:
         """A page of messages."""
@@ -96,6 +104,9 @@ class Commands:
     ) -> Answer[MessageView]:
         """Find a message and act on it. A finalised one is shown if `ended`, else a conflict."""
         try:
+            if self._journal.ledger.failed is not None:
+                # What is in memory may be more than what is on disk.
+                raise Unavailable(f"the disk failed ({self._journal.ledger.failed})")
             found = self._find(id_)
             if isinstance(found, Found):
                 return act(found)

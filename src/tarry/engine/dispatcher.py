@@ -139,6 +139,7 @@ class Dispatcher:
         if dead.any():
             for seq in seqs[dead].tolist():
                 self._postponed.pop(seq, None)
+            self.writing.settled(seqs[dead].tolist())
             fires, seqs = fires[~dead], seqs[~dead]
         bodies = self._journal.bodies(seqs)
         self._burst = Burst(now_ms)
@@ -209,7 +210,9 @@ class Dispatcher:
             self.flights.begin(key, head, now_ms)
         elif head.group is not None:
             self._fire_burst()
-            self._fire_grouped(key, head, body, now_ms)
+            # One of its group, in this same batch, may have ended it.
+            if key.seq not in self._journal.dead:
+                self._fire_grouped(key, head, body, now_ms)
         else:
             self._burst.of(head.destination).append((head, key.fire_at_ms, key.seq, body))
 

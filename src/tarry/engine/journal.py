@@ -114,6 +114,8 @@ class Journal:
         """Call back once everything up to a seq is durable, or never will be."""
         if self.ledger.durable_seq >= seq:
             callback(None)
+        elif self.ledger.failed is not None:
+            callback(Unavailable(f"the disk failed ({self.ledger.failed})"))
         else:
             self._on_durable.append((seq, callback))
 

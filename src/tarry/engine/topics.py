@@ -91,7 +91,7 @@ class Topics:
         try:
             name = parse_topic(topic).full
             if name in self.records.by_name:
-                return settled(None)
+                return self._once_durable(None)
             return self._write([TopicRecord(name, False, 0)], None)
         except TarryError as error:
             return failed(error)
@@ -144,7 +144,7 @@ class Topics:
                 ids.append(next_id)
                 next_id += 1
             if not records:
-                return settled(ids)
+                return self._once_durable(ids)
             return self._write(records, ids)
         except TarryError as error:
             return failed(error)
@@ -195,7 +195,7 @@ class Topics:
         self, sub: Subscription, type_: SubscriptionType, properties: dict[str, str]
     ) -> Answer[Subscription]:
         if sub.type == type_ and (not properties or properties == sub.properties):
-            return settled(sub)
+            return self._once_durable(sub)
         if sub.type != type_ and sub.consumers:
             raise Conflict(f"subscription {sub.name} is {sub.type} and has consumers", sub.type)
         if not sub.durable:
@@ -344,6 +344,14 @@ class Topics:
         answer: Answer[Any] = Answer()
         self._journal.append(
             records, lambda error: self._settle(answer, error, lambda: value), essential=essential
+        )
+        return answer
+
+    def _once_durable(self, value: Any) -> Answer[Any]:
+        """An answer that says what is so already: it waits for the records that made it so (R2)."""
+        answer: Answer[Any] = Answer()
+        self._journal.when_durable(
+            self._journal.ledger.next_seq - 1, lambda error: self._settle(answer, error, lambda: value)
         )
         return answer
 
