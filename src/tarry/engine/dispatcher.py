@@ -220,11 +220,11 @@ class Dispatcher:
         reason = str(damage) if damage is not None else f"there is no record at seq {key.seq}"
         self._journal.counters["damaged"] += 1
         log.error("a due message cannot be read and ends as failed: %s", reason)
-        self.writing.write(lambda: [end_unread(key, now_ms, reason)], [key])
+        self.writing.end(key, lambda: [end_unread(key, now_ms, reason)])
 
     def _expire(self, key: Key, head: PutHead, now_ms: int) -> None:
         reason = "its time to live was over before it could be sent"
-        self.writing.write(lambda: [end_of(head, key, "failed", now_ms, reason)], [key])
+        self.writing.end(key, lambda: [end_of(head, key, "failed", now_ms, reason)])
         self.killed(key.seq)
 
     # Own topics
@@ -291,7 +291,7 @@ class Dispatcher:
         if at_ms - key.fire_at_ms <= self._settings.carry_after_ms:
             self._later(key, lane_of(head.owner), at_ms)
         else:
-            self.writing.write(lambda: [new_version(decode_put(body), key, at_ms)], [key])
+            self.writing.end(key, lambda: [new_version(decode_put(body), key, at_ms)])
 
     def _later(self, key: Key, lane: int, at_ms: int) -> None:
         self._postponed[key.seq] = key

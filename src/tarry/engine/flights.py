@@ -91,7 +91,7 @@ class Flights:
             outlet = self._outlets.get(scheme)
             if outlet is None:
                 reason = f"there is no outlet for {scheme}:"
-                self._writing.write(lambda: self._failure(key, head, reason, now_ms, head.attempts), [key])
+                self._writing.end(key, lambda: self._failure(key, head, reason, now_ms, head.attempts))
                 return
             flight = self.by_seq[key.seq] = Flight(key, head, outlet)
             heappush(self._keys, key)
@@ -119,6 +119,11 @@ class Flights:
 
     def _start(self, flight: Flight, now_ms: int) -> bool:
         if self.by_seq.get(flight.key.seq) is not flight:
+            return True
+        if flight.key.seq in self._journal.dead:
+            # Another one of its group was sent.
+            self.leave(flight)
+            self._writing.settled([flight.key.seq])
             return True
         host = host_of(flight.head.destination)
         if self._sending_to.get(host, 0) >= self._settings.concurrency_per_host:

@@ -67,6 +67,10 @@ class Writing:
 
         attempt()
 
+    def end(self, key: Key, make: Callable[[], list[Record]]) -> None:
+        """Write the end of one version, or its next one, unless a command ends it before there is room."""
+        self.write(lambda: [] if key.seq in self._journal.dead else make(), [key])
+
     def try_again(self) -> bool:
         """Write what found no room before; whether there is none of it any more."""
         unwritten, self._unwritten = self._unwritten, []
