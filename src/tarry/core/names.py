@@ -14,7 +14,8 @@ TOPIC_SCHEME: Final = "persistent://"
 DEFAULT_NAMESPACE: Final = "public/default"
 
 _PART: Final = re.compile(r"[A-Za-z0-9_.=:\-]+")
-_TOPIC_PART: Final = re.compile(r"[^\x00-\x1f\x7f/]+")
+# Half a surrogate pair is a character that cannot be written down.
+_TOPIC_PART: Final = re.compile(r"[^\x00-\x1f\x7f/\ud800-\udfff]+")
 
 
 class TopicName(NamedTuple):
@@ -70,5 +71,5 @@ def check_part(part: str, field: str) -> None:
 
 def check_name(name: str, field: str) -> None:
     """Raise `Invalid` unless this can name a topic, subscription, consumer or producer."""
-    if not _TOPIC_PART.fullmatch(name) or len(name.encode("utf-8", "surrogatepass")) > MAX_NAME_BYTES:
+    if not _TOPIC_PART.fullmatch(name) or len(name.encode()) > MAX_NAME_BYTES:
         raise Invalid(field, "a name is 1 to 255 bytes without slashes or control characters")
