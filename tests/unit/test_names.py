@@ -1,0 +1,55 @@
+import pytest
+
+from tarry.core.errors import Invalid
+from tarry.core.names import check_name, parse_namespace, parse_topic
+
+
+@pytest.mark.parametrize(
+    ("given", "full"),
+    [
+        ("orders", "persistent://public/default/orders"),
+        ("acme/eu/orders", "persistent://acme/eu/orders"),
+        ("persistent://acme/eu/orders", "persistent://acme/eu/orders"),
+        ("persistent://acme/eu/ORDERS v2 (é)", "persistent://acme/eu/ORDERS v2 (é)"),
+        ("a:b", "persistent://public/default/a:b"),
+    ],
+)
+def test_topic_names(given: str, full: str) -> None:
+    name = parse_topic(given)
+    assert name.full == full
+    assert parse_topic(name.full) == name
+
+
+def test_the_namespace_of_a_topic() -> None:
+    assert parse_topic("acme/eu/orders").namespace_name == "acme/eu"
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "", "a/b", "a/b/c/d", "persistent://orders", "persistent://a/b", "non-persistent://a/b/c", "://a/b/c",
+        "http://host/path", "a//c", "/a/b", "a/b/", "a b/c/d", "a/b!/c", "a\nb", "a\x00b", "a\x7fb", "é/b/c",
+        "x" * 256, "é" * 128, f"{'t' * 256}/n/t", "\ud800", "persistent://",
+    ],
+)  # fmt: skip
+def test_bad_topic_names_name_the_field(bad: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        parse_topic(bad, "destination")
+    assert caught.value.field == "destination"
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "é" * 127, "s p a c e", "a.b-c_d", "😀"])
+def test_good_names(name: str) -> None:
+    check_name(name, "subscription")
+    assert parse_topic(name).topic == name
+
+
+@pytest.mark.parametrize("name", ["public/default", "a/b", "a.b=c:d-e_f/1"])
+def test_good_namespaces(name: str) -> None:
+    assert parse_namespace(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "a", "a/b/c", "/b", "a/", "a b/c", "a/é", "x" * 256 + "/b", "a\n/b"])
+def test_bad_namespaces(name: str) -> None:
+    with pytest.raises(Invalid):
+        parse_namespace(name)

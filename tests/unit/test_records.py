@@ -1,0 +1,229 @@
+"""Records: what is encoded decodes the same, and the quick ways give what the plain ways give."""
+
+from collections import Counter
+from typing import Any
+
+import google_crc32c
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tarry.core.message import Message
+from tarry.core.policy import effective
+from tarry.engine.arrow import Planner
+from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, end_unread, new_version
+from tarry.ledger.record import (
+    NO_PUT,
+    Ack,
+    Claim,
+    Entry,
+    Finalise,
+    FiredEntries,
+    Key,
+    Kind,
+    Mark,
+    PolicySet,
+    Put,
+    Record,
+    Seek,
+    Subscribe,
+    Topic,
+    Unsubscribe,
+    decode,
+    decode_head,
+    decode_heads,
+    decode_put,
+    encode,
+    is_entry,
+    lane_of,
+    read_entry,
+)
+
+
+def put(**changes: Any) -> Put:
+    plain = Put(
+        2000, 1999, 1000, "public/default", "persistent://public/default/t", "k", "ann", "http", "g", 50,
+        None, 0, False, b"payload", {"a": "b"}, 1000, 999,
+    )  # fmt: skip
+    return msgspec.structs.replace(plain, **changes)
+
+
+RECORDS: list[Record] = [
+    put(),
+    put(due_at_ms=None, key=None, group=None, ttl_ms=None, delay_ms=None, headers={}, payload=b""),
+    put(
+        origin=Key(1, 2), kills=Key(3, 4), attempts=7, listed=True, idempotency_key="i", fingerprint=b"f" * 16
+    ),
+    put(fire_at_ms=(1 << 47) - 1, payload=bytes(70_000), headers={str(n): "x" for n in range(64)}),
+    end_of(put(), Key(2000, 9), "failed", 3000, "no", "ref", 4),
+    end_unread(Key(2000, 9), 3000, "damaged"),
+    Entry("t", 0, 5, 6, Key(2000, 9), msgspec.Raw(encode(put()).body)),
+    Entry("t", 77, 5, 6, None, NO_PUT, b"body", {"h": "v"}, "key", "producer", 12, 76, "ann", "http", 9),
+    Entry("t", 77, 5, 6, None, NO_PUT, b"body", carries=Key(77, 3)),
+    Claim(9, "g", "ann", 5),
+    Ack("t", "s", 5, [7, 9, 1 << 40]),
+    Subscribe("t", "s", "shared", 4, {"max_redeliveries": "3"}),
+    Unsubscribe("t", "s"),
+    Seek("t", "s", 99),
+    PolicySet("topic", "t", {"tick_ms": 5, "accept_per_second": 0.5, "delayed_delivery": False}),
+    PolicySet("topic", "t", None),
+    Mark(Key(5, 0), 6),
+    Topic("t", True, 0),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_every_record_reads_back(record: Record) -> None:
+    encoded = encode(record)
+    assert decode(encoded.body) == record
+    assert encoded.crc == google_crc32c.value(encoded.body)
+    assert (
+        encoded.kind
+        == Kind[{"PolicySet": "POLICY"}.get(type(record).__name__, type(record).__name__.upper())]
+    )
+    assert is_entry(encoded.body) == isinstance(record, Entry)
+
+
+def test_the_fixed_part_says_when_and_what_dies() -> None:
+    version = encode(put(kills=Key(30, 4)))
+    assert (version.fire_at_ms, version.kills_seq, version.kills_fire_at_ms) == (2000, 4, 30)
+    assert version.lane == lane_of("ann")
+    end = encode(end_of(put(), Key(2000, 9), "sent", 1, None))
+    assert (end.fire_at_ms, end.kills_seq, end.kills_fire_at_ms) == (0, 9, 2000)
+    fired = encode(Entry("t", 0, 5, 6, Key(2000, 9), msgspec.Raw(encode(put()).body)))
+    assert (fired.kills_seq, fired.kills_fire_at_ms) == (9, 2000)
+    carried = encode(Entry("t", 77, 5, 6, None, NO_PUT, carries=Key(77, 3)))
+    assert (carried.fire_at_ms, carried.kills_seq, carried.kills_fire_at_ms) == (77, 3, 77)
+
+
+def test_the_head_of_a_put_is_its_beginning() -> None:
+    version = put(origin=Key(1, 2), listed=True, attempts=3)
+    head = decode_head(encode(version).body)
+    for name in head.__struct_fields__:
+        assert getattr(head, name) == getattr(version, name)
+    bodies = [encode(version).body, encode(put()).body]
+    assert decode_heads(bodies) == [decode_head(body) for body in bodies]
+    assert decode_heads([]) == []
+
+
+def test_heads_of_anything_else_are_refused() -> None:
+    entry = encode(Entry("t", 77, 5, 6, None, NO_PUT)).body
+    with pytest.raises(msgspec.ValidationError):
+        decode_heads([encode(put()).body, entry])
+
+
+def test_the_quick_encoder_of_fired_entries_writes_what_the_plain_one_reads() -> None:
+    body = encode(put(origin=Key(5, 6))).body
+    for entry_id, seq in ((0, 1), (1 << 40, (1 << 48) - 1)):
+        quick = FiredEntries("persistent://a/b/c", 123).body(entry_id, 2000, seq, body)
+        plain = Entry("persistent://a/b/c", 0, 123, entry_id, Key(2000, seq), msgspec.Raw(body))
+        assert decode(quick) == plain
+        assert is_entry(quick)
+        read = read_entry(quick)
+        assert (read.entry_id, read.fired) == (entry_id, Key(2000, seq))
+        assert read.put is not None
+        assert (read.put.payload, read.put.headers, read.put.origin) == (b"payload", {"a": "b"}, Key(5, 6))
+
+
+def test_a_new_version_is_whole_and_kills_the_old_one() -> None:
+    old = put(idempotency_key="once")
+    new = new_version(old, Key(2000, 9), 5000, attempts=2)
+    assert (new.fire_at_ms, new.kills, new.origin, new.attempts) == (5000, Key(2000, 9), Key(2000, 9), 2)
+    # The key belongs to the request, not to each version: a replay must not see a second one.
+    assert new.idempotency_key is None
+    assert (new.payload, new.headers, new.due_at_ms) == (old.payload, old.headers, old.due_at_ms)
+    newer = new_version(new, Key(5000, 12), 6000)
+    assert (newer.kills, newer.origin) == (Key(5000, 12), Key(2000, 9))
+
+
+def test_an_end_tells_all_about_the_message_but_its_body() -> None:
+    end = end_of(put(origin=Key(1, 2)), Key(2000, 9), "sent", 3000, None, "ref", 4)
+    assert (end.kills, end.origin, end.outcome, end.reference, end.attempts) == (
+        Key(2000, 9), Key(1, 2), "sent", "ref", 4,
+    )  # fmt: skip
+    for name in (
+        "due_at_ms",
+        "accepted_at_ms",
+        "namespace",
+        "destination",
+        "key",
+        "owner",
+        "door",
+        "group",
+        "listed",
+    ):
+        assert getattr(end, name) == getattr(put(), name)
+
+
+def test_a_dead_letter_holds_the_message_and_why() -> None:
+    topic = dead_letter_topic("acme/eu", "dead-letters")
+    letter = dead_letter(put(), topic, 7, 3000, "no route", 3)
+    assert (letter.topic, letter.entry_id, letter.payload, letter.key) == (
+        "persistent://acme/eu/dead-letters", 7, b"payload", "k",
+    )  # fmt: skip
+    assert letter.headers == {
+        "a": "b",
+        "tarry-destination": "persistent://public/default/t",
+        "tarry-reason": "no route",
+        "tarry-attempts": "3",
+    }
+    assert letter.fired is None
+
+
+def test_bodies_from_columns_decode_as_what_they_say() -> None:
+    """A row of Arrow is stored as the same record that a single message is."""
+
+    def place(destination: str, namespace: str | None) -> Any:
+        return f"persistent://public/default/{destination}", "public/default", effective()
+
+    batch = pa.record_batch(
+        {
+            "destination": pa.array(["t", "u", "t"]),
+            "payload": pa.array([b"", b"x" * 70_000, b"z"], pa.binary()),
+            "due_at_ms": pa.array([5000, 6000, 7000]),
+            "key": pa.array([None, "k" * 300, "é"]),
+            "owner": pa.array(["ann", None, "é" * 40]),
+            "ttl_ms": pa.array([None, 1, 1 << 40]),
+            "headers": pa.array([None, [("a", "b")], []], pa.map_(pa.string(), pa.string())),
+        }
+    )
+    planner = Planner(place, 0, 1000, Counter(), lambda *_: 0)
+    plan, errors = planner.plan(batch, Message(destination="", owner="bob", door="http"))
+    assert not errors
+    assert plan is not None
+    for row, encoded in enumerate(plan.unit):
+        version = decode_put(encoded.body)
+        again = encode(version)
+        assert (again.kind, again.lane, again.fire_at_ms) == (encoded.kind, encoded.lane, encoded.fire_at_ms)
+        assert encoded.crc == google_crc32c.value(encoded.body)
+        assert version.due_at_ms == (5000, 6000, 7000)[row]
+        assert version.payload == (b"", b"x" * 70_000, b"z")[row]
+        assert version.key == (None, "k" * 300, "é")[row]
+        assert version.owner == ("ann", "bob", "é" * 40)[row]
+        assert version.ttl_ms == (None, 1, 1 << 40)[row]
+        assert version.headers == ({}, {"a": "b"}, {})[row]
+        assert version.destination == f"persistent://public/default/{'tut'[row]}"
+        assert (version.accepted_at_ms, version.delay_ms) == (1000, (4000, 5000, 6000)[row])
+        assert decode_head(encoded.body).owner == version.owner
+    assert plan.owners == {"ann": 1, "bob": 1, "é" * 40: 1}
+    np.testing.assert_array_equal(plan.rows, [0, 1, 2])
+
+
+def test_an_older_body_still_decodes() -> None:
+    """Fields are only ever added at the end with a default: a body without the last ones is a version too."""
+    whole = msgspec.msgpack.decode(encode(put()).body)
+    assert decode_put(msgspec.msgpack.encode(whole[:18])) == put()
+    # And a newer one, with a field that is not known here.
+    assert decode_put(msgspec.msgpack.encode([*whole, "new"])) == put()
+
+
+def test_lanes_spread_owners() -> None:
+    lanes = {lane_of(f"owner-{n}") for n in range(1000)}
+    assert len(lanes) > 980
+    assert all(0 <= lane < 65536 for lane in lanes)
+
+
+def test_a_finalise_names_its_outcome() -> None:
+    assert {encode(Finalise(Key(1, 1), Key(1, 1), outcome, 1, None, None, 0, 1, 1, "", "", None, "", "", None, False)).kind
+            for outcome in ("sent", "cancelled", "failed")} == {Kind.FINALISE}  # fmt: skip
