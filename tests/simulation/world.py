@@ -134,6 +134,8 @@ class Simulation:
         self.cramped = False
         """There was no room for some time in this life: ends may wait to be written."""
         self.draining = False
+        self.last_due_ms = 0
+        """When the last of all messages is due."""
         self._tokens = 0
         self._sequences = {"p1": 0, "p2": 0}
         self._weights: dict[str, int] = {}
@@ -453,8 +455,11 @@ class Simulation:
              random.randint(1, 2_000), random.randint(1, 120_000), 3_600_000, 30 * 86_400_000)
         )  # fmt: skip
 
-    def _promise(self, msg: Msg) -> None:
-        """What is promised if the request is taken now."""
+    def _promise(self, msg: Msg) -> Promise | None:
+        """What is promised if the request is taken now; None if it has been taken already."""
+        msg.asks += 1
+        if msg.accepted is not None:
+            return None
         now_ms = self.clock.now_ms()
         message = msg.message
         due_at_ms = message.due_at_ms if message.due_at_ms is not None else now_ms + (message.delay_ms or 0)
@@ -465,8 +470,10 @@ class Simulation:
             msg.delays.append(message.delay_ms)
         else:
             msg.delays.append(max(0, due_at_ms - now_ms))
-        msg.promises.append(Promise(0 if short(message.destination) == EAGER else due_at_ms, self._since()))
-        msg.asks += 1
+        self.last_due_ms = max(self.last_due_ms, due_at_ms if msg.timed else 0)
+        promise = Promise(0 if short(message.destination) == EAGER else due_at_ms, self._since())
+        msg.promises.append(promise)
+        return promise
 
     def _since(self) -> int:
         self.clock.now_ms()
@@ -480,18 +487,18 @@ class Simulation:
             msg = self.random.choice(repeatable)
         else:
             msg = self._new_message()
-        self._promise(msg)
+        promise = self._promise(msg)
         answer = self.engine.schedule(msg.message)
-        self._ask(f"schedule {msg.message}", answer, partial(self._scheduled, msg))
+        self._ask(f"schedule {msg.message}", answer, partial(self._scheduled, msg, promise))
 
-    def _scheduled(self, msg: Msg, answer: Answer[Any], unclear: bool) -> None:
+    def _scheduled(self, msg: Msg, promise: Promise | None, answer: Answer[Any], unclear: bool) -> None:
         error = answer.error()
         if error is None:
             self.checker.scheduled(msg, answer.value())
         elif not unclear:
-            self._schedule_refused(msg, error)
+            self._schedule_refused(msg, promise, error)
 
-    def _schedule_refused(self, msg: Msg, error: BaseException) -> None:
+    def _schedule_refused(self, msg: Msg, promise: Promise | None, error: BaseException) -> None:
         if not isinstance(error, RateLimited | TooManyPending | DelayTooLong | Conflict | Unavailable):
             raise error
         if isinstance(error, Conflict):
@@ -500,22 +507,21 @@ class Simulation:
             if msg.accepted is not None:
                 raise Violation(f"{msg.token}: a repeated request got {error}") from error
         msg.asks -= 1
-        if msg.accepted is None and msg.promises:
-            msg.promises.pop()
+        if msg.accepted is None and promise is not None:
+            msg.promises.remove(promise)
 
     def do_batch(self) -> None:
         msgs = [self._new_message() for _ in range(self.random.randint(1, 6))]
-        for msg in msgs:
-            self._promise(msg)
+        promises = [self._promise(msg) for msg in msgs]
         tokens = " ".join(f"{msg.token}:{msg.message.destination}" for msg in msgs)
         answer = self.engine.schedule_many([msg.message for msg in msgs])
 
         def then(of: Answer[Any], _: bool) -> None:
-            for msg, result in zip(msgs, of.value(), strict=True):
+            for msg, promise, result in zip(msgs, promises, of.value(), strict=True):
                 if not isinstance(result, TarryError):
                     self.checker.scheduled(msg, result)
                 elif not isinstance(result, Unavailable):
-                    self._schedule_refused(msg, result)
+                    self._schedule_refused(msg, promise, result)
 
         self._ask(f"batch {tokens}", answer, then)
 
@@ -563,6 +569,7 @@ class Simulation:
                 delays = msg.delays
         eager = short(msg.message.destination) == EAGER
         promises = [Promise(0 if eager else now_ms + delay_ms, since) for delay_ms in delays]
+        self.last_due_ms = max(self.last_due_ms, *(now_ms + delay_ms for delay_ms in delays), 0)
         msg.promises = before + promises
         known = msg.delays
         msg.delays = sorted({*known, *delays})
@@ -608,7 +615,7 @@ class Simulation:
             self._check_conflict(msg, error)
 
     def _check_conflict(self, msg: Msg, error: BaseException) -> None:
-        if isinstance(error, Unavailable):
+        if isinstance(error, Unavailable | DelayTooLong):
             return
         if not isinstance(error, Conflict):
             raise Violation(f"{msg.token}: a command got {error!r}") from error
@@ -663,6 +670,7 @@ class Simulation:
         random = self.random
         token = self._token("p")
         deliver_at_ms = self.clock.now_ms() + self._delay() - random.choice((0, 5)) if random.random() < 0.4 else None
+        self.last_due_ms = max(self.last_due_ms, deliver_at_ms or 0)
         publication = Publication(
             token, topic, token.encode() * random.choice((1, 20)), {"token": token}, random.choice(KEYS),
             deliver_at_ms, 1_000 if topic == EAGER and random.random() < 0.3 else None, self._since(),
@@ -904,7 +912,7 @@ class Simulation:
                 break
             now_ms = self.clock.now_ms()
             if round_ % 40 == 39:
-                self.clock.set(max(now_ms, *self._known_dues()) + 1)
+                self.clock.set(max(now_ms, self.last_due_ms) + 1_000)
             elif now_ms < wake_ms < now_ms + 300_000:
                 self.clock.set(wake_ms)
             else:
@@ -955,13 +963,8 @@ class Simulation:
             raise Violation("the engine does not come to rest")
         return wake_ms
 
-    def _known_dues(self) -> list[int]:
-        dues = [promise.due_at_ms for msg in self.model.messages.values() for promise in msg.promises]
-        dues += [one.deliver_at_ms for one in self.model.publications.values() if one.deliver_at_ms is not None]
-        return [0, *(due_at_ms for due_at_ms in dues if due_at_ms < 1 << 60)]
-
     def _at_rest(self) -> bool:
-        return not self.open and self.engine.stats().pending == 0 and self.clock.now_ms() > max(self._known_dues())
+        return not self.open and self.engine.stats().pending == 0 and self.clock.now_ms() > self.last_due_ms
 
     def _judge(self) -> None:
         views: dict[str, MessageView] = {}

@@ -194,37 +194,13 @@ class Commands:
                 return waiting  # type: ignore[no-any-return]
             now_ms = self._clock.now_ms()
             end = end_of(found.put, found.current, "cancelled", now_ms, "cancelled by command")
-            records: list[Record] = [end, *self._group_ends(found, now_ms)]
+            records = [end, *self._journal.ends_of_orphans(found.put, found.origin, now_ms)]
             row = msgspec.structs.replace(
                 view_of_put(found.put, id_, State.CANCELLED), finalised_at_ms=now_ms, reason=end.reason
             )
             return self._write(found, records, row)
         except TarryError as error:
             return failed(error)
-
-    def _group_ends(self, found: Found, now_ms: int) -> list[Record]:
-        """When the last timed member of a group goes, the whole group is discarded."""
-        put = found.put
-        group = None if put.group is None else self._journal.registry.groups.get(put.owner, put.group)
-        if group is None:
-            return []
-        left = [member for member in group.members if member.origin != found.origin]
-        if any(member.timed for member in left):
-            return []
-        ends: list[Record] = []
-        for member in left:
-            record = decode(self._journal.body(member.current.seq))
-            assert isinstance(record, Put)
-            ends.append(
-                end_of(
-                    record,
-                    member.current,
-                    "cancelled",
-                    now_ms,
-                    "its group lost its last message with a due instant",
-                )
-            )
-        return ends
 
     def _send(self, id_: str, found: Found) -> Answer[MessageView]:
         try:

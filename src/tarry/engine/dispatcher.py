@@ -80,6 +80,7 @@ class Dispatcher:
         self._postponed_keys: list[Key] = []
         """A heap of these; those that are not postponed any more are dropped late."""
         self._dispatched_ms = 0
+        self._turned_ms = 0
 
     # Taking what is due
 
@@ -88,6 +89,9 @@ class Dispatcher:
         # Nothing goes out unless its end has room in the ledger (R2).
         if self._journal.ledger.failed is not None or not self.writing.try_again():
             return False
+        if now_ms < self._turned_ms:
+            self._put_back()
+        self._turned_ms = now_ms
         due = self._journal.horizon.pop_due(now_ms, POP)
         if not self._lanes and len(due.seqs) <= self._settings.batch:
             fires, seqs = due.fire_at_ms, due.seqs
@@ -108,6 +112,13 @@ class Dispatcher:
             if len(chosen):
                 lane = int(due.lanes[chosen[0]])
                 self._lanes.setdefault(lane, deque()).append((due.fire_at_ms[chosen], due.seqs[chosen]))
+
+    def _put_back(self) -> None:
+        """The clock was set back: what waits in the lanes may not be due any more."""
+        lanes, self._lanes = self._lanes, {}
+        for lane, queue in lanes.items():
+            for fires, seqs in queue:
+                self._journal.horizon.wheel.add_many(fires, seqs, np.full(len(seqs), lane, np.uint16))
 
     def _take_turns(self, batch: int) -> Keys:
         """A batch in which every lane that has something has its share."""
@@ -224,7 +235,12 @@ class Dispatcher:
 
     def _expire(self, key: Key, head: PutHead, now_ms: int) -> None:
         reason = "its time to live was over before it could be sent"
-        self.writing.end(key, lambda: [end_of(head, key, "failed", now_ms, reason)])
+
+        def ends() -> list[Record]:
+            orphans = self._journal.ends_of_orphans(head, head.origin or key, now_ms)
+            return [end_of(head, key, "failed", now_ms, reason), *orphans]
+
+        self.writing.end(key, ends)
         self.killed(key.seq)
 
     # Own topics

@@ -120,6 +120,10 @@ class Flights:
     def _start(self, flight: Flight, now_ms: int) -> bool:
         if self.by_seq.get(flight.key.seq) is not flight:
             return True
+        if now_ms < flight.key.fire_at_ms:
+            # The clock was set back while it waited for a place.
+            self._later(flight.key, flight.lane, flight.key.fire_at_ms)
+            return True
         if flight.key.seq in self._journal.dead:
             # Another one of its group was sent.
             self.leave(flight)
@@ -204,6 +208,7 @@ class Flights:
     def _failure(self, key: Key, head: PutHead, reason: str, now_ms: int, attempts: int) -> list[Record]:
         """The end of a message as failed, and in the same unit its copy in the dead-letter topic."""
         records: list[Record] = [end_of(head, key, "failed", now_ms, reason, None, attempts)]
+        records += self._journal.ends_of_orphans(head, head.origin or key, now_ms)
         if self._settings.dead_letter_topic:
             put = decode_put(self._journal.body(key.seq))
             topic = dead_letter_topic(head.namespace, self._settings.dead_letter_topic)

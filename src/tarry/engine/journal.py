@@ -7,6 +7,7 @@ visible in a topic, is answered (R2). Replaying the ledger does both, so that a 
 Doors do not know of it; the engine, the dispatcher and the topics write through it.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -47,6 +48,8 @@ from tarry.ledger.record import (
     encode,
 )
 from tarry.registry.registry import Ended, Flush, Group, Live, Member, Meta, Registry, Repeat
+
+log = logging.getLogger(__name__)
 
 Done = Callable[[TarryError | None], None]
 
@@ -325,12 +328,16 @@ class Journal:
 
     def entry_bodies(self, seqs: NDArray[np.int64]) -> list[bytes | None]:
         """The bodies of topic entries; None for one that is gone or damaged."""
-        fresh = self._fresh
+        fresh, enqueued = self._fresh, self._enqueued
         wanted = seqs.tolist()
-        found: list[bytes | None] = [fresh.get(seq) for seq in wanted]
+        # An entry that is being carried forward has its new place already, which may not be durable yet.
+        found: list[bytes | None] = [fresh.get(seq) or enqueued.get(seq) for seq in wanted]
         missing = [at for at, body in enumerate(found) if body is None and wanted[at]]
         if missing:
             for at, body in zip(missing, self.bodies(seqs[missing]), strict=True):
+                if isinstance(body, Damage):
+                    self.counters["damaged"] += 1
+                    log.error("an entry cannot be read and is passed over: %s", body)
                 found[at] = body if isinstance(body, bytes) else None
         return found
 
@@ -451,6 +458,18 @@ class Journal:
             for member in found.members
             if member.origin != origin and member.current.seq not in self.dead
         ]  # fmt: skip
+
+    def ends_of_orphans(self, put: Put | PutHead, origin: Key, now_ms: int) -> list[Record]:
+        """The ends of the other members of a group, if the one that goes unsent was the last with a due instant."""
+        found = None if put.group is None else self.registry.groups.get(put.owner, put.group)
+        left = [member for member in found.members if member.origin != origin] if found else []
+        if any(member.timed for member in left):
+            return []
+        reason = "its group lost its last message with a due instant"
+        return [
+            end_of(decode_put(self.body(member.current.seq)), member.current, "cancelled", now_ms, reason)
+            for member in left
+        ]
 
     def check_group(self, owner: str, name: str, timed: bool, limit: int) -> None:
         """Raise unless a new member may join this group."""

@@ -327,6 +327,8 @@ class Subscription:
         if expired:
             _ = self.ack(expired)
             entries = [entry for entry in entries if not entry.expired]
+            if not entries:
+                return True
         if self.type == "key_shared":
             return self._give_by_key(entries, takers)
         return self._give_in_turn(entries, takers)
