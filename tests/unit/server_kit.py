@@ -5,7 +5,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
 from pathlib import Path
+from typing import IO, Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -36,12 +45,17 @@ class Running:
         self.process.wait(30)
 
 
-def start(data: Path, *options: str, **settings: str) -> Running:
+def start(
+    data: Path, *, log: IO[str] | None = None, max_open_files: int | None = None, **settings: str
+) -> Running:
     """Start a server on a free port and wait until it is ready."""
+    command = [sys.executable, "-m", "tarry", "serve", "--data", str(data), "--port", "0"]
+    if max_open_files is not None:
+        command = ["sh", "-c", f'ulimit -n {max_open_files}; exec "$0" "$@"', *command]
     process = subprocess.Popen(
-        [sys.executable, "-m", "tarry", "serve", "--data", str(data), "--port", "0", *options],
+        command,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=log or subprocess.DEVNULL,
         text=True,
         # Not the repository: a tarry.toml that happens to lie there is none of the test's business.
         cwd=data.parent,
@@ -58,9 +72,9 @@ def start(data: Path, *options: str, **settings: str) -> Running:
 
 
 @contextmanager
-def running(data: Path, *options: str, **settings: str) -> Iterator[Running]:
-    """A server that ends with the test."""
-    server = start(data, *options, **settings)
+def running(data: Path, **how: Any) -> Iterator[Running]:
+    """A server that ends with the test; `how` is for `start`."""
+    server = start(data, **how)
     try:
         yield server
     finally:
@@ -76,3 +90,27 @@ def tarry(*arguments: str, stdin: str | None = None, **settings: str) -> "subpro
         [sys.executable, "-m", "tarry", *arguments],
         capture_output=True, text=True, input=stdin, timeout=60, env=environment(**settings), cwd="/",
     )  # fmt: skip
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that signs itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False
+        )
+        .sign(key, hashes.SHA256())
+    )
+    cert_file, key_file = folder / "cert.pem", folder / "key.pem"
+    cert_file.write_bytes(made.public_bytes(Encoding.PEM))
+    key_file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return cert_file, key_file

@@ -3,11 +3,12 @@
 import base64
 import json
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
 from tarry.client import batches, operations
-from tarry.client.call import Answered, Unauthorized, Unreachable, error_of, topic_path
+from tarry.client.call import Answered, Call, Unauthorized, Unreachable, error_of, topic_path
 from tarry.client.consuming import Held
 from tarry.client.retries import waits
 from tarry.client.server import Server
@@ -29,7 +30,7 @@ def answered(body: object, status: int = 200, **headers: str) -> Answered:
         (b"", "payload_base64", ""),
     ],
 )
-def test_a_payload_travels_in_the_field_that_keeps_it(payload, field, value):
+def test_a_payload_travels_in_the_field_that_keeps_it(payload: Any, field: Any, value: Any) -> None:
     body = json.loads(operations.schedule("d", payload, delay_ms=1).body)
     assert body[field] == value
     assert len([name for name in body if name.startswith("payload")]) == 1
@@ -46,38 +47,43 @@ def test_a_payload_travels_in_the_field_that_keeps_it(payload, field, value):
         ({}, {}),
     ],
 )
-def test_a_time_is_sent_as_it_was_given_and_never_early(given, sent):
+def test_a_time_is_sent_as_it_was_given_and_never_early(given: Any, sent: Any) -> None:
     body = json.loads(operations.schedule("d", **given).body)
     assert {
         name: value for name, value in body.items() if name.startswith(("d", "due")) and name != "destination"
     } == sent
 
 
-def test_a_datetime_without_a_zone_is_refused():
+def test_a_datetime_without_a_zone_is_refused() -> None:
     with pytest.raises(errors.Invalid, match="due_at: has no time zone"):
         operations.schedule("d", due_at=datetime(2031, 1, 2))  # noqa: DTZ001 - that is the point
 
 
-def test_a_schedule_brings_an_idempotency_key_of_its_own():
+def test_a_schedule_brings_an_idempotency_key_of_its_own() -> None:
     first, second = operations.schedule("d"), operations.schedule("d")
     assert first.repeatable
     assert first.headers["idempotency-key"] != second.headers["idempotency-key"]
     assert operations.schedule("d", idempotency_key="k").headers["idempotency-key"] == "k"
 
 
-def test_what_could_be_done_twice_is_not_repeatable():
-    unsafe = [operations.cancel("i"), operations.send("i"), operations.restart("i"), operations.publish("t")]
+def test_what_could_be_done_twice_is_not_repeatable() -> None:
+    unsafe: list[Call[Any]] = [
+        operations.cancel("i"),
+        operations.send("i"),
+        operations.restart("i"),
+        operations.publish("t"),
+    ]
     assert not any(call.repeatable for call in unsafe)
 
 
-def test_the_status_tells_a_repeated_schedule():
+def test_the_status_tells_a_repeated_schedule() -> None:
     call = operations.schedule("d")
     said = {"id": "i", "due_at_ms": 5, "due_at": "1970-01-01T00:00:00.005Z", "past_due": True}
     assert call.read(answered(said, 201)) == Scheduled(id="i", due_at_ms=5, past_due=True, repeated=False)
     assert call.read(answered(said, 200)).repeated
 
 
-def test_paths_are_quoted():
+def test_paths_are_quoted() -> None:
     assert topic_path("persistent://a/b/c d%") == "/v1/topics/a/b/c%20d%25"
     assert topic_path("short") == "/v1/topics/public/default/short"
     assert topic_path("a/b/c", "subscriptions", "s/1") == "/v1/topics/a/b/c/subscriptions/s%2F1"
@@ -144,7 +150,9 @@ def test_paths_are_quoted():
         ({"code": "bad-json", "detail": "not JSON"}, 400, errors.TarryError, "not JSON", {}),
     ],
 )
-def test_a_problem_becomes_the_error_that_the_server_raised(problem, status, kind, text, extra):
+def test_a_problem_becomes_the_error_that_the_server_raised(
+    problem: Any, status: Any, kind: Any, text: Any, extra: Any
+) -> None:
     error = error_of(answered(problem, status))
     assert type(error) is kind
     assert str(error) == text
@@ -152,7 +160,7 @@ def test_a_problem_becomes_the_error_that_the_server_raised(problem, status, kin
         assert getattr(error, name) == value
 
 
-def test_an_answer_that_is_no_problem_document_is_still_an_error():
+def test_an_answer_that_is_no_problem_document_is_still_an_error() -> None:
     assert isinstance(error_of(Answered(502, {}, b"<html>")), errors.TarryError)
     assert isinstance(error_of(Answered(503, {}, b"")), errors.Unavailable)
     assert isinstance(error_of(Answered(404, {}, b"x")), errors.NotFound)
@@ -164,7 +172,7 @@ def test_an_answer_that_is_no_problem_document_is_still_an_error():
         operations.get("i").read(answered(b"<html>"))
 
 
-def test_a_received_entry_has_its_bytes_back():
+def test_a_received_entry_has_its_bytes_back() -> None:
     call = operations.receive("t", "s")
     entries = call.read(
         answered({"messages": [{"entry_id": 1, "payload": "ä"}, {"entry_id": 2, "payload_base64": "/w=="}]})
@@ -173,13 +181,13 @@ def test_a_received_entry_has_its_bytes_back():
     assert call.wait_ms == 20_000
 
 
-def test_a_message_shows_whether_its_body_was_kept():
+def test_a_message_shows_whether_its_body_was_kept() -> None:
     read = operations.get("i").read
     assert read(answered({"id": "i", "state": "scheduled", "destination": "d", "payload": ""})).has_payload
     assert not read(answered({"id": "i", "state": "sent", "destination": "d"})).has_payload
 
 
-def test_batches_are_bounded_in_lines_and_bytes():
+def test_batches_are_bounded_in_lines_and_bytes() -> None:
     cut = list(batches.cut((b"x" for _ in range(25)), chunk=10))
     assert [(count, body.count(b"\n")) for count, body in cut] == [(10, 10), (10, 10), (5, 5)]
     large = b"y" * (batches.CHUNK_BYTES // 2 + 1)
@@ -187,7 +195,7 @@ def test_batches_are_bounded_in_lines_and_bytes():
     assert list(batches.cut([])) == []
 
 
-def test_lines_of_a_batch_may_be_messages_objects_or_bytes():
+def test_lines_of_a_batch_may_be_messages_objects_or_bytes() -> None:
     ((count, body),) = batches.cut(
         [Message(destination="d", payload="p", delay_ms=1), {"destination": "e"}, b'{"a":\n1}']
     )
@@ -199,7 +207,7 @@ def test_lines_of_a_batch_may_be_messages_objects_or_bytes():
     ]
 
 
-def test_every_line_of_a_batch_has_its_outcome():
+def test_every_line_of_a_batch_has_its_outcome() -> None:
     call = batches.schedule_lines(2, b"", owner="o", delay_ms=None)
     assert call.path == "/v1/messages/batch?owner=o"
     assert not call.repeatable
@@ -213,7 +221,7 @@ def test_every_line_of_a_batch_has_its_outcome():
         call.read(Answered(503, {}, b""))
 
 
-def test_retries_double_and_end():
+def test_retries_double_and_end() -> None:
     assert list(waits(0.0)) == []
     assert list(waits(0.36)) == [0.05, 0.1, 0.2]
     found = list(waits(10))
@@ -221,7 +229,7 @@ def test_retries_double_and_end():
     assert max(found) == 1.0
 
 
-def test_the_server_comes_from_the_argument_then_the_environment(monkeypatch):
+def test_the_server_comes_from_the_argument_then_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TARRY_URL", raising=False)
     monkeypatch.delenv("TARRY_TOKEN", raising=False)
     assert Server(None, None, 1, 1).url == "http://127.0.0.1:8080"
@@ -240,7 +248,7 @@ def entries(*ids: int) -> list[Received]:
     return [Received(entry_id=number) for number in ids]
 
 
-def test_an_entry_counts_as_handled_once_the_next_is_asked_for():
+def test_an_entry_counts_as_handled_once_the_next_is_asked_for() -> None:
     held = Held(0.0)
     given = held.give(entries(1, 2, 3))
     next(given)
@@ -250,7 +258,7 @@ def test_an_entry_counts_as_handled_once_the_next_is_asked_for():
     assert held.take_unhandled() == [2, 3]
 
 
-def test_a_batch_that_was_gone_through_leaves_nothing():
+def test_a_batch_that_was_gone_through_leaves_nothing() -> None:
     held = Held(0.0)
     assert [entry.entry_id for entry in held.give(entries(1, 2))] == [1, 2]
     assert not held.ack_is_due(0.9)

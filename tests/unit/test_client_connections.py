@@ -10,6 +10,8 @@ import pytest
 
 from tarry import AsyncClient, Client
 from tarry.client import Unreachable
+from tarry.client.blocking import _has_ended
+from tarry.client.call import Call
 from tarry.core.errors import NotFound
 
 OK = b'{"id": "i", "due_at_ms": 1, "past_due": false}'
@@ -73,7 +75,7 @@ def _headers(readline: Callable[[], bytes]) -> Iterator[tuple[str, str]]:
         yield name.lower(), value
 
 
-def test_a_schedule_is_repeated_with_the_same_key_after_a_break():
+def test_a_schedule_is_repeated_with_the_same_key_after_a_break() -> None:
     with closing(Script("break", "break", "ok")) as script, Client(script.url) as client:
         assert client.schedule("d", "p", delay_ms=1).id == "i"
     keys = {headers["idempotency-key"] for _, headers, _ in script.requests}
@@ -82,7 +84,7 @@ def test_a_schedule_is_repeated_with_the_same_key_after_a_break():
     assert json.loads(script.requests[0][2]) == {"destination": "d", "payload": "p", "delay_ms": 1}
 
 
-def test_a_publish_is_not_repeated():
+def test_a_publish_is_not_repeated() -> None:
     with (
         closing(Script("break", "ok")) as script,
         Client(script.url) as client,
@@ -92,12 +94,12 @@ def test_a_publish_is_not_repeated():
     assert len(script.requests) == 1
 
 
-def test_connections_are_kept_and_a_closed_one_is_noticed():
+def test_connections_are_kept_and_a_closed_one_is_noticed() -> None:
     with closing(Script("ok", "ok", "drop", "ok", "close", "ok")) as script, Client(script.url) as client:
         for _ in range(3):
             client.schedule("d")
         # The server has closed it since: what cannot be repeated must not be sent into it.
-        while not client._idle or not _ended(client):
+        while not client._idle or not _has_ended(client._idle[0]):
             pass
         client.schedule("d")
         client.schedule("d")
@@ -105,25 +107,19 @@ def test_connections_are_kept_and_a_closed_one_is_noticed():
     assert script.connections == 3
 
 
-def _ended(client: Client) -> bool:
-    from tarry.client.blocking import _has_ended
-
-    return _has_ended(client._idle[0])
-
-
-def test_nobody_there_is_told_with_what_to_do():
+def test_nobody_there_is_told_with_what_to_do() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    with Client(f"http://127.0.0.1:{port}", retry_for_s=0.1) as client:
-        with pytest.raises(
-            Unreachable, match=r"no answer from .*Connection refused; is the server running\?"
-        ):
-            client.publish("t")
+    with (
+        Client(f"http://127.0.0.1:{port}", retry_for_s=0.1) as client,
+        pytest.raises(Unreachable, match=r"no answer from .*Connection refused; is the server running\?"),
+    ):
+        client.publish("t")
     with pytest.raises(Unreachable):
         Client(f"http://127.0.0.1:{port}", retry_for_s=0).status()
 
 
-def test_a_server_that_comes_later_is_waited_for():
+def test_a_server_that_comes_later_is_waited_for() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = taken.getsockname()
 
@@ -137,17 +133,13 @@ def test_a_server_that_comes_later_is_waited_for():
     timer.start()
     # Even what cannot be repeated: a connection that was never made has done nothing.
     with Client(f"http://127.0.0.1:{address[1]}") as client:
-        assert client.run(_unrepeatable()) == 200
+        call = Call("POST", "/x", lambda answered: answered.status)
+        assert not call.repeatable
+        assert client.run(call) == 200
     timer.join()
 
 
-def _unrepeatable():
-    from tarry.client.call import Call
-
-    return Call("POST", "/x", lambda answered: answered.status)
-
-
-def test_errors_come_as_the_servers_own():
+def test_errors_come_as_the_servers_own() -> None:
     with (
         closing(Script("none")) as script,
         Client(script.url) as client,
@@ -156,7 +148,7 @@ def test_errors_come_as_the_servers_own():
         client.get("i")
 
 
-def test_a_token_and_a_prefix_are_sent():
+def test_a_token_and_a_prefix_are_sent() -> None:
     with closing(Script("ok")) as script, Client(script.url + "/base/", "secret") as client:
         client.schedule("d")
     line, headers, _ = script.requests[0]
@@ -165,7 +157,7 @@ def test_a_token_and_a_prefix_are_sent():
     assert headers["content-type"] == "application/json"
 
 
-async def test_the_async_client_repeats_in_the_same_way():
+async def test_the_async_client_repeats_in_the_same_way() -> None:
     with closing(Script("break", "ok")) as script:
         async with AsyncClient(script.url) as client:
             assert (await client.schedule("d", delay_ms=1)).id == "i"
@@ -185,7 +177,7 @@ async def test_the_async_client_repeats_in_the_same_way():
         assert headers["authorization"] == "Bearer secret"
 
 
-async def test_the_async_client_tells_that_nobody_is_there():
+async def test_the_async_client_tells_that_nobody_is_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     async with AsyncClient(f"http://127.0.0.1:{port}", retry_for_s=0.1) as client:

@@ -1,4 +1,6 @@
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,9 +12,11 @@ from tarry.config.settings import Http, Ledger, Token
 from tarry.doors.http.settings import HttpSettings
 from tarry.ledger.ledger import LedgerSettings
 
+Toml = Callable[..., str]
+
 
 @pytest.fixture
-def toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toml:
     monkeypatch.chdir(tmp_path)
 
     def write(text: str, name: str = "tarry.toml") -> str:
@@ -28,7 +32,7 @@ def refusal(file: str | None = None, environment: dict[str, str] | None = None) 
     return str(caught.value)
 
 
-def test_without_anything_the_defaults_hold(toml):
+def test_without_anything_the_defaults_hold(toml: Toml) -> None:
     loaded = load()
     assert loaded.config == Config()
     assert loaded.sources == {}
@@ -38,7 +42,7 @@ def test_without_anything_the_defaults_hold(toml):
     assert loaded.config.data == "tarry-data"
 
 
-def test_later_sources_win_and_each_value_remembers_its_own(toml):
+def test_later_sources_win_and_each_value_remembers_its_own(toml: Toml) -> None:
     file = toml("data = 'here'\n\n[http]\nport = 1\nhost = '::1'\ndrain_ms = 7\n")
     loaded = load(
         file, {"TARRY_HTTP__PORT": "2", "TARRY_HTTP__HOST": "localhost"}, {"http.port": 3, "data": None}
@@ -53,7 +57,7 @@ def test_later_sources_win_and_each_value_remembers_its_own(toml):
     }
 
 
-def test_the_file_is_found_by_argument_then_variable_then_name(toml):
+def test_the_file_is_found_by_argument_then_variable_then_name(toml: Toml) -> None:
     toml("data = '/a'")
     other = toml("data = '/b'", "other.toml")
     third = toml("data = '/c'", "third.toml")
@@ -63,7 +67,7 @@ def test_the_file_is_found_by_argument_then_variable_then_name(toml):
     assert refusal("missing.toml") == "there is no configuration file missing.toml"
 
 
-def test_paths_in_the_file_are_relative_to_the_file(toml, tmp_path):
+def test_paths_in_the_file_are_relative_to_the_file(toml: Toml, tmp_path: Path) -> None:
     (tmp_path / "etc").mkdir()
     file = toml(
         "data = 'd'\n[http]\ntls_cert = 'c.pem'\ntls_key = '/abs/k.pem'\n"
@@ -110,12 +114,14 @@ def test_paths_in_the_file_are_relative_to_the_file(toml, tmp_path):
         ("a = ", "tarry.toml: is not TOML: "),
     ],
 )
-def test_a_mistake_in_the_file_is_named_with_its_place(toml, tmp_path, text, said):
+def test_a_mistake_in_the_file_is_named_with_its_place(
+    toml: Toml, tmp_path: Path, text: Any, said: Any
+) -> None:
     file = toml(text)
     assert refusal(file).replace(str(tmp_path) + "/", "").startswith(said)
 
 
-def test_a_file_that_is_not_text_is_refused(tmp_path):
+def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "t.toml"
     file.write_bytes(b"data = '\xff'")
     assert refusal(str(file)) == f"{file}: is not UTF-8 text"
@@ -141,13 +147,13 @@ def test_a_file_that_is_not_text_is_refused(tmp_path):
         ("TARRY_WEBHOOK__SECRETS", "hunter2", "environment TARRY_WEBHOOK__SECRETS: webhook: "),
     ],
 )
-def test_a_mistake_in_a_variable_is_named(toml, variable, text, said):
+def test_a_mistake_in_a_variable_is_named(toml: Toml, variable: Any, text: Any, said: Any) -> None:
     told = refusal(None, {variable: text})
     assert told.startswith(said)
     assert "hunter2" not in told
 
 
-def test_variables_are_read_by_the_type_of_their_setting(toml):
+def test_variables_are_read_by_the_type_of_their_setting(toml: Toml) -> None:
     config = load(
         None,
         {
@@ -168,7 +174,7 @@ def test_variables_are_read_by_the_type_of_their_setting(toml):
     assert config.url is None
 
 
-def test_others_are_served_only_with_tokens(toml):
+def test_others_are_served_only_with_tokens(toml: Toml) -> None:
     tokens = '[{"name": "a", "token": "t", "roles": ["produce"], "namespaces": ["a/b"]}]'
     assert load(None, {"TARRY_HTTP__HOST": "0.0.0.0", "TARRY_TOKENS": tokens}).config.http.host == "0.0.0.0"
     assert "add a [[tokens]] table, or listen on 127.0.0.1" in refusal(
@@ -176,7 +182,7 @@ def test_others_are_served_only_with_tokens(toml):
     )
 
 
-def test_loopback():
+def test_loopback() -> None:
     assert all(map(is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "localhost")))
     assert not any(map(is_loopback, ("0.0.0.0", "::", "", "10.0.0.1", "localhost.example.org")))
 
@@ -196,11 +202,11 @@ def test_loopback():
         ),
     ],
 )
-def test_tokens_are_checked(toml, tokens, said):
+def test_tokens_are_checked(toml: Toml, tokens: Any, said: Any) -> None:
     assert said in refusal(toml(f"tokens = [{tokens}]\n"))
 
 
-def test_a_token_becomes_its_digest(tmp_path):
+def test_a_token_becomes_its_digest(tmp_path: Path) -> None:
     digest = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"
     (tmp_path / "t").write_text("x\n")
     assert token_digest(Token(name="a", token="x", roles=("admin",))) == digest
@@ -213,7 +219,7 @@ def test_a_token_becomes_its_digest(tmp_path):
         token_digest(Token(name="a", token_file=str(tmp_path / "none"), roles=("admin",)))
 
 
-def test_lines_of_keys():
+def test_lines_of_keys() -> None:
     text = (
         "a = 1\n[t]\n b . 'c' = 2\ntext = '''\nnot = 'a key'\n'''\n[[many]]\nx=1\n[[many]]\nx=2\n"
         '[ t."u" ]\nlist = [\n  1,\n]\none = """same line"""\nlast = 3\n'
@@ -225,7 +231,7 @@ def test_lines_of_keys():
     }  # fmt: skip
 
 
-def test_what_is_passed_on_has_the_same_names_and_defaults_there():
+def test_what_is_passed_on_has_the_same_names_and_defaults_there() -> None:
     ledger, passed = Ledger(), LedgerSettings()
     assert {f: getattr(ledger, f) for f in ledger.__struct_fields__} == {
         f: getattr(passed, f) for f in ledger.__struct_fields__
@@ -236,7 +242,7 @@ def test_what_is_passed_on_has_the_same_names_and_defaults_there():
     assert {f: getattr(http, f) for f in shared} == {f: getattr(door, f) for f in shared}
 
 
-def test_every_setting_of_ours_is_explained():
+def test_every_setting_of_ours_is_explained() -> None:
     for name, table in tables_of().items():
         if table.__module__ == "tarry.config.settings":
             texts = texts_of(table)
@@ -244,7 +250,7 @@ def test_every_setting_of_ours_is_explained():
             assert own <= set(texts), name
 
 
-def test_variables_are_unambiguous():
+def test_variables_are_unambiguous() -> None:
     variables = [field.variable for field in fields_of().values()]
     assert len(variables) == len(set(variables))
     assert "TARRY_CONFIG" not in variables

@@ -4,13 +4,14 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tarry.serve.datafolder import DataFolder, DataFolderError, explain, owner_pid
 
 
-def test_a_new_folder_is_private_and_gets_a_key_once(tmp_path):
+def test_a_new_folder_is_private_and_gets_a_key_once(tmp_path: Path) -> None:
     path = tmp_path / "a" / "b"
     with DataFolder.open(path) as folder:
         key = folder.id_key()
@@ -23,16 +24,18 @@ def test_a_new_folder_is_private_and_gets_a_key_once(tmp_path):
         assert again.id_key() == key
 
 
-def test_only_one_owns_it(tmp_path):
+def test_only_one_owns_it(tmp_path: Path) -> None:
     with DataFolder.open(tmp_path):
         assert owner_pid(tmp_path) == os.getpid()
-        with pytest.raises(DataFolderError, match=f"in use by the server with pid {os.getpid()}; stop that one"):
+        with pytest.raises(
+            DataFolderError, match=f"in use by the server with pid {os.getpid()}; stop that one"
+        ):
             DataFolder.open(tmp_path)
     assert owner_pid(tmp_path) is None
     DataFolder.open(tmp_path).close()
 
 
-def test_a_killed_owner_leaves_the_folder_free(tmp_path):
+def test_a_killed_owner_leaves_the_folder_free(tmp_path: Path) -> None:
     code = (
         "import sys, pathlib, time; from tarry.serve.datafolder import DataFolder;"
         "f = DataFolder.open(pathlib.Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
@@ -41,6 +44,7 @@ def test_a_killed_owner_leaves_the_folder_free(tmp_path):
     with subprocess.Popen(
         [sys.executable, "-c", code, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env
     ) as owner:
+        assert owner.stdout is not None
         assert owner.stdout.readline() == b"held\n"
         assert owner_pid(tmp_path) == owner.pid
         with pytest.raises(DataFolderError, match=f"pid {owner.pid}"):
@@ -50,7 +54,7 @@ def test_a_killed_owner_leaves_the_folder_free(tmp_path):
     DataFolder.open(tmp_path).close()
 
 
-def test_a_missing_key_beside_a_ledger_is_refused(tmp_path):
+def test_a_missing_key_beside_a_ledger_is_refused(tmp_path: Path) -> None:
     with DataFolder.open(tmp_path) as folder:
         folder.ledger.mkdir()
         (folder.ledger / "segment").write_bytes(b"x")
@@ -59,19 +63,22 @@ def test_a_missing_key_beside_a_ledger_is_refused(tmp_path):
         assert not (tmp_path / "id.key").exists()
 
 
-def test_a_short_key_is_refused(tmp_path):
+def test_a_short_key_is_refused(tmp_path: Path) -> None:
     (tmp_path / "id.key").write_bytes(b"short")
-    with DataFolder.open(tmp_path) as folder, pytest.raises(DataFolderError, match="holds 5 bytes and not 32"):
+    with (
+        DataFolder.open(tmp_path) as folder,
+        pytest.raises(DataFolderError, match="holds 5 bytes and not 32"),
+    ):
         folder.id_key()
 
 
-def test_a_half_written_key_is_no_key(tmp_path):
+def test_a_half_written_key_is_no_key(tmp_path: Path) -> None:
     (tmp_path / "id.key.new").write_bytes(b"half")
     with DataFolder.open(tmp_path) as folder:
         assert len(folder.id_key()) == 32
 
 
-def test_a_file_in_its_place_is_refused(tmp_path):
+def test_a_file_in_its_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / "f").write_text("")
     with pytest.raises(DataFolderError, match="is not a folder"):
         DataFolder.open(tmp_path / "f")
@@ -89,5 +96,5 @@ def test_a_file_in_its_place_is_refused(tmp_path):
         (errno.ELOOP, os.strerror(errno.ELOOP)),
     ],
 )
-def test_what_the_system_says_is_explained(number, said):
+def test_what_the_system_says_is_explained(number: Any, said: Any) -> None:
     assert said in explain(Path("/d"), OSError(number, os.strerror(number)))

@@ -3,21 +3,15 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
-from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
 from tarry.config.settings import Http
 from tarry.serve import listener as module
 from tarry.serve.listener import Listener, ListenError
+from tests.unit.server_kit import certificate
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:
@@ -58,7 +52,7 @@ async def ask(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter], body: b
     return await reader.readexactly(len(body))
 
 
-async def test_it_answers_and_keeps_the_connection():
+async def test_it_answers_and_keeps_the_connection() -> None:
     async with listening() as port:
         stream = await connect(port)
         assert await ask(stream, b"one") == b"one"
@@ -66,7 +60,7 @@ async def test_it_answers_and_keeps_the_connection():
         stream[1].close()
 
 
-async def test_at_the_bound_the_longest_idle_connection_makes_room():
+async def test_at_the_bound_the_longest_idle_connection_makes_room() -> None:
     async with listening(max_connections=3) as port:
         streams = [await connect(port) for _ in range(3)]
         assert await ask(streams[0]) == b"hello"  # now 1 is the one that has been idle for longest
@@ -79,7 +73,7 @@ async def test_at_the_bound_the_longest_idle_connection_makes_room():
             writer.close()
 
 
-async def test_when_all_are_busy_a_new_one_is_refused():
+async def test_when_all_are_busy_a_new_one_is_refused() -> None:
     release = asyncio.Event()
 
     async def slow(scope: Any, receive: Any, send: Any) -> None:
@@ -98,7 +92,7 @@ async def test_when_all_are_busy_a_new_one_is_refused():
             other.close()
 
 
-async def test_a_silent_connection_is_closed(monkeypatch):
+async def test_a_silent_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SWEEP_MS", 20)
     async with listening(idle_timeout_ms=1000) as port:
         silent, dribbling, alive = [await connect(port) for _ in range(3)]
@@ -117,7 +111,9 @@ async def test_a_silent_connection_is_closed(monkeypatch):
             writer.close()
 
 
-async def test_a_body_that_stops_is_given_up_and_a_slow_application_is_not(monkeypatch):
+async def test_a_body_that_stops_is_given_up_and_a_slow_application_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "SWEEP_MS", 20)
     monkeypatch.setattr(module, "BODY_SILENCE_MS", 200)
 
@@ -139,7 +135,7 @@ async def test_a_body_that_stops_is_given_up_and_a_slow_application_is_not(monke
         other.close()
 
 
-async def test_a_head_that_does_not_end_is_refused():
+async def test_a_head_that_does_not_end_is_refused() -> None:
     async with listening() as port:
         reader, writer = await connect(port)
         writer.write(b"GET / HTTP/1.1\r\nx: " + b"y" * (module.MAX_HEAD_BYTES + 1))
@@ -151,7 +147,7 @@ async def test_a_head_that_does_not_end_is_refused():
         stream[1].close()
 
 
-async def test_stop_lets_requests_end_and_accepts_no_more():
+async def test_stop_lets_requests_end_and_accepts_no_more() -> None:
     begun, release = asyncio.Event(), asyncio.Event()
 
     async def slow(scope: Any, receive: Any, send: Any) -> None:
@@ -176,7 +172,7 @@ async def test_stop_lets_requests_end_and_accepts_no_more():
         writer.close()
 
 
-def test_a_taken_port_is_told():
+def test_a_taken_port_is_told() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -187,32 +183,8 @@ def test_a_taken_port_is_told():
             Listener(echo, Http(port=port)).bind()
 
 
-@pytest.fixture
-def certificate(tmp_path: Path) -> tuple[Path, Path]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(1)
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))]), critical=False
-        )
-        .sign(key, hashes.SHA256())
-    )
-    cert_file, key_file = tmp_path / "cert.pem", tmp_path / "key.pem"
-    cert_file.write_bytes(made.public_bytes(Encoding.PEM))
-    key_file.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    return cert_file, key_file
-
-
-async def test_it_speaks_tls(certificate):
-    cert, key = certificate
+async def test_it_speaks_tls(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
     async with listening(tls_cert=str(cert), tls_key=str(key)) as port:
         context = ssl.create_default_context(cafile=str(cert))
         stream = await asyncio.open_connection("127.0.0.1", port, ssl=context)
@@ -221,6 +193,14 @@ async def test_it_speaks_tls(certificate):
         await stream[1].wait_closed()
 
 
-def test_a_bad_certificate_is_told(tmp_path):
+def test_a_bad_certificate_is_told(tmp_path: Path) -> None:
     with pytest.raises(ListenError, match="cannot use the certificate"):
         module.tls_context(Http(tls_cert=str(tmp_path / "none"), tls_key=str(tmp_path / "none")))
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(96, 16), (1024, 640), (20_000, 16_384), (4096, 3328)])
+def test_connections_leave_room_for_the_ledger(
+    monkeypatch: pytest.MonkeyPatch, limit: int, expected: int
+) -> None:
+    monkeypatch.setattr("tarry.serve.listener.resource.getrlimit", lambda _: (limit, limit))
+    assert module.max_connections(256) == expected

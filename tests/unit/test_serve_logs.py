@@ -8,18 +8,20 @@ from tarry.serve.logs import JsonLines, PlainLines, set_up
 
 
 def record(**fields: object) -> logging.LogRecord:
-    made = logging.makeLogRecord({"name": "tarry.x", "levelno": 20, "levelname": "INFO", "msg": "opened %s", "args": ("it",)})
+    made = logging.makeLogRecord(
+        {"name": "tarry.x", "levelno": 20, "levelname": "INFO", "msg": "opened %s", "args": ("it",)}
+    )
     made.created = 1.5
     vars(made).update(fields)
     return made
 
 
-def test_plain_lines_show_the_event_and_its_fields():
+def test_plain_lines_show_the_event_and_its_fields() -> None:
     assert PlainLines().format(record(took_ms=3)) == "1970-01-01T00:00:01.500Z info    opened it  took_ms=3"
     assert PlainLines().format(record()) == "1970-01-01T00:00:01.500Z info    opened it"
 
 
-def test_json_lines_are_one_object_each():
+def test_json_lines_are_one_object_each() -> None:
     line = JsonLines().format(record(took_ms=3, path="a\nb"))
     assert "\n" not in line
     assert json.loads(line) == {
@@ -28,7 +30,7 @@ def test_json_lines_are_one_object_each():
     }  # fmt: skip
 
 
-def test_an_exception_is_in_the_line():
+def test_an_exception_is_in_the_line() -> None:
     try:
         raise ValueError("why")
     except ValueError as error:
@@ -37,7 +39,7 @@ def test_an_exception_is_in_the_line():
     assert "ValueError: why" in PlainLines().format(made)
 
 
-def test_the_level_is_obeyed(capsys: pytest.CaptureFixture[str]):
+def test_the_level_is_obeyed(capsys: pytest.CaptureFixture[str]) -> None:
     root = logging.getLogger()
     before, level = root.handlers[:], root.level
     try:

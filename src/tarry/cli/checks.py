@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
+from urllib.parse import urlsplit
 
 from tarry.client.blocking import Client
 from tarry.config import Config
@@ -42,7 +43,7 @@ class Finding(NamedTuple):
 
 
 def check_all(config: Config, url: str) -> Iterator[Finding]:
-    """Everything, one after another."""
+    """Everything, one after another. `url` is where the server is looked for."""
     folder = Path(config.data)
     yield from check_folder(folder)
     yield check_sync(folder)
@@ -50,7 +51,8 @@ def check_all(config: Config, url: str) -> Iterator[Finding]:
     yield check_open_files()
     yield check_java()
     answers, finding = check_server(url, config.token)
-    yield check_port(config.http.host, config.http.port, answers)
+    ours = answers and urlsplit(url).port == config.http.port
+    yield check_port(config.http.host, config.http.port, ours)
     yield finding
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tarry.cli.options import ConfigFile, server_url
-from tarry.config import load
+from tarry.config import Config, load
 
 Data = Annotated[str | None, typer.Option("--data", metavar="FOLDER", help="The data folder.")]
 Host = Annotated[str | None, typer.Option("--host", help="The address to listen on.")]
@@ -39,17 +39,21 @@ def up(data: Data = None, host: Host = None, port: Port = None, config: ConfigFi
     for option, value in (("--data", data), ("--host", host), ("--port", port), ("--config", config)):
         if value is not None:
             command += [option, str(value)]
-    print(banner(server_url(loaded.config), loaded.config.data, bool(loaded.config.tokens)), flush=True)
+    print(banner(loaded.config), flush=True)
     sys.exit(Supervisor([Child("serve", command)]).run())
 
 
-def banner(url: str, data: str, tokens: bool) -> str:
+def banner(config: Config) -> str:
     """What to try first."""
-    token = ' -H "authorization: Bearer $TARRY_TOKEN"' if tokens else ""
-    return f"""Tarry: messages go out when they are due. Data in {data}; Ctrl-C stops.
+    greeting = f"Tarry: messages go out when they are due. Data in {config.data}; Ctrl-C stops."
+    if config.http.port == 0:
+        # The server takes a free port, and says which.
+        return greeting
+    token = ' -H "authorization: Bearer $TARRY_TOKEN"' if config.tokens else ""
+    return f"""{greeting}
 
   Schedule a message, and see it arrive five seconds later:
-    curl -s {url}/v1/messages{token} -H 'content-type: application/json' \\
+    curl -s {server_url(config)}/v1/messages{token} -H 'content-type: application/json' \\
       -d '{{"destination": "persistent://public/default/hello", "payload": "good morning", "delay": "5s"}}'
     tarry tail hello --from earliest
 """

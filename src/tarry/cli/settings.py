@@ -34,7 +34,7 @@ def config_(json: Json = False, config: ConfigFile = None) -> None:
         return
     show.err.print(f"file: {loaded.file or 'none (./tarry.toml, --config or TARRY_CONFIG)'}", markup=False)
     lines = [(name, shown(value), source) for name, value, source in in_force(loaded)]
-    show.rows(("setting", "value", "from"), lines, whole="setting")
+    show.rows(("setting", "value", "from"), lines)
 
 
 def in_force(loaded: Loaded) -> list[tuple[str, Any, str]]:

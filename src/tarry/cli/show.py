@@ -5,10 +5,11 @@ with the terminal.
 """
 
 import json
+import sys
 import time
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from rich.console import Console
@@ -18,7 +19,8 @@ from rich.text import Text
 from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME
 
-out = Console(highlight=False, soft_wrap=False)
+# A pipe has no width: nothing is cut there.
+out = Console(highlight=False, width=None if sys.stdout.isatty() else 10_000)
 err = Console(stderr=True, highlight=False)
 
 
@@ -88,19 +90,22 @@ def brief_destination(destination: str) -> str:
     return destination.removeprefix(TOPIC_SCHEME + DEFAULT_NAMESPACE + "/").removeprefix(TOPIC_SCHEME)
 
 
-def rows(columns: Sequence[str], cells: Iterable[Sequence[object]], *, whole: str = "id") -> None:
-    """A plain table. A column that is empty is left out; the one called `whole` is never cut."""
+CUT: Final = frozenset({"destination", "owner", "key", "group", "reason", "value", "from"})
+"""Columns that give way when the terminal is narrow. The others are shown whole."""
+
+
+def rows(columns: Sequence[str], cells: Iterable[Sequence[object]]) -> None:
+    """A plain table. A column that is empty is left out."""
     texts = [["" if cell is None else printable(str(cell)) for cell in line] for line in cells]
     used = [at for at in range(len(columns)) if any(line[at] for line in texts)]
     made = Table(box=None, pad_edge=False, header_style="bold")
     for at in used:
-        width = max(len(line[at]) for line in texts) if columns[at] == whole else None
+        width = None if columns[at] in CUT else max(len(columns[at]), *(len(line[at]) for line in texts))
         made.add_column(columns[at], no_wrap=True, overflow="ellipsis", min_width=width)
     for line in texts:
         # As `Text`, so that nothing in it is read as markup.
         made.add_row(*(Text(line[at]) for at in used))
-    # A pipe has no width: nothing is cut there.
-    out.print(made, width=None if out.is_terminal else 10_000)
+    out.print(made)
 
 
 def facts(pairs: list[tuple[str, object]]) -> None:

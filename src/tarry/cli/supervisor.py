@@ -6,7 +6,9 @@ trying again helps nobody), ends the whole. A signal to stop is passed on, and a
 """
 
 import contextlib
+import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -22,6 +24,15 @@ GRACE_S: Final = 60.0
 """How long children may take to end before they are killed."""
 GIVE_UP_WITHIN_S: Final = 3.0
 """A first start that fails within this is not tried again."""
+
+
+_LIBC: Final = ctypes.CDLL(None)
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def _end_with_parent() -> None:
+    """In the child: be told to stop if the supervisor is killed, so that nothing is left that holds the lock."""
+    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 class Child:
@@ -41,7 +52,8 @@ class Child:
 
     def start(self, now_s: float) -> None:
         """Start it."""
-        self.process = subprocess.Popen(self.command)  # noqa: S603 - our own command
+        # Our own command; and there is one thread only, so that the child may run Python before it begins.
+        self.process = subprocess.Popen(self.command, preexec_fn=_end_with_parent)  # noqa: S603, PLW1509
         self.starts += 1
         self.started_at_s = now_s
         self.start_at_s = None
@@ -66,7 +78,6 @@ class Supervisor:
     def __init__(self, children: Sequence[Child]) -> None:
         self._children = list(children)
         self._stopped_by: int | None = None
-        self._stop_at_s = 0.0
 
     def run(self) -> int:
         """Run until the end; gives the exit code."""
@@ -104,8 +115,6 @@ class Supervisor:
 
     def _sleep(self, wake: int) -> None:
         """Until a child ends, a signal comes, or one is to be started again."""
-        import select
-
         starts = [child.start_at_s for child in self._children if child.start_at_s is not None]
         timeout_s = max(0.0, min(starts) - time.monotonic()) if starts else None
         ready, _, _ = select.select([wake], [], [], timeout_s)

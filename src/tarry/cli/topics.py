@@ -4,15 +4,21 @@ import contextlib
 import secrets
 import sys
 from collections.abc import Generator
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
 from tarry.cli import show
 from tarry.cli.options import At, ConfigFile, Headers, In, Json, Url, connect, headers_of, times, topic_of
 from tarry.client.blocking import Client
+from tarry.client.consuming import consumer_name
 from tarry.client.shapes import Received
 from tarry.core.errors import TarryError
+
+BATCH: Final = 100
+WAIT_MS: Final = 20_000
+BRIEF_WAIT_MS: Final = 500
+"""Without `--wait`: long enough for what is already there."""
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic, short or tenant/namespace/topic.")]
 Start = Annotated[
@@ -103,28 +109,36 @@ def tail(
 def _entries(
     client: Client, topic: str, subscription: str, count: int | None, ack: bool, wait: bool
 ) -> Generator[Received, None, None]:
-    """Entries, each acknowledged right after it was printed: what a person saw, they have seen."""
-    consumer = f"cli-{secrets.token_hex(6)}"
+    """Entries in batches; what was printed is acknowledged, also when it ends in the middle of one."""
+    consumer = consumer_name()
+    printed: list[int] = []
+    unprinted: list[int] = []
     left = count
-    held: list[int] = []
+
+    def settle() -> None:
+        if printed and ack:
+            client.ack(topic, subscription, printed, consumer=consumer)
+            printed.clear()
+
     try:
         while left is None or left > 0:
-            batch = 100 if left is None else min(left, 100)
-            entries = client.receive(
-                topic, subscription, max=batch, wait_ms=20_000 if wait else 500, consumer=consumer
-            )
+            batch = BATCH if left is None else min(left, BATCH)
+            wait_ms = WAIT_MS if wait else BRIEF_WAIT_MS
+            entries = client.receive(topic, subscription, max=batch, wait_ms=wait_ms, consumer=consumer)
             if not entries and not wait:
                 return
-            held = [entry.entry_id for entry in entries]
+            unprinted = [entry.entry_id for entry in entries]
             for entry in entries:
+                # Before it is handed out: the loop that prints it may be left while it does.
+                printed.append(unprinted.pop(0))
                 yield entry
-                if ack:
-                    client.ack(topic, subscription, [held.pop(0)], consumer=consumer)
+            settle()
             left = None if left is None else left - len(entries)
     finally:
-        if held:
-            with contextlib.suppress(TarryError):
-                client.nack(topic, subscription, held, consumer=consumer)
+        with contextlib.suppress(TarryError):
+            settle()
+            if back := unprinted if ack else printed + unprinted:
+                client.nack(topic, subscription, back, consumer=consumer)
 
 
 def _print(entry: Received, json: bool) -> None:

@@ -32,6 +32,9 @@ BODY_SILENCE_MS: Final = 20_000
 MAX_HEAD_BYTES: Final = 64 * 1024
 MAX_CONNECTIONS: Final = 16_384
 """The bound where the limit on open files is no nearer one."""
+MIN_CONNECTIONS: Final = 16
+OWN_FILES: Final = 64
+"""Open files for the ledger's segments, the registry and the rest, at least."""
 SWEEP_MS: Final = 1_000
 
 
@@ -42,9 +45,10 @@ class ListenError(Exception):
 class Listener:
     """One HTTP listener: `bind`, `start`, and at the end `stop`."""
 
-    def __init__(self, app: Any, settings: Http) -> None:
+    def __init__(self, app: Any, settings: Http, outgoing: int = 0) -> None:
         self._app = app
         self._settings = settings
+        self._max_connections = settings.max_connections or max_connections(outgoing)
         self._socket: socket.socket | None = None
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -76,7 +80,7 @@ class Listener:
         """Begin to accept."""
         assert self._socket is not None, "bind first"
         settings = self._settings
-        connections = _Connections(settings.max_connections or default_max_connections())
+        connections = _Connections(self._max_connections)
         config = uvicorn.Config(
             self._app,
             http=type("_Protocol", (_Protocol,), {"known": connections}),
@@ -113,11 +117,13 @@ class Listener:
         self._sweeping.cancel()
 
 
-def default_max_connections() -> int:
-    """Three quarters of the open files that this process may have: the rest is for the ledger."""
+def max_connections(outgoing: int) -> int:
+    """How many connections fit beside what else needs open files: the ledger, and sending (`outgoing`)."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    limit = MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else soft * 3 // 4
-    return max(1, min(limit, MAX_CONNECTIONS))
+    if soft == resource.RLIM_INFINITY:
+        return MAX_CONNECTIONS
+    own = max(OWN_FILES, soft // 8)
+    return max(MIN_CONNECTIONS, min(soft - outgoing - own, MAX_CONNECTIONS))
 
 
 def tls_context(settings: Http) -> ssl.SSLContext:

@@ -120,7 +120,7 @@ class Server:
             },
         )
         self._app = build_app(engine, access, door_settings(config))
-        self._listener = Listener(self._app, config.http)
+        self._listener = Listener(self._app, config.http, outgoing=config.webhook.max_connections)
         url = self._listener.bind()
         assert self._driver is not None
         self._driver.start()

@@ -1,0 +1,136 @@
+import socket
+import stat
+from pathlib import Path
+
+import pytest
+
+from tarry.cli import checks
+from tarry.cli.checks import check_clock, check_folder, check_java, check_port, check_server, check_sync
+from tarry.serve.datafolder import DataFolder
+from tests.unit.cli_kit import Shell
+from tests.unit.server_kit import running
+
+
+def levels(findings: list[checks.Finding]) -> dict[str, str]:
+    return {finding.about: finding.level for finding in findings}
+
+
+def test_a_folder_that_is_not_there_yet_is_fine(tmp_path: Path) -> None:
+    assert levels(list(check_folder(tmp_path / "a" / "b"))) == {"data folder": "ok"}
+    assert not (tmp_path / "a").exists()
+    assert levels(list(check_folder(Path("/proc/none/such")))) in (
+        {"data folder": "bad"},
+        {"data folder": "ok"},
+    )
+
+
+def test_a_folder_in_use_says_by_whom_and_its_key_must_be_private(tmp_path: Path) -> None:
+    with DataFolder.open(tmp_path) as folder:
+        folder.id_key()
+        found = list(check_folder(tmp_path))
+        assert "in use by the server with pid" in found[0].text
+        assert levels(found) == {
+            "data folder": "ok",
+            "id key": "ok",
+            "disk space": levels(found)["disk space"],
+        }
+    assert "no server uses it" in next(iter(check_folder(tmp_path))).text
+    (tmp_path / "id.key").chmod(0o644)
+    assert levels(list(check_folder(tmp_path)))["id key"] == "bad"
+    (tmp_path / "id.key").unlink()
+    (tmp_path / "ledger").mkdir()
+    (tmp_path / "ledger" / "x").touch()
+    assert levels(list(check_folder(tmp_path)))["id key"] == "bad"
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "f").touch()
+    assert levels(list(check_folder(tmp_path / "f"))) == {"data folder": "bad"}
+
+
+def test_little_space_is_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "LOW_SPACE_BYTES", 1 << 60)
+    assert levels(list(check_folder(tmp_path)))["disk space"] == "bad"
+
+
+def test_the_disk_is_timed_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = check_sync(tmp_path / "not-yet")
+    assert found.level in ("ok", "note")
+    assert "ms (median of 30" in found.text
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(checks, "SLOW_SYNC_MS", -1.0)
+    assert check_sync(tmp_path).level == "note"
+
+
+def test_a_clock_that_jumps_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert check_clock().level in ("ok", "note")
+    ticks = iter([2e9, 2e9 + 5])
+    monkeypatch.setattr("tarry.cli.checks.time.time", lambda: next(ticks))
+    assert "jumped" in check_clock().text
+
+
+def test_a_clock_before_this_program_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarry.cli.checks.time.time", lambda: 0.0)
+    assert check_clock().level == "bad"
+
+
+@pytest.mark.parametrize(
+    ("printed", "level"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', "ok"),
+        ('openjdk version "21" 2023-09-19', "ok"),
+        ('java version "1.8.0_402"', "note"),
+        ('openjdk version "11.0.2"', "note"),
+        ("what?", "note"),
+    ],
+)
+def test_java_must_be_new_enough(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, printed: str, level: str
+) -> None:
+    (tmp_path / "bin").mkdir()
+    java = tmp_path / "bin" / "java"
+    java.write_text(f"#!/bin/sh\necho '{printed}' >&2\n")
+    java.chmod(java.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert check_java().level == level
+
+
+def test_no_java_is_worth_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert "apt-get install default-jre-headless" in check_java().text
+
+
+def test_a_port_that_somebody_else_has_is_bad() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert check_port("127.0.0.1", port, server_answers=False).level == "bad"
+        assert check_port("127.0.0.1", port, server_answers=True).level == "ok"
+    assert check_port("127.0.0.1", port, server_answers=False).text == "free"
+
+
+def test_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    # What this machine lacks is not what is tested here.
+    monkeypatch.setattr(checks, "LOW_SPACE_BYTES", 0)
+    tarry = Shell(monkeypatch, capsys)
+    with running(tmp_path / "d") as server:
+        assert check_server(server.url, None) == (
+            True,
+            checks.Finding("server", "ok", f"{server.url} is ready"),
+        )
+        tarry.set("TARRY_DATA", str(tmp_path / "d"))
+        tarry.set("TARRY_HTTP__PORT", str(server.port))
+        ended = tarry("doctor", "--json")
+        found = {finding["about"]: finding for finding in ended.json()}
+        assert ended.code == 0, ended.out
+        assert found["server"]["level"] == "ok"
+        assert f"pid {server.process.pid}" in found["data folder"]["text"]
+        assert found[f"port {server.port}"]["text"] == "a Tarry server listens"
+    tarry.set("TARRY_NONSENSE", "1")
+    ended = tarry("doctor")
+    assert ended.code == 1
+    assert "bad   configuration" in ended.out
+    assert "note  server" in ended.out

@@ -1,0 +1,117 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tarry.cli import supervisor
+from tarry.cli.supervisor import Child
+from tests.unit.server_kit import environment
+
+LOUD = "import sys, os, time; open(sys.argv[1], 'a').write(f'{os.getpid()}\\n');"
+
+
+def child(name: str = "c", *, essential: bool = True) -> Child:
+    made = Child(name, ["unused"], essential=essential)
+    made.starts, made.started_at_s, made.start_at_s = 1, 0.0, None
+    return made
+
+
+def test_a_clean_end_or_a_start_that_fails_at_once_ends_the_whole() -> None:
+    assert child().ended(0, 100.0) == 0
+    assert child().ended(1, 1.0) == 1
+    assert child(essential=False).ended(0, 100.0) is None
+    assert child(essential=False).ended(1, 1.0) is None
+
+
+def test_a_crash_is_started_again_after_a_wait_that_doubles_and_begins_anew() -> None:
+    one = child()
+    waited = []
+    for _ in range(10):
+        one.starts += 1
+        assert one.ended(-signal.SIGKILL, 1.0) is None
+        assert one.start_at_s is not None
+        waited.append(one.start_at_s - 1.0)
+        one.start_at_s = None
+    assert waited == [0.5, 1, 2, 4, 8, 16, 30, 30, 30, 30]
+    assert one.ended(1, supervisor.STEADY_AFTER_S) is None
+    assert one.start_at_s == supervisor.STEADY_AFTER_S + 0.5
+
+
+def test_being_killed_at_the_very_start_is_no_reason_to_give_up() -> None:
+    assert child().ended(-signal.SIGKILL, 0.1) is None
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def supervised(*codes: str, marks: Path) -> "subprocess.Popen[str]":
+    """A supervisor of one child for each piece of code."""
+    children = [
+        f"Child('c{n}', [sys.executable, '-c', {LOUD + code!r}, {str(marks)!r}])"
+        for n, code in enumerate(codes)
+    ]
+    program = (
+        f"import sys; from tarry.cli.supervisor import *; sys.exit(Supervisor([{', '.join(children)}]).run())"
+    )
+    return subprocess.Popen(
+        [sys.executable, "-c", program], env=environment(), stderr=subprocess.PIPE, text=True
+    )
+
+
+def pids(marks: Path) -> list[int]:
+    return [int(line) for line in marks.read_text().split()] if marks.exists() else []
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_all_children_and_the_end_is_clean(tmp_path: Path, number: signal.Signals) -> None:
+    marks = tmp_path / "m"
+    with supervised("time.sleep(60)", "time.sleep(60)", marks=marks) as running:
+        wait_for(lambda: len(pids(marks)) == 2)
+        running.send_signal(number)
+        assert running.wait(20) == 0
+    assert not any(is_alive(pid) for pid in pids(marks))
+
+
+def test_a_killed_child_is_started_again(tmp_path: Path) -> None:
+    marks = tmp_path / "m"
+    with supervised("time.sleep(60)", marks=marks) as running:
+        wait_for(lambda: len(pids(marks)) == 1)
+        os.kill(pids(marks)[0], signal.SIGKILL)
+        wait_for(lambda: len(pids(marks)) == 2)
+        running.terminate()
+        assert running.wait(20) == 0
+        assert running.stderr is not None
+        assert "tarry: c0 ended (signal SIGKILL); it starts again in 0.5 s" in running.stderr.read()
+
+
+def test_the_exit_code_of_a_child_that_cannot_start_is_passed_on(tmp_path: Path) -> None:
+    marks = tmp_path / "m"
+    with supervised("time.sleep(60)", "sys.exit(7)", marks=marks) as running:
+        assert running.wait(20) == 7
+    assert not any(is_alive(pid) for pid in pids(marks))
+
+
+def test_children_do_not_outlive_a_killed_supervisor(tmp_path: Path) -> None:
+    marks = tmp_path / "m"
+    with supervised("time.sleep(60)", marks=marks) as running:
+        wait_for(lambda: len(pids(marks)) == 1)
+        running.kill()
+        running.wait()
+        wait_for(lambda: not is_alive(pids(marks)[0]))
