@@ -232,10 +232,16 @@ class Commands:
                 due_at_ms = now_ms + delay_ms
             if due_at_ms - now_ms > limits.MAX_DELAY_MS:
                 raise DelayTooLong(limits.MAX_DELAY_MS)
+            delay_ms = max(0, due_at_ms - now_ms)
+            if policy.delayed_delivery:
+                fire_at_ms = self._journal.fire_at(due_at_ms, now_ms, policy)
+                due_at_ms = max(due_at_ms, policy.round_up(due_at_ms))
+            else:
+                due_at_ms = min(due_at_ms, now_ms)
+                fire_at_ms = max(now_ms, self._journal.watermark.fire_at_ms)
             put = new_version(
-                found.put, found.current, self._journal.fire_at(due_at_ms, now_ms, policy),
-                due_at_ms=max(due_at_ms, policy.round_up(due_at_ms)), delay_ms=max(0, due_at_ms - now_ms),
-                delayed_since_ms=now_ms, attempts=0,
+                found.put, found.current, fire_at_ms, due_at_ms=due_at_ms, delay_ms=delay_ms, delayed_since_ms=now_ms,
+                attempts=0,
             )  # fmt: skip
             return self._write(found, [put], view_of_put(put, id_, State.SCHEDULED))
         except TarryError as error:

@@ -5,6 +5,7 @@ answer comes when it is durable.
 """
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -16,7 +17,7 @@ import pyarrow as pa
 from tarry.core import limits
 from tarry.core.clock import Clock
 from tarry.core.delivery import Outlet
-from tarry.core.errors import Conflict, Invalid, RateLimited, TarryError, TooManyPending
+from tarry.core.errors import Conflict, Invalid, RateLimited, TarryError, TooManyPending, Unavailable
 from tarry.core.ids import ID_CHARS
 from tarry.core.message import Message, Scheduled
 from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_namespace, parse_topic
@@ -94,6 +95,7 @@ class Scheduling:
 
         now_ms = self._clock.now_ms()
         batch: list[tuple[int, Put, int | None]] = []
+        ahead: Counter[str] = Counter()
         for at, message in enumerate(messages):
             if isinstance(message, TarryError):
                 continue
@@ -101,12 +103,14 @@ class Scheduling:
                 # These look at each other: what is before them must be decided first.
                 waiting += self._append_many(batch, results, arrived)
                 batch = []
+                ahead.clear()
                 waiting += 1
                 self.schedule(message).then(partial(settle, at))
                 continue
             try:
                 message.check()
-                batch.append((at, *self._plan(message, now_ms, len(batch))))
+                batch.append((at, *self._plan(message, now_ms, ahead[message.owner])))
+                ahead[message.owner] += 1
             except TarryError as error:
                 results[at] = error
         waiting += self._append_many(batch, results, arrived)
@@ -155,20 +159,22 @@ class Scheduling:
             if not waiting:
                 answer.settle(result)
 
-        try:
-            for start, piece in frames_of(batch):
+        for start, piece in frames_of(batch):
+            try:
                 plan, errors = self._planner().plan(piece, defaults)
-                result.errors.update((start + row, error) for row, error in errors.items())
-                if plan is not None:
-                    waiting += 1
-                    try:
-                        self._journal.append_plan(plan, partial(arrived, plan, start))
-                    except TarryError as error:
-                        arrived(plan, start, 0, error)
-        except TarryError as error:
-            if waiting == 1:
-                return failed(error)
-            raise
+            except TarryError as error:
+                if waiting == 1:
+                    return failed(error)
+                # Rows before it are on their way and keep their answer.
+                result.errors.update(dict.fromkeys(range(start, start + piece.num_rows), error))
+                continue
+            result.errors.update((start + row, error) for row, error in errors.items())
+            if plan is not None:
+                waiting += 1
+                try:
+                    self._journal.append_plan(plan, partial(arrived, plan, start))
+                except TarryError as error:
+                    arrived(plan, start, 0, error)
         arrived(None, 0, 0, None)
         return answer
 
@@ -200,6 +206,9 @@ class Scheduling:
         if known is None:
             return None
         self._check_print(known.fingerprint, print_)
+        if known.origin.seq > self._journal.ledger.durable_seq:
+            # The disk failed under the first request: whether it is stored is not known.
+            raise Unavailable("the first request with this idempotency key is not known to be stored")
         id_ = self._ids.make(known.origin.seq, known.origin.fire_at_ms)
         return settled(Scheduled(id_, known.due_at_ms, known.past_due, repeated=True))
 
@@ -236,7 +245,8 @@ class Scheduling:
         """The due instant and the fire instant of a timed message."""
         due_at_ms = message.due_at_ms if message.due_at_ms is not None else now_ms + (message.delay_ms or 0)
         if not policy.delayed_delivery:
-            due_at_ms = min(due_at_ms, now_ms)
+            # At once means at once: the tick is for delays.
+            return min(due_at_ms, now_ms), max(now_ms, self._journal.watermark.fire_at_ms)
         fire_at_ms = self._journal.fire_at(due_at_ms, now_ms, policy)
         return (max(due_at_ms, policy.round_up(due_at_ms)) if due_at_ms >= now_ms else due_at_ms), fire_at_ms
 
@@ -268,7 +278,8 @@ def _units(batch: list[tuple[int, Put, int | None]]) -> list[list[tuple[int, Put
     units: list[list[tuple[int, Put, int | None]]] = []
     size = UNIT_BYTES
     for item in batch:
-        length = len(item[1].payload) + 512
+        put = item[1]
+        length = len(put.payload) + sum(len(name) + len(value) for name, value in put.headers.items()) + 512
         if size + length > UNIT_BYTES or len(units[-1]) >= UNIT_RECORDS:
             units.append([])
             size = 0
