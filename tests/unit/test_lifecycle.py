@@ -41,7 +41,7 @@ def test_the_table_above_is_whole() -> None:
 
 
 def test_nothing_leads_out_of_the_end() -> None:
-    assert FINALISED == {State.SENT, State.CANCELLED, State.FAILED}
+    assert {State.SENT, State.CANCELLED, State.FAILED} == FINALISED
     assert not {state for state, _ in TRANSITIONS} & FINALISED
 
 
