@@ -889,8 +889,10 @@ class Simulation:
 
     def do_close(self) -> None:
         reader = self._reader()
-        if reader is None:
-            return
+        if reader is not None:
+            self._close(reader)
+
+    def _close(self, reader: Reader) -> None:
         self.say(f"close {reader.name}")
         sub = reader.sub
         sub.consumers.remove(reader)
@@ -938,6 +940,10 @@ class Simulation:
         self._ask("policy", self.engine.set_policy("namespace", "public/default", None), lambda *_: None)
         self._all_at_once()
         for sub in self.model.subs.values():
+            if sub.type == "key_shared":
+                # A key stays with the consumer that holds an entry of it: with one consumer, all keys can go on.
+                for reader in list(sub.consumers):
+                    self._close(reader)
             for reader in sub.consumers:
                 reader.permits += 1_000_000
                 reader.handle.flow(1_000_000)

@@ -201,7 +201,7 @@ class Dispatcher:
             if not isinstance(body, bytes):
                 self._end_unread(key, body, now_ms)
             elif is_entry(body):
-                self._journal.topics.records.ready(body)
+                self._journal.topics.records.ready(seq, body)
             else:
                 self._dispatch_one(key, decode_head(body), body, now_ms, charged=postponed is not None)
 

@@ -394,8 +394,7 @@ class Journal:
                 " restore the registry from its snapshot"
             )
         self._load()
-        ready_below = self.watermark
-        self._replay(applied, ready_below)
+        self._replay(applied)
         self.topics.records.replayed()
         self.recovered_seq = self.ledger.durable_seq
         self.recovered_at_ms = now_ms
@@ -409,7 +408,7 @@ class Journal:
         for (scope, name), policy in self.registry.policies.rows():
             self.policies.apply(scope, name, msgspec.convert(policy, Policy))
 
-    def _replay(self, applied: int, ready_below: Key) -> None:
+    def _replay(self, applied: int) -> None:
         """Keys of everything, whole records above the registry's seq."""
         waiting: list[Any] = []
         for frame in self.ledger.frames(self.ledger.first_seq):
@@ -418,19 +417,18 @@ class Journal:
             kills = fixed["kills_seq"]
             self.dead.add_many(kills[kills > 0])
             fire = fixed["fire_at_ms"]
-            # A delayed entry below the watermark of the registry's cut was ready then, and is known to be.
-            chosen = (fixed["kind"] == Kind.PUT) | (
-                (fixed["kind"] == Kind.ENTRY) & (fire > 0) & (fire >= ready_below.fire_at_ms)
-            )
+            delayed = (fixed["kind"] == Kind.ENTRY) & (fire > 0)
+            chosen = (fixed["kind"] == Kind.PUT) | delayed
             if chosen.any():
-                waiting.append(
-                    (fire[chosen].astype(np.int64), seqs[chosen], fixed["lane"][chosen].astype(np.uint16))
-                )
+                due = fire[chosen].astype(np.int64), seqs[chosen], fixed["lane"][chosen].astype(np.uint16)
+                waiting.append((*due, delayed[chosen]))
             first_new = max(0, applied + 1 - frame.first_seq)
             for at in range(first_new, frame.count):
                 self._decide(frame.first_seq + at, decode(frame.body(at)))
-        for fires, seqs, lanes in waiting:
-            alive = ~self.dead.contains_many(seqs)
+        # A delayed entry waits if its topic says so; the others were ready before.
+        entries_waiting = self.topics.records.waiting_seqs()
+        for fires, seqs, lanes, delayed in waiting:
+            alive = ~self.dead.contains_many(seqs) & (~delayed | np.isin(seqs, entries_waiting))
             if alive.any():
                 self.horizon.tail.add_many(fires[alive], seqs[alive], lanes[alive])
 

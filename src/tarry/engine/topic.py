@@ -72,6 +72,10 @@ class Topic:
         chunk = self._chunks.get(entry_id // CHUNK)
         return chunk[entry_id % CHUNK] if chunk is not None else 0
 
+    def waiting_seqs(self) -> NDArray[np.int64]:
+        """Where the entries are that wait for their due instant."""
+        return self.seqs(self.waiting.between(self.first, self.next))
+
     def trim(self, to: int) -> None:
         """Forget the entries below one: nobody needs them."""
         to = min(to, self.visible)

@@ -7,6 +7,8 @@ A record is decided when it is enqueued or replayed (`decide`), and an entry is 
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from tarry.engine.subscription import Subscription
 from tarry.engine.topic import Topic
@@ -56,6 +58,9 @@ class TopicRecords:
                 topic = self.by_name[record.topic]
                 if record.fire_at_ms:
                     topic.waiting.add(record.entry_id)
+                elif record.carries is not None:
+                    # It was ready when it was carried forward, which no record says.
+                    topic.waiting.discard(record.entry_id)
                 known = topic.producers.get(record.producer or "", -1)
                 if record.producer is not None and record.producer_sequence > known:
                     topic.producers[record.producer] = record.producer_sequence
@@ -75,6 +80,7 @@ class TopicRecords:
         if topic is not None:
             for sub in topic.subscriptions.values():
                 sub.close_all()
+            self._journal.dead.add_many(topic.waiting_seqs())
             topic.erase(self._journal.registry)
 
     def _decide_subscription(self, topic: Topic, record: Record) -> None:
@@ -146,11 +152,11 @@ class TopicRecords:
             for sub in topic.subscriptions.values():
                 self._woken[sub] = None
 
-    def ready(self, body: bytes) -> None:
+    def ready(self, seq: int, body: bytes) -> None:
         """A delayed entry is due."""
         entry = decode_entry(body)
         topic = self.by_name.get(entry.topic)
-        if topic is None or entry.entry_id not in topic.waiting:
+        if topic is None or entry.entry_id not in topic.waiting or topic.seq(entry.entry_id) != seq:
             return
         topic.waiting.discard(entry.entry_id)
         self.changed = True
@@ -218,6 +224,12 @@ class TopicRecords:
         """The replay is over: everything that was placed is durable."""
         for topic in self.by_name.values():
             topic.visible = topic.next
+
+    def waiting_seqs(self) -> NDArray[np.int64]:
+        """Where the delayed entries are that are not due yet."""
+        return np.concatenate(
+            [np.empty(0, np.int64), *(topic.waiting_seqs() for topic in self.by_name.values())]
+        )
 
     def needed_upto(self, upto_seq: int) -> list[int]:
         """Seqs, up to one, of the entries that somebody still needs (R12)."""

@@ -194,6 +194,8 @@ class Upkeep:
         if not movable or len(living) > (last_seq - first_seq + 1) * LIVE_SHARE:
             return
         records = [record for seq in movable if (record := self._again(seq)) is not None]
+        if not records:
+            return
         self._carrying = True
 
         def carried(error: TarryError | None) -> None:
