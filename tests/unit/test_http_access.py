@@ -66,7 +66,7 @@ def test_roles_are_required() -> None:
         shop.require("admin")
     ops = ACCESS.caller(b"Bearer admin-secret")
     for role in ("admin", "produce", "consume"):
-        ops.require(role)  # type: ignore[arg-type]
+        ops.require(role)
 
 
 @pytest.mark.parametrize(

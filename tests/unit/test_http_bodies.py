@@ -168,15 +168,21 @@ async def test_a_body_is_read_whole_and_in_pieces() -> None:
     assert await Client(b"", b"").read() == b""
 
 
-async def test_a_body_over_the_limit_is_refused_while_it_comes() -> None:
-    with pytest.raises(TooLarge):
-        await Client(b"0123456789x").read()
-    client = Client(b"01234", b"56789", b"x", b"y", b"z")
+async def test_a_body_over_the_limit_is_read_to_its_end_and_refused() -> None:
+    for client in (Client(b"0123456789x"), Client(b"01234", b"56789", b"x", b"y", b"z")):
+        with pytest.raises(TooLarge) as refused:
+            await client.read()
+        assert refused.value.limit == 10
+
+
+async def test_a_body_far_over_the_limit_is_cut_short() -> None:
+    endless = Client(*[bytes(1 << 20)] * 100)
     with pytest.raises(HttpRefusal) as refused:
-        await client.read()
+        await endless.read()
     assert refused.value.status == 413
-    assert client.asked == 3
-    announced = Client(b"0", b"1", headers=[(b"content-length", b"11")])
+    assert (b"connection", b"close") in refused.value.headers
+    assert endless.asked == 65
+    announced = Client(b"0", b"1", headers=[(b"content-length", b"1000000000")])
     with pytest.raises(HttpRefusal):
         await announced.read()
     assert announced.asked == 1

@@ -50,7 +50,7 @@ def test_waiting_times_are_also_a_header_in_whole_seconds_rounded_up() -> None:
     assert (b"retry-after", b"2") in headers_of(errors.RateLimited(1500))
     assert (b"retry-after", b"1") in headers_of(errors.RateLimited(0))
     assert (b"retry-after", b"1") in headers_of(errors.Unavailable("stopping"))
-    assert "retry-after" not in dict(headers_of(errors.NotFound("no")))
+    assert b"retry-after" not in dict(headers_of(errors.NotFound("no")))
 
 
 def test_refusals_of_http_bring_their_headers() -> None:

@@ -8,13 +8,14 @@ Arrow itself follows whatever offsets it is given.
 import asyncio
 import struct
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarry.core.errors import Invalid, TarryError
+from tarry.core.ids import ID_CHARS
 from tarry.core.message import Message
 from tarry.doors.http.access import Caller
 from tarry.doors.http.asgi import Receive, Scope, Send, respond
@@ -23,19 +24,13 @@ from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.problems import encode, problem_of
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import BatchDefaults
+from tarry.engine.arrow import COLUMNS, ArrowScheduled
 from tarry.engine.engine import Engine
-
-if TYPE_CHECKING:
-    from tarry.engine.engine import ArrowScheduled
 
 ARROW_TYPE: Final = b"application/vnd.apache.arrow.stream"
 
-COLUMNS: Final = frozenset(
-    {"destination", "payload", "due_at_ms", "delay_ms", "key", "owner", "headers", "ttl_ms"}
-)
 CHUNK_ROWS: Final = 8192
 """Rows handed to the engine at once: few enough that what is due in between is still on time."""
-ID_CHARS: Final = 22
 
 ANSWER: Final = pa.schema(
     [
@@ -159,13 +154,19 @@ def _check_reach(batches: list[pa.RecordBatch], caller: Caller, defaults: Messag
     if defaults.destination:
         caller.require_destination(defaults.destination, defaults.namespace)
     for batch in batches:
-        if "destination" in batch.schema.names:
-            for destination in pc.unique(batch.column("destination")).to_pylist():
-                if isinstance(destination, str):
-                    caller.require_destination(destination, defaults.namespace)
+        if "destination" not in batch.schema.names:
+            continue
+        column = batch.column("destination")
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+            raise Invalid("destination", "is not a column of text")
+        for destination in pc.unique(column).to_pylist():
+            if destination is not None:
+                caller.require_destination(destination, defaults.namespace)
 
 
-def write_answers(answers: "list[ArrowScheduled]") -> bytes:
+def write_answers(answers: list[ArrowScheduled]) -> bytes:
     """The answers as a stream of their own."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, ANSWER) as writer:
@@ -175,7 +176,7 @@ def write_answers(answers: "list[ArrowScheduled]") -> bytes:
     return written
 
 
-def _answer_batch(answer: "ArrowScheduled") -> pa.RecordBatch:
+def _answer_batch(answer: ArrowScheduled) -> pa.RecordBatch:
     count = len(answer.ids)
     taken = np.ones(count, np.bool_)
     errors: Any

@@ -24,6 +24,9 @@ from tarry.doors.http.times import parse_duration_ms, parse_instant_ms
 T = TypeVar("T", bound=Struct)
 
 JSON_TYPE: Final = b"application/json"
+MAX_DISCARDED_BYTES: Final = 64 * 1024 * 1024
+"""Of a body that is too large so much more is read and thrown away: a client that is cut off while it
+still sends seldom gets to see the answer that says why."""
 _JSON_HEADERS: Final = {"content-type": "application/json"}
 _NOTHING: Final = BatchDefaults()
 _AT: Final = re.compile(r"^(.*?)(?: - at `\$\.?(.*)`)?$", re.DOTALL)
@@ -45,24 +48,29 @@ async def read_body(scope: Scope, receive: Receive, limit: int, deadlines: Deadl
 
 
 async def _read_rest(scope: Scope, receive: Receive, limit: int, first: bytes) -> bytes:
-    announced = content_length(scope)
-    if announced is not None and announced > limit:
-        raise _too_large(limit)
     pieces, size = [first], len(first)
+    announced = content_length(scope) or 0
+    if announced > limit + MAX_DISCARDED_BYTES:
+        raise _cut_short(limit)
     while True:
         event = await receive()
         if event["type"] == "http.disconnect":
             raise Disconnected
-        pieces.append(event.get("body", b""))
-        size += len(pieces[-1])
+        piece = event.get("body", b"")
+        size += len(piece)
         if size > limit:
-            raise _too_large(limit)
+            pieces.clear()
+            if size > limit + MAX_DISCARDED_BYTES:
+                raise _cut_short(limit)
+        else:
+            pieces.append(piece)
         if not event.get("more_body", False):
+            if size > limit:
+                raise TooLarge("body", limit)
             return b"".join(pieces)
 
 
-def _too_large(limit: int) -> HttpRefusal:
-    # The rest is still on its way; closing is cheaper than reading it to its end.
+def _cut_short(limit: int) -> HttpRefusal:
     return HttpRefusal(413, "too-large", f"body: larger than the limit of {limit} bytes", close=True)
 
 

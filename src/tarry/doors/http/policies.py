@@ -5,8 +5,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tarry.core.errors import NotFound
-from tarry.core.names import DEFAULT_NAMESPACE, parse_namespace, parse_topic
-from tarry.core.policy import Policy, Scope
+from tarry.core.names import parse_namespace, parse_topic
+from tarry.core.policy import Effective, Policy, Scope
 from tarry.doors.http.asgi import json_response, nothing
 from tarry.doors.http.bodies import check_json, decode, header, read_body, read_query
 from tarry.doors.http.deadlines import Deadlines
@@ -30,17 +30,19 @@ class PolicyEndpoints:
         """GET: what is set here, or with `effective=true` what is in force here."""
         scope, name = _reach(request)
         if read_query(request.scope, PolicyQuery).effective:
-            topic = name if scope == "topic" else None
-            namespace = {
-                "broker": DEFAULT_NAMESPACE,
-                "namespace": name,
-                "topic": parse_topic(name).namespace_name if topic else "",
-            }[scope]
-            return json_response(self._engine.effective_policy(topic, namespace))
+            return json_response(self._effective(scope, name))
         policy = self._engine.policy(scope, name)
         if policy is None:
             raise NotFound("no policy is set here; ?effective=true shows what is in force")
         return json_response(policy)
+
+    def _effective(self, scope: Scope, name: str) -> Effective:
+        if scope == "topic":
+            return self._engine.effective_policy(name, parse_topic(name).namespace_name)
+        if scope == "namespace":
+            return self._engine.effective_policy(None, name)
+        # In no namespace at all: only the broker has a say.
+        return self._engine.journal.policies.effective(None, "")
 
     async def put(self, request: Request) -> Response:
         """PUT: set all of it; what is left out is left to the level above."""

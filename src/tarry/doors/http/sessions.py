@@ -21,7 +21,8 @@ SWEEP_S: Final = 0.25
 """How exactly an acknowledgement timeout is kept."""
 GATHER_BYTES: Final = 4 * 1024 * 1024
 """About how much one answer or the unsent part of a stream may hold; one entry may pass it."""
-FIRST_PERMITS: Final = 16
+FIRST_PERMITS: Final = 4
+"""Before it is known how large the entries are; the largest are 5 MiB."""
 MAX_PERMITS: Final = 256
 
 
@@ -82,21 +83,30 @@ class Session:
 
     def gather(self, count: int) -> list[Received]:
         """Up to so many entries of those at hand, within a bound of bytes."""
+        consumer = self.consumer
         taken: list[Received] = []
-        size = largest = 0
+        size = 0
+        # Permits of those who wait are set aside, so that none of them is used up here.
+        waiting = consumer.permits
+        consumer.flow(-waiting)
         self._taking = taken
         try:
-            while len(taken) < count and size < GATHER_BYTES and not self.consumer.closed:
+            while len(taken) < count and size < GATHER_BYTES and not consumer.closed:
                 before = len(taken)
-                self.consumer.flow(min(self._permits, count - before))
-                size += (fresh := sum(len(entry.payload) for entry in taken[before:]))
-                largest = max(largest, -(-fresh // max(1, len(taken) - before)))
-                self._permits = max(1, min(MAX_PERMITS, GATHER_BYTES // 4 // max(1, largest)))
-                if self.consumer.permits > 0:
-                    self.consumer.flow(-self.consumer.permits)
+                consumer.flow(min(self._permits, count - before))
+                fresh = sum(len(entry.payload) for entry in taken[before:])
+                size += fresh
+                if consumer.permits > 0:
+                    consumer.flow(-consumer.permits)
                     break
+                # Entries of a topic are of a kind: the next ones are probably as large.
+                self._permits = (
+                    min(MAX_PERMITS, GATHER_BYTES // 4 * (len(taken) - before) // max(1, fresh)) or 1
+                )
         finally:
             self._taking = None
+            if not consumer.closed:
+                consumer.flow(waiting)
         return taken
 
     def wait(self) -> "asyncio.Future[Received]":

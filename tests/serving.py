@@ -1,0 +1,140 @@
+"""Real servers for tests: one inside the test's own loop, one as a process of its own.
+
+Both have a data folder of their own and listen on a free port of 127.0.0.1.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import httpx
+
+from tarry.config import load
+from tarry.doors.http.settings import HttpSettings
+from tarry.engine.engine import Engine
+from tarry.serve import server as composition
+from tarry.serve.datafolder import DataFolder
+
+ROOT = Path(__file__).parent.parent
+
+_SMALL = {"http.port": 0, "ledger.segment_bytes": 1 << 20}
+"""A free port, and segments that cost no time to fill."""
+
+
+async def until(condition: Callable[[], Awaitable[object]], within_s: float = 20) -> None:
+    """Ask again and again until the answer is true; the test fails if it never is."""
+    deadline = time.monotonic() + within_s
+    while not await condition():
+        assert time.monotonic() < deadline, "it never came to be"
+        await asyncio.sleep(0.01)
+
+
+class Serving:
+    """A server inside this loop: its address, its engine, and a client for it."""
+
+    def __init__(self, url: str, engine: Engine, client: httpx.AsyncClient) -> None:
+        self.url = url
+        self.engine = engine
+        self.client = client
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        port = httpx.URL(self.url).port
+        assert port is not None
+        return port
+
+    @contextlib.asynccontextmanager
+    async def connect(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+        """A bare connection, for what no decent client does."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        try:
+            yield reader, writer
+        finally:
+            writer.transport.abort()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    folder: Path, *, door: HttpSettings | None = None, **overrides: Any
+) -> AsyncIterator[Serving]:
+    """The whole server in this loop. `overrides` are settings with `__` for the dot."""
+    given = {name.replace("__", "."): value for name, value in overrides.items()}
+    config = load(environment={}, overrides={**_SMALL, "data": str(folder), **given}).config
+    with contextlib.ExitStack() as stack:
+        if door is not None:
+            # These few settings are for tests; operators have no use for them.
+            stack.enter_context(mock.patch.object(composition, "door_settings", return_value=door))
+        owned = stack.enter_context(DataFolder.open(folder))
+        server = composition.Server(config, owned)
+        try:
+            url = await server.start()
+            assert server._engine is not None
+            async with httpx.AsyncClient(base_url=url, timeout=20, trust_env=False) as client:
+                yield Serving(url, server._engine, client)
+        finally:
+            await server.stop()
+
+
+class ServerProcess:
+    """`python -m tarry serve` as a process of its own."""
+
+    def __init__(self, process: "subprocess.Popen[str]", url: str, log: Path) -> None:
+        self.process = process
+        self.url = url
+        self.log = log
+        """What it said on standard error."""
+
+    def kill(self) -> None:
+        """SIGKILL, as a crash does it."""
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> int:
+        """SIGTERM; gives the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=30)
+
+
+@contextlib.contextmanager
+def server_process(folder: Path, config: str = "") -> Iterator[ServerProcess]:
+    """Start a server on a data folder, with a TOML file; whatever still runs at the end is stopped."""
+    file = folder.with_name(folder.name + ".toml")
+    file.write_text(config)
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
+    # Standard error goes to a file, so that a full pipe cannot stop the server.
+    with file.with_suffix(".log").open("ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tarry", "serve", "--config", file, "--data", folder, "--port", "0"],
+            env={**variables, "PYTHONPATH": str(ROOT / "src")},
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if "ready on " not in line:
+            process.wait(timeout=30)
+            raise RuntimeError(f"the server did not start: {line}{file.with_suffix('.log').read_text()}")
+        yield ServerProcess(process, line.split("ready on ")[1].split()[0], file.with_suffix(".log"))
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(timeout=30)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        if process.stdout is not None:
+            process.stdout.close()

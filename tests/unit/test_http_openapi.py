@@ -1,0 +1,36 @@
+"""The OpenAPI document tells of every route, and of nothing else."""
+
+import json
+import re
+from typing import Any
+
+from tarry.doors.http.access import Access
+from tarry.doors.http.app import Methods, build_app
+from tarry.doors.http.openapi import OPERATIONS, build_document
+from tarry.doors.http.settings import HttpSettings
+from tests.serving import serving
+
+
+async def test_routes_and_document_are_the_same(tmp_path: Any) -> None:
+    async with serving(tmp_path / "data") as served:
+        app = build_app(served.engine, Access.open(), HttpSettings())
+    routed = set()
+    for route in app.routes:
+        assert isinstance(route.endpoint, Methods)
+        routed |= {(method, route.path) for method in route.endpoint.allowed if method != "HEAD"}
+    assert routed == {(operation.method, operation.path) for operation in OPERATIONS}
+    assert len({operation.name for operation in OPERATIONS}) == len(OPERATIONS)
+
+
+def test_the_document_hangs_together() -> None:
+    text = build_document("1.2.3").decode()
+    document = json.loads(text)
+    assert document["openapi"].startswith("3.1")
+    schemas = document["components"]["schemas"]
+    assert {ref.rpartition("/")[2] for ref in re.findall(r'"\$ref":"([^"]+)"', text)} <= set(schemas)
+    assert schemas["ScheduleRequest"]["additionalProperties"] is False
+    assert schemas["ScheduleRequest"]["required"] == ["destination"]
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            named = {one["name"] for one in operation["parameters"] if one["in"] == "path"}
+            assert named == set(re.findall(r"\{(\w+)\}", path))

@@ -1,0 +1,138 @@
+"""Policies, readiness, status and metrics through the real server."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.serving import ROOT, Serving, serving, until
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[Serving]:
+    async with serving(tmp_path / "data") as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/v1/policies/broker", "/v1/policies/namespaces/public/default", "/v1/policies/topics/public/default/t"],
+)
+async def test_policies_are_set_shown_in_force_and_removed(served: Serving, path: str) -> None:
+    assert (await served.client.get(path)).status_code == 404
+    policy = {"tick_ms": 1000, "max_delay_ms": 60_000}
+    assert (await served.client.put(path, json=policy)).json() == policy
+    assert (await served.client.get(path)).json() == policy
+    effective = (await served.client.get(path, params={"effective": "true"})).json()
+    assert (effective["tick_ms"], effective["max_delay_ms"], effective["delayed_delivery"]) == (
+        1000,
+        60_000,
+        True,
+    )
+    refused = await served.client.post("/v1/messages", json={"destination": "t", "delay": "2m"})
+    assert (refused.status_code, refused.json()["max_delay_ms"]) == (400, 60_000)
+    scheduled = await served.client.post("/v1/messages", json={"destination": "t", "delay": "30s"})
+    assert scheduled.json()["due_at_ms"] % 1000 == 0
+    assert (await served.client.delete(path)).status_code == 204
+    assert (await served.client.delete(path)).status_code == 204
+    assert (
+        await served.client.post("/v1/messages", json={"destination": "t", "delay": "2m"})
+    ).status_code == 201
+
+
+async def test_the_nearest_policy_wins(served: Serving) -> None:
+    await served.client.put("/v1/policies/broker", json={"tick_ms": 10, "max_delay_ms": 5})
+    await served.client.put("/v1/policies/namespaces/public/default", json={"tick_ms": 20})
+    await served.client.put("/v1/policies/topics/public/default/t", json={"tick_ms": 30})
+    for path, tick_ms in [("topics/public/default/t", 30), ("topics/public/default/u", 20), ("broker", 10)]:
+        shown = await served.client.get(f"/v1/policies/{path}", params={"effective": "true"})
+        assert (shown.json()["tick_ms"], shown.json()["max_delay_ms"]) == (tick_ms, 5)
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [({"tick_ms": 0}, "tick_ms"), ({"tick_ms": 1.5}, "tick_ms"), ({"colour": 1}, "colour"), ({"accept_per_second": -1}, "accept_per_second")],
+)  # fmt: skip
+async def test_bad_policies_are_refused(served: Serving, body: object, field: str) -> None:
+    refused = await served.client.put("/v1/policies/broker", json=body)
+    assert (refused.status_code, refused.json()["field"]) == (400, field)
+    assert (await served.client.get("/v1/policies/broker")).status_code == 404
+
+
+async def test_limits_are_refusals_that_say_when(served: Serving) -> None:
+    await served.client.put("/v1/policies/broker", json={"max_pending_per_owner": 1})
+    body = {"destination": "t", "delay": "1h", "owner": "o"}
+    assert (await served.client.post("/v1/messages", json=body)).status_code == 201
+    refused = await served.client.post("/v1/messages", json=body)
+    assert (refused.status_code, refused.json()["code"], refused.json()["limit"]) == (
+        429,
+        "too-many-pending",
+        1,
+    )
+    await served.client.put("/v1/policies/broker", json={"accept_per_second": 0.001})
+    answers = [await served.client.post("/v1/messages", json=body) for _ in range(3)]
+    refused = next(answer for answer in answers if answer.status_code == 429)
+    assert refused.json()["code"] == "rate-limited"
+    assert int(refused.headers["retry-after"]) * 1000 >= refused.json()["retry_after_ms"] > 0
+
+
+async def test_readiness_gives_its_reasons(served: Serving) -> None:
+    assert (await served.client.get("/readyz")).json() == {"ready": True, "reasons": []}
+    served.engine.ready = False
+    starting = await served.client.get("/readyz")
+    assert starting.status_code == 503
+    assert starting.json()["ready"] is False
+    assert "starting" in starting.json()["reasons"][0]
+    assert (await served.client.get("/healthz")).status_code == 200
+    assert "tarry_ready 0.0" in (await served.client.get("/metrics")).text
+    served.engine.ready = True
+
+
+async def all_finalised(served: Serving) -> bool:
+    return served.engine.stats().pending == 0
+
+
+async def test_metrics_tell_what_happened(served: Serving) -> None:
+    await served.client.put("/v1/topics/public/default/t/subscriptions/s", json={})
+    for _ in range(2):
+        await served.client.post("/v1/messages", json={"destination": "t", "delay_ms": 0})
+    scheduled = await served.client.post("/v1/messages", json={"destination": "t", "delay_ms": 3_600_000})
+    await served.client.delete(f"/v1/messages/{scheduled.json()['id']}")
+    await served.client.post("/v1/topics/public/default/t/subscriptions/s/receive", json={"wait_ms": 5000})
+    await until(lambda: all_finalised(served))
+    answer = await served.client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain")
+    found = {
+        (sample.name, *sample.labels.values()): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+    assert found["tarry_messages_accepted_total",] == 3
+    assert found["tarry_messages_finalised_total", "sent"] == 2
+    assert found["tarry_messages_finalised_total", "cancelled"] == 1
+    assert found["tarry_lateness_seconds_count", "http"] == 2
+    assert found["tarry_lateness_seconds_bucket", "http", "+Inf"] == 2
+    assert found["tarry_pending",] == 0
+    assert found["tarry_http_sessions",] == 1
+    assert found["tarry_ledger_durable_seq",] > 0
+    assert found["process_open_fds",] > 0
+
+
+async def test_every_metric_is_documented(served: Serving) -> None:
+    await served.client.post("/v1/messages", json={"destination": "t", "delay_ms": 0})
+    documented = (ROOT / "docs" / "metrics.md").read_text()
+    families = text_string_to_metric_families((await served.client.get("/metrics")).text)
+    missing = [
+        family.name
+        for family in families
+        if family.name.startswith("tarry_") and f"`{family.name}" not in documented
+    ]
+    assert missing == []
+
+
+async def test_status_shows_the_figures(served: Serving) -> None:
+    await served.client.post("/v1/messages", json={"destination": "t", "delay": "1h"})
+    status = (await served.client.get("/v1/status")).json()
+    assert (status["ready"], status["reasons"], status["sessions"], status["batches"]) == (True, [], 0, 0)
+    assert status["engine"]["pending"] == 1
