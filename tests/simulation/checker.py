@@ -161,6 +161,7 @@ class Checker:
                 and other.born < msg.born
                 and other.accepted.due_at_ms < msg.accepted.due_at_ms
                 and not (other.ended or other.verdict_life >= 0 or other.message.ttl_ms or other.message.group)
+                and not (other.cancelled or other.cancel_maybe)
                 and now_ms - other.accepted.due_at_ms < self.carry_after_ms
             ):
                 broken(f"{msg.token} overtakes {other.token} of the same key")

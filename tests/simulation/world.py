@@ -93,6 +93,7 @@ def settings_of(random: Random) -> EngineSettings:
         reclaim_every_ms=random.choice((1, 100, 10_000)),
         snapshot_every_ms=random.choice((1, 100, 300_000)),
         finalised_retention_ms=DECADE_MS,
+        unread_retention_ms=DECADE_MS,
         idempotency_retention_ms=DECADE_MS,
         dead_letter_topic=random.choice(("", DEAD_LETTERS)),
     )
@@ -106,6 +107,13 @@ def ledger_settings_of(random: Random) -> LedgerSettings:
         commit_max_bytes=random.choice((1024, 8 << 20)),
         spare_segments=random.choice((1, 2)),
     )
+
+
+def describe(msg: Msg) -> str:
+    """A message in a line, for the trace."""
+    fields = msg.message.__struct_fields__
+    said = {name: getattr(msg.message, name) for name in fields if name not in ("payload", "headers", "door")}
+    return f"message {msg.token} " + " ".join(f"{name}={value}" for name, value in said.items() if value)
 
 
 class Simulation:
@@ -409,7 +417,8 @@ class Simulation:
 
         def settled(of: Answer[Any]) -> None:
             error = of.error()
-            self.say(f"{what} -> {of.value() if error is None else repr(error)}"[:300])
+            if self.trace is not None:
+                self.say(f"{what} -> {of.value() if error is None else repr(error)}"[:400])
             if not at_once:
                 self.open.remove((what, of))
             then(of, isinstance(error, Unavailable) and not at_once)
@@ -488,8 +497,10 @@ class Simulation:
         else:
             msg = self._new_message()
         promise = self._promise(msg)
+        if self.trace is not None:
+            self.say(describe(msg))
         answer = self.engine.schedule(msg.message)
-        self._ask(f"schedule {msg.message}", answer, partial(self._scheduled, msg, promise))
+        self._ask(f"schedule {msg.token}", answer, partial(self._scheduled, msg, promise))
 
     def _scheduled(self, msg: Msg, promise: Promise | None, answer: Answer[Any], unclear: bool) -> None:
         error = answer.error()
@@ -513,7 +524,10 @@ class Simulation:
     def do_batch(self) -> None:
         msgs = [self._new_message() for _ in range(self.random.randint(1, 6))]
         promises = [self._promise(msg) for msg in msgs]
-        tokens = " ".join(f"{msg.token}:{msg.message.destination}" for msg in msgs)
+        if self.trace is not None:
+            for msg in msgs:
+                self.say(describe(msg))
+        tokens = " ".join(msg.token for msg in msgs)
         answer = self.engine.schedule_many([msg.message for msg in msgs])
 
         def then(of: Answer[Any], _: bool) -> None:
@@ -871,6 +885,12 @@ class Simulation:
         handle = self._handle(sub)
         assert handle is not None
         to = self.random.randint(0, self.engine.topics.stats(sub.topic).next_entry)
+        answer = handle.seek(to)
+        if answer.settled:
+            # Refused: nothing was changed.
+            if not isinstance(answer.error(), Unavailable):
+                raise Violation(f"a seek was answered at once: {answer.error()!r}")
+            return
         sub.busy += 1
         sub.excused |= sub.acked
         sub.excused_below = max(sub.excused_below, to)
@@ -885,7 +905,7 @@ class Simulation:
             elif not isinstance(of.error(), Unavailable):
                 raise of.error()  # type: ignore[misc]
 
-        self._ask(f"seek {sub.topic}/{sub.name} {to}", handle.seek(to), then)
+        self._ask(f"seek {sub.topic}/{sub.name} {to}", answer, then)
 
     def do_close(self) -> None:
         reader = self._reader()
