@@ -1,0 +1,207 @@
+"""A campaign: the real server under load, killed again and again, then drained and audited.
+
+The clients write their own books; the verdict comes from these alone (`tests.crash.audit`).
+"""
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from tarry.client import Client
+from tests.crash.audit import audit, missing
+from tests.crash.books import Books, Receipt, label_of, now_ms
+from tests.crash.consumers import Consumer, OrderedConsumer, Receiver, StreamConsumer
+from tests.crash.process import ServerProcess, free_port
+from tests.crash.producers import TOPICS, Away, Producer
+
+CONFIG: Final = """
+[ledger]
+segment_bytes = 1048576
+
+[engine]
+backoff_min_ms = 20
+backoff_max_ms = 300
+attempts = 1000
+carry_after_ms = 1000
+mark_every_ms = 200
+clock_slack_ms = 500
+flush_every_ms = 100
+reclaim_every_ms = 300
+snapshot_every_ms = 500
+
+[webhook]
+allow = ["127.0.0.1"]
+"""
+"""Everything that the engine does now and then it does often: carry, flush, snapshot, reclaim."""
+
+DRAIN_WITHIN_S: Final = 60.0
+ALL: Final = "all"
+"""The subscription that is read only at the end."""
+
+
+class Campaign:
+    """One server, its clients and their books."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.books = Books()
+        self.server = ServerProcess(folder / "data", CONFIG, port=free_port())
+        self._random = random.Random(seed)
+        self._stop_producing = threading.Event()
+        self._stop_consuming = threading.Event()
+        self._receiver = Receiver(self.books, seed)
+        url = f"http://127.0.0.1:{self.server.port}"
+        self._client = Client(url, retry_for_s=10)
+        self._url = url
+        self._producers: list[Producer] = []
+        self._consumers: list[Consumer] = []
+
+    def begin(self, producers: int = 3) -> None:
+        """Start the server and everybody else."""
+        self.server.start()
+        self._receiver.begin()
+        for topic in TOPICS:
+            self._client.subscribe(topic, ALL, type="exclusive", start="earliest")
+        for topic, name, kind in ((TOPICS[0], "work", "shared"), (TOPICS[0], "keyed", "key_shared"),
+                                  (TOPICS[1], "ordered", "exclusive")):  # fmt: skip
+            self._client.subscribe(topic, name, type=kind, start="earliest")  # type: ignore[arg-type]
+        self._producers = [
+            Producer(self._url, self._receiver.url, self.books, seed, self._stop_producing)
+            for seed in range(producers)
+        ]
+        stop = self._stop_consuming
+        self._consumers = [
+            Consumer(self._url, self.books, TOPICS[0], "work", 1, stop),
+            Consumer(self._url, self.books, TOPICS[0], "work", 2, stop),
+            StreamConsumer(self._url, self.books, TOPICS[0], "keyed", 3, stop),
+            OrderedConsumer(self._url, self.books, TOPICS[1], "ordered", 4, stop),
+        ]
+        for thread in (*self._producers, *self._consumers):
+            thread.start()
+
+    def crash(self) -> None:
+        """Let it run for a moment, kill it, and start it again; now and then kill it while it starts."""
+        time.sleep(self._random.uniform(0.2, 2.5))
+        self._kill()
+        if self._random.random() < 0.25:
+            self.server.launch()
+            time.sleep(self._random.uniform(0.2, 2.0))
+            self._kill()
+        self.server.start()
+
+    def _kill(self) -> None:
+        # Taken before and after: whatever the kill may explain happened in between.
+        self.books.kills.append(now_ms())
+        self.server.kill()
+        self.books.kills.append(now_ms())
+
+    def drain(self) -> None:
+        """Stop producing, bring far messages near, wait until all has come, and read everything once more."""
+        self._end(self._producers, self._stop_producing)
+        self._receiver.unwilling = 0.0
+        self._settle_far()
+        deadline = time.monotonic() + DRAIN_WITHIN_S
+        while missing(self.books) and time.monotonic() < deadline:
+            time.sleep(0.25)
+        self.books.entries = [receipt for topic in TOPICS for receipt in self._read_all(topic)]
+        # What the consumers have not got yet, of all that there is.
+        while missing(self.books) and time.monotonic() < deadline:
+            time.sleep(0.25)
+        self._end(self._consumers, self._stop_consuming)
+        self._look_up()
+
+    def _settle_far(self) -> None:
+        """Half of what is far is sent by command, so that it must arrive; the other half must still be there."""
+        producer = self._producers[0]
+        for number, message in enumerate(self.books.messages):
+            if message.id is None or message.cancelled:
+                continue
+            try:
+                if message.cancel_unknown:
+                    producer.command(message, "cancel")
+                elif not message.is_due and message.group is None and (not message.waits or number % 2):
+                    producer.command(message, "send")
+            except Away:
+                self.books.complaints.append("the server is away although nobody killed it")
+                return
+
+    def _read_all(self, topic: str) -> list[Receipt]:
+        end = self._client.topic_stats(topic)["next_entry"]
+        found: list[Receipt] = []
+        while not found or found[-1].entry_id < end - 1:
+            asked_at_ms = now_ms()
+            entries = self._client.receive(topic, ALL, max=1000, wait_ms=2_000, consumer="auditor")
+            if not entries:
+                break
+            found += (
+                Receipt(topic, ALL, entry.entry_id, label_of(entry.payload), asked_at_ms, now_ms(), entry.published_at_ms)
+                for entry in entries
+            )  # fmt: skip
+            self._client.ack(topic, ALL, up_to=found[-1].entry_id, consumer="auditor")
+        ids = [receipt.entry_id for receipt in found]
+        if ids != list(range(end)):
+            self.books.complaints.append(f"{topic} has {end} entries, but {len(ids)} were read: {ids[:20]}…")
+        return found
+
+    def _look_up(self) -> None:
+        """Ask the server what became of some of the messages."""
+        known = [message for message in self.books.messages if message.id is not None]
+        for message in self._random.sample(known, min(400, len(known))):
+            assert message.id is not None
+            self.books.states[message.label] = self._client.get(message.id).state
+
+    def _end(self, threads: "list[Producer] | list[Consumer]", stop: threading.Event) -> None:
+        stop.set()
+        for thread in threads:
+            thread.join(30)
+            if thread.is_alive() or thread.failure is not None:
+                self.books.complaints.append(f"{thread.name} failed: {thread.failure!r}")
+
+    def offenders(self) -> list[str]:
+        """The verdict."""
+        found = audit(self.books)
+        if "Traceback" in self.server.said():
+            found.append(f"the server's log has a traceback: {self.server.log}")
+        return found
+
+    def summary(self) -> str:
+        """One line of figures."""
+        books = self.books
+        answered = sum(message.id is not None for message in books.messages)
+        commands = sum(len(message.commands) for message in books.messages)
+        return (
+            f"{len(books.kills) // 2} kills; {len(books.messages)} messages, {answered} answered; {commands} commands; "
+            f"{len(books.publications)} publications; {len(books.receipts)} receipts; {len(books.arrivals)} arrivals; "
+            f"{books.refused} refused"
+        )
+
+    def end(self) -> None:
+        """Stop everything that still runs."""
+        self._stop_producing.set()
+        self._stop_consuming.set()
+        for thread in (*self._producers, *self._consumers):
+            if thread.ident is not None:
+                thread.join(30)
+        self._client.close()
+        self.server.kill()
+        if self._receiver.ident is not None:
+            self._receiver.end()
+
+
+def run(folder: Path, seed: int, go_on: Callable[[int], bool], say: Callable[[str], None]) -> list[str]:
+    """A whole campaign; `go_on` is asked after each crash, with their number."""
+    campaign = Campaign(folder, seed)
+    try:
+        campaign.begin()
+        crashes = 0
+        while go_on(crashes):
+            campaign.crash()
+            crashes += 1
+            say(campaign.summary())
+        campaign.drain()
+        say(campaign.summary())
+        return campaign.offenders()
+    finally:
+        campaign.end()
