@@ -444,7 +444,7 @@ class Simulation:
                 fields["due_at_ms"] = now_ms + delay_ms - random.choice((0, 0, 0, 5_000))
         message = Message(
             destination=destination,
-            payload=token.encode() * random.choice((1, 1, 5, 60)),
+            payload=token.encode() * random.choice((1, 1, 5, 60, 300)),
             headers={"token": token},
             key=random.choice(KEYS),
             owner=random.choice(OWNERS),

@@ -6,14 +6,20 @@ loop over the messages, one over their bodies, and the rest by topic.
 
 from collections.abc import Iterator
 from itertools import repeat
+from typing import Final
 
 import google_crc32c
 
 from tarry.engine.topic_records import TopicRecords
+from tarry.ledger.frame import ROW_BYTES
 from tarry.ledger.record import Encoded, FiredEntries, Key, PutHead
 
 Fired = tuple[PutHead, int, int, bytes]
 """A due message: its head, its fire instant and seq, and its body."""
+
+
+_ENTRY_BYTES: Final = 64
+"""What an entry adds to the version that it fires, its topic's name apart."""
 
 
 class Burst:
@@ -42,6 +48,23 @@ class Burst:
     def lowest(self) -> Key:
         """The lowest key in it."""
         return Key(*min((fire_at_ms, seq) for _, fire_at_ms, seq, _ in self.fired()))
+
+    def parts(self, max_bytes: int) -> "list[Burst]":
+        """The same as bursts that each fit one unit of the ledger: nearly always this one alone."""
+        extra_bytes = ROW_BYTES + _ENTRY_BYTES + max(len(topic.encode()) for topic in self.by_topic)
+        if sum([len(body) for _, _, _, body in self.fired()]) + extra_bytes * len(self) <= max_bytes:
+            return [self]
+        parts = [Burst(self.now_ms)]
+        room = max_bytes
+        for topic, messages in self.by_topic.items():
+            for message in messages:
+                size_bytes = len(message[3]) + extra_bytes
+                if size_bytes > room and len(parts[-1]):
+                    parts.append(Burst(self.now_ms))
+                    room = max_bytes
+                room -= size_bytes
+                parts[-1].of(topic).append(message)
+        return parts
 
     def unit(self, records: TopicRecords) -> list[Encoded]:
         """The records that fire them, topic after topic, with the next entry ids of each."""

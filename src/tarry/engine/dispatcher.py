@@ -26,7 +26,7 @@ from tarry.engine.flights import Flights, Launch
 from tarry.engine.journal import Journal
 from tarry.engine.rates import Rates
 from tarry.engine.settings import EngineSettings
-from tarry.engine.versions import end_of, end_unread, new_version
+from tarry.engine.versions import end_of, end_unread, has_expired, new_version
 from tarry.engine.writing import ROOM_RETRY_MS, Writing
 from tarry.ledger.record import (
     Entry,
@@ -64,7 +64,7 @@ class Dispatcher:
         seed: int,
     ) -> None:
         self.writing = Writing(journal)
-        self.flights = Flights(journal, outlets, settings, launch, self.writing, self._later, seed)
+        self.flights = Flights(journal, outlets, settings, launch, self.writing, self._later, self._expire, seed)
         self.flights.on_sent = self._tell_sent
         self.firing: set[int] = set()
         """Seqs of messages whose firing into a topic is enqueued and not durable yet."""
@@ -207,7 +207,7 @@ class Dispatcher:
 
     def _dispatch_one(self, key: Key, head: PutHead, body: bytes, now_ms: int, *, charged: bool) -> None:
         to_topic = head.destination.startswith(TOPIC_SCHEME)
-        if head.ttl_ms is not None and now_ms > (head.due_at_ms or key.fire_at_ms) + head.ttl_ms:
+        if has_expired(key, head, now_ms):
             self._fire_burst()
             self._expire(key, head, now_ms)
             return
@@ -235,10 +235,12 @@ class Dispatcher:
 
     def _expire(self, key: Key, head: PutHead, now_ms: int) -> None:
         reason = "its time to live was over before it could be sent"
+        flight = self.flights.by_seq.get(key.seq)
+        attempts = head.attempts if flight is None else flight.attempts
 
         def ends() -> list[Record]:
             orphans = self._journal.ends_of_orphans(head, head.origin or key, now_ms)
-            return [end_of(head, key, "failed", now_ms, reason), *orphans]
+            return [end_of(head, key, "failed", now_ms, reason, None, attempts), *orphans]
 
         self.writing.end(key, ends)
         self.killed(key.seq)
@@ -248,8 +250,11 @@ class Dispatcher:
     def _fire_burst(self) -> None:
         """Write what has gathered. Before anything else that takes entry ids."""
         burst, self._burst = self._burst, Burst(self._burst.now_ms)
-        if not len(burst):
-            return
+        if len(burst):
+            for part in burst.parts(self._journal.ledger.unit_max_bytes):
+                self._fire(part)
+
+    def _fire(self, burst: Burst) -> None:
         unit = self.writing.open(burst.lowest())
         seqs = burst.seqs()
         self.firing.update(seqs)

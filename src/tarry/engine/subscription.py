@@ -274,8 +274,8 @@ class Subscription:
                 spent.append(entry_id)
             else:
                 self._queue(entry_id)
-        if spent:
-            self._topics.dead_letter(self, spent)
+        for entry_id in self._topics.dead_letter(self, spent) if spent else ():
+            self._queue(entry_id)
         if counted:
             self.pump()
 

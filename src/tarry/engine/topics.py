@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from tarry.core import limits
-from tarry.core.errors import Conflict, Invalid, NotFound, TarryError, TooLarge
+from tarry.core.errors import Conflict, Invalid, NotFound, TarryError, TooLarge, Unavailable
 from tarry.core.names import check_name, parse_topic
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.subscription import SUBSCRIPTION_TYPES, Received, Subscription, SubscriptionType
@@ -298,24 +298,31 @@ class Topics:
         except TarryError as error:
             return failed(error)
 
-    def dead_letter(self, sub: Subscription, entry_ids: list[int]) -> None:
-        """Entries that came too often: into the dead-letter topic and acknowledged, in one unit."""
+    def dead_letter(self, sub: Subscription, entry_ids: list[int]) -> list[int]:
+        """Entries that came too often: each into the dead-letter topic and acknowledged, in one unit.
+
+        Gives back those for which there is no room now.
+        """
         target = sub.properties.get("dead_letter_topic", f"{sub.topic.name}-{sub.name}-DLQ")
-        records: list[Record] = []
-        home = self.records.by_name.get(target)
-        if home is None:
-            records.append(TopicRecord(target, False, 0))
-        next_id = home.next if home else 0
         now_ms = self._journal.clock.now_ms()
+        left: list[int] = []
         for received in self.read(sub, entry_ids):
             headers = {**received.headers, "tarry-origin-topic": sub.topic.name,
                        "tarry-origin-entry": str(received.entry_id)}  # fmt: skip
-            records.append(
-                Entry(target, 0, now_ms, next_id, None, NO_PUT, received.payload, headers, received.key)
-            )
-            next_id += 1
-        records.append(Ack(sub.topic.name, sub.name, 0, entry_ids))
-        self._journal.append(records, lambda _: None, essential=True)
+            home = self.records.by_name.get(target)
+            records: list[Record] = [Ack(sub.topic.name, sub.name, 0, [received.entry_id])]
+            if home is None:
+                records.append(TopicRecord(target, False, 0))
+            if not received.expired:
+                next_id = home.next if home else 0
+                records.append(
+                    Entry(target, 0, now_ms, next_id, None, NO_PUT, received.payload, headers, received.key)
+                )
+            try:
+                self._journal.append(records, lambda _: None, essential=True)
+            except Unavailable:
+                left.append(received.entry_id)
+        return left
 
     def read(self, sub: Subscription, entry_ids: list[int]) -> list[Received]:
         """The bodies of entries; one that is gone is given as expired."""

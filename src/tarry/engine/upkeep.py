@@ -193,37 +193,45 @@ class Upkeep:
         movable = [seq for seq in living if seq not in under_way][:CARRY_LIMIT]
         if not movable or len(living) > (last_seq - first_seq + 1) * LIVE_SHARE:
             return
-        records = [record for seq in movable if (record := self._again(seq)) is not None]
-        if not records:
+        again = self._again(movable)
+        if not again:
             return
         self._carrying = True
 
         def carried(error: TarryError | None) -> None:
             self._carrying = False
             if error is None:
-                for seq in movable:
+                for seq in again:
                     self._dispatcher.killed(seq)
                 self.reclaim(now_ms)
 
         try:
-            journal.append(records, carried)
+            journal.append(list(again.values()), carried)
         except Unavailable:
             self._carrying = False
 
-    def _again(self, seq: int) -> Record | None:
-        """The same version or entry as a new record that kills the old one (R4)."""
-        journal = self._journal
-        try:
-            record = decode(journal.body(seq))
-        except Damage as damage:
-            # It stays where it is, and with it its segment: that is what backups are for.
-            log.error("a record cannot be carried forward: %s", damage)
-            return None
-        if isinstance(record, Entry):
-            return journal.topics.records.carried(record, seq)
-        if isinstance(record, Put):
-            return new_version(record, Key(record.fire_at_ms, seq), record.fire_at_ms)
-        return None
+    def _again(self, seqs: list[int]) -> dict[int, Record]:
+        """The same versions and entries as new records that kill the old ones (R4), as many as fit a unit."""
+        again: dict[int, Record] = {}
+        room = self._journal.ledger.unit_max_bytes // 2
+        for seq in seqs:
+            try:
+                body = self._journal.body(seq)
+            except Damage as damage:
+                # It stays where it is, and with it its segment: that is what backups are for.
+                log.error("a record cannot be carried forward: %s", damage)
+                continue
+            if again and len(body) > room:
+                break
+            room -= len(body)
+            record: Record | None = decode(body)
+            if isinstance(record, Entry):
+                record = self._journal.topics.records.carried(record, seq)
+            elif isinstance(record, Put):
+                record = new_version(record, Key(record.fire_at_ms, seq), record.fire_at_ms)
+            if record is not None:
+                again[seq] = record
+        return again
 
     def _snapshot(self, now_ms: int) -> None:
         if self._folder is None or self._snapshotting:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tarry.core.clock import Clock
 from tarry.core.errors import NotFound, TooLarge, Unavailable
 from tarry.ledger.disk import Disk
-from tarry.ledger.frame import FIXED, ArrowUnit, frame_bytes, rows_bytes
+from tarry.ledger.frame import FIXED, HEADER_BYTES, ArrowUnit, frame_bytes, rows_bytes
 from tarry.ledger.head import HEAD_NAME
 from tarry.ledger.reader import Reader, Stored
 from tarry.ledger.record import Encoded
@@ -122,6 +122,11 @@ class Ledger:
     def first_seq(self) -> int:
         """The first seq that has not been reclaimed."""
         return self._reader.segments[0].first_seq
+
+    @property
+    def unit_max_bytes(self) -> int:
+        """What the bodies of one unit, with `ROW_BYTES` for each, may have at the most: it must fit a segment."""
+        return self._writer.room.segment_bytes - HEADER_BYTES - 7
 
     @property
     def failed(self) -> OSError | None:
