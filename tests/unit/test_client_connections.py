@@ -101,10 +101,11 @@ def test_connections_are_kept_and_a_closed_one_is_noticed() -> None:
         # The server has closed it since: what cannot be repeated must not be sent into it.
         while not client._idle or not _has_ended(client._idle[0]):
             pass
-        client.schedule("d")
+        assert client.run(Call("POST", "/x", lambda answered: answered.status)) == 201
         client.schedule("d")
         client.schedule("d")
     assert script.connections == 3
+    assert len(script.requests) == 6
 
 
 def test_nobody_there_is_told_with_what_to_do() -> None:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -71,7 +71,7 @@ class AsyncClient(Operations, Awaiting):
         batch: int = BATCH,
         wait_ms: int = 20_000,
         forever: bool = True,
-    ) -> AsyncIterator[Received]:
+    ) -> AsyncGenerator[Received, None]:
         """Entries of a subscription as they come; each is acknowledged once the next one is asked for.
 
         Leave it with `contextlib.aclosing`, so that what was not handled is given back at once.

@@ -10,7 +10,7 @@ import select
 import ssl
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -80,7 +80,7 @@ class Client(Operations, Blocking):
         batch: int = BATCH,
         wait_ms: int = 20_000,
         forever: bool = True,
-    ) -> Iterator[Received]:
+    ) -> Generator[Received, None, None]:
         """Entries of a subscription as they come; each is acknowledged once the next one is asked for.
 
         The entry at which the loop is left counts as not handled, and comes again. Without `forever` it
