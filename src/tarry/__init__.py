@@ -5,17 +5,12 @@ that the command line and the server do not pay for what they do not need.
 """
 
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tarry.client import AsyncClient, Client, Message
 
-try:
-    __version__ = version("tarry")
-except PackageNotFoundError:
-    # A source tree that is not installed.
-    __version__ = "0.1.0"
+    __version__: str
 
 __all__ = ["AsyncClient", "Client", "Message", "__version__"]
 
@@ -23,4 +18,16 @@ __all__ = ["AsyncClient", "Client", "Message", "__version__"]
 def __getattr__(name: str) -> Any:
     if name in ("AsyncClient", "Client", "Message"):
         return getattr(import_module("tarry.client"), name)
+    if name == "__version__":
+        return _version()
     raise AttributeError(f"module 'tarry' has no attribute {name!r}")
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("tarry")
+    except PackageNotFoundError:
+        # A source tree that is not installed.
+        return "0"

@@ -15,7 +15,6 @@ from typing import Final
 
 import typer
 
-from tarry import __version__
 from tarry.cli import doctor, messages, server, settings, topics
 from tarry.config import ConfigError
 from tarry.core import errors
@@ -49,6 +48,8 @@ settings.add_to(app)
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from tarry import __version__
+
         print(f"tarry {__version__}")
         raise typer.Exit
 
