@@ -5,19 +5,27 @@ another; flights with one order key go out one after another. A temporary failur
 from the wheel; past `carry_after_ms` by a new version, with all that is in order behind it (R9).
 """
 
+import logging
 import random
 from collections import deque
 from collections.abc import Callable, Mapping
+from functools import partial
 from heapq import heappop, heappush
+from typing import Final
 
 from tarry.core.delivery import Delivered, Delivery, Outlet, Refused, Retry, Verdict
-from tarry.core.errors import Unavailable
+from tarry.core.errors import Damage, Unavailable
 from tarry.core.lifecycle import Event, State, next_state
 from tarry.engine.journal import Journal
 from tarry.engine.settings import EngineSettings
-from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, new_version
+from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, has_expired, new_version
 from tarry.engine.writing import ROOM_RETRY_MS, Writing
-from tarry.ledger.record import Claim, Key, Put, PutHead, Record, decode_put, lane_of
+from tarry.ledger.record import Claim, Key, PutHead, Record, decode_put, lane_of
+
+log = logging.getLogger(__name__)
+
+MAX_HELD: Final = 10_000
+"""Orders remembered whose chain waits for a later attempt; beyond it those whose instant has passed are let go of."""
 
 Launch = Callable[[Outlet, Delivery, Callable[[Verdict], None]], None]
 """Begin to send: call the outlet and give its verdict back on the engine's thread, once."""
@@ -62,6 +70,7 @@ class Flights:
         launch: Launch,
         writing: Writing,
         later: Callable[[Key, int, int], None],
+        expire: Callable[[Key, PutHead, int], None],
         seed: int,
     ) -> None:
         self.by_seq: dict[int, Flight] = {}
@@ -73,11 +82,16 @@ class Flights:
         self._launch = launch
         self._writing = writing
         self._later = later
+        self._expire = expire
         self._random = random.Random(seed)
-        self._queue: dict[int, deque[Flight]] = {}
+        self._ready: dict[int, deque[Flight]] = {}
         """Flights that wait for a place, by lane."""
+        self._crowds: dict[str, dict[int, deque[Flight]]] = {}
+        """By host that is sent to as much as it may be: the flights that wait for a place there, by lane."""
         self._chains: dict[str, deque[Flight]] = {}
         """Flights in order behind one another; the first is under way."""
+        self._held: dict[str, int] = {}
+        """By order: the instant to which its chain was carried. What is due before then stays behind it."""
         self._keys: list[Key] = []
         """A heap of the keys of flights; those that are over are dropped late."""
         self._sending = 0
@@ -93,56 +107,96 @@ class Flights:
                 reason = f"there is no outlet for {scheme}:"
                 self._writing.end(key, lambda: self._failure(key, head, reason, now_ms, head.attempts))
                 return
-            flight = self.by_seq[key.seq] = Flight(key, head, outlet)
+            flight = Flight(key, head, outlet)
+            if flight.order is not None and self._stays_behind(flight, now_ms):
+                return
+            self.by_seq[key.seq] = flight
             heappush(self._keys, key)
             if flight.order is not None:
                 chain = self._chains.setdefault(flight.order, deque())
                 chain.append(flight)
                 if len(chain) > 1:
                     return
-        self._queue.setdefault(flight.lane, deque()).append(flight)
+        self._wait(flight)
+
+    def _stays_behind(self, flight: Flight, now_ms: int) -> bool:
+        """Whether its chain was carried to a later instant: then it follows there, in order."""
+        assert flight.order is not None
+        held_ms = self._held.get(flight.order)
+        if held_ms is None:
+            return False
+        if flight.key.fire_at_ms >= held_ms:
+            del self._held[flight.order]
+            return False
+        if flight.head.origin is not None:
+            # It was moved by command, or is one of the carried itself.
+            return False
+        at_ms = max(held_ms, now_ms)
+        self._writing.end(flight.key, lambda: [self._next_version(flight, at_ms)])
+        return True
+
+    def _wait(self, flight: Flight) -> None:
+        self._ready.setdefault(flight.lane, deque()).append(flight)
 
     def start(self, now_ms: int) -> None:
         """Start waiting flights, lane after lane, while there are places."""
-        stuck = 0
-        while self._queue and self._sending < self._settings.concurrency and stuck < len(self._queue):
-            lane = next(iter(self._queue))
-            queue = self._queue.pop(lane)
-            flight = queue.popleft()
-            if self._start(flight, now_ms):
-                stuck = 0
-            else:
-                queue.appendleft(flight)
-                stuck += 1
-            if queue:
-                self._queue.setdefault(lane, deque()).extendleft(reversed(queue))
+        if self._journal.ledger.failed is not None:
+            return
+        while self._ready and self._sending < self._settings.concurrency:
+            self._start(_next_in_turn(self._ready), now_ms)
 
     def _start(self, flight: Flight, now_ms: int) -> bool:
-        if self.by_seq.get(flight.key.seq) is not flight:
-            return True
+        """Begin an attempt, if it is still to be made and there is a place; whether it was begun."""
+        seq = flight.key.seq
+        if self.by_seq.get(seq) is not flight:
+            return False
         if now_ms < flight.key.fire_at_ms:
             # The clock was set back while it waited for a place.
             self._later(flight.key, flight.lane, flight.key.fire_at_ms)
-            return True
-        if flight.key.seq in self._journal.dead:
+            return False
+        if seq in self._journal.dead:
             # Another one of its group was sent.
             self.leave(flight)
-            self._writing.settled([flight.key.seq])
-            return True
+            self._writing.settled([seq])
+            return False
+        if has_expired(flight.key, flight.head, now_ms):
+            self._expire(flight.key, flight.head, now_ms)
+            return False
         host = host_of(flight.head.destination)
         if self._sending_to.get(host, 0) >= self._settings.concurrency_per_host:
+            self._crowds.setdefault(host, {}).setdefault(flight.lane, deque()).append(flight)
             return False
-        flight.becomes(Event.CLAIM)
+        grouped = flight.head.group is not None and flight.attempts == 0
+        if grouped and not self._claim(flight, now_ms):
+            self._later(flight.key, flight.lane, now_ms + ROOM_RETRY_MS)
+            return False
         self._sending += 1
         self._sending_to[host] = self._sending_to.get(host, 0) + 1
-        if flight.head.group is not None and flight.attempts == 0:
-            self._claim(flight, now_ms)
-        else:
+        flight.becomes(Event.CLAIM)
+        if not grouped:
             self._send(flight)
         return True
 
-    def _claim(self, flight: Flight, now_ms: int) -> None:
-        """A grouped message needs a synced claim, which ends its siblings, before it goes out (R11)."""
+    def _landed(self, flight: Flight, now_ms: int) -> None:
+        """Give its place back; whoever waits for one at that host has it, one lane after another."""
+        host = host_of(flight.head.destination)
+        self._sending -= 1
+        self._sending_to[host] -= 1
+        if not self._sending_to[host]:
+            del self._sending_to[host]
+        crowd = self._crowds.pop(host, None)
+        if crowd is None or self._journal.ledger.failed is not None:
+            return
+        while crowd and not self._start(_next_in_turn(crowd), now_ms):
+            pass
+        if crowd:
+            self._crowds[host] = crowd
+
+    def _claim(self, flight: Flight, now_ms: int) -> bool:
+        """A grouped message needs a synced claim, which ends its siblings, before it goes out (R11).
+
+        Answers whether there is room for it; it is sent once it is durable.
+        """
         head = flight.head
         assert head.group is not None
         records: list[Record] = [Claim(flight.key.seq, head.group, head.owner, now_ms)]
@@ -154,11 +208,18 @@ class Flights:
 
         try:
             self._journal.append(records, synced, essential=True)
-        except Unavailable as error:
-            self._verdict(flight, Retry(str(error), ROOM_RETRY_MS))
+        except Unavailable:
+            return False
+        return True
 
     def _send(self, flight: Flight) -> None:
-        put = decode_put(self._journal.body(flight.key.seq))
+        try:
+            put = decode_put(self._journal.body(flight.key.seq))
+        except Damage as damage:
+            # It was sound when it became due, and is not any more (R3).
+            self._journal.counters["damaged"] += 1
+            self._verdict(flight, Refused(str(damage)))
+            return
         flight.attempts += 1
         delivery = Delivery(
             self._journal.ids.make(flight.origin.seq, flight.origin.fire_at_ms), put.destination, put.payload,
@@ -170,11 +231,7 @@ class Flights:
 
     def _verdict(self, flight: Flight, verdict: Verdict) -> None:
         now_ms = self._journal.clock.now_ms()
-        host = host_of(flight.head.destination)
-        self._sending -= 1
-        self._sending_to[host] -= 1
-        if not self._sending_to[host]:
-            del self._sending_to[host]
+        self._landed(flight, now_ms)
         match verdict:
             case Delivered():
                 end = end_of(
@@ -210,7 +267,11 @@ class Flights:
         records: list[Record] = [end_of(head, key, "failed", now_ms, reason, None, attempts)]
         records += self._journal.ends_of_orphans(head, head.origin or key, now_ms)
         if self._settings.dead_letter_topic:
-            put = decode_put(self._journal.body(key.seq))
+            try:
+                put = decode_put(self._journal.body(key.seq))
+            except Damage as damage:
+                log.error("a dead letter cannot be written: %s", damage)
+                return records
             topic = dead_letter_topic(head.namespace, self._settings.dead_letter_topic)
             entry_id = self._journal.topics.records.next_id(topic)
             records.append(dead_letter(put, topic, entry_id, now_ms, reason, attempts))
@@ -236,7 +297,7 @@ class Flights:
         if not chain:
             del self._chains[flight.order]
         elif first:
-            self._queue.setdefault(chain[0].lane, deque()).append(chain[0])
+            self._wait(chain[0])
 
     def _retry(self, flight: Flight, at_ms: int) -> None:
         if at_ms - flight.key.fire_at_ms <= self._settings.carry_after_ms:
@@ -248,17 +309,51 @@ class Flights:
 
     def _carry(self, flight: Flight, at_ms: int) -> None:
         """Give a flight a new version at its next attempt, and with it all that is in order behind it (R9)."""
-        chain = [flight] if flight.order is None else list(self._chains.pop(flight.order))
+        chain = [flight]
+        if flight.order is not None:
+            chain = list(self._chains.pop(flight.order))
+            self._hold(flight.order, at_ms)
         for one in chain:
             self.by_seq.pop(one.key.seq, None)
+        for part in self._parts(chain):
+            self._writing.write(partial(self._next_versions, part, at_ms), [one.key for one in part])
 
-        def versions() -> list[Record]:
-            return [self._next_version(one, at_ms) for one in chain if one.key.seq not in self._journal.dead]
+    def _parts(self, chain: list[Flight]) -> list[list[Flight]]:
+        """A chain in pieces that each fit one unit of the ledger: nearly always one."""
+        parts: list[list[Flight]] = []
+        room = 0
+        for flight in chain:
+            size_bytes = self._size_bytes(flight)
+            if not parts or size_bytes > room:
+                parts.append([])
+                room = self._journal.ledger.unit_max_bytes // 2
+            parts[-1].append(flight)
+            room -= size_bytes
+        return parts
 
-        self._writing.write(versions, [one.key for one in chain])
+    def _size_bytes(self, flight: Flight) -> int:
+        try:
+            return len(self._journal.body(flight.key.seq))
+        except Damage:
+            return 0
 
-    def _next_version(self, flight: Flight, at_ms: int) -> Put:
-        put = decode_put(self._journal.body(flight.key.seq))
+    def _next_versions(self, flights: list[Flight], at_ms: int) -> list[Record]:
+        dead = self._journal.dead
+        return [self._next_version(one, at_ms) for one in flights if one.key.seq not in dead]
+
+    def _hold(self, order: str, at_ms: int) -> None:
+        if len(self._held) >= MAX_HELD:
+            now_ms = self._journal.clock.now_ms()
+            self._held = {one: at for one, at in self._held.items() if at > now_ms}
+        self._held[order] = at_ms
+
+    def _next_version(self, flight: Flight, at_ms: int) -> Record:
+        try:
+            put = decode_put(self._journal.body(flight.key.seq))
+        except Damage as damage:
+            self._journal.counters["damaged"] += 1
+            now_ms = self._journal.clock.now_ms()
+            return end_of(flight.head, flight.key, "failed", now_ms, str(damage), None, flight.attempts)
         uncertain = put.uncertain or flight.uncertain
         return new_version(put, flight.key, at_ms, attempts=flight.attempts, uncertain=uncertain)
 
@@ -267,6 +362,16 @@ class Flights:
         while self._keys and self._keys[0].seq not in self.by_seq:
             heappop(self._keys)
         return self._keys[0] if self._keys else None
+
+
+def _next_in_turn(lanes: dict[int, deque[Flight]]) -> Flight:
+    """The first flight of the first lane, which goes to the back."""
+    lane = next(iter(lanes))
+    queue = lanes.pop(lane)
+    flight = queue.popleft()
+    if queue:
+        lanes[lane] = queue
+    return flight
 
 
 def host_of(destination: str) -> str:

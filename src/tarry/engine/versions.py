@@ -25,6 +25,11 @@ def end_of(
     )  # fmt: skip
 
 
+def has_expired(key: Key, head: PutHead, now_ms: int) -> bool:
+    """Whether its time to live, which counts from the due instant, is over."""
+    return head.ttl_ms is not None and now_ms > (head.due_at_ms or key.fire_at_ms) + head.ttl_ms
+
+
 def end_unread(key: Key, now_ms: int, reason: str) -> Finalise:
     """The record that ends a version of which nothing but its key can be read."""
     return Finalise(key, key, "failed", now_ms, reason, None, 0, None, 0, "", "", None, "", "", None, False)

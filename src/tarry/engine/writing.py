@@ -4,6 +4,7 @@ An end is never given up: when the ledger has no room for it, it is written as s
 that wait for the verdict of an attempt are told here, once that verdict is durable.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final
 
@@ -25,7 +26,8 @@ class Writing:
         self._open: dict[int, Key] = {}
         """The lowest key of each unit that is not durable yet."""
         self._units = 0
-        self._unwritten: list[Callable[[], None]] = []
+        self._unwritten: deque[Callable[[], bool]] = deque()
+        """Units that found no room. They are written in this order, and nothing overtakes them."""
         self._waiting: dict[int, list[OnVerdict]] = {}
         """By seq: commands that wait to hear what came of an attempt."""
 
@@ -55,17 +57,19 @@ class Writing:
                     done()
                 self.settled(key.seq for key in keys)
 
-        def attempt() -> None:
+        def attempt() -> bool:
             records = make()
             if not records:
                 written(None)
-                return
+                return True
             try:
                 self._journal.append(records, written, essential=True)
             except Unavailable:
-                self._unwritten.append(attempt)
+                return False
+            return True
 
-        attempt()
+        if self._unwritten or not attempt():
+            self._unwritten.append(attempt)
 
     def end(self, key: Key, make: Callable[[], list[Record]]) -> None:
         """Write the end of one version, or its next one, unless a command ends it before there is room."""
@@ -73,9 +77,8 @@ class Writing:
 
     def try_again(self) -> bool:
         """Write what found no room before; whether there is none of it any more."""
-        unwritten, self._unwritten = self._unwritten, []
-        for attempt in unwritten:
-            attempt()
+        while self._unwritten and self._unwritten[0]():
+            self._unwritten.popleft()
         return not self._unwritten
 
     def when_settled(self, seq: int, callback: OnVerdict) -> None:
