@@ -8,6 +8,7 @@ from tarry.config import Config, ConfigError, load
 from tarry.config.check import is_loopback, token_digest
 from tarry.config.fields import fields_of, tables_of, texts_of
 from tarry.config.lines import key_lines
+from tarry.config.reference import reference
 from tarry.config.settings import Http, Ledger, Token
 from tarry.doors.http.settings import HttpSettings
 from tarry.ledger.ledger import LedgerSettings
@@ -254,3 +255,14 @@ def test_variables_are_unambiguous() -> None:
     variables = [field.variable for field in fields_of().values()]
     assert len(variables) == len(set(variables))
     assert "TARRY_CONFIG" not in variables
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    page = Path(__file__).parents[2] / "docs" / "configuration.md"
+    # To bring it up to date: python -m tarry.config.reference > docs/configuration.md
+    assert page.read_text() == reference()
+
+
+def test_the_example_in_the_reference_is_a_configuration(toml: Toml, tmp_path: Path) -> None:
+    example = reference().partition("```toml\n")[2].partition("```")[0]
+    assert load(toml(example)).config.tokens[1].namespaces == ("shop/orders",)

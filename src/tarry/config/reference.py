@@ -1,0 +1,142 @@
+"""The reference of all settings as a page, made from the code: `python -m tarry.config.reference`.
+
+`docs/configuration.md` is its output; a test keeps the two the same.
+"""
+
+import sys
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from tarry.config.fields import fields_of, tables_of, texts_of
+from tarry.config.settings import Token
+
+INTRODUCTION: Final = """\
+# Configuration
+
+Tarry needs none: without any, the server listens on 127.0.0.1:8080 and keeps its data in `./tarry-data`.
+
+A value comes from the first of these that has it:
+
+1. the command line (`--data`, `--host`, `--port`, `--url`);
+2. an environment variable: `TARRY_`, then the name in capitals, with two underscores between a table and its
+   key. `TARRY_HTTP__PORT=9090` is `port` in `[http]`. Lists are written with commas or as JSON, tables and lists
+   of tables as JSON. An empty variable counts as not set;
+3. one TOML file: `--config FILE`, else `$TARRY_CONFIG`, else `./tarry.toml` if there is one. Paths in it are
+   relative to its own folder;
+4. the default.
+
+`tarry config` prints what is in force and where each value came from, with secrets masked. An unknown key or an
+unknown `TARRY_` variable is an error that names it, and so is a value that cannot be: nothing is ignored.
+`tarry doctor` checks the rest of what Tarry needs.
+
+```toml
+data = "/var/lib/tarry"
+
+[http]
+host = "0.0.0.0"
+tls_cert = "/etc/tarry/cert.pem"
+tls_key = "/etc/tarry/key.pem"
+
+[[tokens]]
+name = "operations"
+token_file = "/etc/tarry/operations.token"
+roles = ["admin"]
+
+[[tokens]]
+name = "orders"
+sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+roles = ["produce", "consume"]
+namespaces = ["shop/orders"]
+
+[policies.broker]
+max_delay_ms = 31622400000
+
+[webhook]
+secrets = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]
+allow = ["10.1.0.0/16", ".svc.cluster.local"]
+```
+
+"""
+
+SAFETY: Final = """\
+## Who may do what
+
+Without `[[tokens]]` everybody who can connect may do everything, so the server then listens on loopback only: an
+address that others can reach is refused. With them every request needs `authorization: Bearer …`, except
+`/healthz`, `/readyz` and `/openapi.json`.
+
+| role | may |
+|---|---|
+| `admin` | do everything |
+| `produce` | schedule; get, cancel, send and restart by id; publish |
+| `consume` | use subscriptions |
+
+Each `[[tokens]]` table is one token. Only its digest is kept in memory. A good one: `openssl rand -base64 32`.
+"""
+
+TOLD: Final = {
+    "webhook": "How messages go out to `http://` and `https://` destinations; see [outlets/webhook.md](outlets/webhook.md).",
+    "policies.broker": "What holds where neither the API nor a nearer policy (of a namespace or a topic) says anything.",
+}
+"""Instead of what the code says of a table, where that is meant for programmers."""
+
+MORE: Final = {
+    "engine.backoff_min_ms": "The wait after the first failed attempt; it doubles with each further one.",
+    "engine.backoff_max_ms": "The longest wait between two attempts.",
+    "engine.mark_every_ms": "How often the watermark is written down.",
+    "engine.reclaim_every_ms": "How often the ledger is looked through for segments that nobody needs.",
+    "engine.finalised_retention_ms": "How long a finalised message can still be looked up.",
+    "engine.finalised_retention_rows": "How many finalised messages can be looked up at most.",
+    "engine.idempotency_retention_ms": "How long a repeated idempotency key gets the first answer again.",
+}
+"""What the code does not say."""
+
+
+def reference() -> str:
+    """The whole page."""
+    page = [INTRODUCTION]
+    for name, table in tables_of().items():
+        rows = _rows(table, name)
+        if rows:
+            title = f"`[{name}]`" if name else "At the top"
+            told = TOLD.get(name) or (table.__doc__ or "").strip().partition("\n")[0] if name else ""
+            page.append(_section(title, told, rows))
+    page.append(SAFETY)
+    page.append("\n" + _table(_rows(Token, "tokens", variables=False), variables=False))
+    return "".join(page)
+
+
+def _section(title: str, told: str, rows: list[tuple[str, ...]]) -> str:
+    return f"## {title}\n\n" + (f"{told}\n\n" if told else "") + _table(rows) + "\n"
+
+
+def _table(rows: list[tuple[str, ...]], *, variables: bool = True) -> str:
+    head = ("key", "default", "variable", "meaning") if variables else ("key", "default", "meaning")
+    lines = [head, tuple("---" for _ in head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _rows(table: type[Struct], name: str, *, variables: bool = True) -> list[tuple[str, ...]]:
+    texts = texts_of(table)
+    prefix = f"{name}." if name else ""
+    rows = []
+    for full, field in fields_of(table, prefix).items():
+        leaf = full.removeprefix(prefix)
+        if "." in leaf:
+            continue
+        told = " ".join((texts.get(leaf) or MORE.get(full, "")).split()).replace("|", "\\|")
+        variable = (f"`{field.variable}`",) if variables else ()
+        rows.append((f"`{leaf}`", _shown(field.default), *variable, told))
+    return rows
+
+
+def _shown(default: Any) -> str:
+    if default is None:
+        return ""
+    return f"`{msgspec.json.encode(default).decode()}`"
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())
