@@ -1,0 +1,177 @@
+"""`make bench`: measures Tarry beside its peers and the machine's limits, prints the report and writes it.
+
+python -m bench [--quick | --full] [--only WORD ...] [--no-peers] [--folder DIR]
+"""
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from bench import lateness, load_http, machine, memory, plan, report, restart
+from bench.figures import Figures, Lateness
+from bench.peers.entrants import ENTRANTS
+from bench.peers.peer import Entrant, Skipped
+from bench.plan import PAYLOAD_BYTES, SMALL_BYTES, Plan
+from bench.processes import CACHE, CannotStart
+from bench.report import TARRY
+from bench.tarry_server import TarryServer
+from bench.wire import Loaded, Refused
+
+RESULTS = Path(__file__).with_name("RESULTS.md")
+PARTS = ("machine", "schedule", "lateness", "peers", "memory", "restart")
+
+
+class Bench:
+    """One run."""
+
+    def __init__(self, sizes: Plan, folder: Path, parts: set[str]) -> None:
+        self.figures = Figures()
+        self._plan = sizes
+        self._folder = folder
+        self._parts = parts
+        self._began = time.monotonic()
+
+    def run(self) -> None:
+        """Everything: what is compared takes turns, the rest follows."""
+        for repeat in range(1, self._plan.repeats + 1):
+            turn = f"{repeat} of {self._plan.repeats}"
+            self._do(
+                "machine", turn, lambda place: machine.measure(self.figures, place, self._plan.load_s / 2)
+            )
+            self._do("schedule", turn, self._schedule)
+            self._do("lateness", turn, self._lateness)
+            for entrant in ENTRANTS:
+                if entrant.name not in self.figures.skipped:
+                    self._do("peers", f"{entrant.name}, {turn}", partial(self._peer, entrant))
+        for count in self._plan.pending:
+            self._do("memory", f"{count:,} pending", partial(self._memory, count))
+        for repeat in range(1, self._plan.repeats + 1):
+            self._do("restart", f"{repeat} of {self._plan.repeats}", self._restart)
+
+    def _do(self, part: str, detail: str, work: Callable[[Path], None]) -> None:
+        """One part in a folder of its own, which goes afterwards."""
+        if part not in self._parts:
+            return
+        print(f"{time.monotonic() - self._began:6.1f} s  {part}: {detail}", file=sys.stderr, flush=True)
+        place = Path(tempfile.mkdtemp(dir=self._folder))
+        # A peer may have to run as somebody else.
+        place.chmod(0o755)
+        try:
+            work(place)
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+    def _schedule(self, place: Path) -> None:
+        seconds, add = self._plan.load_s, self.figures.add
+        for name, size in (("", PAYLOAD_BYTES), (" small", SMALL_BYTES)):
+            with TarryServer(place / f"single{size}") as server:
+                load_http.single(server.port, seconds / 4, size)
+                loaded = load_http.single(server.port, seconds, size)
+                add(TARRY, f"single{name}", loaded.per_s)
+                self._latency(f"single{name} latency", loaded)
+            with TarryServer(place / f"ndjson{size}") as server:
+                load_http.ndjson(server.port, seconds / 4, size)
+                add(TARRY, f"ndjson{name}", load_http.ndjson(server.port, seconds, size))
+            with TarryServer(place / f"arrow{size}") as server:
+                load_http.arrow(server.port, seconds / 4, size)
+                add(TARRY, f"arrow{name}", load_http.arrow(server.port, seconds, size))
+
+    def _latency(self, what: str, loaded: Loaded) -> None:
+        p50, p99 = np.percentile(np.frombuffer(loaded.latencies_ns, np.int64), [50, 99]) / 1e6
+        self.figures.add(TARRY, f"{what} p50", float(p50))
+        self.figures.add(TARRY, f"{what} p99", float(p99))
+
+    def _lateness(self, place: Path) -> None:
+        sizes = self._plan
+        for count in sizes.bursts:
+            self._late(f"burst {count}", lateness.burst(place / f"burst{count}", count, PAYLOAD_BYTES))
+        first = sizes.bursts[0]
+        self._late(f"events {first}", lateness.burst(place / "events", first, PAYLOAD_BYTES, events=True))
+        self._late(
+            "steady", lateness.steady(place / "steady", sizes.steady_per_s, sizes.steady_s, PAYLOAD_BYTES)
+        )
+
+    def _late(self, what: str, found: tuple[Lateness, Lateness]) -> None:
+        seen, own = found
+        self.figures.add_lateness(TARRY, what, seen)
+        self.figures.add_lateness(TARRY, f"{what} own", own)
+        self.figures.add(TARRY, "early", seen.early + own.early)
+
+    def _peer(self, entrant: Entrant, place: Path) -> None:
+        try:
+            peer = entrant.start(place / "peer")
+        except (Skipped, CannotStart, OSError) as error:
+            self.figures.skipped[entrant.name] = str(error)
+            print(f"          skipped: {error}", file=sys.stderr)
+            return
+        count = self._plan.bursts[0]
+        try:
+            peer.single(self._plan.load_s / 4)
+            self.figures.add(entrant.name, "single", peer.single(self._plan.load_s))
+            self.figures.add(entrant.name, "batched", peer.batched(self._plan.load_s))
+            self.figures.add_lateness(entrant.name, f"burst {count}", peer.burst(count))
+        finally:
+            peer.stop()
+
+    def _memory(self, count: int, place: Path) -> None:
+        for name in ("wheel", "tail"):
+            found = memory.measure(place / name, count, near=name == "wheel")
+            self.figures.add(TARRY, f"{name} {count}", found.per_entry_bytes)
+            self.figures.add(TARRY, f"resident {count}", found.resident_bytes)
+
+    def _restart(self, place: Path) -> None:
+        found = restart.measure(place / "restart", self._plan.restart_pending, PAYLOAD_BYTES)
+        self.figures.add(TARRY, "restart ready", found.ready_ms)
+        self.figures.add(TARRY, "restart on time", found.on_time_ms)
+
+
+def main() -> int:
+    """Read the arguments, measure, report."""
+    parser = argparse.ArgumentParser(prog="make bench ARGS=…", description="Measure Tarry beside its peers.")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_const", const=plan.QUICK, dest="plan", help="about a minute")
+    size.add_argument(
+        "--full", action="store_const", const=plan.FULL, dest="plan", help="everything, many minutes"
+    )
+    size.add_argument(
+        "--tiny", action="store_const", const=plan.TINY, dest="plan", help="only to see that it works"
+    )
+    parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=f"of {', '.join(PARTS)}")
+    parser.add_argument("--no-peers", action="store_true", help="leave the peers out; nothing is downloaded")
+    parser.add_argument(
+        "--folder", type=Path, default=CACHE, help="where data folders are made; not a RAM disk"
+    )
+    given = parser.parse_args()
+    sizes: Plan = given.plan or plan.NORMAL
+    parts = set(given.only or PARTS) - ({"peers"} if given.no_peers else set())
+    given.folder.mkdir(parents=True, exist_ok=True)
+    if machine.file_system(given.folder) in ("tmpfs", "ramfs"):
+        print(
+            f"{given.folder} is in memory: nothing there is durable. Name a --folder on a disk.",
+            file=sys.stderr,
+        )
+        return 1
+    described = machine.describe(given.folder)
+    bench = Bench(sizes, given.folder, parts)
+    try:
+        bench.run()
+    except (Refused, CannotStart, AssertionError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    text = report.write(bench.figures, sizes, described, ENTRANTS if "peers" in parts else [])
+    print(text)
+    if parts >= set(PARTS) - {"peers"}:
+        RESULTS.write_text(text)
+        print(f"written to {RESULTS.relative_to(RESULTS.parent.parent)}", file=sys.stderr)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""Figures: the values of repeated measurements, and how they are said. Pure; knows nothing of what was measured."""
+
+from dataclasses import dataclass, field
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Lateness:
+    """How late messages arrived after their due instants, in milliseconds."""
+
+    count: int
+    p50_ms: float
+    p99_ms: float
+    worst_ms: float
+    early: int
+    """How many came before their due instant."""
+
+    @classmethod
+    def of(cls, late_ms: NDArray[np.float64]) -> "Lateness":
+        """The summary of single values."""
+        p50, p99 = np.percentile(late_ms, [50, 99])
+        return cls(len(late_ms), float(p50), float(p99), float(late_ms.max()), int((late_ms < 0).sum()))
+
+
+@dataclass
+class Figure:
+    """One figure, measured once or several times."""
+
+    values: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        """The value in the middle."""
+        return median(self.values)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """The lowest and the highest value."""
+        return min(self.values), max(self.values)
+
+
+class Figures:
+    """Figures by who was measured and what."""
+
+    def __init__(self) -> None:
+        self._figures: dict[tuple[str, str], Figure] = {}
+        self.skipped: dict[str, str] = {}
+        """Who could not be measured, and why."""
+
+    def add(self, who: str, what: str, value: float) -> None:
+        """Take one more value."""
+        self._figures.setdefault((who, what), Figure()).values.append(value)
+
+    def add_lateness(self, who: str, what: str, late: Lateness) -> None:
+        """Take a measurement of lateness."""
+        self.add(who, f"{what} p50", late.p50_ms)
+        self.add(who, f"{what} p99", late.p99_ms)
+        self.add(who, f"{what} worst", late.worst_ms)
+        self.add(who, f"{what} early", late.early)
+
+    def get(self, who: str, what: str) -> Figure | None:
+        """A figure, if it was measured."""
+        return self._figures.get((who, what))
+
+
+def short(value: float) -> str:
+    """A value with three digits that count: 1.23 M, 45.6 k, 7.89."""
+    for size, unit in ((1e9, " G"), (1e6, " M"), (1e4, " k")):
+        if abs(value) >= size:
+            scaled = value / (1e3 if unit == " k" else size)
+            return f"{_three(scaled)}{unit}"
+    return _three(value)
+
+
+def _three(value: float) -> str:
+    if abs(value) >= 100 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def said(figure: Figure | None) -> str:
+    """A figure as a table shows it: the median, and the spread if there were several values."""
+    if figure is None:
+        return "–"
+    if len(figure.values) == 1:
+        return short(figure.median)
+    low, high = figure.spread
+    return f"{short(figure.median)} ({short(low)} … {short(high)})"

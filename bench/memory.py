@@ -1,0 +1,58 @@
+"""Memory: what a pending message costs the server."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bench.load_http import HOUR_MS, fill
+from bench.plan import SMALL_BYTES
+from bench.tarry_server import TarryServer
+
+MINUTE_MS = 60_000
+WARM = 100_000
+"""Scheduled before the first look, so that buffers and pools have grown to their size."""
+SETTLED_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Figures of one run."""
+
+    per_entry_bytes: float
+    resident_bytes: int
+    """Of the whole server at the end."""
+
+
+def measure(folder: Path, pending: int, *, near: bool) -> Memory:
+    """Growth for so many pending messages: within the horizon (the wheel) or beyond it (the tail)."""
+    rng = np.random.default_rng(1)
+    # The wheel is filled ten minutes ahead. Nothing may become due while we measure.
+    low_ms, high_ms = (3 * MINUTE_MS, 5 * MINUTE_MS) if near else (HOUR_MS, 1000 * HOUR_MS)
+    with TarryServer(folder) as server:
+
+        def add(count: int) -> None:
+            fill(server.port, time.time_ns() // 1_000_000 + rng.integers(low_ms, high_ms, count), SMALL_BYTES)
+
+        add(WARM)
+        before = _settled(server)
+        add(pending)
+        after = _settled(server)
+        place = "in_wheel" if near else "in_tail"
+        held = server.status()[place]
+        if held != WARM + pending:
+            raise AssertionError(f"{held} entries are {place}, {WARM + pending} were expected")
+        return Memory((after - before) / pending, server.resident_bytes())
+
+
+def _settled(server: TarryServer) -> int:
+    """Its memory once that does not change any more."""
+    last = server.memory_bytes()
+    for _ in range(20):
+        time.sleep(0.5)
+        now = server.memory_bytes()
+        if abs(now - last) < SETTLED_BYTES:
+            return now
+        last = now
+    return last

@@ -1,0 +1,43 @@
+"""What is asked of every server in the comparison, ours included."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from bench.figures import Lateness
+
+
+class Skipped(Exception):
+    """A peer cannot be had on this machine. The text says why."""
+
+
+class Peer(Protocol):
+    """A running server."""
+
+    def single(self, seconds: float) -> float:
+        """Messages scheduled a second, one a request, over 64 connections."""
+        ...
+
+    def batched(self, seconds: float) -> float:
+        """Messages scheduled a second in the server's own form of many at once."""
+        ...
+
+    def burst(self, count: int) -> Lateness:
+        """So many messages due at one instant, taken by one consumer."""
+        ...
+
+    def stop(self) -> None:
+        """End the server."""
+        ...
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """One row of the comparison."""
+
+    name: str
+    promise: str
+    """What is on disk when it answers."""
+    start: Callable[[Path], Peer]
+    """Start it with a data folder; raises `Skipped`."""

@@ -1,0 +1,101 @@
+"""Servers under measurement: started as processes of their own on free ports, ended by their process id."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Final
+
+ROOT: Final = Path(__file__).parent.parent
+CACHE: Final = ROOT / "bench" / ".cache"
+
+
+class CannotStart(Exception):
+    """A server did not come up. The text says why."""
+
+
+def free_port() -> int:
+    """A port that nobody has at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def environment() -> dict[str, str]:
+    """The environment for our own processes: this tree's code, and no settings from outside."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
+    return {**kept, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+
+
+class Process:
+    """A process of which the end is in our hands."""
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        log: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        user: str | None = None,
+    ) -> None:
+        self._log = log
+        with log.open("ab") as said:
+            self._process = subprocess.Popen(
+                command, stdout=subprocess.PIPE, stderr=said, env=env, cwd=cwd, user=user
+            )
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def output(self) -> IO[bytes]:
+        """Its standard output."""
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    def wait_for_line(self, text: str) -> str:
+        """The first line of output that holds a text."""
+        for line in self.output:
+            if text.encode() in line:
+                return line.decode().strip()
+        raise CannotStart(f"it ended: {self.last_words()}")
+
+    def wait_for_port(self, port: int, within_s: float = 30) -> None:
+        """Until it accepts connections."""
+        until = time.monotonic() + within_s
+        while time.monotonic() < until:
+            if self._process.poll() is not None:
+                raise CannotStart(f"it ended: {self.last_words()}")
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1).close()
+                return
+            except OSError:
+                time.sleep(0.02)
+        raise CannotStart(f"nobody listens after {within_s:.0f} s: {self.last_words()}")
+
+    def last_words(self) -> str:
+        """The end of what it said on standard error."""
+        return self._log.read_text(errors="replace").strip()[-300:]
+
+    def end(self, number: int = signal.SIGTERM) -> None:
+        """Send a signal and wait for the end."""
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+            try:
+                self._process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+        self.output.close()
+
+
+def python(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module with this interpreter."""
+    return [sys.executable, "-m", module, *arguments]

@@ -1,0 +1,208 @@
+"""The report: one text, printed and written to `bench/RESULTS.md`. Losing rows stay in."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from bench import machine
+from bench.figures import Figures, said, short
+from bench.peers.peer import Entrant
+from bench.plan import CONNECTIONS, PAYLOAD_BYTES, PEER_BATCH, SMALL_BYTES, Plan
+
+TARRY: Final = "Tarry"
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What the project set out to reach."""
+
+    text: str
+    what: str
+    bound: float
+    unit: str
+    at_least: bool
+
+    def row(self, figures: Figures) -> list[str] | None:
+        """Its row, if it was measured."""
+        figure = figures.get(TARRY, self.what)
+        if figure is None:
+            return None
+        met = figure.median >= self.bound if self.at_least else figure.median <= self.bound
+        sign = "≥" if self.at_least else "≤"
+        return [
+            self.text,
+            f"{sign} {short(self.bound)}{self.unit}",
+            said(figure) + self.unit,
+            "yes" if met else "no",
+        ]
+
+
+AIMS: Final = [
+    Aim(f"HTTP schedules/s, {CONNECTIONS} connections", "single", 10_000, "", True),
+    Aim("NDJSON messages/s", "ndjson", 200_000, "", True),
+    Aim("Arrow messages/s", "arrow", 1_000_000, "", True),
+    Aim("10,000 due at one instant, p99", "burst 10000 p99", 20, " ms", False),
+    Aim("100,000 due at one instant, p99", "burst 100000 p99", 200, " ms", False),
+    Aim("steady load, p99", "steady p99", 5, " ms", False),
+    Aim("messages that came early", "early", 0, "", False),
+    Aim("memory of a pending message in the wheel", "wheel 1000000", 24, " B", False),
+    Aim("memory of a pending message in the tail", "tail 1000000", 24, " B", False),
+    Aim("10 M pending, whole server", "resident 10000000", 1 << 30, "B", False),
+    Aim("on time again after SIGKILL with 1 M pending", "restart on time", 2_000, " ms", False),
+]
+
+
+_HEAD: Final = """\
+Made by `make bench`; [docs/benchmarks.md](../docs/benchmarks.md) says what is measured and how to read it. Payloads have
+{size} bytes unless a row says otherwise. Every figure of Tarry is durable: `fdatasync` before the answer, and before a
+consumer sees a message. Values are medians of {repeats}, with the lowest and the highest where there are several."""
+
+
+def write(
+    figures: Figures, plan: Plan, described: Sequence[tuple[str, str]], entrants: Sequence[Entrant]
+) -> str:
+    """The whole report."""
+    parts = [
+        "# Benchmark results",
+        _HEAD.format(size=PAYLOAD_BYTES, repeats=f"{plan.repeats} run{'s' if plan.repeats > 1 else ''}"),
+        "## The machine",
+        table(["", ""], described),
+        table(["raw limit", "measured"], _limits(figures)),
+        "## Aims",
+        table(["what", "aim", "measured", "met"], [row for aim in AIMS if (row := aim.row(figures))]),
+        "## Scheduling",
+        table(["how", "messages/s", "latency p50 / p99, ms"], _schedules(figures)),
+        "## Lateness, in milliseconds",
+        table(
+            ["what", "p50", "p99", "worst", "p99 of the server's own part", "early"], _lateness(figures, plan)
+        ),
+        "## Memory and restart",
+        table(["what", "measured"], _memory(figures, plan)),
+    ]
+    if entrants:
+        parts += ["## Peers", _peers_text(plan), table(_PEERS_HEAD, _peers(figures, plan, entrants))]
+        parts += [f"- {name} was skipped: {why}." for name, why in figures.skipped.items()]
+    return "\n\n".join(parts) + "\n"
+
+
+def _limits(figures: Figures) -> list[list[str]]:
+    def limit(what: str) -> str:
+        return said(figures.get(machine.WHO, what))
+
+    return [
+        ["4 KiB writes to a zero-filled file, each with `fdatasync`, /s", limit("syncs")],
+        ["4 MiB writes, each with `fdatasync`, bytes/s", limit("bytes")],
+        [f"the load against an echo, {CONNECTIONS} connections, requests/s", limit("echo")],
+        [f"the load against bare uvicorn, {CONNECTIONS} connections, requests/s", limit("uvicorn")],
+    ]
+
+
+def _schedules(figures: Figures) -> list[list[str]]:
+    rows = [
+        (f"HTTP, one a request, {CONNECTIONS} connections", "single"),
+        (f"the same, {SMALL_BYTES}-byte payloads", "single small"),
+        ("NDJSON, every line with destination and due instant", "ndjson"),
+        (f"the same, {SMALL_BYTES}-byte payloads", "ndjson small"),
+        ("Arrow, a due instant in every row", "arrow"),
+        (f"the same, {SMALL_BYTES}-byte payloads", "arrow small"),
+    ]
+    return [[text, said(figures.get(TARRY, what)), _pair(figures, f"{what} latency")] for text, what in rows]
+
+
+def _pair(figures: Figures, what: str) -> str:
+    p50, p99 = figures.get(TARRY, f"{what} p50"), figures.get(TARRY, f"{what} p99")
+    return "" if p50 is None or p99 is None else f"{short(p50.median)} / {short(p99.median)}"
+
+
+def _lateness(figures: Figures, plan: Plan) -> list[list[str]]:
+    rows = [(f"{count:,} due at one instant, long poll", f"burst {count}") for count in plan.bursts]
+    rows.append((f"{plan.bursts[0]:,} due at one instant, event stream", f"events {plan.bursts[0]}"))
+    rows.append((f"steady, {plan.steady_per_s:,}/s scheduled and delivered, event stream", "steady"))
+    return [
+        [
+            text,
+            *(
+                said(figures.get(TARRY, f"{what} {part}"))
+                for part in ("p50", "p99", "worst", "own p99", "early")
+            ),
+        ]
+        for text, what in rows
+    ]
+
+
+def _memory(figures: Figures, plan: Plan) -> list[list[str]]:
+    rows: list[list[str]] = []
+    for count in plan.pending:
+        rows += [
+            [f"{count:,} pending in the {place}, bytes each", said(figures.get(TARRY, f"{place} {count}"))]
+            for place in ("wheel", "tail")
+        ]
+        rows.append(
+            [f"{count:,} pending, resident set, bytes", said(figures.get(TARRY, f"resident {count}"))]
+        )
+    rows.append(
+        [
+            f"SIGKILL with {plan.restart_pending:,} pending: start to ready, ms",
+            said(figures.get(TARRY, "restart ready")),
+        ]
+    )
+    rows.append(
+        [
+            "… and from the start to the first of only punctual messages, ms",
+            said(figures.get(TARRY, "restart on time")),
+        ]
+    )
+    return rows
+
+
+_PEERS_HEAD: Final = [
+    "",
+    "when it answers",
+    "single/s",
+    "batched/s",
+    "due at once: p50, ms",
+    "p99, ms",
+    "Tarry / peer",
+]
+
+
+def _peers_text(plan: Plan) -> str:
+    return (
+        f"In turns with Tarry, with the same load: {CONNECTIONS} connections with one message a request; batches of {PEER_BATCH} "
+        f"(Tarry: NDJSON); {plan.bursts[0]:,} due at one instant, taken by one consumer. The last column compares single, batched "
+        "and p99: above 1 Tarry schedules faster; of the p99, below 1 Tarry is less late. Against a peer that does not sync before it "
+        "answers, the promises differ."
+    )
+
+
+def _peers(figures: Figures, plan: Plan, entrants: Sequence[Entrant]) -> list[list[str]]:
+    burst = f"burst {plan.bursts[0]}"
+    parts = ["single", "batched", f"{burst} p50", f"{burst} p99"]
+    ours = ["single", "ndjson", f"{burst} p50", f"{burst} p99"]
+    rows = [
+        [f"**{TARRY}**", "synced before the answer", *(said(figures.get(TARRY, part)) for part in ours), ""]
+    ]
+    for entrant in entrants:
+        if entrant.name in figures.skipped:
+            continue
+        values = [said(figures.get(entrant.name, part)) for part in parts]
+        ratios = [_ratio(figures, entrant.name, parts[at], ours[at]) for at in (0, 1, 3)]
+        rows.append([entrant.name, entrant.promise, *values, " · ".join(ratios)])
+    return rows
+
+
+def _ratio(figures: Figures, who: str, theirs: str, ours: str) -> str:
+    own, other = figures.get(TARRY, ours), figures.get(who, theirs)
+    if own is None or other is None or not other.median:
+        return "–"
+    return f"{own.median / other.median:.2g}"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table that is also readable as it is."""
+    widths = [max(len(row[at]) for row in (head, *rows)) for at in range(len(head))]
+    lines = [head, ["-" * max(3, width) for width in widths], *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
+        for line in lines
+    )

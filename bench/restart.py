@@ -1,0 +1,54 @@
+"""Restart: SIGKILL with many pending, and the way back to being on time."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from bench.consumer import poll
+from bench.load_http import HOUR_MS, fill
+from bench.tape import late_ms
+from bench.tarry_server import TarryServer
+
+EVERY_MS = 50
+"""One message is due so often, before, during and after the restart."""
+WATCH_MS = 8_000
+ON_TIME_MS = 20
+"""The aim for lateness: a message that came within this was on time."""
+
+
+@dataclass(frozen=True)
+class Restart:
+    """Times from the start of the new process, in milliseconds."""
+
+    ready_ms: float
+    """Until it said that it is ready."""
+    on_time_ms: float
+    """Until the due instant of the first message from which on every one came on time."""
+    overdue: int
+    """Messages that had come due meanwhile, and came late."""
+
+
+def measure(folder: Path, pending: int, size: int) -> Restart:
+    """Kill a server with so many pending and watch the next one."""
+    with TarryServer(folder) as server:
+        server.subscribe()
+        later = np.random.default_rng(1).integers(HOUR_MS, 1000 * HOUR_MS, pending)
+        fill(server.port, time.time_ns() // 1_000_000 + later, size)
+        first_ms = time.time_ns() // 1_000_000 + 500
+        due = first_ms + np.arange(0, WATCH_MS, EVERY_MS)
+        fill(server.port, due, size)
+        server.kill()
+    began_ms = time.time_ns() / 1e6
+    with TarryServer(folder) as server:
+        ready_ms = time.time_ns() / 1e6 - began_ms
+        tape = poll(server.port, len(due))
+    late = late_ms(tape, due.astype(np.float64))
+    bad = np.flatnonzero(late > ON_TIME_MS)
+    on_time = due[bad[-1] + 1] if len(bad) and bad[-1] + 1 < len(due) else due[0]
+    if len(bad) and bad[-1] + 1 == len(due):
+        raise AssertionError("the server was not on time within the watch")
+    if (late < 0).any():
+        raise AssertionError("a message came early")
+    return Restart(ready_ms, max(ready_ms, float(on_time) - began_ms), len(bad))
