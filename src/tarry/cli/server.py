@@ -1,7 +1,9 @@
 """`serve` and `up`: start the server, alone or supervised."""
 
 import os
+import shutil
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -55,5 +57,13 @@ def banner(config: Config) -> str:
   Schedule a message, and see it arrive five seconds later:
     curl -s {server_url(config)}/v1/messages{token} -H 'content-type: application/json' \\
       -d '{{"destination": "persistent://public/default/hello", "payload": "good morning", "delay": "5s"}}'
-    tarry tail hello --from earliest
+    {program()} tail hello --from earliest
 """
+
+
+def program() -> str:
+    """How this program can be called again from the shell that called it."""
+    started = Path(sys.argv[0])
+    if started.name != "tarry" or shutil.which("tarry") == str(started.absolute()):
+        return "tarry"
+    return os.path.relpath(started)
