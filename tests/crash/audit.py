@@ -16,6 +16,7 @@ line for each offender. What has no answer may or may not have happened; everyth
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 
 from tests.crash.books import Arrival, Books, Message
 
@@ -101,7 +102,7 @@ def _doubled(view: _View) -> Iterator[str]:
             yield f"{label} is in its topic {len(ids)} times, as entries {ids}"
     for label, arrivals in view.arrivals.items():
         accepted = [arrival.at_ms for arrival in arrivals if arrival.accepted]
-        for first, again in zip(accepted, accepted[1:], strict=False):
+        for first, again in pairwise(accepted):
             if not view.killed_between(first, again):
                 yield f"{label} arrived at {first} and again at {again}, without a crash in between"
 
@@ -134,9 +135,7 @@ def _after_a_cancel(view: _View) -> Iterator[str]:
     for message in view.messages.values():
         if not message.cancelled:
             continue
-        answered_ms = max(
-            command.answered_at_ms for command in message.commands if command.verb == "cancel"
-        )
+        answered_ms = max(command.answered_at_ms for command in message.commands if command.verb == "cancel")
         if message.way == "topic":
             if message.label in view.in_topic:
                 yield f"{message.label} is in its topic; {message.commands}"

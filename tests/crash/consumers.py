@@ -96,7 +96,9 @@ class StreamConsumer(Consumer):
 
     def _turn(self) -> None:
         # A connection of its own: the stream ends with it.
-        connection = http.client.HTTPConnection(self._client._server.host, self._client._server.port, timeout=2)
+        connection = http.client.HTTPConnection(
+            self._client._server.host, self._client._server.port, timeout=2
+        )
         asked_at_ms = now_ms()
         try:
             path = topic_path(self._topic, "subscriptions", self._subscription, "events")
@@ -107,7 +109,9 @@ class StreamConsumer(Consumer):
             if response.status == 503:
                 raise Unavailable("as many sessions as are allowed are open")
             if response.status != 200:
-                raise RuntimeError(f"an event stream was answered with {response.status}: {response.read()!r}")
+                raise RuntimeError(
+                    f"an event stream was answered with {response.status}: {response.read()!r}"
+                )
             while not self._stopping.is_set() and (line := response.readline()):
                 if line.startswith(b"data: "):
                     self._take(json.loads(line[6:]), asked_at_ms)

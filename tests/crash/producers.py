@@ -113,7 +113,8 @@ class Producer(threading.Thread):
         try:
             answer = self._client.schedule(
                 message.destination, payload_of(message.label), group=message.group, owner=self.name,
-                headers={"x-label": message.label}, idempotency_key=key, **when,
+                headers={"x-label": message.label}, idempotency_key=key,
+                delay_ms=when.get("delay_ms"), due_at_ms=when.get("due_at_ms"),
             )  # fmt: skip
         except Unreachable as error:
             self._note_broken(error, message)
@@ -187,13 +188,13 @@ class Producer(threading.Thread):
         for _ in range(self._random.randrange(2, 200)):
             when, floor_ms, far = self._when()
             messages.append(Message(new_label(), "topic", self._topic(), floor_ms, far=far))
-            whens.append({"delay_ms": None, "due_at_ms": None} | when)
+            whens.append(when)
         table = pa.table(
             {
                 "destination": [message.destination for message in messages],
                 "payload": pa.array([payload_of(message.label) for message in messages], pa.binary()),
-                "delay_ms": pa.array([when["delay_ms"] for when in whens], pa.int64()),
-                "due_at_ms": pa.array([when["due_at_ms"] for when in whens], pa.int64()),
+                "delay_ms": pa.array([when.get("delay_ms") for when in whens], pa.int64()),
+                "due_at_ms": pa.array([when.get("due_at_ms") for when in whens], pa.int64()),
             }
         )
         try:
@@ -209,8 +210,7 @@ class Producer(threading.Thread):
             if answer["error"] is not None:
                 self._refused(answer["error"])
                 continue
-            given = {name: value for name, value in when.items() if value is not None}
-            self._accepted(message, answer["id"], answer["due_at_ms"], given)
+            self._accepted(message, answer["id"], answer["due_at_ms"], when)
 
     # Publications
 

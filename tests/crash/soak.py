@@ -40,9 +40,7 @@ def main() -> int:
             minutes, seconds = divmod(int(time.monotonic() - began), 60)
             print(f"  {minutes:4}:{seconds:02}  {line}", flush=True)
 
-        offenders = run(
-            folder, seed, lambda crashes: crashes < CRASHES and time.monotonic() < ends_at, say
-        )
+        offenders = run(folder, seed, lambda crashes: crashes < CRASHES and time.monotonic() < ends_at, say)
         if offenders:
             print(f"{len(offenders)} offenders; everything is kept in {folder}:", *offenders, sep="\n  ")
             return 1

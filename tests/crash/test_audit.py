@@ -31,10 +31,21 @@ def right_books() -> Books:
     books.publications.append(Publication("pub", TOPIC, 240, repeated=False, entry_id=3))
     books.arrivals += [Arrival("hook", "c", 410, accepted=False), Arrival("hook", "c", 450, accepted=True)]
     books.arrivals.append(Arrival("hook", "c", 520, accepted=True))  # again, because of the crash
-    books.entries = [entry("sent", 0, 200), entry("restarted", 1, 600), entry("first", 2, 220), entry("pub", 3, 240)]
+    books.entries = [
+        entry("sent", 0, 200),
+        entry("restarted", 1, 600),
+        entry("first", 2, 220),
+        entry("pub", 3, 240),
+    ]
     books.receipts = [entry(e.label, e.entry_id, max(e.published_at_ms, 240), "work") for e in books.entries]
     books.acknowledged.append(Acknowledged(TOPIC, "work", (0, 1), -1, 700))
-    books.states = {"sent": "sent", "cancelled": "cancelled", "far": "scheduled", "second": "cancelled", "hook": "sent"}
+    books.states = {
+        "sent": "sent",
+        "cancelled": "cancelled",
+        "far": "scheduled",
+        "second": "cancelled",
+        "hook": "sent",
+    }
     return books
 
 
@@ -157,12 +168,12 @@ OFFENCES: list[tuple[Callable[[Books], None], str]] = [
 ]  # fmt: skip
 
 
-def test_right_books_have_no_offender():
+def test_right_books_have_no_offender() -> None:
     assert audit(right_books()) == []
 
 
 @pytest.mark.parametrize(("offend", "said"), OFFENCES, ids=[offend.__name__ for offend, _ in OFFENCES])
-def test_an_offender_is_found(offend, said):
+def test_an_offender_is_found(offend: Callable[[Books], None], said: str) -> None:
     books = right_books()
     offend(books)
     assert any(line.startswith(said) for line in audit(books)), audit(books)

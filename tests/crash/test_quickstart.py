@@ -34,7 +34,7 @@ def wait_until(at_ms: int) -> None:
 
 @pytest.mark.crash
 @pytest.mark.parametrize("down", ["until it is overdue", "for a moment"])
-def test_a_message_survives_a_kill_and_arrives_once_and_not_early(tmp_path: Path, down: str):
+def test_a_message_survives_a_kill_and_arrives_once_and_not_early(tmp_path: Path, down: str) -> None:
     with ServerProcess(tmp_path / "data") as server:
         server.start()
         delay = "1s" if down == "until it is overdue" else "8s"

@@ -2,6 +2,7 @@
 
 import random
 import time
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -15,7 +16,7 @@ WITHIN_S: Final = 35.0
 
 
 @pytest.mark.crash
-def test_nothing_is_lost_early_or_doubled(tmp_path):
+def test_nothing_is_lost_early_or_doubled(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(1 << 32)
     said: list[str] = []
     began = time.monotonic()

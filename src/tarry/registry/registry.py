@@ -16,7 +16,7 @@ from msgspec import Struct
 from tarry.core.errors import Unavailable
 from tarry.ledger.record import Key
 from tarry.registry.snapshots import write_snapshot
-from tarry.registry.table import RegistryDamage, Table
+from tarry.registry.table import Table, trouble
 
 FORMAT_VERSION: Final = 1
 _APPLICATION_ID: Final = 0x54415252
@@ -143,7 +143,7 @@ class Registry:
             # A memory database belongs to its connection; there, one connection does both.
             self._reader = self._writer if path == ":memory:" else _connect(path)
         except sqlite3.DatabaseError as error:
-            raise RegistryDamage("meta", f"this is not a registry: {error}") from error
+            raise trouble("meta", error) from error
         for table in (*self.tables, self._meta):
             table.attach(self._reader)
         self.meta: Meta | None = self._meta.get("registry")

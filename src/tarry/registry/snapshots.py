@@ -41,16 +41,24 @@ def restore(folder: str, path: str) -> bool:
     if not sound:
         return False
     newest = max(sound, key=os.path.getmtime)
-    for suffix in ("", "-wal", "-shm"):
-        with contextlib.suppress(FileNotFoundError):
-            os.replace(path + suffix, f"{path}.damaged{suffix}")
-    shutil.copyfile(newest, path)
-    _sync(path)
+    draft = path + ".draft"
+    # First the copy, so that a full disk leaves everything as it is.
+    shutil.copyfile(newest, draft)
+    _sync(draft)
+    set_aside(path)
+    os.replace(draft, path)
     _sync(folder)
     log.error(
         "the registry was damaged; it is set aside, and its snapshot %s and the ledger replace it", newest
     )
     return True
+
+
+def set_aside(path: str) -> None:
+    """Put a damaged registry out of the way, for whoever wants to look at it."""
+    for suffix in ("", "-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            os.replace(path + suffix, f"{path}.damaged{suffix}")
 
 
 def _is_sound(path: str) -> bool:

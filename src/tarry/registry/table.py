@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 import google_crc32c
 import msgspec
 
-from tarry.core.errors import Damage
+from tarry.core.errors import Damage, TarryError, Unavailable
 
 V = TypeVar("V")
 
@@ -23,6 +23,29 @@ class RegistryDamage(Damage):
 
     def __init__(self, table: str, reason: str) -> None:
         super().__init__(f"registry table {table}", 0, reason)
+
+
+_NOT_DAMAGE: Final = frozenset(
+    {
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_NOMEM,
+    }
+)
+"""What the disk or the system does not allow at the moment. The file may be in the best order."""
+
+
+def trouble(table: str, error: sqlite3.Error) -> TarryError:
+    """What an error of SQLite means: the registry is damaged, or only cannot be used now."""
+    # The lowest byte is the kind; the rest says more about it.
+    if error.sqlite_errorcode & 0xFF in _NOT_DAMAGE:
+        return Unavailable(f"the registry cannot be used: {error}")
+    return RegistryDamage(table, str(error))
 
 
 _encode = msgspec.msgpack.encode
@@ -101,7 +124,7 @@ class Table(Generic[V]):
         try:
             yield from self._reader.execute(query, values)
         except sqlite3.DatabaseError as error:
-            raise RegistryDamage(self.name, str(error)) from error
+            raise trouble(self.name, error) from error
 
     def decode(self, body: bytes, crc: int) -> tuple[tuple[Any, ...], tuple[Any, ...], V]:
         """Key, searched columns and value of a row; raises `Damage` if it is not what was written."""

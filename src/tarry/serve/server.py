@@ -22,7 +22,7 @@ import uvloop
 from tarry.config import Config, ConfigError, Loaded
 from tarry.config.check import token_digest
 from tarry.core.clock import SystemClock
-from tarry.core.errors import TarryError
+from tarry.core.errors import TarryError, Unavailable
 from tarry.core.ids import Ids
 from tarry.core.lifecycle import State
 from tarry.doors.http.access import Access, Token
@@ -35,7 +35,7 @@ from tarry.ledger.disk import RealDisk
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.outlets.webhook import WebhookOutlet
 from tarry.registry.registry import Registry
-from tarry.registry.snapshots import restore
+from tarry.registry.snapshots import restore, set_aside
 from tarry.registry.table import RegistryDamage
 from tarry.serve.datafolder import DataFolder, DataFolderError, explain
 from tarry.serve.listener import Listener, ListenError
@@ -134,12 +134,20 @@ class Server:
             engine.recover()
         except RegistryDamage as damage:
             folder = self._folder.registry
+            whole = self._ledger is not None and self._ledger.first_seq == 1
             if self._registry is not None:
                 self._registry.close()
             if self._ledger is not None:
                 self._ledger.close()
             if not restore(str(folder), str(folder / REGISTRY_FILE)):
-                raise
+                if not whole:
+                    raise Unavailable(
+                        f"{folder / REGISTRY_FILE} is damaged ({damage.reason}), and so are its snapshots: "
+                        "bring the data folder back from a backup"
+                    ) from damage
+                # Nothing was reclaimed yet: the ledger alone gives it again.
+                set_aside(str(folder / REGISTRY_FILE))
+                log.error("the registry was damaged; it is set aside, and made anew from the ledger")
             log.error("recovery: %s", damage)
             engine = self._open_engine()
             engine.recover()
