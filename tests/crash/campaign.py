@@ -82,9 +82,14 @@ class Campaign:
             thread.start()
 
     def crash(self) -> None:
-        """Let it run for a moment, kill it, and start it again; now and then kill it while it starts."""
+        """Let it run for a moment, kill it, and start it again; now and then stop it, or kill it while it starts."""
         time.sleep(self._random.uniform(0.2, 2.5))
-        self._kill()
+        if self._random.random() < 0.15:
+            # A clean stop excuses nothing: it waits for what is on its way.
+            if (code := self.server.stop()) != 0:
+                self.books.complaints.append(f"a stop ended with exit code {code}")
+        else:
+            self._kill()
         if self._random.random() < 0.25:
             self.server.launch()
             time.sleep(self._random.uniform(0.2, 2.0))
