@@ -115,8 +115,14 @@ class Commands:
         origin = found
 
         def look() -> MessageView:
-            row = self._journal.registry.finalised.get(origin.seq)
-            if row is None or row.origin != origin:
+            registry = self._journal.registry
+            row = registry.finalised.get(origin.seq)
+            if row is None and (live := registry.live.get(origin.seq)) is not None and live.origin == origin:
+                # A later version that could not be read ended under its own key.
+                row = registry.finalised.get(live.current.seq)
+            elif row is not None and row.origin != origin:
+                row = None
+            if row is None:
                 raise NotFound("there is no such message")
             if not ended:
                 raise Conflict(f"the message is {row.outcome} already", row.outcome)

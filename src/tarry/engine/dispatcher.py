@@ -64,7 +64,9 @@ class Dispatcher:
         seed: int,
     ) -> None:
         self.writing = Writing(journal)
-        self.flights = Flights(journal, outlets, settings, launch, self.writing, self._later, self._expire, seed)
+        self.flights = Flights(
+            journal, outlets, settings, launch, self.writing, self._later, self._expire, seed
+        )
         self.flights.on_sent = self._tell_sent
         self.firing: set[int] = set()
         """Seqs of messages whose firing into a topic is enqueued and not durable yet."""

@@ -27,7 +27,7 @@ from tarry.engine.burst import Burst
 from tarry.engine.horizon import Horizon
 from tarry.engine.policies import Policies
 from tarry.engine.topics import Topics
-from tarry.engine.versions import end_of
+from tarry.engine.versions import end_of, end_unread_member
 from tarry.index.index import Index
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import (
@@ -191,7 +191,9 @@ class Journal:
 
     def _decide_finalise(self, record: Finalise) -> None:
         self.counters[record.outcome] += 1
-        self._end(record.kills, record.origin, record.owner, record.group, record.listed)
+        # Of a version that could not be read not even the owner is known.
+        owner = record.owner if record.destination else None
+        self._end(record.kills, record.origin, owner, record.group, record.listed)
         ended = Ended(
             record.origin, record.outcome, record.finalised_at_ms, record.reason, record.reference, record.attempts,
             record.due_at_ms, record.accepted_at_ms, record.namespace, record.destination, record.key,
@@ -213,9 +215,10 @@ class Journal:
         if head.group is not None:
             self._close_group(head.owner, head.group, entry.published_at_ms)
 
-    def _end(self, kills: Key, origin: Key, owner: str, group: str | None, listed: bool) -> None:
+    def _end(self, kills: Key, origin: Key, owner: str | None, group: str | None, listed: bool) -> None:
         self.dead.add(kills.seq)
-        self._forget_pending(owner, 1)
+        if owner is not None:
+            self._forget_pending(owner, 1)
         if listed or kills != origin:
             self.registry.live.remove(origin.seq)
         if group is not None:
@@ -448,14 +451,12 @@ class Journal:
         found = self.registry.groups.get(owner, group)
         if found is None:
             return []
+        reason = "another of its group was sent"
         return [
-            end_of(
-                decode_put(self.body(member.current.seq)), member.current, "cancelled", now_ms,
-                "another of its group was sent",
-            )
+            self._end_of_member(member, owner, group, now_ms, reason)
             for member in found.members
             if member.origin != origin and member.current.seq not in self.dead
-        ]  # fmt: skip
+        ]
 
     def ends_of_orphans(self, put: Put | PutHead, origin: Key, now_ms: int) -> list[Record]:
         """The ends of the other members of a group, if the one that goes unsent was the last with a due instant."""
@@ -464,10 +465,16 @@ class Journal:
         if any(member.timed for member in left):
             return []
         reason = "its group lost its last message with a due instant"
-        return [
-            end_of(decode_put(self.body(member.current.seq)), member.current, "cancelled", now_ms, reason)
-            for member in left
-        ]
+        group = put.group or ""
+        return [self._end_of_member(member, put.owner, group, now_ms, reason) for member in left]
+
+    def _end_of_member(self, member: Member, owner: str, group: str, now_ms: int, reason: str) -> Finalise:
+        try:
+            put = decode_put(self.body(member.current.seq))
+        except Damage as damage:
+            reason = f"{reason}; it was {damage}"
+            return end_unread_member(member.current, member.origin, owner, group, "cancelled", now_ms, reason)
+        return end_of(put, member.current, "cancelled", now_ms, reason)
 
     def check_group(self, owner: str, name: str, timed: bool, limit: int) -> None:
         """Raise unless a new member may join this group."""

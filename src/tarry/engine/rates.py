@@ -5,6 +5,7 @@ cell rate algorithm). A burst of one second's worth is allowed. The number of ow
 whose bucket is full again is the same as one never seen.
 """
 
+from math import ceil
 from typing import Final
 
 MAX_OWNERS: Final = 100_000
@@ -16,13 +17,14 @@ class Rates:
 
     def __init__(self) -> None:
         self._full_at: dict[tuple[str, str], float] = {}
+        self._now_ms = 0
 
     def wait_ms(self, key: tuple[str, str], per_second: float, now_ms: int) -> int:
         """Take one if it is allowed now and answer 0; else take nothing and say how long to wait."""
         full_at = self._current(key, now_ms)
         wait = full_at - now_ms - self._burst(per_second)
         if wait > 0:
-            return max(1, round(wait + 0.5))
+            return ceil(wait)
         self._full_at[key] = full_at + 1000.0 / per_second
         return 0
 
@@ -30,7 +32,7 @@ class Rates:
         """Take one whenever it will be allowed, and say at which instant that is."""
         full_at = self._current(key, now_ms)
         self._full_at[key] = full_at + 1000.0 / per_second
-        return max(now_ms, round(full_at - self._burst(per_second) + 0.5))
+        return max(now_ms, ceil(full_at - self._burst(per_second)))
 
     @staticmethod
     def _burst(per_second: float) -> float:
@@ -38,6 +40,11 @@ class Rates:
         return max(BURST_MS - 1000.0 / per_second, 0.0)
 
     def _current(self, key: tuple[str, str], now_ms: int) -> float:
+        if now_ms < self._now_ms:
+            # The clock was set back: what was owed then is owed now, and no more.
+            back_ms = self._now_ms - now_ms
+            self._full_at = {one: at - back_ms for one, at in self._full_at.items()}
+        self._now_ms = now_ms
         if len(self._full_at) >= MAX_OWNERS:
             self._full_at = {one: at for one, at in self._full_at.items() if at > now_ms}
         return max(self._full_at.get(key, 0.0), float(now_ms))

@@ -1,6 +1,6 @@
 """The records that end a version or put another in its place (R4)."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -30,9 +30,22 @@ def has_expired(key: Key, head: PutHead, now_ms: int) -> bool:
     return head.ttl_ms is not None and now_ms > (head.due_at_ms or key.fire_at_ms) + head.ttl_ms
 
 
+UNREADABLE: Final = "unreadable"
+"""The destination of a message whose body is damaged, but whose owner is known from its group."""
+
+
 def end_unread(key: Key, now_ms: int, reason: str) -> Finalise:
     """The record that ends a version of which nothing but its key can be read."""
     return Finalise(key, key, "failed", now_ms, reason, None, 0, None, 0, "", "", None, "", "", None, False)
+
+
+def end_unread_member(
+    key: Key, origin: Key, owner: str, group: str, outcome: str, now_ms: int, reason: str
+) -> Finalise:
+    """The same for a member of a group: the group knows more."""
+    return Finalise(
+        key, origin, outcome, now_ms, reason, None, 0, None, 0, "", UNREADABLE, None, owner, "", group, False
+    )
 
 
 def new_version(put: Put, key: Key, fire_at_ms: int, **changes: Any) -> Put:
