@@ -11,7 +11,7 @@ from tarry.core.delivery import Delivered, Delivery, Refused, Retry, Verdict
 from tarry.core.message import MessageView, Scheduled
 from tarry.engine.topics import Received
 from tarry.testing.clock import SimulatedClock
-from tests.simulation.model import DEAD_LETTERS, EAGER, Model, Msg, Promise, Reader, Seen, Sub, short
+from tests.simulation.model import DEAD_LETTERS, EAGER, FLEETING, Model, Msg, Promise, Reader, Seen, Sub, short
 
 
 class Violation(AssertionError):
@@ -66,10 +66,9 @@ class Checker:
             if msg.accepted.due_at_ms != answer.due_at_ms:
                 broken(f"{msg.token}: a repeated request got another due instant")
             return
-        eager = short(msg.message.destination) == EAGER
         if (answer.due_at_ms is None) == msg.timed:
             broken(f"{msg.token}: the answer's due instant is {answer.due_at_ms}")
-        if answer.due_at_ms is not None and not eager:
+        if answer.due_at_ms is not None and not msg.eager:
             if answer.due_at_ms < min(promise.due_at_ms for promise in msg.promises):
                 broken(f"{msg.token}: answered as due at {answer.due_at_ms}, asked for {self._dues(msg)}")
             # Of several requests with one idempotency key, the answer says which was the first.
@@ -109,6 +108,22 @@ class Checker:
             self.told(msg, view.state)
         if (view.owner, view.key, view.group) != (message.owner, message.key, message.group):
             broken(f"{msg.token} is shown as another message")
+
+    def listed(self, views: list[MessageView]) -> None:
+        """All that waits was listed: what is known to wait must be there, and what has ended must not."""
+        ids = {view.id for view in views}
+        if len(ids) != len(views):
+            broken("a message is listed twice")
+        now_ms = self.clock.readings[-1]
+        for msg in self.model.accepted():
+            assert msg.accepted is not None
+            here = msg.accepted.id in ids
+            if here and (msg.ended or msg.cancelled):
+                broken(f"{msg.token} is listed as waiting, but has ended")
+            sure = not (msg.busy or msg.ended or msg.cancelled or msg.cancel_maybe or msg.message.group or msg.eager)
+            if sure and not here and all(promise.due_at_ms > now_ms for promise in msg.promises):
+                if not self.model.clock_set_back and not self.model.damaged:
+                    broken(f"{msg.token} waits, but is not listed")
 
     # The receiver
 
@@ -225,8 +240,10 @@ class Checker:
             return
         places = self.model.places.setdefault(token, [])
         places.append((topic, entry.entry_id))
-        if len(places) > 1:
+        if len(places) > 1 and topic != FLEETING:
             broken(f"{token} is in topics twice: {places}")
+        if token in self.model.deleted:
+            broken(f"{token} is in {topic} again, which was deleted with it")
         if token in self.model.messages:
             self._check_fired(self.model.messages[token], topic, entry)
         elif token in self.model.publications:
@@ -275,9 +292,11 @@ class Checker:
                 broken(f"entry {entry_id} comes to {reader.name} of {sub.name} while {other.name} holds it")
         publication = self.model.publications.get(entry.headers.get("token", ""))
         delayed = publication is not None and publication.deliver_at_ms is not None
+        if sub.loose:
+            return
         if sub.in_order:
             self._check_in_order(sub, entry_id)
-        elif publication is not None and publication.deliver_at_ms is not None and sub.topic not in (EAGER, "letters"):
+        elif publication is not None and publication.deliver_at_ms is not None and sub.topic == publication.topic != EAGER:
             if not self.reached(publication.deliver_at_ms, publication.since):
                 broken(f"entry {entry_id} comes to {sub.name} before {publication.deliver_at_ms}")
         if sub.type == "key_shared" and entry.key is not None:
@@ -290,11 +309,14 @@ class Checker:
                 sub.last_of_key[entry.key] = entry_id
 
     def _check_in_order(self, sub: Sub, entry_id: int) -> None:
-        if entry_id in sub.got or sub.topic == EAGER:
+        if entry_id in sub.got or sub.topic in (EAGER, FLEETING):
             return
         if entry_id < sub.last_fresh:
             broken(f"entry {entry_id} comes to {sub.name} after {sub.last_fresh}")
-        if sub.first is not None:
+        if sub.first is None:
+            # A reader begins somewhere near the end.
+            sub.first = entry_id
+        else:
             for missed in range(max(sub.last_fresh + 1, sub.first, sub.excused_below), entry_id):
                 if missed not in sub.excused and missed not in sub.got:
                     broken(f"{sub.topic}/{sub.name} gets entry {entry_id} without {missed}")
@@ -310,7 +332,9 @@ class Checker:
                 broken(f"{msg.token} never ended: it is {view.state}")
             self._check_end(msg, view)
         for publication in self.model.publications.values():
-            if publication.accepted and publication.token not in self.model.places and publication.ttl_ms is None:
+            if publication.ttl_ms is not None or publication.topic == FLEETING:
+                continue
+            if publication.accepted and publication.token not in self.model.places:
                 broken(f"{publication.token} was published and is nowhere")
 
     def _check_end(self, msg: Msg, view: MessageView) -> None:
@@ -321,7 +345,7 @@ class Checker:
             broken(f"{msg.token} is {view.state}, but was cancelled")
         match view.state:
             case "sent":
-                if not (msg.arrivals if msg.foreign else in_topic):
+                if not (msg.arrivals if msg.foreign else in_topic) and msg.message.destination != FLEETING:
                     broken(f"{msg.token} is said to be sent, but nobody has it")
             case "cancelled":
                 if not (msg.cancelled or msg.cancel_maybe or msg.message.group):
@@ -343,14 +367,17 @@ class Checker:
             for other in self.model.messages.values()
             if other is not msg and (other.message.owner, other.message.group) == (msg.message.owner, msg.message.group)
         ]
-        sent = any(other.launches or other.token in self.model.places for other in group)
+        sent = any(
+            other.launches or other.token in self.model.places or other.message.destination == FLEETING
+            for other in group
+        )
         if not sent and msg.timed:
             broken(f"{msg.token} was discarded, but none of its group was sent: {view.reason}")
 
     def check_entries(self) -> None:
         """Every subscription got, in this life, every entry that it has not acknowledged."""
         for sub in self.model.subs.values():
-            if not sub.accepted or sub.first is None or sub.topic == EAGER:
+            if not sub.accepted or sub.first is None or sub.topic in (EAGER, FLEETING):
                 continue
             for entry_id, seen in self.model.entries.get(sub.topic, {}).items():
                 if entry_id < max(sub.first, sub.excused_below) or entry_id in sub.got:
@@ -360,7 +387,7 @@ class Checker:
                 elif entry_id not in sub.excused:
                     broken(f"entry {entry_id} ({seen.token}) never came to {sub.topic}/{sub.name}")
         for topic, entries in self.model.entries.items():
-            if topic != EAGER and sorted(entries) != list(range(len(entries))):
+            if topic not in (EAGER, FLEETING) and sorted(entries) != list(range(len(entries))):
                 broken(f"{topic} has holes: {sorted(entries)}")
 
     def _check_letter(self, sub: Sub, entry_id: int, seen: Seen) -> None:

@@ -12,17 +12,18 @@ from tarry.core.message import Message, Scheduled
 TOPICS = ("orders", "jobs", "mail")
 EAGER = "eager"
 """The one topic whose policy may switch delayed delivery off, so that "early" has no meaning there."""
+FLEETING = "fleeting"
+"""The one topic that is deleted now and then, so that nobody can say what must be in it."""
 DEAD_LETTERS = "dead-letters"
+LETTERS = "letters"
+"""Where the entries go that came too often."""
+AUDIT = "audit"
+"""The subscription that reads a topic from its first entry on."""
 HOSTS = ("sim://alpha/in", "sim://beta/in")
 
 
-def full(topic: str) -> str:
-    """The full name of a topic of the simulation."""
-    return f"persistent://public/default/{topic}"
-
-
 def short(topic: str) -> str:
-    """The other way round."""
+    """The last part of a topic's name."""
     return topic.rpartition("/")[2]
 
 
@@ -56,7 +57,6 @@ class Msg:
     cancel_maybe: bool = False
     touched: bool = False
     """There was a command for it: its place in any order is not known from outside."""
-    sent_by_command: bool = False
     launches: int = 0
     """How often an outlet was told to send it."""
     arrivals: list[int] = field(default_factory=list)
@@ -79,6 +79,11 @@ class Msg:
     def foreign(self) -> bool:
         """Whether its receiver is another system."""
         return self.message.destination.startswith("sim:")
+
+    @property
+    def eager(self) -> bool:
+        """Whether its policy may say that it is due at once."""
+        return self.message.destination == EAGER
 
     @property
     def order(self) -> str | None:
@@ -129,10 +134,11 @@ class Sub:
     topic: str
     name: str
     type: str
-    start: str
     max_redeliveries: int = 0
+    durable: bool = True
+    loose: bool = False
+    """It is not known of which type it is."""
     accepted: bool = False
-    maybe: bool = True
     first: int | None = None
     """The first entry that it must get; None while that is not known."""
     busy: int = 0
@@ -202,6 +208,8 @@ class Model:
     letters: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
     """By token: the dead letters that hold it."""
     subs: dict[tuple[str, str], Sub] = field(default_factory=dict)
+    deleted: set[str] = field(default_factory=set)
+    """Tokens that were in the fleeting topic when it was deleted."""
     damaged: bool = False
     """A bit was flipped while the server ran: messages may end as failed, never wrong."""
     clock_set_back: bool = False
@@ -209,3 +217,31 @@ class Model:
     def accepted(self) -> list[Msg]:
         """Messages that are accepted for certain."""
         return [msg for msg in self.messages.values() if msg.accepted is not None]
+
+    def new_life(self) -> None:
+        """The server is gone, and with it who waits for what."""
+        for msg in self.messages.values():
+            msg.busy = False
+        self.subs = {name: sub for name, sub in self.subs.items() if sub.durable}
+        for sub in self.subs.values():
+            sub.new_life()
+        # Whether a deletion that was not answered has happened is not known: the same ids may be other entries.
+        self.entries.pop(FLEETING, None)
+
+    def forget_fleeting(self) -> list[str]:
+        """The fleeting topic is being deleted; gives the tokens that were seen in it."""
+        gone = [token for token, places in self.places.items() if places[0][0] == FLEETING]
+        self.entries.pop(FLEETING, None)
+        for name, sub in list(self.subs.items()):
+            if sub.topic == FLEETING:
+                for reader in sub.consumers:
+                    reader.closed = True
+                del self.subs[name]
+        return gone
+
+    def set_back(self) -> None:
+        """The clock was set back: a command that waits for a verdict will count its delay from the new time."""
+        self.clock_set_back = True
+        for msg in self.messages.values():
+            if msg.busy:
+                msg.promises.append(Promise(0, 0))
