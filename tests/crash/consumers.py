@@ -40,7 +40,8 @@ class Consumer(threading.Thread):
             while not self._stopping.is_set():
                 try:
                     self._turn()
-                except Unreachable:
+                except Unavailable:
+                    # It is not there, or it stops just now.
                     self._stopping.wait(AWAY_S)
         except Exception as error:  # noqa: BLE001 - whoever joins this thread looks at it
             self.failure = error

@@ -168,6 +168,9 @@ class Producer(threading.Thread):
             body = "\n".join(lines) + "\n"
             connection.request("POST", "/v1/messages/batch", body, {"content-type": "application/x-ndjson"})
             response = connection.getresponse()
+            if response.status == 503:
+                self._refused(response.read().decode())
+                return
             if response.status != 200:
                 raise RuntimeError(f"a batch was answered with {response.status}: {response.read()[:500]!r}")
             for message, when in messages:
@@ -261,6 +264,9 @@ class Producer(threading.Thread):
                 continue
             finally:
                 connection.close()
+            if response.status == 503:
+                self._refused(answer["detail"])
+                continue
             if response.status != 201:
                 raise RuntimeError(f"a publication was answered with {response.status}: {answer}")
             one.entry_id = answer["entry_ids"][0]
@@ -317,7 +323,7 @@ class Producer(threading.Thread):
     def _refused(self, error: object) -> None:
         self._books.refused += 1
         text = str(error)
-        if "try again" not in text and "moment" not in text:
+        if "in a moment" not in text and "the server is stopping" not in text:
             self._complain(f"refused: {text[:200]}")
 
     def _complain(self, line: str) -> None:
