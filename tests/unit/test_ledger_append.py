@@ -3,7 +3,7 @@
 import pytest
 
 from tarry.core.errors import NotFound, TarryError, TooLarge, Unavailable
-from tarry.ledger.frame import HEADER_BYTES, ROW_BYTES
+from tarry.ledger.frame import HEADER_BYTES, ROW_BYTES, Encoding
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.ledger.segment import usable_bytes
 from tarry.testing.disk import SimulatedDisk
@@ -202,6 +202,16 @@ def test_closing_writes_out_seals_once_and_refuses_more() -> None:
     ledger = open_ledger(disk)
     assert ledger.segments()[-1].used_bytes == used, "a sealed ledger needs no second seal"
     assert contents(ledger) == [record(0)]
+
+
+def test_what_is_appended_after_a_seal_is_sealed_again() -> None:
+    disk = SimulatedDisk(3)
+    for n in range(3):
+        ledger = open_ledger(disk)
+        ledger.append([record(n)], nothing)
+        ledger.close()
+        frames = list(open_ledger(disk)._reader.segments[-1].scan_from(4096, 1, 0))
+        assert [frame.header.encoding for frame in frames] == [Encoding.ROWS, Encoding.SEAL] * (n + 1)
 
 
 def test_a_seal_always_has_room() -> None:

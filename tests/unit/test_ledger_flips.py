@@ -12,6 +12,7 @@ Exactly which is which:
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from tarry.core.errors import Damage
@@ -133,6 +134,18 @@ def test_a_record_that_went_bad_while_running_is_never_returned(specimen: Specim
         specimen.disk.flip_bit(path, at, at % 8)
         if damaged == 0:
             assert at >= specimen.ends[1] - 8 or in_unread(specimen, at), f"byte {at}"
+
+
+def test_nor_is_it_when_many_are_read(specimen: Specimen) -> None:
+    path = f"{FOLDER}/00000001.seg"
+    batch = next(seg for seg in open_ledger(specimen.disk, SETTINGS)._reader.segments).point(2)[1]
+    bodies_at = batch + frame.frame_bytes(frame.ROW_BYTES + 40) + frame.HEADER_BYTES + 3 * frame.ROW_BYTES
+    for at in range(bodies_at, bodies_at + 60):
+        ledger = open_ledger(specimen.disk, SETTINGS)
+        specimen.disk.flip_bit(path, at, at % 8)
+        with pytest.raises(Damage, match=f"seq {2 + (at - bodies_at) // 20} "):
+            ledger.read_many(np.array([4, 2, 3]))
+        specimen.disk.flip_bit(path, at, at % 8)
 
 
 def in_unread(specimen: Specimen, at: int) -> bool:

@@ -3,7 +3,14 @@
 import pytest
 
 from tarry.core.errors import Damage, Unavailable
-from tarry.ledger.frame import FORMAT_VERSION, HEADER_BYTES, ROW_BYTES, frame_bytes
+from tarry.ledger.frame import (
+    FORMAT_VERSION,
+    HEADER_BYTES,
+    ROW_BYTES,
+    encode_rows,
+    frame_bytes,
+    segment_id_of,
+)
 from tarry.ledger.head import HEAD_BYTES, Head, decode_head, encode_head
 from tarry.ledger.ledger import LedgerSettings
 from tarry.ledger.recovery import TABLE, End, Verdict
@@ -33,8 +40,8 @@ def get(disk: SimulatedDisk, path: str, offset: int = 0, size: int = 1 << 20) ->
 class Built:
     """A ledger of single-record frames in its first segment, and where each frame begins."""
 
-    def __init__(self, frames: int = 4, size: int = 100) -> None:
-        self.disk = SimulatedDisk(1)
+    def __init__(self, frames: int = 4, size: int = 100, seed: int = 1) -> None:
+        self.disk = SimulatedDisk(seed)
         ledger = open_ledger(self.disk)
         self.starts = []
         for n in range(frames):
@@ -174,7 +181,7 @@ def test_a_payload_that_looks_like_a_frame_is_no_later_frame() -> None:
     built = Built()
     ledger = open_ledger(built.disk)
     copy = get(built.disk, FIRST, built.starts[0], built.end - built.starts[0])
-    unit = record(9)._replace(body=copy)
+    unit = record(9)._replace(body=b"4321" + copy)  # so that the frames in it begin at multiples of eight
     ledger.append([unit], lambda error: None)
     ledger.commit()
     built.disk.crash()
@@ -187,6 +194,22 @@ def test_garbage_far_behind_the_end_is_cleared() -> None:
     built = Built()
     put(built.disk, FIRST, SMALL.segment_bytes - 3, b"\x01")
     built.kept(4, noted=True)
+
+
+def test_the_clearing_of_a_first_frame_is_durable() -> None:
+    for seed in range(20):
+        built = Built(frames=1, seed=seed)
+        built.head_at(0)
+        built.spoil(0, "body")
+        built.kept(0, noted=True)
+
+
+def test_a_frame_with_the_wrong_number_does_not_pass() -> None:
+    built = Built()
+    built.head_at(3)
+    frame = encode_rows([[record(3, 100)]], segment_id_of(LEDGER_ID, 1), 4, 4)
+    put(built.disk, FIRST, built.starts[3], frame)
+    built.kept(3, noted=True)
 
 
 def test_a_frame_of_another_segment_does_not_pass() -> None:
@@ -332,6 +355,33 @@ def test_a_torn_header_is_damage_in_an_older_segment_and_in_the_only_one() -> No
         put(disk, FIRST, 0, b"\0" * 8)
         with pytest.raises(Damage, match="no segment header"):
             open_ledger(disk)
+
+
+def test_a_torn_header_is_damage_in_the_only_segment_even_with_a_torn_head() -> None:
+    disk = SimulatedDisk(1)
+    open_ledger(disk)
+    disk.kill()
+    put(disk, FIRST, 0, b"\0" * 8)
+    put(disk, HEAD, 0, b"torn")
+    with pytest.raises(Damage, match="no segment header"):
+        open_ledger(disk)
+
+
+def test_a_folder_where_not_even_the_head_was_made_begins_anew() -> None:
+    disk = SimulatedDisk(1)
+    open_ledger(disk)
+    disk.kill()
+    disk.remove(HEAD)
+    put(disk, FIRST, 0, b"\0" * 8)
+    assert open_ledger(disk).next_seq == 1
+
+
+def test_the_head_has_a_name_as_soon_as_there_is_a_ledger() -> None:
+    for seed in range(20):
+        disk = SimulatedDisk(seed)
+        open_ledger(disk)
+        disk.crash()
+        assert disk.exists(HEAD)
 
 
 def test_an_older_segment_that_ends_early_is_damage_when_it_is_read() -> None:

@@ -6,8 +6,9 @@ from random import Random
 
 import pytest
 
-from tarry.core.errors import NotFound, TarryError, Unavailable
-from tarry.ledger.ledger import Ledger
+from tarry.core.errors import Invalid, NotFound, TarryError, Unavailable
+from tarry.ledger.frame import ROW_BYTES, frame_bytes
+from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.ledger.room import Room
 from tarry.testing.disk import SimulatedDisk
 from tests.unit.ledger_kit import FOLDER, SMALL, Model, open_ledger, record
@@ -165,6 +166,39 @@ def test_the_plan_is_never_too_hopeful() -> None:
         assert room.rolls <= room.plan_rolls
 
 
+def test_the_plan_does_not_become_too_gloomy() -> None:
+    """It counts a header for each unit; over many segments that must not add up to segments."""
+    ledger = open_ledger(SimulatedDisk(1))
+    room = ledger._writer.room
+    for _ in range(100):
+        ledger._spares.prepare()  # as many as the preparer would make for a plan that is too gloomy
+    for n in range(600):
+        for _ in range(3):
+            ledger.append([record(n, 20)], nothing)
+        ledger.commit()
+        assert room.rolls <= room.plan_rolls <= room.rolls + 1
+    assert room.rolls > 20
+
+
+def test_essential_room_is_what_essential_units_can_take() -> None:
+    ledger, _ = filled(SimulatedDisk(capacity_bytes=room_for(3)))
+    room, taken = ledger.essential_room_bytes, 0
+    need = frame_bytes(ROW_BYTES + 40)
+    while ledger.essential_room_bytes >= need + need:
+        ledger.append([record(1)], nothing, essential=True)
+        taken += need
+    assert taken > room - 3 * need
+    while ledger.commit():
+        pass
+    assert ledger.failed is None
+
+
+def test_the_size_of_segments_has_bounds() -> None:
+    for size in (0, 4096, 1 << 32):
+        with pytest.raises(Invalid, match="segment_bytes"):
+            open_ledger(SimulatedDisk(1), LedgerSettings(segment_bytes=size))
+
+
 def test_reclaim_deletes_whole_segments_up_to_the_seq_and_never_the_active_one() -> None:
     disk = SimulatedDisk(1)
     ledger, model = open_ledger(disk), Model()
@@ -174,9 +208,7 @@ def test_reclaim_deletes_whole_segments_up_to_the_seq_and_never_the_active_one()
     infos = ledger.segments()
     assert [info.sealed for info in infos] == [True] * (len(infos) - 1) + [False]
     assert [info.number for info in infos] == list(range(1, len(infos) + 1))
-    assert all(
-        after.first_seq == before.last_seq + 1 for before, after in pairwise(infos)
-    )
+    assert all(after.first_seq == before.last_seq + 1 for before, after in pairwise(infos))
     assert ledger.reclaim(infos[0].last_seq - 1) == 0
     ledger.read(3)
     assert ledger.reclaim(infos[1].last_seq) == 2
@@ -189,9 +221,14 @@ def test_reclaim_deletes_whole_segments_up_to_the_seq_and_never_the_active_one()
     model.reclaimed_upto = infos[1].last_seq
     model.check(ledger)
     assert ledger.reclaim(1 << 60) == len(infos) - 3
-    disk.crash()
+    first_seq = ledger.first_seq
     model.reclaimed_upto = ledger.durable_seq
-    model.check_after_restart(open_ledger(disk))
+    for seed in range(20):
+        after = disk.copy(seed)
+        after.crash()
+        ledger = open_ledger(after)
+        assert ledger.first_seq == first_seq
+        model.check_after_restart(ledger)
 
 
 def test_a_segment_that_cannot_be_removed_is_gone_for_the_reader_only() -> None:

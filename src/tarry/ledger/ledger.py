@@ -15,13 +15,14 @@ It knows nothing of what records mean.
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
 from tarry.core.clock import Clock
-from tarry.core.errors import NotFound, TooLarge, Unavailable
+from tarry.core.errors import Invalid, NotFound, TooLarge, Unavailable
 from tarry.ledger.disk import Disk
 from tarry.ledger.frame import FIXED, HEADER_BYTES, ArrowUnit, frame_bytes, rows_bytes
 from tarry.ledger.head import HEAD_NAME
@@ -29,9 +30,12 @@ from tarry.ledger.reader import Reader, Stored
 from tarry.ledger.record import Encoded
 from tarry.ledger.recovery import Recovered, recover
 from tarry.ledger.replay import ArrowRow, Frame
-from tarry.ledger.segment import SegmentHeader, SegmentInfo, begin_segment
+from tarry.ledger.segment import BLOCK_BYTES, SegmentHeader, SegmentInfo, begin_segment
 from tarry.ledger.spares import Spares
 from tarry.ledger.writer import Done, Post, Queued, Writer
+
+MIN_SEGMENT_BYTES: Final = BLOCK_BYTES + 512
+MAX_SEGMENT_BYTES: Final = 1 << 31
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +104,9 @@ class Ledger:
 
         The caller holds the lock of the folder. Raises `Damage` or `Unavailable`, in words for the operator.
         """
+        if not MIN_SEGMENT_BYTES <= settings.segment_bytes <= MAX_SEGMENT_BYTES:
+            reason = f"must be from {MIN_SEGMENT_BYTES} to {MAX_SEGMENT_BYTES}"
+            raise Invalid("segment_bytes", reason)
         try:
             disk.make_folder(folder)
             found = recover(disk, folder) or _begin(disk, folder, settings, clock, new_ledger_id)
@@ -137,6 +144,11 @@ class Ledger:
     def low_space(self) -> bool:
         """Whether no spare segment could be prepared: only essential units are taken."""
         return self._spares.error is not None
+
+    @property
+    def essential_room_bytes(self) -> int:
+        """What essential units can still take for sure: nothing is sent unless its finalise fits (R2)."""
+        return self._writer.room.left_bytes(self._spares.prepared)
 
     @property
     def arrow_row(self) -> ArrowRow | None:
@@ -182,7 +194,7 @@ class Ledger:
         queued_bytes = self._appended_bytes - writer.finished_bytes + content_bytes
         if queued_bytes > self._settings.queue_max_bytes and not essential:
             raise Unavailable("too much is waiting to be written; try again in a moment")
-        if not writer.room.promise(need_bytes, spares.prepared, essential):
+        if not writer.room.promise_here(need_bytes, spares.prepared, essential):
             self._make_room(need_bytes, essential)
         first_seq = self.next_seq
         self.next_seq += records

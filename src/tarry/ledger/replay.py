@@ -112,6 +112,7 @@ def replay(
 
 def _proved(segment: Segment, offset: int, seq: int, upto_seq: int) -> Iterator[Scanned]:
     """Frame after frame, until one holds `upto_seq`; anything else in its place is damage."""
+    # A segment that is not walked is an older one: it is durable, and so replayed, to its end.
     points = Points() if not segment.walked and offset == BLOCK_BYTES else None
     try:
         for scanned in segment.scan_from(offset, seq, None):
@@ -128,7 +129,7 @@ def _proved(segment: Segment, offset: int, seq: int, upto_seq: int) -> Iterator[
             raise BadFrame(f"the segment ends before seq {seq}")
     except BadFrame as bad:
         raise Damage(segment.path, offset, str(bad)) from None
-    if points is not None and seq > segment.last_seq:
+    if points is not None:
         segment.adopt(points, offset)
 
 

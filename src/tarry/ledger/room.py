@@ -5,8 +5,8 @@ the spares. One whole spare is left for essential units, which may use it up.
 
 Two views of the same thing are kept. The writer's is exact: `free_bytes` of the active segment and how
 many spares it took (`rolls`). The engine's is a plan that counts every queued unit as a frame of its own;
-merging units into fewer frames only makes them smaller, so the plan is never too hopeful. Whenever the plan
-runs out it is made anew from the writer's view and the queue.
+merging units into fewer frames only makes them smaller, so the plan is never too hopeful. So that it does not
+become too gloomy either, it is made anew from the writer's view and the queue before it takes another segment.
 """
 
 from collections.abc import Iterable
@@ -29,11 +29,22 @@ class Room:
         self.plan_free_bytes = free_bytes
         self.plan_rolls = 0
 
+    def promise_here(self, need_bytes: int, prepared: int, essential: bool) -> bool:
+        """Plan one more unit in the segment that the plan is in, if there is room.
+
+        `prepared` counts all spares that ever were.
+        """
+        if need_bytes > self.plan_free_bytes:
+            return False
+        if prepared - self.plan_rolls < (0 if essential else RESERVED_SPARES):
+            return False
+        self.plan_free_bytes -= need_bytes
+        return True
+
     def promise(self, need_bytes: int, prepared: int, essential: bool) -> bool:
-        """Plan one more unit, if there is room; `prepared` counts all spares that ever were."""
+        """The same, taking another segment if need be. The plan has just been made anew."""
         rolls, free_bytes = self._after(need_bytes)
-        left = prepared - rolls
-        if left < (0 if essential else RESERVED_SPARES):
+        if prepared - rolls < (0 if essential else RESERVED_SPARES):
             return False
         self.plan_rolls, self.plan_free_bytes = rolls, free_bytes
         return True
@@ -48,6 +59,10 @@ class Room:
         self.plan_rolls, self.plan_free_bytes = self.rolls, self.free_bytes
         for need_bytes in queued:
             self.plan_rolls, self.plan_free_bytes = self._after(need_bytes)
+
+    def left_bytes(self, prepared: int) -> int:
+        """What essential units can still take, at least, in units that are not huge."""
+        return max(0, self.plan_free_bytes) + (prepared - self.plan_rolls) * self.segment_bytes
 
     def needs_roll(self, need_bytes: int) -> bool:
         """Whether the writer must begin a new segment for this frame; if so, it is counted as begun."""
