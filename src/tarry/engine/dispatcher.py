@@ -70,6 +70,8 @@ class Dispatcher:
         self.flights.on_sent = self._tell_sent
         self.firing: set[int] = set()
         """Seqs of messages whose firing into a topic is enqueued and not durable yet."""
+        self.stuck = False
+        """Whether what is due has to wait, because the ledger has no room or has failed."""
         self.on_sent: OnSent | None = None
         self._journal = journal
         self._settings = settings
@@ -89,7 +91,11 @@ class Dispatcher:
     def turn(self, now_ms: int) -> bool:
         """One turn: a batch at most. Answers whether there is more to do at once."""
         # Nothing goes out unless its end has room in the ledger (R2).
-        if self._journal.ledger.failed is not None or not self.writing.try_again():
+        failed = self._journal.ledger.failed is not None
+        if failed:
+            self.writing.settle_all()
+        self.stuck = failed or not self.writing.try_again()
+        if self.stuck:
             return False
         if now_ms < self._turned_ms:
             self._put_back()

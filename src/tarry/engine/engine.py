@@ -102,6 +102,8 @@ class Engine:
         again_ms = self.upkeep.tick(now_ms)
         if more:
             return 0
+        if self.dispatcher.stuck:
+            return again_ms
         next_ms = self.journal.horizon.next_fire_at_ms()
         return again_ms if next_ms is None else min(again_ms, next_ms)
 

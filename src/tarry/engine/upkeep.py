@@ -75,7 +75,7 @@ class Upkeep:
             self.mark(now_ms)
         if now_ms >= self._next_flush_ms or self._next_flush_ms - now_ms > 2 * self._settings.flush_every_ms:
             self._next_flush_ms = now_ms + self._settings.flush_every_ms
-            if self._flushing is None and self._journal.dirty:
+            if self._flushing is None and self._journal.dirty and self._journal.ledger.failed is None:
                 _ = self.flush()
         if (
             now_ms >= self._next_reclaim_ms

@@ -92,6 +92,10 @@ class Writing:
                 for callback in self._waiting.pop(seq, ()):
                     callback()
 
+    def settle_all(self) -> None:
+        """There will be no more verdicts: nobody waits for one any longer."""
+        self.settled(list(self._waiting))
+
     def lowest(self) -> Key | None:
         """The lowest key of a unit that is not durable yet."""
         return min(self._open.values()) if self._open else None
