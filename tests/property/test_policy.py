@@ -32,7 +32,8 @@ def test_the_nearest_level_that_says_anything_wins(given: list[Policy | None]) -
     levels, st.sampled_from(["max_delay_ms", "max_pending_per_owner", "accept_per_second", "send_per_second"])
 )
 def test_zero_at_the_nearest_level_lifts(given: list[Policy | None], limit: str) -> None:
-    assert getattr(effective(*given, Policy(**{limit: 0})), limit) == 0
+    fields: dict[str, Any] = {limit: 0}
+    assert getattr(effective(*given, Policy(**fields)), limit) == 0
 
 
 @given(policies, policies, policies)

@@ -45,7 +45,7 @@ def test_what_a_policy_may_say(fields: dict[str, Any]) -> None:
         ("send_per_second", 2e9),
     ],
 )
-def test_what_it_may_not_say_names_the_field(field: str, value: float) -> None:
+def test_what_it_may_not_say_names_the_field(field: str, value: Any) -> None:
     with pytest.raises(Invalid) as caught:
         Policy(**{field: value}).check()
     assert caught.value.field == field

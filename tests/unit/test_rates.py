@@ -1,5 +1,7 @@
 """Rate limits: the generic cell rate algorithm with time passed in."""
 
+from itertools import pairwise
+
 import pytest
 
 from tarry.engine.rates import MAX_OWNERS, Rates
@@ -45,7 +47,7 @@ def test_reservations_follow_one_another_at_the_rate() -> None:
     rates = Rates()
     at = [rates.reserve(ANN, 10.0, 1000) for _ in range(25)]
     assert at[:10] == [1000] * 10
-    gaps = [b - a for a, b in zip(at[10:], at[11:], strict=False)]
+    gaps = [b - a for a, b in pairwise(at[10:])]
     assert all(99 <= gap <= 101 for gap in gaps)
     assert at == sorted(at)
 
