@@ -124,7 +124,8 @@ def test_queries_are_read() -> None:
     ("text", "field"),
     [
         (b"limit=0", "limit"), (b"limit=1001", "limit"), (b"limit=x", "limit"), (b"limit=1.5", "limit"),
-        (b"limt=5", "limt"), (b"state=gone", "state"), (b"due_to_ms=-1", "due_to_ms"), (b"due_to_ms=NaN", "due_to_ms"),
+        (b"limt=5", "limt"), (b"state=gone", "state"), (b"due_to_ms=-1", "due_to_ms"), (b"due_to_ms=NaN", "due_to_ms"), (b"due_to_ms=null", "due_to_ms"), (b"due_to_ms=NULL", "due_to_ms"),
+        (b"due_to_ms=", "due_to_ms"), (b"due_to_ms=%2B5", "due_to_ms"), (b"due_to_ms=1_0", "due_to_ms"), (b"due_to_ms=%205", "due_to_ms"),
         (b"limit=1&limit=2", "query"), (b"owner", "query"), (b"owner=%ff", "query"), (b"owner=\xff", "query"),
         (b"&".join(b"a%d=1" % n for n in range(100)), "query"),
     ],

@@ -77,7 +77,11 @@ class HttpApp:
         self._schedule_batch = batches.schedule
         self._open_paths = OPEN_PATHS | ({"/metrics"} if settings.metrics_open else set())
         status = StatusEndpoints(
-            engine, self._sessions, batches, build_document(_version()), settings.metrics_open
+            engine,
+            self._sessions,
+            batches,
+            build_document(_version(), is_open=access.is_open),
+            settings.metrics_open,
         )
         self.routes = [
             *_message_routes(messages),

@@ -9,7 +9,7 @@ A request that is cut short has scheduled exactly the lines that came whole.
 import asyncio
 from collections import deque
 
-from tarry.core.errors import TarryError, Unavailable
+from tarry.core.errors import Invalid, TarryError, Unavailable
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
 from tarry.core.message import Scheduled
 from tarry.doors.http.access import Caller
@@ -31,7 +31,8 @@ _ALIASES = frozenset({NDJSON_TYPE, b"application/ndjson", b"application/jsonl", 
 
 MAX_IN_FLIGHT_BYTES = 4 * 1024 * 1024
 """Of one request: lines that the engine has and that are not durable yet."""
-_LINE_DIGITS = 12
+MAX_BATCH_KEY_BYTES = MAX_IDEMPOTENCY_KEY_BYTES - 12
+"""The key of a line is the request's with the line's number after it."""
 
 
 class Batches:
@@ -208,13 +209,8 @@ class _Slot:
 
 
 def _batch_key(value: bytes | None) -> str | None:
-    """The request's idempotency key, short enough to have a line's number after it."""
     if value is None:
         return None
-    if len(value) > MAX_IDEMPOTENCY_KEY_BYTES - _LINE_DIGITS:
-        raise HttpRefusal(
-            400,
-            "invalid",
-            f"Idempotency-Key: of a batch has at most {MAX_IDEMPOTENCY_KEY_BYTES - _LINE_DIGITS} characters",
-        )
+    if len(value) > MAX_BATCH_KEY_BYTES:
+        raise Invalid("Idempotency-Key", f"of a batch has at most {MAX_BATCH_KEY_BYTES} characters")
     return read_key(value)

@@ -153,9 +153,14 @@ def read_query(scope: Scope, kind: type[T]) -> T:
     if len(given) < len(pairs):
         raise Invalid("query", "a parameter is given twice")
     try:
-        return msgspec.convert(given, kind, strict=False)
+        query = msgspec.convert(given, kind, strict=False)
     except ValidationError as error:
         raise _explain_field(str(error)) from None
+    for name in given:
+        # Reading numbers from text also reads «null»; a parameter has a value or is left out.
+        if getattr(query, name) is None:
+            raise Invalid(name, "is not a value")
+    return query
 
 
 def payload_of(content: Content) -> tuple[bytes, dict[str, str]]:

@@ -8,8 +8,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from tarry.core.ids import ID_CHARS
+from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES, MAX_NAME_BYTES
 from tarry.core.policy import Effective, Policy
 from tarry.doors.http import shapes
+from tarry.doors.http.batches import MAX_BATCH_KEY_BYTES
 from tarry.doors.http.problems import Problem
 from tarry.engine.topics import TopicStats
 
@@ -44,14 +47,15 @@ class Operation(NamedTuple):
     query: type[msgspec.Struct] | None = None
     refusals: tuple[int, ...] = ()
     """Besides the usual ones: 400, 401, 403, and 503 while the server starts or stops."""
-    idempotency_key: bool = False
+    idempotency_key: int = 0
+    """The longest that is taken; 0 where none is."""
 
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
         "POST", "/v1/messages", "schedule", "Schedule a message", "produce",
         {201: {JSON: shapes.ScheduledAnswer}, 200: {JSON: shapes.ScheduledAnswer}},
-        {JSON: shapes.ScheduleRequest}, refusals=(408, 409, 413, 415, 429), idempotency_key=True,
+        {JSON: shapes.ScheduleRequest}, refusals=(408, 409, 413, 415, 429), idempotency_key=MAX_IDEMPOTENCY_KEY_BYTES,
     ),
     Operation(
         "GET", "/v1/messages", "listMessages", "List messages", "admin",
@@ -61,7 +65,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         "POST", "/v1/messages/batch", "scheduleBatch",
         "Schedule many messages; each line or row has its own answer, in order", "produce",
         {200: {NDJSON: _LINES, ARROW: _BYTES}}, {NDJSON: _LINES, ARROW: _BYTES},
-        query=shapes.BatchDefaults, refusals=(408, 413, 415, 429), idempotency_key=True,
+        query=shapes.BatchDefaults, refusals=(408, 413, 415, 429), idempotency_key=MAX_BATCH_KEY_BYTES,
     ),
     Operation(
         "GET", "/v1/messages/{id}", "getMessage", "Look at a message", "produce",
@@ -170,13 +174,33 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation("GET", "/openapi.json", "openapi", "This document", None, {200: {JSON: _ANY_OBJECT}}),
 )  # fmt: skip
 
+_PART: Final = "^[A-Za-z0-9_.=:-]+$"
+_NAME: Final = r"^[^\x00-\x1f\x7f/]+$"
 _PARAMETERS: Final = {
-    "id": "The id that scheduling gave; a credential",
-    "tenant": "The first part of a namespace",
-    "namespace": "The second part of a namespace",
-    "topic": "A topic's own name",
-    "name": "A subscription's name",
+    "id": ("The id that scheduling gave; a credential", f"^[A-Za-z0-9_-]{{{ID_CHARS}}}$", ID_CHARS),
+    "tenant": ("The first part of a namespace", _PART, MAX_NAME_BYTES),
+    "namespace": ("The second part of a namespace", _PART, MAX_NAME_BYTES),
+    "topic": ("A topic's own name", _NAME, MAX_NAME_BYTES),
+    "name": ("A subscription's name", _NAME, MAX_NAME_BYTES),
 }
+"""Parameters in paths: what they are, their pattern, and their longest."""
+
+_LINKS: Final = {
+    "schedule": {
+        name: {"operationId": name, "parameters": {"id": "$response.body#/id"}}
+        for name in ("getMessage", "deleteMessage", "cancelMessage", "sendMessage", "restartMessage")
+    },
+    "subscribe": {
+        name: {
+            "operationId": name,
+            "parameters": {
+                part: f"$request.path.{part}" for part in ("tenant", "namespace", "topic", "name")
+            },
+        }
+        for name in ("getSubscription", "receive", "acknowledge", "giveBack", "seek", "unsubscribe")
+    },
+}
+"""What can be done with an answer, by the operation that gave it."""
 
 _REFUSALS: Final = {
     400: "Something in the request is wrong; `field` names it",
@@ -194,8 +218,8 @@ _REFUSALS: Final = {
 Components = dict[type, dict[str, Any]]
 
 
-def build_document(version: str) -> bytes:
-    """The whole document as JSON."""
+def build_document(version: str, *, is_open: bool) -> bytes:
+    """The whole document as JSON. Where access is open, a token may be sent and is not asked for."""
     types = sorted(
         {kind for operation in OPERATIONS for kind in _types(operation)}, key=lambda kind: kind.__name__
     )
@@ -215,7 +239,7 @@ def build_document(version: str) -> bytes:
                 "description": "Holds messages until they are due and delivers each one: never early, never lost, on time.",
                 "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
             },
-            "security": [{"token": []}, {}],
+            "security": [{"token": []}, {}] if is_open else [{"token": []}],
             "paths": paths,
             "components": {
                 "schemas": components,
@@ -243,7 +267,10 @@ def _describe(operation: Operation, by_type: Components) -> dict[str, Any]:
         "summary": operation.summary,
         "parameters": _parameters(operation),
         "responses": {
-            **{str(status): _answer(content, by_type) for status, content in operation.answers.items()},
+            **{
+                str(status): _answer(content, by_type) | _links(operation)
+                for status, content in operation.answers.items()
+            },
             **{str(status): _refusal(status, by_type) for status in _refusals(operation)},
         },
     }
@@ -259,6 +286,10 @@ def _describe(operation: Operation, by_type: Components) -> dict[str, Any]:
             "content": _content(operation.body, by_type),
         }
     return described
+
+
+def _links(operation: Operation) -> dict[str, Any]:
+    return {"links": _LINKS[operation.name]} if operation.name in _LINKS else {}
 
 
 def _refusals(operation: Operation) -> list[int]:
@@ -295,9 +326,9 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = [
         {
             "name": name, "in": "path", "required": True, "description": text,
-            "schema": {"type": "string", "minLength": 1},
+            "schema": {"type": "string", "minLength": 1, "maxLength": longest, "pattern": pattern},
         }
-        for name, text in _PARAMETERS.items()
+        for name, (text, pattern, longest) in _PARAMETERS.items()
         if "{" + name + "}" in operation.path
     ]  # fmt: skip
     if operation.query is not None:
@@ -309,7 +340,9 @@ def _parameters(operation: Operation) -> list[dict[str, Any]]:
             {
                 "name": "Idempotency-Key", "in": "header", "required": False,
                 "description": "Makes a repeated request safe: it gets the first answer again",
-                "schema": {"type": "string", "minLength": 1, "maxLength": 240, "pattern": "^[!-~]+$"},
+                "schema": {
+                    "type": "string", "minLength": 1, "maxLength": operation.idempotency_key, "pattern": "^[ -~]+$",
+                },
             }
         )  # fmt: skip
     return found
