@@ -94,6 +94,11 @@ class Producer(threading.Thread):
                 self._schedule(message, when, key=f"key-{message.label}")
             except Away:
                 self._stopping.wait(AWAY_S)
+        first = message.id
+        if first is not None and self._random.random() < 0.3:
+            self._schedule(message, when, key=f"key-{message.label}")
+            if message.id != first:
+                self._complain(f"{message.label}: one idempotency key, but the ids {first} and {message.id}")
 
     def _group(self) -> None:
         """Three of which one may go out; the third only by command."""
@@ -188,8 +193,12 @@ class Producer(threading.Thread):
 
     def _arrow(self) -> None:
         messages, whens = [], []
+        together_ms = now_ms() + 1_000
+        together = self._random.random() < 0.3
         for _ in range(self._random.randrange(2, 200)):
             when, floor_ms, far = self._when()
+            if together:
+                when, floor_ms, far = {"due_at_ms": together_ms}, together_ms, False
             messages.append(Message(new_label(), "topic", self._topic(), floor_ms, far=far))
             whens.append(when)
         table = pa.table(

@@ -16,7 +16,7 @@ import pytest
 
 from tarry.client import Client
 from tarry.core.errors import Unavailable
-from tests.crash.process import ServerProcess
+from tests.crash.process import ROOT, ServerProcess
 
 pytestmark = pytest.mark.crash
 
@@ -281,3 +281,57 @@ def test_a_server_killed_while_it_makes_its_folder(tmp_path: Path) -> None:
             time.sleep((wait_s - 0.6) / 10)
             server.kill()
         filled(server)
+
+
+# A disk that fails
+
+BROKEN_SYNC: Final = """
+import errno, os, pathlib
+_sync, _switch = os.fdatasync, pathlib.Path(os.environ["BROKEN_WHILE"])
+def fdatasync(descriptor):
+    if _switch.exists():
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    _sync(descriptor)
+os.fdatasync = fdatasync
+"""
+"""Put before the server: every sync fails while a file is there, as on a dying disk."""
+
+
+def test_a_failed_sync_stops_everything_and_loses_nothing(tmp_path: Path) -> None:
+    (tmp_path / "before").mkdir()
+    (tmp_path / "before" / "sitecustomize.py").write_text(BROKEN_SYNC)
+    switch = tmp_path / "broken"
+    environment = {
+        "PYTHONPATH": f"{tmp_path / 'before'}{os.pathsep}{ROOT / 'src'}",
+        "BROKEN_WHILE": str(switch),
+    }
+    with ServerProcess(tmp_path / "data", SMALL) as server:
+        server.launch(environment=environment)
+        server.wait_ready()
+        with Client(server.url, retry_for_s=0) as client:
+            client.subscribe(TOPIC, "s", start="earliest")
+            kept = client.schedule(TOPIC, "kept", delay="1h").id
+            near = client.schedule(TOPIC, "near", delay_ms=1_500)
+            switch.touch()
+            with pytest.raises(Unavailable, match="may or may not be stored"):
+                client.schedule(TOPIC, "unknown", delay="1h")
+            # For good: the disk may be well again, but nobody knows what it has.
+            switch.unlink()
+            for refused in (lambda: client.schedule(TOPIC, "no", delay="1h"), lambda: client.cancel(kept)):
+                with pytest.raises(Unavailable, match="the disk failed"):
+                    refused()
+            assert not client.ready()
+            # What is in memory may be more than what is on disk, so nothing is told of it.
+            with pytest.raises(Unavailable, match="the disk failed"):
+                client.get(kept)
+            # What is due stays: its end could not be written.
+            assert client.receive(TOPIC, "s", wait_ms=3_000) == []
+        assert "the ledger has stopped for good" in server.said()
+        assert server.stop() == 0
+        server.start()
+        with Client(server.url) as client:
+            assert client.get(kept).state == "scheduled"
+            (entry,) = client.receive(TOPIC, "s")
+            assert entry.payload == b"near"
+            assert entry.published_at_ms >= (near.due_at_ms or 0)
+        assert "Traceback" not in server.said()
