@@ -38,6 +38,8 @@ ARROW_FRAMES: Final = 4
 OPEN_FILES: Final = 64
 _WINDOW_BYTES: Final = 8192
 """Read at once when looking for a frame."""
+_FEW: Final = 16
+"""Up to so many records of a frame are read one by one; more, by columns."""
 _NEAR_BYTES: Final = 8192
 """Bodies that are no further apart than this are read together."""
 _SPAN_BITS: Final = 22
@@ -144,8 +146,8 @@ class Reader:
                 found += [frame] * (until - at)
             else:
                 until = bisect_right(rising, frame.last_seq, at)
-                if until == at + 1:
-                    found.append(self._one(frame, seq, walk))
+                if until - at <= _FEW:
+                    found += [self._one(frame, of, walk) for of in rising[at:until]]
                 else:
                     found += self._some(frame, rising[at:until], rising_seqs[at:until])
             at = until
