@@ -146,8 +146,10 @@ class WheelAgainstList(RuleBasedStateMachine):
         assert self.wheel.filter(lambda seqs: seqs % divisor != 0) == len(self.model) - len(kept)
         self.model = kept
 
-    @rule(first=SEQS, last=SEQS | st.integers(1000, 2000))
-    def seqs_between(self, first: int, last: int) -> None:
+    @rule(data=st.data())
+    def seqs_between(self, data: st.DataObject) -> None:
+        there = st.sampled_from([seq for _, seq, _ in self.model] or [0])
+        first, last = data.draw(there | SEQS), data.draw(there | SEQS)
         found = self.wheel.seqs_between(first, last)
         assert found.tolist() == sorted(seq for _, seq, _ in self.model if first <= seq <= last)
 
@@ -159,14 +161,14 @@ class WheelAgainstList(RuleBasedStateMachine):
 
 
 TestWheelAgainstList = WheelAgainstList.TestCase
-TestWheelAgainstList.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestWheelAgainstList.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
 
 
 @given(
     before=st.lists(FIRES, max_size=40),
     between=st.lists(st.tuples(st.integers(-1, 13), st.lists(FIRES, max_size=12)), max_size=6),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_filter_stepwise_covers_what_was_there_whatever_happens_between_the_steps(
     before: list[int], between: list[tuple[int, list[int]]]
 ) -> None:
@@ -201,6 +203,13 @@ WIDE = st.integers(0, 9) | st.integers(0, (1 << 62))
 @settings(deadline=None)
 def test_in_key_order_for_any_spread(keys: list[tuple[int, int]]) -> None:
     entries = [entry(*key) for key in keys]
+    assert rows(in_key_order(columns(entries))) == sorted(entries)
+
+
+@pytest.mark.parametrize("bits", range(54, 64))
+def test_in_key_order_where_positions_hardly_fit_beside_the_times(bits: int) -> None:
+    fires = [0, (1 << bits) - 1, *(seq * 0x9E3779B97F4A7C15 % (1 << bits) for seq in range(30))]
+    entries = [entry(fire_at_ms, seq) for seq, fire_at_ms in enumerate(fires)]
     assert rows(in_key_order(columns(entries))) == sorted(entries)
 
 
@@ -303,3 +312,22 @@ def test_what_is_taken_is_given_back() -> None:
     assert len(tested) == 200
     assert tested.nbytes - empty_bytes <= 23 * 200
     assert len(list(tested._runs)) <= 16
+
+
+@pytest.mark.parametrize("waiting", ["heap", "buffer", "run"])
+def test_a_cut_within_one_millisecond_wherever_the_entries_wait(waiting: str) -> None:
+    """R8: the horizon cuts at a key, so that any number of messages due in one millisecond fit."""
+    tested = Wheel(fresh_limit=100, buffer_limit=100)
+    entries = [entry(5, seq) for seq in range(10)]
+    if waiting == "heap":
+        for one in entries:
+            tested.add(*one)
+    elif waiting == "buffer":
+        tested.add_many(*columns(entries))
+    else:
+        tested.add_runs(sorted_runs(columns(entries)))
+    assert tested.count_below(5, 4) == 4
+    assert rows(tested.take_below(5, 4)) == entries[:4]
+    assert tested.nth_key(3) == (5, 7)
+    assert rows(tested.pop_due(4, 100)) == []
+    assert rows(tested.pop_due(5, 100)) == entries[4:]
