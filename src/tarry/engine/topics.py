@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from msgspec import Struct
 
-from tarry.core import limits
-from tarry.core.errors import Conflict, Invalid, NotFound, TarryError, TooLarge, Unavailable
+from tarry.core.errors import Conflict, Invalid, NotFound, TarryError, Unavailable
+from tarry.core.message import Message
 from tarry.core.names import check_name, parse_topic
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.subscription import SUBSCRIPTION_TYPES, Received, Subscription, SubscriptionType
@@ -26,7 +26,6 @@ from tarry.ledger.record import (
     Seek,
     Subscribe,
     Unsubscribe,
-    decode,
     read_entry,
 )
 from tarry.ledger.record import Topic as TopicRecord
@@ -225,12 +224,12 @@ class Topics:
         return answer
 
     def _start(self, found: Topic | None, start: Literal["earliest", "latest"] | int) -> int:
+        if isinstance(start, int) and start < 0:
+            raise Invalid("start", "is not earliest, latest or an entry id")
         if found is None or start == "earliest":
             return found.first if found else 0
         if start == "latest":
             return found.next
-        if start < 0:
-            raise Invalid("start", "is not earliest, latest or an entry id")
         return min(max(start, found.first), found.next)
 
     def subscription(self, topic: str, name: str) -> Subscription:
@@ -271,14 +270,22 @@ class Topics:
     def _first_published(self, topic: Topic, at_ms: int) -> int:
         low, high = topic.first, topic.visible
         while low < high:
-            middle = (low + high) // 2
-            seq = topic.seq(middle)
-            entry = decode(self._journal.body(seq)) if seq else None
-            if isinstance(entry, Entry) and entry.published_at_ms >= at_ms:
+            middle = at = (low + high) // 2
+            # What everybody has acknowledged may be gone: the next one that is there tells the time.
+            while at < high and (published_at_ms := self._published_at_ms(topic, at)) is None:
+                at += 1
+            if at == high or (published_at_ms or 0) >= at_ms:
                 high = middle
             else:
-                low = middle + 1
+                low = at + 1
         return low
+
+    def _published_at_ms(self, topic: Topic, entry_id: int) -> int | None:
+        seq = topic.seq(entry_id)
+        if seq < self._journal.ledger.first_seq:
+            return None
+        body = self._journal.entry_bodies(np.array([seq], np.int64))[0]
+        return None if body is None else read_entry(body).published_at_ms
 
     def forget_unread(self, before_ms: int) -> None:
         """Let topics to which nobody subscribes durably forget what was published before an instant."""
@@ -417,13 +424,12 @@ def _entry_record(entry: NewEntry, topic: str, fire_at_ms: int, now_ms: int, ent
 
 
 def _check_entry(entry: NewEntry) -> None:
-    if len(entry.payload) > limits.MAX_PAYLOAD_BYTES:
-        raise TooLarge("payload", limits.MAX_PAYLOAD_BYTES)
-    if len(entry.headers) > limits.MAX_HEADERS:
-        raise Invalid("headers", f"there are more than {limits.MAX_HEADERS}")
-    if sum(len(name) + len(value) for name, value in entry.headers.items()) > limits.MAX_HEADERS_BYTES:
-        raise TooLarge("headers", limits.MAX_HEADERS_BYTES)
-    if entry.key is not None and len(entry.key) > limits.MAX_KEY_BYTES:
-        raise TooLarge("key", limits.MAX_KEY_BYTES)
     if entry.deliver_at_ms is not None and entry.deliver_at_ms < 0:
         raise Invalid("deliver_at_ms", "is negative")
+    if entry.producer is not None:
+        check_name(entry.producer, "producer")
+    # The rest has the bounds of a message.
+    Message(
+        destination="topic", delay_ms=0, payload=entry.payload, headers=entry.headers, key=entry.key,
+        owner=entry.owner, ttl_ms=entry.ttl_ms,
+    ).check()  # fmt: skip
