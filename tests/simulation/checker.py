@@ -185,13 +185,14 @@ class Checker:
         """The receiver got it."""
         msg.arrivals.append(self.life)
 
-    def answered(self, msg: Msg, verdict: Verdict) -> None:
+    def answered(self, msg: Msg, attempt: int, verdict: Verdict) -> None:
         """The outlet tells the engine what came of it."""
         if msg.order is not None:
             self.flying.pop(msg.order, None)
-        if isinstance(verdict, Refused) or (isinstance(verdict, Retry) and msg.launches >= self.attempts):
+        if isinstance(verdict, Refused) or (isinstance(verdict, Retry) and attempt >= self.attempts):
             msg.refused = True
-        if isinstance(verdict, Delivered | Refused):
+            msg.verdict_life = self.life
+        if isinstance(verdict, Delivered):
             msg.verdict_life = self.life
 
     def all_durable(self) -> None:

@@ -12,6 +12,7 @@ from tarry.core.errors import (
     DelayTooLong,
     RateLimited,
     TarryError,
+    TooLarge,
     TooManyPending,
     Unavailable,
 )
@@ -139,7 +140,7 @@ class Clients:
                 raise Violation(f"{msg.token}: a repeated request got {error}") from error
         elif isinstance(error, TooManyPending):
             self._check_pending(msg, error)
-        elif not isinstance(error, RateLimited | DelayTooLong | Unavailable):
+        elif not isinstance(error, RateLimited | DelayTooLong | TooLarge | Unavailable):
             raise error
         msg.asks -= 1
         if msg.accepted is None and promise is not None:
@@ -269,16 +270,20 @@ class Clients:
             case "due":
                 new["due_at_ms"] = now_ms + self.delay()
                 delays = [new["due_at_ms"] - now_ms]
+                if msg.foreign:
+                    # If it has to wait for a verdict, less is left of it by then.
+                    delays.insert(0, 0)
         msg.touched = True
-        for delay_ms in delays:
-            msg.promises.append(Promise(0 if msg.eager else now_ms + delay_ms, since))
-            self._sim.note_due(now_ms + delay_ms)
+        dues = [new["due_at_ms"]] if "due_at_ms" in new else [now_ms + delay_ms for delay_ms in delays]
+        for due_at_ms in dues:
+            msg.promises.append(Promise(0 if msg.eager else due_at_ms, since))
+            self._sim.note_due(due_at_ms)
         msg.delays = sorted({*delays_before, *delays})
 
         def then(of: Answer[Any], unclear: bool) -> None:
             if of.error() is None:
                 msg.delays = delays
-                self._restarted(msg, now_ms + min(delays), since, of.value())
+                self._restarted(msg, min(dues), since, of.value())
             elif not unclear:
                 msg.delays = delays_before
             self._moved(msg, before, of, unclear)

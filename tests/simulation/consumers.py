@@ -232,6 +232,8 @@ class Consumers:
         type_ = self._random.choice(TYPES)
         before = sub.loose
         sub.loose = True
+        # Nobody holds anything, so that all that is not acknowledged comes again.
+        sub.rewound()
         answer = self._sim.engine.topics.subscribe(
             sub.topic, sub.name, type_, **self._letters(sub.max_redeliveries)
         )
@@ -240,8 +242,6 @@ class Consumers:
             error = of.error()
             if error is None:
                 sub.type, sub.loose = type_, False
-                # Nobody held anything, so that all that is not acknowledged comes again.
-                sub.rewound()
             elif isinstance(error, Conflict):
                 # Somebody has attached before the change was decided.
                 sub.loose = before

@@ -93,7 +93,7 @@ class Faults:
         sim.crash("to flip a bit", power=False)
         path = self._flip()
         try:
-            sim.boot()
+            sim.boot(calm=True)
         except Damage as damage:
             if damage.file != path:
                 raise Violation(f"a bit of {path} was flipped, but the damage is said to be: {damage}") from damage

@@ -160,9 +160,9 @@ class Simulation:
 
     # Lives
 
-    def boot(self) -> None:
-        """Begin the next life, unless it crashes at once."""
-        if self.random.random() < 0.1 and not self.draining:
+    def boot(self, *, calm: bool = False) -> None:
+        """Begin the next life, unless it crashes at once; a calm one does not."""
+        if self.random.random() < 0.1 and not (calm or self.draining):
             self.world.disk.crash_at(self.random.randint(1, 12))
         try:
             self.world.start()
@@ -299,7 +299,7 @@ class Simulation:
             self._arrive(attempt)
         msg = self._msg_of(attempt)
         self.say(f"verdict {msg.token} {verdict}")
-        self.checker.answered(msg, verdict)
+        self.checker.answered(msg, attempt.delivery.attempt, verdict)
         attempt.answer(verdict)
 
     # The end
