@@ -112,6 +112,7 @@ def test_paths_in_the_file_are_relative_to_the_file(toml: Toml, tmp_path: Path) 
         ),
         ("[engine]\nattempts = 0\n", "tarry.toml:2: engine.attempts must be at least 1"),
         ("[webhook]\nallow = ['not a network!']\n", "tarry.toml:2: webhook: 'not a network!' is neither"),
+        ("[webhook]\nca_file = 'none.pem'\n", "tarry.toml:2: webhook.ca_file: there is no file none.pem"),
         ("a = ", "tarry.toml: is not TOML: "),
     ],
 )

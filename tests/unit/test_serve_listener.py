@@ -31,9 +31,9 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
 
 @asynccontextmanager
 async def listening(app: Any = echo, **settings: Any) -> AsyncIterator[int]:
-    listener = Listener(app, Http(**{"port": 0, **settings}))
+    listener = Listener(Http(**{"port": 0, **settings}))
     url = listener.bind()
-    await listener.start()
+    await listener.start(app)
     try:
         yield int(url.rpartition(":")[2])
     finally:
@@ -157,9 +157,9 @@ async def test_stop_lets_requests_end_and_accepts_no_more() -> None:
         await release.wait()
         await echo(scope, receive, send)
 
-    listener = Listener(slow, Http(port=0))
+    listener = Listener(Http(port=0))
     port = int(listener.bind().rpartition(":")[2])
-    await listener.start()
+    await listener.start(slow)
     idle, busy = await connect(port), await connect(port)
     asking = asyncio.create_task(ask(busy))
     await begun.wait()
@@ -182,7 +182,7 @@ def test_a_taken_port_is_told() -> None:
         with pytest.raises(
             ListenError, match=f"cannot listen on 127.0.0.1:{port}: Address already in use; stop what"
         ):
-            Listener(echo, Http(port=port)).bind()
+            Listener(Http(port=port)).bind()
 
 
 async def test_it_speaks_tls(tmp_path: Path) -> None:

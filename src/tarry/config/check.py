@@ -27,6 +27,9 @@ def check(config: Config, sources: Mapping[str, str]) -> None:
         raise ConfigError(f"{sources.get(name, 'default')}: {name} {error.reason}") from None
     _check_engine(config, sources)
     _check_http(config.http, sources)
+    if config.webhook.ca_file and not Path(config.webhook.ca_file).is_file():
+        place = sources.get("webhook.ca_file", "default")
+        raise ConfigError(f"{place}: webhook.ca_file: there is no file {config.webhook.ca_file}")
     place = sources.get("tokens", "default")
     names: set[str] = set()
     for token in config.tokens:

@@ -43,10 +43,12 @@ class ListenError(Exception):
 
 
 class Listener:
-    """One HTTP listener: `bind`, `start`, and at the end `stop`."""
+    """One HTTP listener: `bind`, `start`, and at the end `stop`.
 
-    def __init__(self, app: Any, settings: Http, outgoing: int = 0) -> None:
-        self._app = app
+    `outgoing` is how many connections the rest of the server may make.
+    """
+
+    def __init__(self, settings: Http, outgoing: int = 0) -> None:
         self._settings = settings
         self._max_connections = settings.max_connections or max_connections(outgoing)
         self._socket: socket.socket | None = None
@@ -76,13 +78,13 @@ class Listener:
         shown = f"[{taken[0]}]" if family == socket.AF_INET6 else taken[0]
         return f"{'https' if self._settings.tls_cert else 'http'}://{shown}:{taken[1]}"
 
-    async def start(self) -> None:
-        """Begin to accept."""
+    async def start(self, app: Any) -> None:
+        """Begin to accept, for an ASGI application."""
         assert self._socket is not None, "bind first"
         settings = self._settings
         connections = _Connections(self._max_connections)
         config = uvicorn.Config(
-            self._app,
+            app,
             http=type("_Protocol", (_Protocol,), {"known": connections}),
             ws="none",
             lifespan="off",

@@ -1,6 +1,6 @@
 """The composition root: wires the parts together, runs them, and takes them down again.
 
-Order of starting: configuration, address, data folder, ledger, registry, engine, listener. Order of
+Order of starting: configuration, data folder, address, ledger, registry, engine, listener. Order of
 stopping: the listener (accept no more, let requests end), the engine (let attempts end), the registry, the
 seal of the ledger, the lock. Whatever prevents a start is one line on standard error and exit code 1.
 
@@ -96,81 +96,87 @@ class Server:
         self._config = config
         self._folder = folder
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="registry")
+        self._clock = SystemClock()
+        self._webhook = WebhookOutlet(config.webhook, self._clock)
         self._ledger: Ledger | None = None
         self._registry: Registry | None = None
-        self._webhook: WebhookOutlet | None = None
         self._engine: Engine | None = None
         self._driver: Driver | None = None
         self._app: HttpApp | None = None
         self._listener: Listener | None = None
+        self._running = False
+        """Whether the ledger was read to its end."""
 
     async def start(self) -> str:
         """Open everything and begin to accept; gives the URL."""
         config = self._config
         access = access_of(config)
-        began = time.monotonic()
-        engine = self._recovered_engine()
-        stats = engine.stats()
-        log.info(
-            "recovered",
-            extra={
-                "seq": stats.durable_seq,
-                "pending": stats.pending,
-                "took_ms": round((time.monotonic() - began) * 1000),
-            },
-        )
-        self._app = build_app(engine, access, door_settings(config))
-        self._listener = Listener(self._app, config.http, outgoing=config.webhook.max_connections)
+        self._listener = Listener(config.http, outgoing=config.webhook.max_connections)
         url = self._listener.bind()
-        assert self._driver is not None
+        began = time.monotonic()
+        self._ledger = self._open_ledger()
+        engine = self._engine = self._recovered_engine(self._ledger)
+        self._running = True
+        stats = engine.stats()
+        took_ms = round((time.monotonic() - began) * 1000)
+        log.info("recovered", extra={"seq": stats.durable_seq, "pending": stats.pending, "took_ms": took_ms})
+        self._driver = Driver(engine, asyncio.get_running_loop())
+        self._ledger.start(self._driver.post)
         self._driver.start()
-        await self._listener.start()
+        self._app = build_app(engine, access, door_settings(config))
+        await self._listener.start(self._app)
         log.info("ready", extra={"url": url, "data": config.data, "tokens": len(config.tokens)})
         return url
 
-    def _recovered_engine(self) -> Engine:
+    def _open_ledger(self) -> Ledger:
+        # A missing key is told before anything is opened.
+        self._folder.id_key()
+        settings = ledger_settings(self._config)
+        ledger = Ledger.open(RealDisk(), str(self._folder.ledger), settings, self._clock)
+        for note in ledger.notes:
+            log.warning("recovery: %s", note)
+        return ledger
+
+    def _recovered_engine(self, ledger: Ledger) -> Engine:
+        """An engine in the state of the ledger's head; a damaged registry is made again first."""
+        self._folder.registry.mkdir(mode=0o700, exist_ok=True)
         try:
-            engine = self._open_engine()
+            engine = self._engine_on(ledger)
             engine.recover()
         except RegistryDamage as damage:
-            folder = self._folder.registry
-            whole = self._ledger is not None and self._ledger.first_seq == 1
-            if self._registry is not None:
-                self._registry.close()
-            if self._ledger is not None:
-                self._ledger.close()
-            if not restore(str(folder), str(folder / REGISTRY_FILE)):
-                if not whole:
-                    raise Unavailable(
-                        f"{folder / REGISTRY_FILE} is damaged ({damage.reason}), and so are its snapshots: "
-                        "bring the data folder back from a backup"
-                    ) from damage
-                # Nothing was reclaimed yet: the ledger alone gives it again.
-                set_aside(str(folder / REGISTRY_FILE))
-                log.error("the registry was damaged; it is set aside, and made anew from the ledger")
             log.error("recovery: %s", damage)
-            engine = self._open_engine()
+            self._replace_registry(ledger, damage)
+            engine = self._engine_on(ledger)
             engine.recover()
         return engine
 
-    def _open_engine(self) -> Engine:
+    def _replace_registry(self, ledger: Ledger, damage: RegistryDamage) -> None:
+        if self._registry is not None:
+            self._registry.close()
+            self._registry = None
+        folder = self._folder.registry
+        path = str(folder / REGISTRY_FILE)
+        if restore(str(folder), path):
+            return
+        if ledger.first_seq != 1:
+            raise Unavailable(
+                f"{path} is damaged ({damage.reason}), and so are its snapshots: "
+                "bring the data folder back from a backup"
+            ) from damage
+        # Nothing was reclaimed yet: the ledger alone gives it again.
+        set_aside(path)
+        log.error("the registry was damaged; it is set aside, and made anew from the ledger")
+
+    def _engine_on(self, ledger: Ledger) -> Engine:
         config, folder = self._config, self._folder
         loop = asyncio.get_running_loop()
-        clock = SystemClock()
-        # Before the ledger: a missing key is told while there is still nothing opened.
-        ids = Ids(folder.id_key())
-        folder.registry.mkdir(mode=0o700, exist_ok=True)
-        self._ledger = Ledger.open(RealDisk(), str(folder.ledger), ledger_settings(config), clock)
-        for note in self._ledger.notes:
-            log.warning("recovery: %s", note)
         self._registry = Registry(str(folder.registry / REGISTRY_FILE))
-        self._webhook = WebhookOutlet(config.webhook, clock)
-        self._engine = Engine(
-            ledger=self._ledger,
+        return Engine(
+            ledger=ledger,
             registry=self._registry,
             index=NoIndex(),
-            clock=clock,
-            ids=ids,
+            clock=self._clock,
+            ids=Ids(folder.id_key()),
             outlets={"http": self._webhook, "https": self._webhook},
             launch=launcher(loop),
             offload=offloader(loop, self._pool),
@@ -179,31 +185,31 @@ class Server:
             snapshot_folder=str(folder.registry),
             seed=time.time_ns(),
         )
-        self._driver = Driver(self._engine, loop)
-        self._ledger.start(self._driver.post)
-        return self._engine
 
     async def stop(self) -> None:
-        """Take everything down that was opened, in the opposite order."""
+        """Take down what was opened, in the opposite order.
+
+        A server that could not start because of what it found leaves everything as it found it: what is
+        in memory then is no state to write down.
+        """
         if self._app is not None:
             self._app.stop()
         if self._listener is not None:
             await self._listener.stop()
         if self._driver is not None:
             self._driver.stop()
-        if self._engine is not None:
+        if self._running and self._engine is not None:
             self._engine.ready = False
             await self._let_attempts_end(self._engine)
-        if self._webhook is not None:
-            await self._webhook.close()
-        if self._engine is not None:
+        await self._webhook.close()
+        if self._running and self._engine is not None and self._ledger is not None:
             await _flush(self._engine)
-        if self._ledger is not None:
             self._ledger.close()
         self._pool.shutdown(wait=True)
         if self._registry is not None:
             self._registry.close()
-        log.info("stopped")
+        if self._running:
+            log.info("stopped")
 
     async def _let_attempts_end(self, engine: Engine) -> None:
         """What is on its way may arrive: its verdict is worth a moment, or it is sent again next time."""
