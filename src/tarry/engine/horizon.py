@@ -4,7 +4,7 @@ Versions that are in the index only, at or above the horizon, cost nothing here.
 the clock and brings in what comes next, from the index and from the tail. Dispatch never passes it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,13 +87,15 @@ class Horizon:
         order = np.lexsort((seqs, fires))[:limit]
         return Due(fires[order], seqs[order], lanes[order])
 
-    def drop_dead(self) -> int:
-        """Give back the memory of entries that will not fire."""
+    def sweep(self) -> Iterator[int]:
+        """Give back the memory of dead entries, in steps of a few milliseconds; yields how many each dropped."""
 
         def alive(seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
             return ~self._dead.contains_many(seqs)
 
-        return self.wheel.filter(alive) + self.tail.filter(alive)
+        # The tail first: entries move from it into the wheel, and never back.
+        yield from self.tail.filter_stepwise(alive)
+        yield from self.wheel.filter_stepwise(alive)
 
     def __len__(self) -> int:
         return len(self.wheel) + len(self.tail)

@@ -7,7 +7,7 @@ Slow work goes to another thread through `Offload`; in a simulation that is a pl
 
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,12 @@ Offload = Callable[[Callable[[], Any], Callable[[Exception | None], None]], None
 
 CARRY_LIMIT = 2_000
 """Records carried forward at once."""
+
+SWEEP_DEAD = 100_000
+"""So many more dead seqs, or half of what waits, are worth a sweep of the wheel and the tail."""
+
+SWEEP_EVERY_MS = 10
+"""A step of a sweep takes some milliseconds: doors and deliveries have their turn in between."""
 
 IDLE_MARK_MS = 60_000
 """How often an idle server marks: nothing but the clock moves the watermark then."""
@@ -64,6 +70,14 @@ class Upkeep:
         self._snapshot_seqs = [0, 0]
         """The seqs that the two newest snapshots have reached."""
         self._carrying = False
+        self._sweep: Iterator[int] | None = None
+        self._sweep_bound = 0
+        self._swept_at_ms = 0
+        self._dead_swept = 0
+        """How many dead seqs there were after the last sweep."""
+        self._reclaimed = 0
+        """The seq up to which segments were reclaimed; `_forgotten` is that up to which dead seqs are forgotten."""
+        self._forgotten = 0
         self.held = 0
         """Backups and rebuilds that read the ledger now: while there are any, nothing is reclaimed."""
 
@@ -84,7 +98,9 @@ class Upkeep:
             self._next_reclaim_ms = now_ms + self._settings.reclaim_every_ms
             self._prune(now_ms)
             self.reclaim(now_ms)
-        return min(self._next_mark_ms, self._next_flush_ms)
+        self._sweep_on(now_ms)
+        again_ms = min(self._next_mark_ms, self._next_flush_ms)
+        return again_ms if self._sweep is None else min(again_ms, now_ms + SWEEP_EVERY_MS)
 
     # The watermark
 
@@ -152,6 +168,28 @@ class Upkeep:
             lambda error: log.warning("the registry could not be pruned: %s", error) if error else None,
         )
 
+    # Dead entries
+
+    def _sweep_on(self, now_ms: int) -> None:
+        """Take dead entries out of the wheel and the tail, a step at a time; then forget the dead that are reclaimed.
+
+        The order matters: an entry whose seq is no longer known to be dead would fire.
+        """
+        journal = self._journal
+        if self._sweep is None:
+            dead = len(journal.dead) - self._dead_swept
+            if self._reclaimed <= self._forgotten and dead <= max(SWEEP_DEAD, len(journal.horizon) // 2):
+                return
+            self._sweep, self._sweep_bound = journal.horizon.sweep(), self._reclaimed
+        if abs(now_ms - self._swept_at_ms) < SWEEP_EVERY_MS:
+            return
+        self._swept_at_ms = now_ms
+        if next(self._sweep, None) is None and not self._dispatcher.backlogged:
+            self._sweep = None
+            self._forgotten = self._sweep_bound
+            journal.dead.drop_upto(self._sweep_bound)
+            self._dead_swept = len(journal.dead)
+
     # Reclaiming, by R12
 
     def reclaim(self, now_ms: int) -> None:
@@ -169,7 +207,7 @@ class Upkeep:
             reclaimed = segment.last_seq
         if reclaimed:
             count = journal.ledger.reclaim(reclaimed)
-            journal.dead.drop_upto(reclaimed)
+            self._reclaimed = reclaimed
             log.info("reclaimed %d ledger segments, up to seq %d", count, reclaimed)
         elif not self._carrying:
             self._carry(segments[0].first_seq, segments[0].last_seq, now_ms)

@@ -1,0 +1,38 @@
+"""Dead entries leave the wheel before their deadness is forgotten: else they would fire."""
+
+import pytest
+
+from tarry.core.message import Message
+from tarry.engine import upkeep
+from tarry.testing.world import World
+
+
+def test_a_dead_entry_whose_segment_was_reclaimed_never_fires() -> None:
+    world = World()
+    first = world.settle(world.engine.schedule(Message(destination="t", delay_ms=60_000)))
+    world.settle(world.engine.cancel(first.id))
+    journal = world.engine.journal
+    assert len(journal.horizon) == 1
+    # As after a reclaim of everything up to the end of the first block of seqs.
+    world.engine.upkeep._reclaimed = (1 << 16) - 1
+    world.run(1_000)
+    assert len(journal.dead) == 0
+    assert len(journal.horizon) == 0
+    world.run(120_000)
+    assert journal.counters["damaged"] == 0
+    assert journal.counters["cancelled"] == 1
+
+
+def test_many_dead_entries_are_swept_without_a_reclaim(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upkeep, "SWEEP_DEAD", 10)
+    world = World()
+    scheduled = [
+        world.settle(world.engine.schedule(Message(destination="t", delay_ms=3_600_000))) for _ in range(20)
+    ]
+    for message in scheduled[:11]:
+        world.settle(world.engine.cancel(message.id))
+    world.run(1_000)
+    assert len(world.engine.journal.horizon) == 9
+    assert [world.settle(world.engine.get(message.id)).state for message in scheduled] == (
+        ["cancelled"] * 11 + ["scheduled"] * 9
+    )
