@@ -236,6 +236,9 @@ class Dispatcher:
             self._burst.of(head.destination).append((head, key.fire_at_ms, key.seq, body))
 
     def _end_unread(self, key: Key, damage: Damage | None, now_ms: int) -> None:
+        if self._journal.topics.records.ready_unread(key.seq):
+            # A delayed entry: whoever reads it finds the damage, and passes it over.
+            return
         reason = str(damage) if damage is not None else f"there is no record at seq {key.seq}"
         self._journal.counters["damaged"] += 1
         log.error("a due message cannot be read and ends as failed: %s", reason)

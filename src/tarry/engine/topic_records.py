@@ -158,10 +158,22 @@ class TopicRecords:
         topic = self.by_name.get(entry.topic)
         if topic is None or entry.entry_id not in topic.waiting or topic.seq(entry.entry_id) != seq:
             return
-        topic.waiting.discard(entry.entry_id)
+        self._ready(topic, entry.entry_id)
+
+    def ready_unread(self, seq: int) -> bool:
+        """The same for an entry that cannot be read, so that nobody waits for it; whether there is one there."""
+        for topic in self.by_name.values():
+            if seq in (seqs := topic.waiting_seqs().tolist()):
+                waiting = topic.waiting.between(topic.first, topic.next)
+                self._ready(topic, int(waiting[seqs.index(seq)]))
+                return True
+        return False
+
+    def _ready(self, topic: Topic, entry_id: int) -> None:
+        topic.waiting.discard(entry_id)
         self.changed = True
         for sub in topic.subscriptions.values():
-            sub.ready(entry.entry_id)
+            sub.ready(entry_id)
             self._woken[sub] = None
 
     def pump(self) -> None:
