@@ -1,0 +1,174 @@
+"""Acknowledgements: exact, however many holes there are."""
+
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tarry.engine.acks import AckSet
+from tarry.ledger.ledger import LedgerSettings
+from tarry.ledger.record import Ack, decode
+from tests.unit.engine_kit import Bench, full
+
+MILLION = 1_000_000
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+steps = st.lists(
+    st.tuples(st.just("add"), st.lists(st.integers(0, 60), max_size=8))
+    | st.tuples(st.just("below"), st.integers(0, 70)),
+    max_size=12,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 20), st.integers(0, 60), steps)
+def test_against_a_plain_set(start: int, stop: int, steps: list[tuple[str, object]]) -> None:
+    acks = AckSet(start)
+    done = set(range(start))
+    for what, arg in steps:
+        if what == "add":
+            assert isinstance(arg, list)
+            acks.add(arg, stop)
+            done.update(entry for entry in arg if entry < stop)
+        else:
+            assert isinstance(arg, int)
+            acks.add_below(arg, stop)
+            done.update(range(min(arg, stop)))
+        everything = np.arange(80)
+        assert acks.contains_many(everything).tolist() == [entry in done for entry in range(80)]
+        assert [entry in acks for entry in range(80)] == [entry in done for entry in range(80)]
+        # What is below is closed up as far as it goes, up to the end of the topic.
+        assert acks.below >= start
+        assert acks.below == max(start, min((e for e in range(81) if e not in done), default=start))
+        for first in (0, 5, 30):
+            assert acks.count(first) == len([entry for entry in done if entry >= first])
+
+
+def test_entries_that_do_not_exist_cannot_be_acknowledged() -> None:
+    acks = AckSet(0)
+    acks.add([5, 6, 7, -1], 6)
+    acks.add_below(100, 6)
+    assert acks.below == 6
+    assert 6 not in acks
+
+
+def big_bench() -> Bench:
+    return Bench(ledger_settings=LedgerSettings(segment_bytes=64 << 20))
+
+
+@pytest.fixture(scope="module")
+def holes() -> Bench:
+    """A topic of two million entries of which every second one is acknowledged, after a restart."""
+    bench = big_bench()
+    sub = bench.subscribe("t")
+    # The entries themselves are of no interest: they are placed as if they had been published.
+    topic = bench.engine.topics.find("t")
+    topic.place_next(1, 2 * MILLION)
+    topic.visible = topic.next
+    started = time.perf_counter()
+    for first in range(0, 2 * MILLION, 100_000):
+        bench.ask(sub.ack(list(range(first, first + 100_000, 2))))
+    assert time.perf_counter() - started < 30
+    return bench
+
+
+def test_a_million_holes_are_exact(holes: Bench) -> None:
+    sub = holes.engine.topics.subscription("t", "sub")
+    assert sub.acked.below == 1
+    assert sub.backlog == MILLION
+    ids = np.arange(2 * MILLION)
+    np.testing.assert_array_equal(sub.acked.contains_many(ids), ids % 2 == 0)
+
+
+def test_a_million_holes_survive_a_restart(holes: Bench) -> None:
+    holes.wait(2000)
+    holes.crash()
+    holes.start()
+    sub = holes.engine.topics.subscription("t", "sub")
+    ids = np.arange(2 * MILLION)
+    np.testing.assert_array_equal(sub.acked.contains_many(ids), ids % 2 == 0)
+    assert (sub.acked.below, sub.backlog) == (1, MILLION)
+    # Bits, not numbers: a quarter of a megabyte.
+    assert sum(len(sub.acked.above.block(n) or b"") for n in sub.acked.above.numbers()) <= 260_000
+
+
+def test_filling_the_holes_closes_them_up(holes: Bench) -> None:
+    sub = holes.engine.topics.subscription("t", "sub")
+    for first in range(1, 2 * MILLION, 200_000):
+        holes.ask(sub.ack(list(range(first, first + 200_000, 2))))
+    assert sub.acked.below == 2 * MILLION
+    assert sub.backlog == 0
+    holes.wait(2000)
+    holes.reopen()
+    assert holes.engine.topics.subscription("t", "sub").acked.below == 2 * MILLION
+
+
+def test_an_acknowledgement_is_answered_when_it_is_durable(bench: Bench) -> None:
+    bench.publish("t", b"a", b"b")
+    reader = bench.drain("t")
+    answer = reader.handle.ack([0])
+    assert not answer.settled
+    bench.commit()
+    assert answer.settled
+    _ = reader.handle.ack([1])
+    bench.crash()
+    bench.start()
+    again = bench.reader(bench.engine.topics.subscription("t", "drain"))
+    assert again.ids in ([1], [])
+
+
+def test_individual_and_cumulative(bench: Bench) -> None:
+    bench.publish("t", *[b"%d" % n for n in range(10)])
+    sub = bench.subscribe("t", type="exclusive")
+    reader = bench.reader(sub)
+    reader.ack(7, 2)
+    bench.ask(reader.handle.ack_below(4))
+    assert sub.acked.below == 5
+    assert reader.handle.unacked == 4
+    reader.ack(5, 6)
+    assert sub.acked.below == 8
+    reader.handle.close()
+    assert bench.reader(sub, "next").ids == [8, 9]
+
+
+def test_acknowledging_twice_or_what_is_not_there_changes_nothing(bench: Bench) -> None:
+    bench.publish("t", b"a", b"b", b"c")
+    sub = bench.subscribe("t")
+    reader = bench.reader(sub)
+    reader.ack(1, 1, 99)
+    reader.ack(1)
+    bench.ask(reader.handle.ack_below(500))
+    assert sub.acked.below == 3
+    bench.publish("t", b"d")
+    assert reader.ids == [0, 1, 2, 3]
+
+
+def test_replaying_acknowledgements_gives_the_same_state(bench: Bench) -> None:
+    bench.publish("t", *[b"x"] * 50)
+    sub = bench.subscribe("t")
+    reader = bench.reader(sub)
+    reader.ack(*range(0, 50, 3))
+    bench.ask(reader.handle.ack_below(10))
+    before = sub.acked.contains_many(np.arange(50)).tolist()
+    bench.registry_disk.images.clear()
+    bench.registry_disk.images.append(None)  # nothing was ever flushed: all of it is replayed
+    bench.kill()
+    bench.start()
+    after = bench.engine.topics.subscription("t", "sub").acked.contains_many(np.arange(50)).tolist()
+    assert after == before
+
+
+def test_the_record_of_an_acknowledgement_names_what_it_says(bench: Bench) -> None:
+    bench.publish("t", b"a", b"b")
+    reader = bench.drain("t")
+    before = bench.engine.journal.ledger.next_seq
+    reader.ack(1)
+    found = decode(bench.engine.journal.body(before))
+    assert found == Ack(full("t"), "drain", 0, [1])
