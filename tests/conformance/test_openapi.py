@@ -94,13 +94,15 @@ def test_the_server_shows_this_document(client: httpx.Client) -> None:
 
 @finite.parametrize()
 @bounded
-def test_every_operation_keeps_to_its_description(case: Case, server: ServerProcess) -> None:
+def test_every_operation_keeps_to_its_description(case: Case[Any], server: ServerProcess) -> None:
     _check(case, server)
 
 
 @finite.include(path_regex="{id}|{topic}").parametrize()
 @bounded
-def test_and_so_it_does_for_what_is_there(case: Case, server: ServerProcess, client: httpx.Client) -> None:
+def test_and_so_it_does_for_what_is_there(
+    case: Case[Any], server: ServerProcess, client: httpx.Client
+) -> None:
     parameters: dict[str, Any] = dict(case.path_parameters or {})
     if "id" in parameters:
         scheduled = client.post("/v1/messages", json={"destination": "t", "delay": "1h", "payload": "x"})
@@ -113,14 +115,14 @@ def test_and_so_it_does_for_what_is_there(case: Case, server: ServerProcess, cli
     _check(case, server, negative_data_rejection)
 
 
-def _do_not_wait(case: Case) -> None:
+def _do_not_wait(case: Case[Any]) -> None:
     if isinstance(case.body, NotSet):
         case.body, case.media_type = {}, "application/json"
     if isinstance(case.body, dict) and case.body.get("wait_ms", 0) in range(MAX_WAIT_MS + 1):
         case.body["wait_ms"] = 0
 
 
-def _check(case: Case, server: ServerProcess, *excluded: Any) -> None:
+def _check(case: Case[Any], server: ServerProcess, *excluded: Any) -> None:
     if case.path.endswith("/receive"):
         _do_not_wait(case)
     case.call_and_validate(

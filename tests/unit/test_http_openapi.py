@@ -6,7 +6,8 @@ from typing import Any
 
 from tarry.doors.http.access import Access
 from tarry.doors.http.app import Methods, build_app
-from tarry.doors.http.openapi import OPERATIONS, build_document
+from tarry.doors.http.openapi import build_document
+from tarry.doors.http.operations import OPERATIONS
 from tarry.doors.http.settings import HttpSettings
 from tests.serving import serving
 

@@ -204,6 +204,8 @@ async def test_dead_letters(served: Serving) -> None:
 
 
 async def test_seek(served: Serving) -> None:
+    # What everybody is done with is forgotten; this one has read nothing.
+    await subscribe(served, TOPIC + "/subscriptions/keeps")
     ids = await publish(served, "a", "b")
     first = await receive(served)
     await ack(served, entry_ids=ids)

@@ -16,7 +16,8 @@ from tarry.doors.http.asgi import Receive, Scope, Send
 from tarry.doors.http.bodies import read_query
 from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.problems import HttpRefusal
-from tarry.doors.http.sessions import SessionKey, Sessions, Stream
+from tarry.doors.http.session import SessionKey, Stream
+from tarry.doors.http.sessions import Sessions
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import EventsQuery
 from tarry.doors.http.subscriptions import reach_subscription, show_entry

@@ -13,7 +13,8 @@ from tarry.doors.http.asgi import json_response, nothing
 from tarry.doors.http.bodies import T, check_json, decode, header, read_body, text_or_bytes
 from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.gate import caller_of
-from tarry.doors.http.sessions import Session, SessionKey, Sessions
+from tarry.doors.http.session import Session, SessionKey
+from tarry.doors.http.sessions import Sessions
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import (
     AckRequest,

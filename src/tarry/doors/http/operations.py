@@ -1,0 +1,173 @@
+"""Every operation of the door, one row for each method of each path; a test compares them with the routes.
+
+What is said here is what the OpenAPI document says. Bodies and answers are types of `shapes`.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
+from tarry.core.policy import Effective, Policy
+from tarry.doors.http import shapes
+from tarry.doors.http.batches import MAX_BATCH_KEY_BYTES
+from tarry.engine.topics import TopicStats
+
+JSON: Final = "application/json"
+NDJSON: Final = "application/x-ndjson"
+ARROW: Final = "application/vnd.apache.arrow.stream"
+EVENTS: Final = "text/event-stream"
+PROMETHEUS: Final = "text/plain"
+
+_TOPIC: Final = "/v1/topics/{tenant}/{namespace}/{topic}"
+_SUBSCRIPTION: Final = _TOPIC + "/subscriptions/{name}"
+_ANY_OBJECT: Final = {"type": "object"}
+_LINES: Final = {"type": "string", "description": "One JSON object in each line"}
+_BYTES: Final[dict[str, Any]] = {}
+
+Schema = type | Mapping[str, Any]
+
+
+class Operation(NamedTuple):
+    """One method of one path."""
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    role: str | None
+    """The role that is needed besides admin; None for no token at all."""
+    answers: Mapping[int, Mapping[str, Schema] | None]
+    """Status -> content type -> schema; None for an empty body."""
+    body: Mapping[str, Schema] | None = None
+    body_required: bool = True
+    query: type[msgspec.Struct] | None = None
+    refusals: tuple[int, ...] = ()
+    """Besides the usual ones: 400, 401, 403, and 503 while the server starts or stops."""
+    idempotency_key: int = 0
+    """The longest that is taken; 0 where none is."""
+
+
+OPERATIONS: Final[tuple[Operation, ...]] = (
+    Operation(
+        "POST", "/v1/messages", "schedule", "Schedule a message", "produce",
+        {201: {JSON: shapes.ScheduledAnswer}, 200: {JSON: shapes.ScheduledAnswer}},
+        {JSON: shapes.ScheduleRequest}, refusals=(408, 409, 413, 415, 429), idempotency_key=MAX_IDEMPOTENCY_KEY_BYTES,
+    ),
+    Operation(
+        "GET", "/v1/messages", "listMessages", "List messages", "admin",
+        {200: {JSON: shapes.MessagesAnswer}}, query=shapes.ListQuery,
+    ),
+    Operation(
+        "POST", "/v1/messages/batch", "scheduleBatch",
+        "Schedule many messages; each line or row has its own answer, in order", "produce",
+        {200: {NDJSON: _LINES, ARROW: _BYTES}}, {NDJSON: _LINES, ARROW: _BYTES},
+        query=shapes.BatchDefaults, refusals=(408, 413, 415, 429), idempotency_key=MAX_BATCH_KEY_BYTES,
+    ),
+    Operation(
+        "GET", "/v1/messages/{id}", "getMessage", "Look at a message", "produce",
+        {200: {JSON: shapes.MessageAnswer}}, refusals=(404,),
+    ),
+    Operation(
+        "DELETE", "/v1/messages/{id}", "deleteMessage", "Cancel a message", "produce",
+        {200: {JSON: shapes.MessageAnswer}}, refusals=(404, 409),
+    ),
+    Operation(
+        "POST", "/v1/messages/{id}/cancel", "cancelMessage", "Cancel a message", "produce",
+        {200: {JSON: shapes.MessageAnswer}}, refusals=(404, 409),
+    ),
+    Operation(
+        "POST", "/v1/messages/{id}/send", "sendMessage", "Make a message due now", "produce",
+        {200: {JSON: shapes.MessageAnswer}}, refusals=(404, 409, 429),
+    ),
+    Operation(
+        "POST", "/v1/messages/{id}/restart", "restartMessage",
+        "Start its original delay again, or give it a new time", "produce",
+        {200: {JSON: shapes.MessageAnswer}}, {JSON: shapes.RestartRequest}, body_required=False,
+        refusals=(404, 408, 409, 413, 415, 429),
+    ),
+    Operation(
+        "GET", "/v1/topics", "listTopics", "List topics", "admin",
+        {200: {JSON: shapes.TopicsAnswer}}, query=shapes.TopicsQuery,
+    ),
+    Operation("PUT", _TOPIC, "createTopic", "Make a topic; one that is there stays", "admin", {204: None}),
+    Operation(
+        "GET", _TOPIC, "getTopic", "Figures of a topic", "produce or consume",
+        {200: {JSON: TopicStats}}, refusals=(404,),
+    ),
+    Operation(
+        "DELETE", _TOPIC, "deleteTopic", "Remove a topic with its entries and subscriptions", "admin",
+        {204: None}, refusals=(404,),
+    ),
+    Operation(
+        "POST", _TOPIC + "/messages", "publish", "Publish one entry, or many together as NDJSON", "produce",
+        {201: {JSON: shapes.PublishAnswer}}, {JSON: shapes.PublishRequest, NDJSON: _LINES},
+        refusals=(408, 409, 413, 415, 429),
+    ),
+    Operation(
+        "PUT", _SUBSCRIPTION, "subscribe", "Make a subscription, or find the one that is there", "consume",
+        {200: {JSON: _ANY_OBJECT}}, {JSON: shapes.SubscribeRequest}, body_required=False,
+        refusals=(408, 409, 413, 415),
+    ),
+    Operation(
+        "GET", _SUBSCRIPTION, "getSubscription", "Figures of a subscription", "consume",
+        {200: {JSON: _ANY_OBJECT}}, refusals=(404,),
+    ),
+    Operation(
+        "DELETE", _SUBSCRIPTION, "unsubscribe", "End a subscription", "consume", {204: None}, refusals=(404,)
+    ),
+    Operation(
+        "POST", _SUBSCRIPTION + "/receive", "receive", "Receive entries, waiting for the first one", "consume",
+        {200: {JSON: shapes.ReceiveAnswer}}, {JSON: shapes.ReceiveRequest}, body_required=False,
+        refusals=(404, 408, 409, 413, 415),
+    ),
+    Operation(
+        "GET", _SUBSCRIPTION + "/events", "events", "Receive entries as server-sent events", "consume",
+        {200: {EVENTS: {"type": "string"}}}, query=shapes.EventsQuery, refusals=(404, 409),
+    ),
+    Operation(
+        "POST", _SUBSCRIPTION + "/ack", "acknowledge", "Be done with entries", "consume",
+        {204: None}, {JSON: shapes.AckRequest}, refusals=(404, 408, 413, 415),
+    ),
+    Operation(
+        "POST", _SUBSCRIPTION + "/nack", "giveBack", "Give entries back to come again now", "consume",
+        {204: None}, {JSON: shapes.NackRequest}, body_required=False, refusals=(404, 408, 413, 415),
+    ),
+    Operation(
+        "POST", _SUBSCRIPTION + "/seek", "seek", "Go on reading somewhere else", "consume",
+        {204: None}, {JSON: shapes.SeekRequest}, refusals=(404, 408, 409, 413, 415),
+    ),
+    *(
+        operation
+        for path, place in (
+            ("/v1/policies/broker", "Broker"),
+            ("/v1/policies/namespaces/{tenant}/{namespace}", "Namespace"),
+            ("/v1/policies/topics/{tenant}/{namespace}/{topic}", "Topic"),
+        )
+        for operation in (
+            Operation(
+                "GET", path, f"get{place}Policy", f"The policy of the {place.lower()}", "admin",
+                {200: {JSON: {"anyOf": [Policy, Effective]}}}, query=shapes.PolicyQuery, refusals=(404,),
+            ),
+            Operation(
+                "PUT", path, f"set{place}Policy", f"Set the policy of the {place.lower()}", "admin",
+                {200: {JSON: Policy}}, {JSON: Policy}, refusals=(408, 413, 415),
+            ),
+            Operation(
+                "DELETE", path, f"remove{place}Policy", f"Remove the policy of the {place.lower()}", "admin",
+                {204: None},
+            ),
+        )
+    ),
+    Operation(
+        "GET", "/v1/status", "status", "Figures of the server", "admin", {200: {JSON: shapes.StatusAnswer}}
+    ),
+    Operation("GET", "/healthz", "healthz", "Whether the process lives", None, {200: {JSON: _ANY_OBJECT}}),
+    Operation(
+        "GET", "/readyz", "readyz", "Whether messages are accepted and sent, and if not, why", None,
+        {200: {JSON: shapes.ReadyAnswer}, 503: {JSON: shapes.ReadyAnswer}},
+    ),
+    Operation("GET", "/metrics", "metrics", "Prometheus metrics", "admin", {200: {PROMETHEUS: {"type": "string"}}}),
+    Operation("GET", "/openapi.json", "openapi", "This document", None, {200: {JSON: _ANY_OBJECT}}),
+)  # fmt: skip

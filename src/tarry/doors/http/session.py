@@ -1,0 +1,229 @@
+"""One consumer session: what makes an HTTP client a consumer of a subscription between its requests.
+
+A session belongs to a topic, a subscription and a consumer's name, and owns one engine consumer. It is fed in
+one of two ways: by long polls, each of which asks the engine only while somebody waits, so that nothing
+lies here unclaimed; or by one event stream with a window of unacknowledged entries. What is handed out and not
+acknowledged in time is given back and comes again.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from tarry.core.errors import NotFound, TarryError
+from tarry.engine.subscription import Consumer, Received
+
+GATHER_BYTES: Final = 4 * 1024 * 1024
+"""About how much one answer or the unsent part of a stream may hold; one entry may pass it."""
+FIRST_PERMITS: Final = 4
+"""Before it is known how large the entries are; the largest are 5 MiB."""
+MAX_PERMITS: Final = 256
+
+
+class SessionKey(NamedTuple):
+    """What a session belongs to."""
+
+    topic: str
+    subscription: str
+    consumer: str
+
+
+class Session:
+    """One consumer. `stream` is the event stream that feeds on it, if one does."""
+
+    def __init__(self, key: SessionKey, now: Callable[[], float]) -> None:
+        self.key = key
+        self.stream: Stream | None = None
+        self._consumer: Consumer | None = None
+        self._now = now
+        self._used_at = now()
+        self._due: dict[int, float] = {}
+        """Entry id -> when it is given back unless it is acknowledged."""
+        self._first_due = float("inf")
+        self._taking: list[Received] | None = None
+        self._waiters: deque[asyncio.Future[Received]] = deque()
+        self._permits = FIRST_PERMITS
+        self.ended: TarryError | None = None
+
+    def attach(self, consumer: Consumer) -> None:
+        """Begin, with the engine's consumer."""
+        self._consumer = consumer
+        consumer.on_close = lambda: self.end(NotFound("the subscription was removed"))
+
+    @property
+    def consumer(self) -> Consumer:
+        """The engine's consumer."""
+        assert self._consumer is not None
+        return self._consumer
+
+    def deliver(self, entries: list[Received]) -> None:
+        """Called by the engine with what was asked for."""
+        if self._taking is not None:
+            self._taking.extend(entries)
+        elif self.stream is not None:
+            self.stream.put(entries)
+        else:
+            for entry in entries:
+                self._hand_over(entry)
+
+    def _hand_over(self, entry: Received) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(entry)
+                return
+        # Its waiter has just gone.
+        self.consumer.nack([entry.entry_id])
+
+    def gather(self, count: int) -> list[Received]:
+        """Up to so many entries of those at hand, within a bound of bytes."""
+        consumer = self.consumer
+        taken: list[Received] = []
+        size = 0
+        # Permits of those who wait are set aside, so that none of them is used up here.
+        waiting = consumer.permits
+        consumer.flow(-waiting)
+        self._taking = taken
+        try:
+            while len(taken) < count and size < GATHER_BYTES and not consumer.closed:
+                before = len(taken)
+                consumer.flow(min(self._permits, count - before))
+                fresh = sum(len(entry.payload) for entry in taken[before:])
+                size += fresh
+                if consumer.permits > 0:
+                    consumer.flow(-consumer.permits)
+                    break
+                # Entries of a topic are of a kind: the next ones are probably as large.
+                self._permits = (
+                    min(MAX_PERMITS, GATHER_BYTES // 4 * (len(taken) - before) // max(1, fresh)) or 1
+                )
+        finally:
+            self._taking = None
+            if not consumer.closed:
+                consumer.flow(waiting)
+        return taken
+
+    def wait(self) -> "asyncio.Future[Received]":
+        """The next entry; give it up with `give_up`."""
+        waiter: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        self.consumer.flow(1)
+        return waiter
+
+    def give_up(self, waiter: "asyncio.Future[Received]") -> None:
+        """Stop waiting; what came in this very moment goes back."""
+        self._used_at = self._now()
+        if not waiter.done():
+            waiter.cancel()
+            self._waiters.remove(waiter)
+            if not self.consumer.closed:
+                self.consumer.flow(-1)
+        elif waiter.exception() is None:
+            self.consumer.nack([waiter.result().entry_id])
+
+    def hold(self, entries: Iterable[Received], timeout_s: float) -> None:
+        """Count the time that the client has for these."""
+        due_at = self._now() + timeout_s
+        for entry in entries:
+            self._due[entry.entry_id] = due_at
+        self._first_due = min(self._first_due, due_at)
+        self._used_at = self._now()
+
+    def acknowledged(self, entry_ids: Iterable[int], up_to: int | None) -> None:
+        """The client is done with these."""
+        for entry_id in entry_ids:
+            self._due.pop(entry_id, None)
+        if up_to is not None:
+            self._due = {entry_id: at for entry_id, at in self._due.items() if entry_id > up_to}
+        self._refresh()
+
+    def nack(self, entry_ids: list[int] | None) -> None:
+        """Give entries back to come again; None gives back all."""
+        given_back = list(self.consumer.held) if entry_ids is None else entry_ids
+        for entry_id in given_back:
+            self._due.pop(entry_id, None)
+        self.consumer.nack(given_back)
+        self._refresh()
+
+    def sought(self) -> None:
+        """The subscription went elsewhere: what was handed out does not count any more."""
+        self._due.clear()
+        self._refresh()
+
+    def _refresh(self) -> None:
+        self._used_at = self._now()
+        if self.stream is not None:
+            self.stream.changed()
+
+    def expire(self) -> None:
+        """Give back what was not acknowledged in time."""
+        now = self._now()
+        if self._first_due > now:
+            return
+        late = [entry_id for entry_id, at in self._due.items() if at <= now]
+        for entry_id in late:
+            del self._due[entry_id]
+        held = self.consumer.held
+        self._due = {entry_id: at for entry_id, at in self._due.items() if entry_id in held}
+        self._first_due = min(self._due.values(), default=float("inf"))
+        self.consumer.nack(late)
+        if self.stream is not None:
+            self.stream.changed()
+
+    def is_idle(self, limit_s: float) -> bool:
+        """Whether nobody has used it for so long and nothing is out."""
+        if self.stream is not None or self._waiters or self._due:
+            return False
+        return self._now() - self._used_at >= limit_s
+
+    def end(self, reason: TarryError) -> None:
+        """Close, and tell whoever waits why."""
+        if self.ended is not None:
+            return
+        self.ended = reason
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_exception(reason)
+        self._waiters.clear()
+        if self.stream is not None:
+            self.stream.changed()
+        if self._consumer is not None:
+            self._consumer.close()
+
+
+class Stream:
+    """What an event stream has been given and not sent yet."""
+
+    def __init__(self, session: Session, window: int) -> None:
+        self.session = session
+        self._window = window
+        self._unsent: deque[Received] = deque()
+        self._woken = asyncio.Event()
+
+    def put(self, entries: list[Received]) -> None:
+        """Take entries from the engine."""
+        self._unsent.extend(entries)
+        self._woken.set()
+
+    def changed(self) -> None:
+        """There may be room, or an end."""
+        self._woken.set()
+
+    def take(self) -> list[Received]:
+        """What is to be sent now; asks for more as far as the window and the bytes allow."""
+        consumer = self.session.consumer
+        room = self._window - consumer.unacked - max(0, consumer.permits)
+        if room > 0 and not consumer.closed:
+            self.put(self.session.gather(room))
+            # And one permit that stays, for whatever comes next.
+            if consumer.permits <= 0 and consumer.unacked < self._window and not consumer.closed:
+                consumer.flow(1)
+        entries = list(self._unsent)
+        self._unsent.clear()
+        self._woken.clear()
+        return entries
+
+    async def wait(self) -> None:
+        """Until something happens."""
+        await self._woken.wait()
