@@ -5,6 +5,7 @@ the clock and brings in what comes next, from the index and from the tail. Dispa
 """
 
 from collections.abc import Callable, Iterator
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,9 @@ from tarry.core.seqset import SeqSet
 from tarry.core.wheel import Due, Wheel
 from tarry.index.index import Index
 from tarry.ledger.record import Key
+
+STEP: Final = 200_000
+"""Entries brought in at once: a few milliseconds of work, however many are due in one instant."""
 
 
 class Horizon:
@@ -27,7 +31,8 @@ class Horizon:
         """Called when something was added that is due before everything else."""
         self._dead = dead
         self._lead_ms = lead_ms
-        self._next_ms: int | None = None
+        self._behind = False
+        """Whether the last step stopped short of the lead."""
 
     def add(self, fire_at_ms: int, seq: int, lane: int) -> None:
         """Add a durable version (R2): into the wheel if its key is below the horizon, else the tail."""
@@ -52,11 +57,17 @@ class Horizon:
             self.tail.add_many(fire_at_ms[far], seqs[far], lanes[far])
 
     def advance(self, now_ms: int) -> None:
-        """Bring in what is due within the lead."""
+        """Bring in what is due within the lead, a bounded number at a time, cutting at a key."""
         # Half a lead at a time, so that the step is taken now and then, and not at each tick.
-        if self.at.fire_at_ms - now_ms > self._lead_ms // 2:
+        if self.at.fire_at_ms - now_ms > self._lead_ms // 2 and not self._behind:
             return
         goal = Key(now_ms + self._lead_ms, 0)
+        cut = self.tail.nth_key(STEP)
+        self._behind = cut is not None and cut < goal
+        if cut is not None:
+            goal = min(goal, Key(*cut))
+        if goal <= self.at:
+            return
         loaded = self.index.keys(self.at, goal)
         if len(loaded.seqs):
             alive = ~self._dead.contains_many(loaded.seqs)
@@ -73,8 +84,8 @@ class Horizon:
             self.on_earlier(until_ms)
 
     def pop_due(self, now_ms: int, limit: int) -> Due:
-        """Take what is due and not beyond the horizon, in the order of keys."""
-        return self.wheel.pop_due(min(now_ms, self.at.fire_at_ms - 1), limit)
+        """Take what is due, in the order of keys. Whatever is not below the horizon is not in the wheel."""
+        return self.wheel.pop_due(now_ms, limit)
 
     def next_fire_at_ms(self) -> int | None:
         """When the next entry of the wheel is due."""
