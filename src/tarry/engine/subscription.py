@@ -232,6 +232,16 @@ class Subscription:
         self.acked.add(entry_ids, self.topic.next)
         self.changed = True
 
+    def become(self, type_: SubscriptionType) -> None:
+        """Change the type, while nobody is attached: what was read and not acknowledged is read anew."""
+        if type_ != self.type:
+            # Delays count for some types only, so that the next entries may be others.
+            self.type = type_
+            self._again.clear()
+            self._queued.clear()
+            self._parked.clear()
+            self._read_at = self.acked.below
+
     def apply_seek(self, to: int) -> None:
         """Go to an entry: below it all is done with, from it on nothing."""
         for consumer in self.consumers:

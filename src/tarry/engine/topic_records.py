@@ -99,7 +99,7 @@ class TopicRecords:
                         properties=record.properties,
                     )
                 else:
-                    sub.type = record.subscription_type  # type: ignore[assignment]
+                    sub.become(record.subscription_type)  # type: ignore[arg-type]
                     sub.properties = record.properties
                     sub.changed = True
             case Unsubscribe():

@@ -198,7 +198,7 @@ class Topics:
         if sub.type != type_ and sub.consumers:
             raise Conflict(f"subscription {sub.name} is {sub.type} and has consumers", sub.type)
         if not sub.durable:
-            sub.type = type_
+            sub.become(type_)
             return settled(sub)
         record = Subscribe(sub.topic.name, sub.name, type_, -1, properties or sub.properties)
         return self._write([record], sub)
