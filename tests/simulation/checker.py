@@ -162,7 +162,7 @@ class Checker:
 
     def _check_order(self, msg: Msg) -> None:
         """Nothing of the same key and owner that was due earlier may still be waiting."""
-        if msg.touched or not msg.accepted or msg.accepted.due_at_ms is None:
+        if msg.touched or not msg.accepted or msg.accepted.due_at_ms is None or self.model.limited:
             return
         now_ms = self.clock.readings[-1]
         for other in self.model.messages.values():

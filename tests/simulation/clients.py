@@ -374,5 +374,6 @@ class Clients:
 
     def set_policy(self, scope: Any, name: str, policy: Policy | None) -> None:
         """Set it, whatever the answer is."""
+        self._model.limited |= policy is not None and bool(policy.send_per_second)
         answer = self._sim.engine.set_policy(scope, name, policy)
         self._sim.ask(f"policy {scope} {short(name)} {policy}", answer, lambda *_: None)

@@ -213,6 +213,8 @@ class Model:
     damaged: bool = False
     """A bit was flipped while the server ran: messages may end as failed, never wrong."""
     clock_set_back: bool = False
+    limited: bool = False
+    """There was a limit on sending, and perhaps there is not any more: what came first may go later."""
 
     def accepted(self) -> list[Msg]:
         """Messages that are accepted for certain."""
