@@ -214,6 +214,15 @@ def test_backups_of_different_times_and_servers(tmp_path: Path) -> None:
         shutil.copytree(other.folder / "ledger", ledger)
         assert "two backups" in server.refused()
 
+        # The key of another server: no id that was given out could be read.
+        key = server.folder / "id.key"
+        own = key.read_bytes()
+        key.write_bytes((other.folder / "id.key").read_bytes())
+        shutil.rmtree(ledger)
+        shutil.copytree(kept, ledger)
+        assert "id.key and the ledger do not belong together" in server.refused()
+        key.write_bytes(own)
+
         # An older registry is no loss: the ledger brings it up to date.
         shutil.rmtree(ledger)
         kept.rename(ledger)

@@ -63,6 +63,17 @@ def test_a_missing_key_beside_a_ledger_is_refused(tmp_path: Path) -> None:
         assert not (tmp_path / "id.key").exists()
 
 
+def test_a_key_belongs_to_one_ledger(tmp_path: Path) -> None:
+    with DataFolder.open(tmp_path) as folder:
+        folder.check_key(b"one ledger")
+        folder.check_key(b"one ledger")
+        with pytest.raises(DataFolderError, match="do not belong together: were two backups mixed"):
+            folder.check_key(b"another")
+        (tmp_path / "id.key").write_bytes(b"k" * 32)
+        with pytest.raises(DataFolderError, match=r"id\.key and the ledger do not belong together"):
+            folder.check_key(b"one ledger")
+
+
 def test_a_short_key_is_refused(tmp_path: Path) -> None:
     (tmp_path / "id.key").write_bytes(b"short")
     with (

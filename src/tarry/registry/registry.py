@@ -143,7 +143,7 @@ class Registry:
             # A memory database belongs to its connection; there, one connection does both.
             self._reader = self._writer if path == ":memory:" else _connect(path)
         except sqlite3.DatabaseError as error:
-            raise trouble("meta", error) from error
+            raise trouble("meta", error, path) from error
         for table in (*self.tables, self._meta):
             table.attach(self._reader)
         self.meta: Meta | None = self._meta.get("registry")

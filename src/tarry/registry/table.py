@@ -40,11 +40,11 @@ _NOT_DAMAGE: Final = frozenset(
 """What the disk or the system does not allow at the moment. The file may be in the best order."""
 
 
-def trouble(table: str, error: sqlite3.Error) -> TarryError:
+def trouble(table: str, error: sqlite3.Error, path: str = "the file") -> TarryError:
     """What an error of SQLite means: the registry is damaged, or only cannot be used now."""
     # The lowest byte is the kind; the rest says more about it.
     if error.sqlite_errorcode & 0xFF in _NOT_DAMAGE:
-        return Unavailable(f"the registry cannot be used: {error}")
+        return Unavailable(f"the registry cannot be used: {path}: {error}")
     return RegistryDamage(table, str(error))
 
 

@@ -2,6 +2,7 @@
 
     lock        held (flock) by the server that owns the folder; its text is that server's pid
     id.key      32 random bytes that only the owner may read; ids cannot be read without it
+    id.check    shows that this key and this ledger belong together
     ledger/     the ledger's segments
     registry/   the registry and its snapshots
 
@@ -11,6 +12,7 @@ Knows nothing of what the ledger or the registry put into their folders.
 
 import errno
 import fcntl
+import hashlib
 import os
 import secrets
 from pathlib import Path
@@ -21,6 +23,7 @@ from tarry.core.ids import KEY_BYTES
 
 LOCK: Final = "lock"
 ID_KEY: Final = "id.key"
+ID_CHECK: Final = "id.check"
 LEDGER: Final = "ledger"
 REGISTRY: Final = "registry"
 
@@ -90,6 +93,23 @@ class DataFolder:
         except OSError as error:
             raise DataFolderError(explain(file, error)) from None
         return key
+
+    def check_key(self, ledger_id: bytes) -> None:
+        """Refuse a key with which the ids of this ledger were not made. What is new is taken down."""
+        file = self.path / ID_CHECK
+        expected = hashlib.blake2b(ledger_id, key=self.id_key(), digest_size=16).digest()
+        try:
+            if file.exists():
+                found = file.read_bytes()
+            else:
+                _write_durably(file, found := expected)
+        except OSError as error:
+            raise DataFolderError(explain(file, error)) from None
+        if found != expected:
+            raise DataFolderError(
+                f"{self.path / ID_KEY} and the ledger do not belong together: were two backups mixed? "
+                f"Restore one of them whole; {ID_CHECK} is one of its files"
+            )
 
     def close(self) -> None:
         """Let go of the lock."""

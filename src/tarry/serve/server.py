@@ -115,6 +115,7 @@ class Server:
         url = self._listener.bind()
         began = time.monotonic()
         self._ledger = self._open_ledger()
+        self._folder.check_key(self._ledger.ledger_id)
         engine = self._engine = self._recovered_engine(self._ledger)
         self._running = True
         stats = engine.stats()
