@@ -8,7 +8,7 @@ Nothing here does I/O: bodies come from the topics, acknowledgements go to them 
 """
 
 from collections.abc import Callable, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -140,7 +140,8 @@ class Subscription:
         """Hash slot -> the consumer that holds entries of it, and how many."""
         self._slot_of: dict[int, int] = {}
         self._parked: dict[int, list[int]] = {}
-        """Hash slot -> entries that wait for their key's consumer."""
+        """Hash slot -> entries that wait for their key's consumer: a heap."""
+        self._parked_count = 0
         self._pumping = False
         self._turn = 0
 
@@ -232,6 +233,11 @@ class Subscription:
         self.acked.add(entry_ids, self.topic.next)
         self.changed = True
 
+    @property
+    def waiting(self) -> bool:
+        """Whether there is something to give out that was read before."""
+        return bool(self._again)
+
     def become(self, type_: SubscriptionType) -> None:
         """Change the type, while nobody is attached: what was read and not acknowledged is read anew."""
         if type_ != self.type:
@@ -240,6 +246,7 @@ class Subscription:
             self._again.clear()
             self._queued.clear()
             self._parked.clear()
+            self._parked_count = 0
             self._read_at = self.acked.below
 
     def apply_seek(self, to: int) -> None:
@@ -253,6 +260,7 @@ class Subscription:
         self._queued.clear()
         self._slot_of.clear()
         self._parked.clear()
+        self._parked_count = 0
         # The rows of the old blocks go at the next flush.
         stale = {*self.acked.above.numbers(), *self.acked.above.dirty}
         self.acked = AckSet(min(to, self.topic.next))
@@ -310,7 +318,7 @@ class Subscription:
     def flowed(self, consumer: Consumer) -> None:
         """A consumer can take more."""
         if self._parked:
-            self._unpark([slot for slot in self._parked if self._consumer_of(slot) is consumer])
+            self._unpark_for(consumer)
         self.pump()
 
     def pump(self) -> None:
@@ -351,7 +359,8 @@ class Subscription:
             self._queued.discard(entry_id)
             if entry_id not in self.acked and entry_id not in self._holders:
                 ids.append(entry_id)
-        while len(ids) < wanted and self._read_at < self.topic.visible:
+        # With too much parked, only what comes again is looked at.
+        while len(ids) < wanted and self._read_at < self.topic.visible and self._parked_count < MAX_PARKED:
             start = max(self._read_at, self.topic.first)
             stop = min(start + SCAN, self.topic.visible)
             if start >= stop:
@@ -402,13 +411,14 @@ class Subscription:
             consumer = self._consumer_of(slot)
             batch = given.get(consumer)
             if (
-                slot in self._parked
+                (slot in self._parked and self._parked[slot][0] < entry.entry_id)
                 or (busy is not None and busy[0] is not consumer)
                 or batch is None
                 or consumer.permits <= len(batch)
             ):
                 # Whatever comes after it with the same key must wait behind it.
-                self._parked.setdefault(slot, []).append(entry.entry_id)
+                heappush(self._parked.setdefault(slot, []), entry.entry_id)
+                self._parked_count += 1
                 continue
             self._slot_of[entry.entry_id] = slot
             self._busy_keys[slot] = (consumer, (busy[1] if busy else 0) + 1)
@@ -417,15 +427,39 @@ class Subscription:
             if batch:
                 self._give(consumer, batch)
         # Entries that were parked are progress too: the next look is further on.
-        return bool(entries) and sum(map(len, self._parked.values())) < MAX_PARKED
+        return bool(entries)
 
     def _consumer_of(self, slot: int) -> Consumer:
         return self.consumers[slot * len(self.consumers) // HASH_SLOTS]
 
     def _unpark(self, slots: list[int]) -> None:
         for slot in slots:
-            for entry_id in self._parked.pop(slot, ()):
+            entry_ids = self._parked.pop(slot, ())
+            self._parked_count -= len(entry_ids)
+            for entry_id in entry_ids:
                 self._queue(entry_id)
+
+    def _unpark_for(self, consumer: Consumer) -> None:
+        """As many as a consumer can take now, first those of the lowest id."""
+        heads = [
+            (waiting[0], slot)
+            for slot, waiting in self._parked.items()
+            if self._consumer_of(slot) is consumer
+        ]
+        heapify(heads)
+        for _ in range(consumer.permits):
+            if not heads:
+                return
+            entry_id, slot = heads[0]
+            waiting = self._parked[slot]
+            heappop(waiting)
+            self._parked_count -= 1
+            self._queue(entry_id)
+            if waiting:
+                heapreplace(heads, (waiting[0], slot))
+            else:
+                del self._parked[slot]
+                heappop(heads)
 
     def _release_key(self, entry_id: int) -> None:
         slot = self._slot_of.pop(entry_id, None)

@@ -111,6 +111,9 @@ class TopicRecords:
                 sub = topic.subscriptions.get(record.subscription)
                 if sub is not None:
                     sub.apply_ack(record.entries, record.below)
+                    if sub.waiting:
+                        # A key may be free now for another consumer.
+                        self._woken[sub] = None
             case Seek():
                 sub = topic.subscriptions.get(record.name)
                 if sub is not None:

@@ -297,8 +297,11 @@ class Topics:
 
     def record_ack(self, sub: Subscription, entry_ids: list[int], below: int) -> Answer[None]:
         """Write an acknowledgement; a reader's stays in memory."""
+        stop = sub.topic.next
+        entry_ids, below = [entry_id for entry_id in entry_ids if 0 <= entry_id < stop], min(below, stop)
         if not sub.durable:
             sub.apply_ack(entry_ids, below)
+            sub.pump()
             return settled(None)
         try:
             return self._write([Ack(sub.topic.name, sub.name, below, entry_ids)], None, essential=True)
