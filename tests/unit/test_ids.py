@@ -39,9 +39,9 @@ def test_some_leaves_the_gaps(ids: Ids) -> None:
 def test_neighbours_do_not_look_alike(ids: Ids) -> None:
     made = [ids.make(seq, 1_700_000_000_000) for seq in range(1, 2000)]
     assert len(set(made)) == len(made)
-    # Random characters agree at one place in 64; a pattern would agree at far more.
+    # Random characters agree at one place in 16; a pattern would agree at far more.
     agree = sum(a == b for one, two in itertools.pairwise(made) for a, b in zip(one, two, strict=True))
-    assert agree < len(made) * ID_CHARS / 32
+    assert agree < len(made) * ID_CHARS / 8
 
 
 @pytest.mark.parametrize(
@@ -49,14 +49,15 @@ def test_neighbours_do_not_look_alike(ids: Ids) -> None:
     [
         "",
         "x",
-        "A" * 21,
-        "A" * 23,
-        "A" * 22,
-        "é" * 22,
-        "!" * 22,
-        " " * 22,
-        "AAAA AAAAAAAAAAAAAAAAA",
-        "A" * 20 + "==",
+        "a" * 31,
+        "a" * 33,
+        "a" * 32,
+        "A" * 32,
+        "é" * 32,
+        "٣" * 32,
+        " " * 32,
+        "aaaa aaaaaaaaaaaaaaaaaaaaaaaaaaaa",
+        "a" * 31 + "\n",
     ],
 )
 def test_what_was_never_given_out_is_not_an_id(ids: Ids, bad: str) -> None:
@@ -64,14 +65,14 @@ def test_what_was_never_given_out_is_not_an_id(ids: Ids, bad: str) -> None:
 
 
 def test_every_flipped_bit_and_every_other_spelling_is_refused(ids: Ids) -> None:
-    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+    alphabet = "0123456789abcdefABCDEF-_ "
     made = ids.make(42, 1_700_000_000_000)
     for at in range(ID_CHARS):
         for letter in alphabet:
             changed = made[:at] + letter + made[at + 1 :]
             if changed != made:
                 assert ids.read(changed) is None
-    assert ids.read(made.replace("-", "+").replace("_", "/")) in (None, (42, 1_700_000_000_000))
+    assert ids.read(made.upper()) is None
 
 
 def test_another_installation_does_not_read_it(ids: Ids) -> None:
