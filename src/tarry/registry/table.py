@@ -43,7 +43,8 @@ _NOT_DAMAGE: Final = frozenset(
 def trouble(table: str, error: sqlite3.Error, path: str = "the file") -> TarryError:
     """What an error of SQLite means: the registry is damaged, or only cannot be used now."""
     # The lowest byte is the kind; the rest says more about it.
-    if error.sqlite_errorcode & 0xFF in _NOT_DAMAGE:
+    # Errors of the module itself have no code.
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _NOT_DAMAGE:
         return Unavailable(f"the registry cannot be used: {path}: {error}")
     return RegistryDamage(table, str(error))
 
