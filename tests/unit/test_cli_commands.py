@@ -13,7 +13,7 @@ from tarry import Client
 from tests.unit.cli_kit import Shell
 from tests.unit.server_kit import Running, running
 
-ID = re.compile(r"[A-Za-z0-9_-]{22}")
+ID = re.compile(r"[0-9a-f]{32}")
 
 
 @pytest.fixture(scope="module")
@@ -95,16 +95,16 @@ def test_send_now(tarry: Shell, server: Running) -> None:
 
 def test_several_ids_are_each_tried(tarry: Shell) -> None:
     good = tarry("schedule", "several", "x", "--in", "1h").out.strip()
-    ended = tarry("cancel", "A" * 22, good)
+    ended = tarry("cancel", "a" * 32, good)
     assert ended.code == 3
     assert ended.out.split() == [good, "cancelled"]
-    assert "A" * 22 in ended.err
+    assert "a" * 32 in ended.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["show", "A" * 22], 3, "no such message"),
+        (["show", "a" * 32], 3, "no such message"),
         (["show", "-h" + "A" * 20], 3, "no such message"),
         (["restart", "--" + "A" * 20, "--in", "5s"], 3, "no such message"),
         (["schedule", "t", "x"], 5, "give a due instant or a delay"),

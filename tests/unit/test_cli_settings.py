@@ -2,7 +2,6 @@ from pathlib import Path
 
 import pytest
 
-from tarry.cli.app import guard_ids
 from tarry.cli.options import server_url
 from tarry.cli.server import banner
 from tarry.config import Config
@@ -63,14 +62,6 @@ def test_the_server_is_found_where_it_is_configured() -> None:
 def test_the_banner_shows_what_to_try() -> None:
     assert "curl -s http://127.0.0.1:8080/v1/messages -H" in banner(Config())
     assert "curl" not in banner(Config(http=Http(port=0)))
-
-
-def test_an_id_that_begins_with_a_dash_is_no_option() -> None:
-    dashed, other, plain = "-h" + "A" * 20, "--" + "b" * 20, "C" * 22
-    assert guard_ids(["show", dashed, "--json"]) == ["show", "--json", "--", dashed]
-    assert guard_ids(["cancel", other, plain, dashed]) == ["cancel", plain, "--", other, dashed]
-    for left in ([], ["show", plain], ["show", "--", dashed], ["schedule", "t", dashed], ["show", "--help"]):
-        assert guard_ids(left) == left
 
 
 def test_version_and_help(tarry: Shell) -> None:

@@ -58,7 +58,7 @@ def test_one_message_from_schedule_to_cancel(client: Client) -> None:
         client.send(scheduled.id)
     assert caught.value.state == "cancelled"
     with pytest.raises(errors.NotFound):
-        client.get("A" * 22)
+        client.get("a" * 32)
 
 
 def test_the_same_key_is_the_same_message(client: Client) -> None:
@@ -204,4 +204,4 @@ async def test_the_async_client_schedules_many_and_lists_them(async_client: Asyn
     listed = [view async for view in async_client.list(owner="amany", limit=100)]
     assert len(listed) == 250
     with pytest.raises(errors.NotFound):
-        await async_client.cancel("A" * 22)
+        await async_client.cancel("a" * 32)

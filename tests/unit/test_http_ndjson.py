@@ -103,12 +103,12 @@ def test_a_caller_reaches_only_its_namespaces_with_each_line() -> None:
 
 def test_answers_are_lines_in_order_with_their_numbers() -> None:
     written = write_answers(
-        [Scheduled("x" * 22, 5), RateLimited(7), Scheduled("y" * 22, None, True, True)], 41
+        [Scheduled("x" * 32, 5), RateLimited(7), Scheduled("y" * 32, None, True, True)], 41
     )
     one, two, three = (msgspec.json.decode(line) for line in written.splitlines())
-    assert one == {"id": "x" * 22, "due_at_ms": 5, "past_due": False, "repeated": False}
+    assert one == {"id": "x" * 32, "due_at_ms": 5, "past_due": False, "repeated": False}
     assert two["line"] == 42
     assert two["error"]["code"] == "rate-limited"
     assert two["error"]["retry_after_ms"] == 7
-    assert three == {"id": "y" * 22, "due_at_ms": None, "past_due": True, "repeated": True}
+    assert three == {"id": "y" * 32, "due_at_ms": None, "past_due": True, "repeated": True}
     assert written.endswith(b"\n")

@@ -10,7 +10,6 @@
 """
 
 import os
-import re
 import sys
 from typing import Final
 
@@ -30,8 +29,6 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (errors.TooManyPending, 6),
 )
 
-_TAKE_IDS: Final = frozenset({"show", "cancel", "send", "restart"})
-_DASHED_ID: Final = re.compile(r"-[A-Za-z0-9_-]{21}")
 
 app = typer.Typer(
     name="tarry",
@@ -70,7 +67,7 @@ def _root(
 def main() -> None:
     """Run the command line; ends the process."""
     try:
-        app(guard_ids(sys.argv[1:]))
+        app()
     except (TarryError, ConfigError) as error:
         print(f"tarry: {error}", file=sys.stderr)
         sys.exit(exit_code(error))
@@ -81,14 +78,6 @@ def main() -> None:
         # The reader (`| head`) has seen enough. Python must not complain when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-
-
-def guard_ids(arguments: list[str]) -> list[str]:
-    """Put ids that begin with a dash behind `--`: one in 64 does, and is no option."""
-    if not arguments or arguments[0] not in _TAKE_IDS or "--" in arguments:
-        return arguments
-    ids = [argument for argument in arguments if _DASHED_ID.fullmatch(argument)]
-    return [*(argument for argument in arguments if argument not in ids), "--", *ids] if ids else arguments
 
 
 def exit_code(error: Exception) -> int:

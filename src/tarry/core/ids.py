@@ -13,8 +13,7 @@ A made-up id decrypts to noise: the zero bits refuse all but one in 2^32 at once
 and instant at which no such message is (the caller compares both).
 """
 
-import base64
-import binascii
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -23,8 +22,10 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 
 KEY_BYTES: Final = 32
-ID_CHARS: Final = 22
+ID_CHARS: Final = 32
+"""Hexadecimal digits: an id can be typed, selected with a double click and put on any command line."""
 
+_ID: Final = re.compile(r"[0-9a-f]{32}")
 _MASK48: Final = (1 << 48) - 1
 
 
@@ -41,23 +42,16 @@ class Ids:
 
     def make(self, seq: int, fire_at_ms: int) -> str:
         """The id of the message whose first version has this key."""
-        block = self._encrypt((seq << 80 | fire_at_ms << 32).to_bytes(16, "big"))
-        return base64.urlsafe_b64encode(block)[:ID_CHARS].decode()
+        return self._encrypt((seq << 80 | fire_at_ms << 32).to_bytes(16, "big")).hex()
 
     def make_many(self, seqs: NDArray[np.int64], fire_at_ms: NDArray[np.int64]) -> NDArray[np.bytes_]:
-        """The ids of many messages, as an array of 22-byte ASCII strings."""
-        count = len(seqs)
-        words = np.empty((count, 2), dtype=">u8")
+        """The ids of many messages, as an array of ASCII strings."""
+        words = np.empty((len(seqs), 2), dtype=">u8")
         seq = seqs.astype(np.uint64)
         fire = fire_at_ms.astype(np.uint64)
         words[:, 0] = seq << np.uint64(16) | fire >> np.uint64(32)
         words[:, 1] = (fire & np.uint64(0xFFFFFFFF)) << np.uint64(32)
-        blocks = np.frombuffer(self._encrypt(words.tobytes()), np.uint8).reshape(count, 16)
-        # Base64 works on three bytes at a time, so each block is padded to eighteen: 24 characters.
-        padded = np.zeros((count, 18), np.uint8)
-        padded[:, :16] = blocks
-        text = np.frombuffer(base64.urlsafe_b64encode(padded.tobytes()), np.uint8).reshape(count, 24)
-        return np.ascontiguousarray(text[:, :ID_CHARS]).view(f"S{ID_CHARS}").reshape(count)
+        return np.frombuffer(self._encrypt(words.tobytes()).hex().encode(), f"S{ID_CHARS}")
 
     def make_some(self, origins: Sequence[tuple[int, int] | None]) -> list[str | None]:
         """The ids of some messages, each given by (fire_at_ms, seq); None stays None."""
@@ -72,14 +66,10 @@ class Ids:
 
     def read(self, id_: str) -> tuple[int, int] | None:
         """The (seq, fire_at_ms) that an id stands for; None if it is not one of ours."""
-        if len(id_) != ID_CHARS or not id_.isascii():
+        # Lower case only: one id has one spelling.
+        if not _ID.fullmatch(id_):
             return None
-        try:
-            block = base64.b64decode(id_ + "==", altchars=b"-_", validate=True)
-        except (binascii.Error, ValueError):
-            return None
-        value = int.from_bytes(self._decrypt(block), "big")
-        # The last character holds four bits that base64 ignores: one id has one spelling.
-        if value & 0xFFFFFFFF or base64.urlsafe_b64encode(block)[:ID_CHARS].decode() != id_:
+        value = int.from_bytes(self._decrypt(bytes.fromhex(id_)), "big")
+        if value & 0xFFFFFFFF:
             return None
         return value >> 80, value >> 32 & _MASK48

@@ -13,7 +13,7 @@ from tarry.doors.http.problems import Problem
 _PART: Final = "^[A-Za-z0-9_.=:-]+$"
 _NAME: Final = r"^[^\x00-\x1f\x7f/]+$"
 _PARAMETERS: Final = {
-    "id": ("The id that scheduling gave; a credential", f"^[A-Za-z0-9_-]{{{ID_CHARS}}}$", ID_CHARS),
+    "id": ("The id that scheduling gave; a credential", f"^[0-9a-f]{{{ID_CHARS}}}$", ID_CHARS),
     "tenant": ("The first part of a namespace", _PART, MAX_NAME_BYTES),
     "namespace": ("The second part of a namespace", _PART, MAX_NAME_BYTES),
     "topic": ("A topic's own name", _NAME, MAX_NAME_BYTES),
