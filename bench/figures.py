@@ -88,4 +88,6 @@ def said(figure: Figure | None) -> str:
     if len(figure.values) == 1:
         return short(figure.median)
     low, high = figure.spread
+    if short(low) == short(high):
+        return short(figure.median)
     return f"{short(figure.median)} ({short(low)} … {short(high)})"

@@ -17,9 +17,9 @@ from bench.tape import Tape, lateness
 from bench.tarry_server import TarryServer
 from bench.wire import RECV_BYTES, connect
 
-SETTLE_MS = 1_500
+SETTLE_MS = 3_000
 """Between the last schedule and the due instant: the registry has been flushed, the consumer waits."""
-PER_S = 20_000
+PER_S = 10_000
 """How many messages a slow and busy machine surely schedules in a second."""
 STEP_MS = 10
 AHEAD_MS = 500

@@ -33,20 +33,19 @@ def single(port: int, seconds: float, size: int) -> Loaded:
     return drive(connect(port, CONNECTIONS), repeat(one), HttpReply, seconds)
 
 
-def ndjson(port: int, seconds: float, size: int) -> float:
-    """Messages a second in NDJSON batches, each line with its destination, due instant and payload."""
+def ndjson(port: int, seconds: float, size: int) -> Loaded:
+    """NDJSON batches, each line with its destination, due instant and payload."""
     one = request("POST", BATCH, ndjson_body(range(NDJSON_LINES), _later(NDJSON_LINES), size), NDJSON)
 
     def check(body: bytes) -> None:
         if body.count(b'"past_due"') != NDJSON_LINES:
             raise Refused(f"not every line was accepted: {body[:500]!r}")
 
-    loaded = drive(connect(port, NDJSON_CONNECTIONS), repeat(one), lambda: HttpReply(check), seconds)
-    return loaded.per_s * NDJSON_LINES
+    return drive(connect(port, NDJSON_CONNECTIONS), repeat(one), lambda: HttpReply(check), seconds)
 
 
-def arrow(port: int, seconds: float, size: int) -> float:
-    """Messages a second in Arrow batches with a due instant and a payload in each row."""
+def arrow(port: int, seconds: float, size: int) -> Loaded:
+    """Arrow batches with a due instant and a payload in each row."""
     one = arrow_request(0, _later(ARROW_ROWS), size)
     # Looking into an answer takes time from the load: it is done afterwards.
     answers: list[bytes] = []
@@ -54,7 +53,7 @@ def arrow(port: int, seconds: float, size: int) -> float:
     loaded = drive(sockets, repeat(one), lambda: HttpReply(answers.append), seconds)
     for answer in answers:
         check_arrow(answer, ARROW_ROWS)
-    return loaded.per_s * ARROW_ROWS
+    return loaded
 
 
 def fill(port: int, due_at_ms: NDArray[np.int64], size: int) -> None:

@@ -1,5 +1,6 @@
 """Tarry as it is measured: `tarry serve` with its default settings, on a data folder of its own."""
 
+import os
 import signal
 from pathlib import Path
 from typing import Any, Final
@@ -56,6 +57,15 @@ class TarryServer:
     def resident_bytes(self) -> int:
         """The resident set."""
         return _status_bytes(self.pid, "VmRSS")
+
+    def cpu_s(self) -> float:
+        """Processor time that it has used, all threads together."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def accepted(self) -> int:
+        """Messages accepted so far."""
+        return int(self.status()["counters"].get("accepted", 0))
 
     def stop(self) -> None:
         """End it in an orderly way."""
