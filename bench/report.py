@@ -159,92 +159,12 @@ def _memory(figures: Figures, plan: Plan) -> list[list[str]]:
     after = f"after SIGKILL with {plan.restart_pending:,} pending"
     rows += [
         [f"{after}: from the start to ready, ms", said(figures.get(TARRY, "restart ready"))],
-        ["… to the due instant of the first message on time, ms", said(figures.get(TARRY, "restart on time"))],
+        [
+            "… to the due instant of the first message on time, ms",
+            said(figures.get(TARRY, "restart on time")),
+        ],
         ["… messages that were late all the same afterwards", said(figures.get(TARRY, "restart late after"))],
     ]
-    return rows
-
-
-_PEERS_HEAD, _peers(figures, plan, entrants))]
-        parts += [f"- {name} was skipped: {why}." for name, why in figures.skipped.items()]
-    return "\n\n".join(parts) + "\n"
-
-
-def _limits(figures: Figures) -> list[list[str]]:
-    def limit(what: str) -> str:
-        return said(figures.get(machine.WHO, what))
-
-    return [
-        ["4 KiB writes to a zero-filled file, each with `fdatasync`, /s", limit("syncs")],
-        ["4 MiB writes, each with `fdatasync`, bytes/s", limit("bytes")],
-        [f"the load against an echo, {CONNECTIONS} connections, requests/s", limit("echo")],
-        [f"the load against bare uvicorn, {CONNECTIONS} connections, requests/s", limit("uvicorn")],
-    ]
-
-
-def _schedules(figures: Figures) -> list[list[str]]:
-    rows = [
-        (f"HTTP, one a request, {CONNECTIONS} connections", "single"),
-        (f"the same, {SMALL_BYTES}-byte payloads", "single small"),
-        ("NDJSON, every line with destination and due instant", "ndjson"),
-        (f"the same, {SMALL_BYTES}-byte payloads", "ndjson small"),
-        ("Arrow, a due instant in every row", "arrow"),
-        (f"the same, {SMALL_BYTES}-byte payloads", "arrow small"),
-    ]
-    return [
-        [
-            text,
-            said(figures.get(TARRY, what)),
-            said(figures.get(TARRY, f"{what} cpu")),
-            _pair(figures, f"{what} latency"),
-        ]
-        for text, what in rows
-    ]
-
-
-def _pair(figures: Figures, what: str) -> str:
-    p50, p99 = figures.get(TARRY, f"{what} p50"), figures.get(TARRY, f"{what} p99")
-    return "" if p50 is None or p99 is None else f"{short(p50.median)} / {short(p99.median)}"
-
-
-def _lateness(figures: Figures, plan: Plan) -> list[list[str]]:
-    rows = [(f"{count:,} due at one instant, long poll", f"burst {count}") for count in plan.bursts]
-    rows.append((f"{plan.bursts[0]:,} due at one instant, event stream", f"events {plan.bursts[0]}"))
-    rows.append((f"steady, {plan.steady_per_s:,}/s scheduled and delivered, event stream", "steady"))
-    return [
-        [
-            text,
-            *(
-                said(figures.get(TARRY, f"{what} {part}"))
-                for part in ("p50", "p99", "worst", "own p99", "early")
-            ),
-        ]
-        for text, what in rows
-    ]
-
-
-def _memory(figures: Figures, plan: Plan) -> list[list[str]]:
-    rows: list[list[str]] = []
-    for count in plan.pending:
-        rows += [
-            [f"{count:,} pending in the {place}, bytes each", said(figures.get(TARRY, f"{place} {count}"))]
-            for place in ("wheel", "tail")
-        ]
-        rows.append(
-            [f"{count:,} pending, resident set, bytes", said(figures.get(TARRY, f"resident {count}"))]
-        )
-    rows.append(
-        [
-            f"SIGKILL with {plan.restart_pending:,} pending: start to ready, ms",
-            said(figures.get(TARRY, "restart ready")),
-        ]
-    )
-    rows.append(
-        [
-            "… and from the start to the first of only punctual messages, ms",
-            said(figures.get(TARRY, "restart on time")),
-        ]
-    )
     return rows
 
 
