@@ -170,9 +170,7 @@ class Commands:
     ) -> Any:
         """None if the event may happen now; else an answer that waits for the verdict and tries again."""
         after = next_state(found.state, event)
-        flight = self._dispatcher.flights.by_seq.get(found.current.seq)
-        uncertain = found.put.uncertain or (flight is not None and flight.uncertain)
-        if uncertain and event is Event.CANCEL and found.state is State.SCHEDULED:
+        if event is Event.CANCEL and found.state is State.SCHEDULED and self._uncertain(found):
             raise Conflict(
                 "the message may have been sent already: an attempt ended without a reply", "uncertain"
             )
@@ -192,6 +190,11 @@ class Commands:
 
         self._dispatcher.writing.when_settled(found.current.seq, look_again)
         return answer
+
+    def _uncertain(self, found: Found) -> bool:
+        """Whether an attempt may have arrived although its verdict does not say so."""
+        flight = self._dispatcher.flights.by_seq.get(found.current.seq)
+        return found.put.uncertain or (flight is not None and flight.uncertain)
 
     def _cancel(self, id_: str, found: Found) -> Answer[MessageView]:
         try:
@@ -214,7 +217,7 @@ class Commands:
             if waiting is not None:
                 return waiting  # type: ignore[no-any-return]
             fire_at_ms = max(self._clock.now_ms(), self._journal.watermark.fire_at_ms)
-            put = new_version(found.put, found.current, fire_at_ms)
+            put = new_version(found.put, found.current, fire_at_ms, uncertain=self._uncertain(found))
             return self._write(found, [put], view_of_put(put, id_, State.SCHEDULED))
         except TarryError as error:
             return failed(error)
@@ -247,7 +250,7 @@ class Commands:
                 fire_at_ms = max(now_ms, self._journal.watermark.fire_at_ms)
             put = new_version(
                 found.put, found.current, fire_at_ms, due_at_ms=due_at_ms, delay_ms=delay_ms, delayed_since_ms=now_ms,
-                attempts=0,
+                attempts=0, uncertain=self._uncertain(found),
             )  # fmt: skip
             return self._write(found, [put], view_of_put(put, id_, State.SCHEDULED))
         except TarryError as error:

@@ -283,7 +283,8 @@ class Flights:
             self.leave(flight)
             if event is Event.DELIVERED and self.on_sent is not None:
                 self.on_sent(flight.head, now_ms)
-            self.start(now_ms)
+            # The clock is read again: it may have been set back since the verdict.
+            self.start(self._journal.clock.now_ms())
 
         self._writing.write(make, [flight.key], done)
 
