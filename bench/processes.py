@@ -27,8 +27,13 @@ def free_port() -> int:
 
 def environment() -> dict[str, str]:
     """The environment for our own processes: this tree's code, and no settings from outside."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
-    return {**kept, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("TARRY_", "PYTHON"))}
+    return {
+        **kept,
+        "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+        # A server in use does not compile its modules at each start, whatever is set out here.
+        "PYTHONPYCACHEPREFIX": str(CACHE / "pycache"),
+    }
 
 
 class Process:
