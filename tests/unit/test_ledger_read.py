@@ -96,6 +96,34 @@ def test_small_frames_are_replayed_together(mixed: tuple[Ledger, list[Encoded]])
     assert sum(frame.count for frame in replayed) == len(records)
 
 
+def test_points_are_collected_by_a_replay_of_the_whole_segment_only(
+    mixed: tuple[Ledger, list[Encoded]],
+) -> None:
+    ledger = open_ledger(mixed[0]._disk, SETTINGS)
+    inner, first = ledger._reader, ledger._reader.segments[0]
+    list(inner.frames(1, 1))
+    assert not first.walked
+    list(inner.frames(1, first.last_seq))
+    assert first.walked
+    assert first.points.before(first.last_seq) is not None
+
+
+def test_replay_of_a_range_is_that_range(mixed: tuple[Ledger, list[Encoded]]) -> None:
+    ledger, records = mixed
+    random = Random(4)
+    for _ in range(200):
+        from_seq = random.randint(1, len(records))
+        upto_seq = random.randint(from_seq, min(len(records), from_seq + 300))
+        seq = from_seq
+        for frame in ledger._reader.frames(from_seq, upto_seq):
+            assert frame.first_seq == seq
+            assert frame.count == len(frame.fixed)
+            for i in range(frame.count):
+                assert frame.body(i) == records[seq - 1 + i].body
+            seq += frame.count
+        assert seq == upto_seq + 1
+
+
 def test_replay_goes_up_to_the_head_as_it_was() -> None:
     ledger = open_ledger(SimulatedDisk())
     ledger.append([record(0)], nothing)

@@ -231,15 +231,24 @@ def test_reclaim_deletes_whole_segments_up_to_the_seq_and_never_the_active_one()
         model.check_after_restart(ledger)
 
 
-def test_a_segment_that_cannot_be_removed_is_gone_for_the_reader_only() -> None:
-    disk = SimulatedDisk(1)
-    ledger, model = open_ledger(disk), Model()
-    for n in range(30):
-        model.append(ledger, [record(n, 200)])
-        ledger.commit()
-    disk.fail_next("remove", 5)
-    assert ledger.reclaim(1 << 60) == 0
-    disk.kill()
-    ledger = open_ledger(disk)
-    assert ledger.first_seq == 1
-    model.check(ledger)
+@pytest.mark.parametrize("operation", ["remove", "sync_folder"])
+def test_a_segment_that_cannot_be_removed_is_tried_again_before_any_other(operation: str) -> None:
+    for seed in range(10):
+        disk = SimulatedDisk(seed)
+        ledger, model = open_ledger(disk), Model()
+        for n in range(40):
+            model.append(ledger, [record(n, 200)])
+            ledger.commit()
+        second, third = ledger.segments()[1:3]
+        model.reclaimed_upto = third.last_seq
+        disk.fail_next(operation, 5)
+        assert ledger.reclaim(second.last_seq) == 0
+        assert ledger.first_seq == 1
+        after = disk.copy(seed)
+        after.crash()
+        model.check_after_restart(open_ledger(after))
+        assert ledger.reclaim(second.last_seq) == 2
+        disk.fail_next(operation, 5)
+        assert ledger.reclaim(third.last_seq) == 0
+        disk.crash()
+        model.check_after_restart(open_ledger(disk))

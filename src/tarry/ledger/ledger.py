@@ -268,21 +268,23 @@ class Ledger:
     def reclaim(self, upto_seq: int) -> int:
         """Delete whole segments that end at or before `upto_seq`, oldest first; return how many (R12).
 
-        Each removal is made durable before the next, so that a crash never leaves a gap.
+        Each removal is made durable before the next, and one that fails is tried again before any other: a
+        segment that is missing in the middle would be damage at the next start.
         """
         reclaimed = 0
         for segment in self._reader.segments[:-1]:
             if segment.last_seq > upto_seq:
                 break
-            with self._writer.lock:
-                self._reader.segments = self._reader.segments[1:]
-            self._reader.forget(segment)
             try:
-                self._disk.remove(segment.path)
+                if self._disk.exists(segment.path):
+                    self._disk.remove(segment.path)
                 self._disk.sync_folder(self._folder)
             except OSError as error:
                 log.warning("%s could not be removed: %s", segment.path, error)
                 break
+            with self._writer.lock:
+                self._reader.segments = self._reader.segments[1:]
+            self._reader.forget(segment)
             reclaimed += 1
         if self.low_space:
             self._writer.make_spare()

@@ -52,12 +52,13 @@ class Frame:
         place: Place,
         arrow_row: ArrowRow | None,
         skip: int,
+        until: int,
     ) -> None:
         self.first_seq = first_seq + skip
-        self.count = len(fixed) - skip
         self.encoding = encoding
-        self.fixed = fixed[skip:]
+        self.fixed = fixed[skip:until]
         """The fixed parts, an array of dtype FIXED."""
+        self.count = len(self.fixed)
         self.first_row = skip
         """The row of `ipc` that is the first record: not 0 if the replay began within the frame."""
         self.place = place
@@ -107,12 +108,12 @@ def replay(
             Place(segment.path, run[0].offset),
             arrow_row,
             max(0, from_seq - header.first_seq),
+            upto_seq + 1 - header.first_seq,
         )
 
 
 def _proved(segment: Segment, offset: int, seq: int, upto_seq: int) -> Iterator[Scanned]:
     """Frame after frame, until one holds `upto_seq`; anything else in its place is damage."""
-    # A segment that is not walked is an older one: it is durable, and so replayed, to its end.
     points = Points() if not segment.walked and offset == BLOCK_BYTES else None
     try:
         for scanned in segment.scan_from(offset, seq, None):
@@ -129,7 +130,7 @@ def _proved(segment: Segment, offset: int, seq: int, upto_seq: int) -> Iterator[
             raise BadFrame(f"the segment ends before seq {seq}")
     except BadFrame as bad:
         raise Damage(segment.path, offset, str(bad)) from None
-    if points is not None:
+    if points is not None and seq > segment.last_seq:
         segment.adopt(points, offset)
 
 

@@ -183,11 +183,13 @@ class Segment:
     @property
     def file(self) -> File:
         """The open file; opened at the first use."""
-        if self._file is None:
-            if self.reclaimed:
-                raise NotFound(f"segment {self.number} has been reclaimed")
-            self._file = self._disk.open(self.path)
-        return self._file
+        file = self._file
+        if file is None:
+            try:
+                file = self._file = self._disk.open(self.path)
+            except FileNotFoundError:
+                raise NotFound(f"segment {self.number} has been reclaimed") from None
+        return file
 
     @property
     def is_open(self) -> bool:
