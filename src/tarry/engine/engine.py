@@ -23,10 +23,11 @@ from tarry.engine.commands import Commands
 from tarry.engine.dispatcher import Dispatcher
 from tarry.engine.flights import Launch
 from tarry.engine.journal import Journal
+from tarry.engine.reclaim import Offload
 from tarry.engine.scheduling import Scheduling
 from tarry.engine.settings import EngineSettings
 from tarry.engine.topics import Topics
-from tarry.engine.upkeep import Offload, Upkeep
+from tarry.engine.upkeep import Upkeep
 from tarry.index.index import Index
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import PolicySet

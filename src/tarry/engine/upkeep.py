@@ -1,33 +1,22 @@
 """Upkeep: what the engine does now and then, beside delivering.
 
-Marks the watermark (R9), brings the registry up to date (R13), forgets what is past its retention, and
-reclaims ledger segments by carrying forward what little still lives in them (R12).
+Marks the watermark (R9), brings the registry up to date (R13), forgets what is past its retention, sweeps out
+dead entries, and has segments of the ledger reclaimed (R12).
 Slow work goes to another thread through `Offload`; in a simulation that is a plain call.
 """
 
 import logging
-import os
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
-import numpy as np
-
-from tarry.core.errors import Damage, TarryError, Unavailable
+from tarry.core.errors import TarryError, Unavailable
 from tarry.engine.answer import Answer, settled
 from tarry.engine.dispatcher import Dispatcher
 from tarry.engine.journal import Journal
+from tarry.engine.reclaim import Offload, Reclaim
 from tarry.engine.settings import EngineSettings
-from tarry.engine.versions import new_version
-from tarry.ledger.record import Entry, Key, Mark, Put, Record, decode
-from tarry.registry.snapshots import SNAPSHOTS
+from tarry.ledger.record import Key, Mark
 
 log = logging.getLogger(__name__)
-
-Offload = Callable[[Callable[[], Any], Callable[[Exception | None], None]], None]
-"""Run the first on the registry's thread, then the second on the engine's, with the error if there was one."""
-
-CARRY_LIMIT = 2_000
-"""Records carried forward at once."""
 
 SWEEP_DEAD = 100_000
 """So many more dead seqs, or half of what waits, are worth a sweep of the wheel and the tail."""
@@ -37,9 +26,6 @@ SWEEP_EVERY_MS = 10
 
 IDLE_MARK_MS = 60_000
 """How often an idle server marks: nothing but the clock moves the watermark then."""
-
-LIVE_SHARE = 0.5
-"""A segment is worth carrying forward when at most this share of its records still lives."""
 
 
 class Upkeep:
@@ -57,19 +43,13 @@ class Upkeep:
         self._dispatcher = dispatcher
         self._settings = settings
         self._offload = offload
-        self._folder = folder
-        """Where snapshots of the registry go; None keeps none, and then nothing is reclaimed."""
+        self.reclaim = Reclaim(journal, dispatcher, settings, offload, folder, self._note_reclaimed)
         self._marked_seq = 0
         self._marked_at_ms = 0
         self._next_mark_ms = 0
         self._next_flush_ms = 0
         self._next_reclaim_ms = 0
-        self._next_snapshot_ms = 0
         self._flushing: Answer[None] | None = None
-        self._snapshotting = False
-        self._snapshot_seqs = [0, 0]
-        """The seqs that the two newest snapshots have reached."""
-        self._carrying = False
         self._sweep: Iterator[int] | None = None
         self._sweep_bound = 0
         self._swept_at_ms = 0
@@ -78,8 +58,6 @@ class Upkeep:
         self._reclaimed = 0
         """The seq up to which segments were reclaimed; `_forgotten` is that up to which dead seqs are forgotten."""
         self._forgotten = 0
-        self.held = 0
-        """Backups and rebuilds that read the ledger now: while there are any, nothing is reclaimed."""
 
     def tick(self, now_ms: int) -> int:
         """Do what is due; gives the instant at which to come again."""
@@ -97,7 +75,7 @@ class Upkeep:
         ):
             self._next_reclaim_ms = now_ms + self._settings.reclaim_every_ms
             self._prune(now_ms)
-            self.reclaim(now_ms)
+            self.reclaim.turn(now_ms)
         self._sweep_on(now_ms)
         again_ms = min(self._next_mark_ms, self._next_flush_ms)
         return again_ms if self._sweep is None else min(again_ms, now_ms + SWEEP_EVERY_MS)
@@ -170,6 +148,9 @@ class Upkeep:
 
     # Dead entries
 
+    def _note_reclaimed(self, upto_seq: int) -> None:
+        self._reclaimed = upto_seq
+
     def _sweep_on(self, now_ms: int) -> None:
         """Take dead entries out of the wheel and the tail, a step at a time; then forget the dead that are reclaimed.
 
@@ -189,110 +170,6 @@ class Upkeep:
             self._forgotten = self._sweep_bound
             journal.dead.drop_upto(self._sweep_bound)
             self._dead_swept = len(journal.dead)
-
-    # Reclaiming, by R12
-
-    def reclaim(self, now_ms: int) -> None:
-        """Delete segments that nobody needs, and move towards that with the oldest one."""
-        journal = self._journal
-        self._snapshot(now_ms)
-        segments = journal.ledger.segments()
-        if len(segments) < 2 or self.held or self._folder is None or self._dispatcher.backlogged:
-            return
-        bound = min(self._snapshot_seqs)
-        reclaimed = 0
-        for segment in segments[:-1]:
-            if segment.last_seq > bound or self._living(segment.first_seq, segment.last_seq):
-                break
-            reclaimed = segment.last_seq
-        if reclaimed:
-            count = journal.ledger.reclaim(reclaimed)
-            self._reclaimed = reclaimed
-            log.info("reclaimed %d ledger segments, up to seq %d", count, reclaimed)
-        elif not self._carrying:
-            self._carry(segments[0].first_seq, segments[0].last_seq, now_ms)
-
-    def _living(self, first_seq: int, last_seq: int) -> list[int]:
-        """Seqs of the records in a range that something still needs."""
-        journal = self._journal
-        waiting = np.concatenate(
-            [part.seqs_between(first_seq, last_seq) for part in (journal.horizon.wheel, journal.horizon.tail)]
-        )
-        living = set(waiting[~journal.dead.contains_many(waiting)].tolist())
-        living.update(self._dispatcher.open_between(first_seq, last_seq))
-        living.update(journal.topics.records.needed_upto(last_seq))
-        return sorted(living)
-
-    def _carry(self, first_seq: int, last_seq: int, now_ms: int) -> None:
-        """Write what lives in the oldest segment again, if it is little, so that the segment can go."""
-        journal = self._journal
-        living = self._living(first_seq, last_seq)
-        under_way = set(self._dispatcher.open_between(first_seq, last_seq))
-        movable = [seq for seq in living if seq not in under_way][:CARRY_LIMIT]
-        if not movable or len(living) > (last_seq - first_seq + 1) * LIVE_SHARE:
-            return
-        again = self._again(movable)
-        if not again:
-            return
-        self._carrying = True
-
-        def carried(error: TarryError | None) -> None:
-            self._carrying = False
-            if error is None:
-                for seq in again:
-                    self._dispatcher.killed(seq)
-                self.reclaim(now_ms)
-
-        try:
-            journal.append(list(again.values()), carried)
-        except Unavailable:
-            self._carrying = False
-
-    def _again(self, seqs: list[int]) -> dict[int, Record]:
-        """The same versions and entries as new records that kill the old ones (R4), as many as fit a unit."""
-        again: dict[int, Record] = {}
-        room = self._journal.ledger.unit_max_bytes // 2
-        for seq in seqs:
-            try:
-                body = self._journal.body(seq)
-            except Damage as damage:
-                # It stays where it is, and with it its segment: that is what backups are for.
-                log.error("a record cannot be carried forward: %s", damage)
-                continue
-            if again and len(body) > room:
-                break
-            room -= len(body)
-            record: Record | None = decode(body)
-            if isinstance(record, Entry):
-                record = self._journal.topics.records.carried(record, seq)
-            elif isinstance(record, Put):
-                record = new_version(record, Key(record.fire_at_ms, seq), record.fire_at_ms)
-            if record is not None:
-                again[seq] = record
-        return again
-
-    def _snapshot(self, now_ms: int) -> None:
-        if self._folder is None or self._snapshotting:
-            return
-        if self._next_snapshot_ms - now_ms > 2 * self._settings.snapshot_every_ms:
-            self._next_snapshot_ms = 0
-        meta = self._journal.registry.meta
-        if now_ms < self._next_snapshot_ms or meta is None or meta.applied_seq <= max(self._snapshot_seqs):
-            return
-        self._next_snapshot_ms = now_ms + self._settings.snapshot_every_ms
-        self._snapshotting = True
-        older = self._snapshot_seqs.index(min(self._snapshot_seqs))
-        path = os.path.join(self._folder, SNAPSHOTS[older])
-        reached = meta.applied_seq
-
-        def done(error: Exception | None) -> None:
-            self._snapshotting = False
-            if error is None:
-                self._snapshot_seqs[older] = reached
-            else:
-                log.warning("no snapshot of the registry could be made: %s", error)
-
-        self._offload(lambda: self._journal.registry.snapshot(path), done)
 
 
 def _pass_on(answer: Answer[None], to: Answer[None]) -> None:

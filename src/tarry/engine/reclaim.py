@@ -1,0 +1,213 @@
+"""Reclaiming ledger segments (R12): the oldest ones go, once nobody needs what is in them.
+
+A segment goes when both snapshots of the registry have passed it and nothing in it lives: no version that waits or
+is on its way, no topic entry that somebody has yet to acknowledge. Where little lives, it is carried forward: written
+again at the head, as the same version or with the same entry id, so that neither one message due in a year nor one
+subscription that is never read keeps everybody's storage.
+
+Slow work goes to another thread through `Offload`. It knows nothing of what is done with a message.
+"""
+
+import logging
+import os
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from tarry.core.errors import Damage, TarryError, Unavailable
+from tarry.engine.dispatcher import Dispatcher
+from tarry.engine.journal import Journal
+from tarry.engine.settings import EngineSettings
+from tarry.engine.versions import new_version
+from tarry.ledger.ledger import SegmentInfo
+from tarry.ledger.record import Entry, Key, Put, Record, decode
+from tarry.registry.snapshots import SNAPSHOTS
+
+log = logging.getLogger(__name__)
+
+Offload = Callable[[Callable[[], Any], Callable[[Exception | None], None]], None]
+"""Run the first on the registry's thread, then the second on the engine's, with the error if there was one."""
+
+CARRY_LIMIT: Final = 2_000
+"""Records carried forward at once."""
+
+CARRY_SEGMENTS: Final = 16
+"""Segments that are emptied in one turn, at the most."""
+
+LIVE_SHARE: Final = 0.5
+"""The oldest segments are worth carrying forward while at most this share of their records lives."""
+
+
+class Reclaim:
+    """Takes snapshots of the registry, carries forward what little lives, and deletes segments."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        dispatcher: Dispatcher,
+        settings: EngineSettings,
+        offload: Offload,
+        folder: str | None,
+        reclaimed: Callable[[int], None],
+    ) -> None:
+        self.held = 0
+        """Backups and rebuilds that read the ledger now: while there are any, nothing is reclaimed."""
+        self._journal = journal
+        self._dispatcher = dispatcher
+        self._settings = settings
+        self._offload = offload
+        self._folder = folder
+        """Where snapshots of the registry go; None keeps none, and then nothing is reclaimed."""
+        self._reclaimed = reclaimed
+        self._next_snapshot_ms = 0
+        self._snapshotting = False
+        self._snapshot_seqs = [0, 0]
+        """The seqs that the two newest snapshots have reached."""
+        self._to_carry: deque[int] = deque()
+        """Seqs of the oldest segment that are still to be written again."""
+        self._busy = False
+        """Records are being carried forward, or segments are about to go."""
+
+    def turn(self, now_ms: int) -> None:
+        """Delete segments that nobody needs, or move towards that with the oldest one."""
+        journal = self._journal
+        self._snapshot(now_ms)
+        segments = journal.ledger.segments()
+        if len(segments) < 2 or self._busy or not self._may_reclaim():
+            return
+        bound = min(self._snapshot_seqs)
+        sealed = [segment for segment in segments[:-1] if segment.last_seq <= bound]
+        if not sealed:
+            return
+        living = self._living(sealed[0].first_seq, sealed[-1].last_seq)
+        unneeded = [segment for segment in sealed if not living or segment.last_seq < living[0]]
+        if unneeded:
+            # What is dead was decided when it was enqueued; only once that is durable may its bytes go (R2).
+            self._busy = True
+            journal.when_durable(journal.ledger.next_seq - 1, partial(self._delete, unneeded[-1].last_seq))
+        else:
+            upto_seq = _worth_carrying_upto(sealed, living)
+            under_way = set(self._dispatcher.open_between(sealed[0].first_seq, upto_seq))
+            self._to_carry = deque(seq for seq in living if seq <= upto_seq and seq not in under_way)
+            self._carry_on()
+
+    def _may_reclaim(self) -> bool:
+        # What waits for its turn or for room in the ledger is in no wheel, and must still be found.
+        dispatcher = self._dispatcher
+        return not (self.held or self._folder is None or dispatcher.backlogged or dispatcher.stuck)
+
+    def _delete(self, upto_seq: int, error: TarryError | None) -> None:
+        self._busy = False
+        if error is not None or not self._may_reclaim():
+            return
+        count = self._journal.ledger.reclaim(upto_seq)
+        log.info("reclaimed %d ledger segments, up to seq %d", count, upto_seq)
+        self._reclaimed(upto_seq)
+
+    def _living(self, first_seq: int, last_seq: int) -> list[int]:
+        """Seqs of the records in a range that something still needs, in order."""
+        journal = self._journal
+        waiting = np.concatenate(
+            [part.seqs_between(first_seq, last_seq) for part in (journal.horizon.wheel, journal.horizon.tail)]
+        )
+        living = set(waiting[~journal.dead.contains_many(waiting)].tolist())
+        living.update(self._dispatcher.open_between(first_seq, last_seq))
+        living.update(journal.topics.records.needed_upto(last_seq))
+        return sorted(living)
+
+    # Carrying forward
+
+    def _carry_on(self) -> None:
+        """Write the next records again, and go on when they are durable."""
+        again = self._again()
+        if not again:
+            return
+        self._busy = True
+
+        def carried(error: TarryError | None) -> None:
+            self._busy = False
+            if error is None:
+                for seq in again:
+                    self._dispatcher.killed(seq)
+                if self._to_carry and self._may_reclaim():
+                    self._carry_on()
+                else:
+                    self.turn(self._journal.clock.now_ms())
+
+        try:
+            self._journal.append(list(again.values()), carried)
+        except Unavailable:
+            self._busy = False
+
+    def _again(self) -> dict[int, Record]:
+        """The next versions and entries as new records that kill the old ones (R4), as many as fit a unit."""
+        again: dict[int, Record] = {}
+        room = self._journal.ledger.unit_max_bytes // 2
+        open_ = set(self._dispatcher.open_between(0, self._to_carry[-1])) if self._to_carry else set()
+        while self._to_carry and len(again) < CARRY_LIMIT:
+            seq = self._to_carry[0]
+            if seq in self._journal.dead or seq in open_:
+                self._to_carry.popleft()
+                continue
+            try:
+                body = self._journal.body(seq)
+            except Damage as damage:
+                # It stays where it is, and with it its segment: that is what backups are for.
+                log.error("a record cannot be carried forward: %s", damage)
+                self._to_carry.popleft()
+                continue
+            if again and len(body) > room:
+                break
+            room -= len(body)
+            self._to_carry.popleft()
+            record: Record | None = decode(body)
+            if isinstance(record, Entry):
+                record = self._journal.topics.records.carried(record, seq)
+            elif isinstance(record, Put):
+                record = new_version(record, Key(record.fire_at_ms, seq), record.fire_at_ms)
+            if record is not None:
+                again[seq] = record
+        return again
+
+    # Snapshots of the registry
+
+    def _snapshot(self, now_ms: int) -> None:
+        if self._folder is None or self._snapshotting:
+            return
+        if self._next_snapshot_ms - now_ms > 2 * self._settings.snapshot_every_ms:
+            self._next_snapshot_ms = 0
+        meta = self._journal.registry.meta
+        if now_ms < self._next_snapshot_ms or meta is None or meta.applied_seq <= min(self._snapshot_seqs):
+            return
+        self._next_snapshot_ms = now_ms + self._settings.snapshot_every_ms
+        self._snapshotting = True
+        older = self._snapshot_seqs.index(min(self._snapshot_seqs))
+        path = os.path.join(self._folder, SNAPSHOTS[older])
+        reached = meta.applied_seq
+
+        def done(error: Exception | None) -> None:
+            self._snapshotting = False
+            if error is None:
+                self._snapshot_seqs[older] = reached
+            else:
+                log.warning("no snapshot of the registry could be made: %s", error)
+
+        self._offload(lambda: self._journal.registry.snapshot(path), done)
+
+
+def _worth_carrying_upto(sealed: list[SegmentInfo], living: list[int]) -> int:
+    """The last seq of the oldest segments that are worth carrying forward, or 0.
+
+    They are taken together, so that one full segment does not keep a hundred empty ones behind it.
+    """
+    first_seq = sealed[0].first_seq
+    worth = 0
+    for count, segment in enumerate(sealed, 1):
+        lives = bisect_right(living, segment.last_seq)
+        if lives <= (segment.last_seq - first_seq + 1) * LIVE_SHARE:
+            worth = count
+    return sealed[min(worth, CARRY_SEGMENTS) - 1].last_seq if worth else 0
