@@ -20,7 +20,7 @@ def sub(bench: Bench) -> Subscription:
 
 def keys_of_half(half: int, count: int) -> list[str]:
     """Keys that belong to the first or second of two consumers."""
-    found = []
+    found: list[str] = []
     n = 0
     while len(found) < count:
         key = f"key-{n}"

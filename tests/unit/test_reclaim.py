@@ -1,0 +1,345 @@
+"""Reclaiming: old segments go, while what little lives in them is carried forward (R12)."""
+
+import errno
+
+import pytest
+
+from tarry.core import limits
+from tarry.core.delivery import Delivered, Retry
+from tarry.core.errors import Unavailable
+from tarry.core.message import Message
+from tarry.engine.settings import EngineSettings
+from tarry.ledger.ledger import LedgerSettings
+from tests.unit.engine_kit import FOREIGN, Bench
+
+SEGMENT = 1 << 16
+QUICK = EngineSettings(reclaim_every_ms=1000, snapshot_every_ms=1000)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(settings=QUICK, ledger_settings=LedgerSettings(segment_bytes=SEGMENT))
+
+
+def churn(bench: Bench, segments: int = 10, topic: str = "churn") -> None:
+    """Traffic that leaves nothing behind: published, read and acknowledged."""
+    name = f"churn-{topic}"
+    reader = bench.reader(bench.subscribe(topic, name))
+    for _ in range(segments * 8):
+        ids = bench.publish(topic, *[bytes(900)] * 8)
+        reader.ack(*ids)
+    reader.handle.close()
+
+
+def settle(bench: Bench) -> None:
+    """Time for snapshots, carrying forward and reclaiming."""
+    for _ in range(8):
+        bench.wait(1100)
+
+
+def size(bench: Bench) -> int:
+    return len(bench.engine.journal.ledger.segments())
+
+
+def test_segments_that_nobody_needs_go(bench: Bench) -> None:
+    churn(bench, 12)
+    assert size(bench) >= 10
+    settle(bench)
+    assert size(bench) <= 3
+    assert bench.engine.journal.ledger.first_seq > 1
+
+
+def test_without_snapshots_nothing_goes() -> None:
+    bench = Bench(
+        settings=EngineSettings(reclaim_every_ms=1000, snapshot_every_ms=10 * limits.DAY_MS),
+        ledger_settings=LedgerSettings(segment_bytes=SEGMENT),
+    )
+    churn(bench, 6)
+    before = size(bench)
+    settle(bench)
+    # Two snapshots are needed, and there was one at most.
+    assert size(bench) == before
+
+
+def test_while_a_backup_reads_nothing_goes(bench: Bench) -> None:
+    bench.engine.upkeep.reclaim.held += 1
+    churn(bench, 6)
+    before = size(bench)
+    settle(bench)
+    assert size(bench) == before
+    bench.engine.upkeep.reclaim.held -= 1
+    settle(bench)
+    assert size(bench) < before
+
+
+def test_one_message_due_in_a_year_pins_nothing(bench: Bench) -> None:
+    done = bench.schedule("orders", payload=b"in a year", owner="ann", key="k", delay_ms=limits.YEAR_MS)
+    churn(bench)
+    settle(bench)
+    assert size(bench) <= 3
+    view = bench.view(done.id)
+    assert (view.state, view.payload, view.due_at_ms) == ("scheduled", b"in a year", done.due_at_ms)
+    assert bench.engine.stats().pending == 1
+    bench.crash()
+    bench.start()
+    assert bench.view(done.id) == view
+    churn(bench)
+    settle(bench)
+    bench.leap(done.due_at_ms - bench.now_ms - 1)  # type: ignore[operator]
+    assert bench.state(done.id) == "scheduled"
+    bench.leap(1)
+    (entry,) = bench.drain("orders").got
+    assert (entry.payload, entry.message_id) == (b"in a year", done.id)
+
+
+def test_groups_idempotency_keys_and_ended_messages_outlive_their_segments(bench: Bench) -> None:
+    timed = bench.schedule(group="g", delay_ms=limits.DAY_MS, idempotency_key="once")
+    untimed = bench.schedule(group="g", payload=b"by command")
+    cancelled = bench.schedule(delay_ms=limits.DAY_MS)
+    bench.ask(bench.engine.cancel(cancelled.id))
+    churn(bench)
+    settle(bench)
+    assert size(bench) <= 3
+    bench.reopen()
+    assert bench.state(cancelled.id) == "cancelled"
+    again = Message(destination="orders", group="g", delay_ms=limits.DAY_MS, idempotency_key="once")
+    assert bench.ask(bench.engine.schedule(again)).id == timed.id
+    bench.ask(bench.engine.send(untimed.id))
+    assert bench.state(timed.id) == "cancelled"
+    assert bench.drain("orders").payloads == [b"by command"]
+
+
+def test_one_subscription_that_is_never_read_does_not_pin_storage(bench: Bench) -> None:
+    """Its entries are carried forward, and arrive later with the same entry ids."""
+    sub = bench.subscribe("t", "never")
+    for n in range(40):
+        bench.publish("t", b"kept-%d" % n, key=f"k{n}", headers={"n": str(n)})
+        churn(bench, 1)
+    settle(bench)
+    assert size(bench) <= 4
+    published = [entry.published_at_ms for entry in bench.drain("t", "other").got]
+    bench.crash()
+    bench.start()
+    sub = bench.engine.topics.subscription("t", "never")
+    assert sub.backlog == 40
+    reader = bench.reader(sub)
+    assert reader.ids == list(range(40))
+    assert reader.payloads == [b"kept-%d" % n for n in range(40)]
+    assert [entry.key for entry in reader.got] == [f"k{n}" for n in range(40)]
+    assert [entry.headers for entry in reader.got] == [{"n": str(n)} for n in range(40)]
+    assert [entry.published_at_ms for entry in reader.got] == published
+
+
+def test_a_busy_topic_with_one_subscription_that_is_never_read_does_not_pin_the_others(bench: Bench) -> None:
+    """More than half of the oldest segments lives; the hundred behind them are empty and must go."""
+    bench.subscribe("t", "never")
+    for _ in range(20):
+        bench.publish("t", *[b"kept".ljust(900, b".")] * 8)
+    churn(bench, 20)
+    settle(bench)
+    assert size(bench) <= 8
+    assert bench.reader(bench.engine.topics.subscription("t", "never")).ids == list(range(160))
+
+
+def test_fired_messages_keep_their_id_when_carried(bench: Bench) -> None:
+    done = bench.schedule("t", payload=b"fired", delay_ms=10)
+    bench.subscribe("t", "never")
+    bench.wait(10)
+    churn(bench)
+    settle(bench)
+    assert size(bench) <= 3
+    bench.reopen()
+    (entry,) = bench.reader(bench.engine.topics.subscription("t", "never")).got
+    assert (entry.entry_id, entry.payload, entry.message_id) == (0, b"fired", done.id)
+    assert bench.state(done.id) == "sent"
+    assert bench.engine.stats().pending == 0
+
+
+@pytest.mark.parametrize("reopen", [False, True])
+def test_delayed_entries_are_carried_with_their_instant(bench: Bench, reopen: bool) -> None:
+    bench.subscribe("t", "s")
+    at_ms = bench.now_ms + limits.HOUR_MS
+    bench.publish("t", b"late", deliver_at_ms=at_ms)
+    churn(bench)
+    settle(bench)
+    assert size(bench) <= 3
+    if reopen:
+        bench.reopen()
+    reader = bench.reader(bench.engine.topics.subscription("t", "s"))
+    bench.leap(at_ms - bench.now_ms - 1)
+    assert not reader.got
+    bench.leap(1)
+    assert reader.payloads == [b"late"]
+
+
+def test_acknowledged_entries_are_not_carried(bench: Bench) -> None:
+    sub = bench.subscribe("t", "s")
+    reader = bench.reader(sub)
+    bench.publish("t", *[b"x" * 900] * 20)
+    reader.ack(*range(1, 20))
+    churn(bench)
+    settle(bench)
+    bench.reopen()
+    again = bench.reader(bench.engine.topics.subscription("t", "s"))
+    assert again.ids == [0]
+
+
+def test_what_is_on_its_way_stays_where_it_is_and_is_sent_once(bench: Bench) -> None:
+    done = bench.schedule(FOREIGN, payload=b"slow", delay_ms=1)
+    bench.wait(1)
+    churn(bench)
+    settle(bench)
+    assert size(bench) > 3
+    bench.verdict(Retry("no", after_ms=10))
+    settle(bench)
+    bench.verdict(Delivered())
+    settle(bench)
+    assert size(bench) <= 3
+    assert bench.state(done.id) == "sent"
+    assert bench.arrived() == [b"slow"]
+
+
+def test_many_versions_are_carried_in_steps(bench: Bench) -> None:
+    ids = [bench.schedule(payload=b"%d" % n, delay_ms=limits.DAY_MS + n).id for n in range(300)]
+    churn(bench, 30)
+    settle(bench)
+    assert size(bench) <= 5
+    bench.reopen()
+    assert bench.engine.stats().pending == 300
+    assert bench.view(ids[123]).payload == b"123"
+    bench.leap(limits.DAY_MS + 300)
+    assert bench.drain("orders").payloads == [b"%d" % n for n in range(300)]
+
+
+def test_large_records_are_carried_in_units_that_fit() -> None:
+    bench = Bench(settings=QUICK, ledger_settings=LedgerSettings(segment_bytes=1 << 20))
+    for n in range(8):
+        bench.schedule(payload=bytes([n]) * 100_000, delay_ms=limits.DAY_MS)
+        churn(bench, 8)
+    settle(bench)
+    bench.leap(limits.DAY_MS)
+    assert [payload[0] for payload in bench.drain("orders").payloads] == list(range(8))
+
+
+def test_bytes_go_only_once_what_killed_them_is_durable(bench: Bench) -> None:
+    """A restart is enqueued, and reclaiming comes before its commit; then the power fails."""
+    done = bench.schedule(payload=b"kept", delay_ms=limits.DAY_MS)
+    bench.engine.upkeep.reclaim.held += 1
+    churn(bench)
+    settle(bench)
+    bench.engine.upkeep.reclaim.held -= 1
+    first = bench.engine.journal.ledger.first_seq
+    _ = bench.engine.restart(done.id)
+    bench.engine.upkeep.reclaim.turn(bench.now_ms)
+    assert bench.engine.journal.ledger.first_seq == first
+    bench.crash()
+    bench.start()
+    assert bench.view(done.id).payload == b"kept"
+
+
+def test_nothing_goes_while_an_end_waits_for_room(bench: Bench) -> None:
+    """A version that is to be carried by its flight is in no wheel: it must not be taken for unneeded."""
+    done = bench.schedule(FOREIGN, payload=b"kept", delay_ms=1)
+    bench.wait(1)
+    churn(bench)
+    settle(bench)
+    journal = bench.engine.journal
+    append, full = journal.append, [True]
+
+    def refuse(*args: object, **options: object) -> int:
+        if full[0]:
+            raise Unavailable("no room")
+        return append(*args, **options)  # type: ignore[arg-type]
+
+    journal.append = refuse  # type: ignore[method-assign]
+    bench.attempt().answer(Retry("no", after_ms=100_000))
+    settle(bench)
+    full[0] = False
+    settle(bench)
+    bench.run(100_000)
+    assert bench.state(done.id) == "sent"
+    assert bench.arrived() == [b"kept"]
+
+
+def test_a_damaged_record_is_not_carried_and_stops_nothing(bench: Bench) -> None:
+    bench.schedule(payload=b"DAMAGED-BODY", delay_ms=limits.DAY_MS)
+    good = bench.schedule(payload=b"sound", delay_ms=limits.DAY_MS)
+    bench.flip(b"DAMAGED-BODY")
+    churn(bench)
+    settle(bench)
+    assert bench.view(good.id).payload == b"sound"
+    bench.leap(limits.DAY_MS)
+    assert bench.drain("orders").payloads == [b"sound"]
+
+
+def test_a_deleted_topic_frees_its_storage(bench: Bench) -> None:
+    bench.subscribe("t", "never")
+    bench.publish("t", *[bytes(900)] * 40)
+    bench.publish("t", b"late", deliver_at_ms=bench.now_ms + limits.YEAR_MS)
+    bench.ask(bench.engine.topics.delete("t"))
+    churn(bench)
+    settle(bench)
+    assert size(bench) <= 3
+
+
+def test_a_topic_that_nobody_reads_forgets_in_time() -> None:
+    settings = EngineSettings(
+        reclaim_every_ms=1000, snapshot_every_ms=1000, unread_retention_ms=limits.HOUR_MS
+    )
+    bench = Bench(settings=settings, ledger_settings=LedgerSettings(segment_bytes=SEGMENT))
+    bench.publish("unread", *[b"old" + bytes(900)] * 40)
+    bench.leap(limits.HOUR_MS // 2)
+    bench.publish("unread", b"new")
+    bench.leap(limits.HOUR_MS // 2 + 1)
+    churn(bench)
+    settle(bench)
+    assert size(bench) <= 3
+    reader = bench.drain("unread")
+    assert reader.payloads == [b"new"]
+    assert reader.ids == [40]
+
+
+def test_a_damaged_entry_in_a_topic_that_nobody_reads_stops_nothing() -> None:
+    settings = EngineSettings(
+        reclaim_every_ms=1000, snapshot_every_ms=1000, unread_retention_ms=limits.HOUR_MS
+    )
+    bench = Bench(settings=settings, ledger_settings=LedgerSettings(segment_bytes=SEGMENT))
+    for _ in range(9):
+        bench.publish("unread", b"DAMAGED-BODY")
+    bench.reopen()
+    bench.flip(b"DAMAGED-BODY")
+    bench.leap(limits.HOUR_MS + 1)
+    settle(bench)
+    bench.schedule(delay_ms=1)
+    bench.wait(1)
+
+
+def test_a_failed_removal_is_tried_again_and_loses_nothing(bench: Bench) -> None:
+    done = bench.schedule(payload=b"kept", delay_ms=limits.DAY_MS)
+    churn(bench)
+    bench.disk.fail_next("remove", errno.EIO, times=2)
+    settle(bench)
+    settle(bench)
+    assert size(bench) <= 3
+    bench.reopen()
+    assert bench.view(done.id).payload == b"kept"
+
+
+def test_the_registry_can_be_had_again_from_either_snapshot(bench: Bench) -> None:
+    """Segments are kept as far back as the older of two snapshots."""
+    done = bench.schedule(payload=b"kept", delay_ms=limits.DAY_MS)
+    sub = bench.subscribe("t", "s")
+    for _ in range(5):
+        bench.publish("t", b"entry")
+        churn(bench, 3)
+        settle(bench)
+    assert sub.backlog == 5
+    assert bench.engine.journal.ledger.first_seq > 1
+    for path in sorted(bench.registry_disk.snapshots):
+        bench.kill()
+        bench.registry_disk.restore(path)
+        bench.start()
+        assert bench.view(done.id).payload == b"kept"
+        again = bench.engine.topics.subscription("t", "s")
+        assert again.backlog == 5
+        assert bench.reader(again).ids == [0, 1, 2, 3, 4]
