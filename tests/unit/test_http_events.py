@@ -193,4 +193,5 @@ async def test_a_client_that_does_not_read_holds_up_itself_only(tmp_path: Path) 
 )
 async def test_bad_queries_open_no_stream(served: Serving, query: str) -> None:
     assert (await served.client.get(f"{SUB}/events{query}")).status_code == 400
+    assert (await served.client.head(f"{SUB}/events")).status_code == 405
     assert await consumers(served) == []

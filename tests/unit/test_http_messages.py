@@ -178,6 +178,8 @@ async def test_only_json_is_taken(served: Serving, content_type: str | None) -> 
         "/v1/messages", content=b'{"destination":"t","delay_ms":1}', headers=headers
     )
     assert refused.status_code == 415
+    packed = {"content-type": "application/json", "content-encoding": "gzip"}
+    assert (await served.client.post("/v1/messages", content=b"x", headers=packed)).status_code == 415
     assert served.engine.stats().pending == 0
     taken = await served.client.post(
         "/v1/messages", content=b'{"destination":"t","delay":"1h"}',

@@ -1,4 +1,5 @@
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,14 +7,23 @@ from hypothesis import strategies as st
 from tarry.core.errors import Forbidden, Invalid, RateLimited, TarryError, TooLarge
 from tarry.core.message import Message, Scheduled
 from tarry.doors.http.access import Access, Caller
-from tarry.doors.http.ndjson import Line, LineSplitter, read_messages, write_answers
+from tarry.doors.http.ndjson import (
+    LineSplitter,
+    Piece,
+    as_columns,
+    as_messages,
+    read_lines,
+    write_answers,
+    write_columns,
+)
 from tarry.doors.http.problems import HttpRefusal
 from tarry.doors.http.shapes import BatchDefaults
+from tarry.engine.arrow import ArrowScheduled
 
 ANYBODY = Access.open().caller(None)
 
 
-def split(pieces: list[bytes], limit: int = 100) -> list[Line]:
+def split(pieces: list[bytes], limit: int = 100) -> list[Piece]:
     splitter = LineSplitter(limit)
     lines = [line for piece in pieces for line in splitter.feed(piece)]
     return lines + splitter.finish()
@@ -52,9 +62,10 @@ def test_a_line_that_is_too_long_is_refused_and_forgotten_and_the_next_one_is_go
 
 
 def read(
-    *lines: Line, caller: Caller = ANYBODY, key: str | None = None, **defaults: str | int
+    *lines: Piece, caller: Caller = ANYBODY, key: str | None = None, **defaults: str | int
 ) -> list[Message | TarryError]:
-    return read_messages(list(lines), msgspec.convert(defaults, BatchDefaults), caller, key, 1)
+    given = msgspec.convert(defaults, BatchDefaults)
+    return as_messages(read_lines(lines, given, caller), given, key, 1)
 
 
 def test_every_line_has_its_own_fate() -> None:
@@ -72,6 +83,17 @@ def test_every_line_has_its_own_fate() -> None:
     assert isinstance(long, TooLarge)
     assert isinstance(again, Message)
     assert again.delay_ms == 2
+
+
+@pytest.mark.parametrize("more", [b"", b',"group":"g"'])
+@pytest.mark.parametrize(
+    "bad",
+    [b'"due_at_ms":1,"delay_ms":1', b'"payload":"a","payload_base64":"YQ=="', b'"delay":"1s","delay_ms":1'],
+)
+def test_contradictions_are_refused_by_themselves(bad: bytes, more: bytes) -> None:
+    refused, good = read(b'{"destination":"t",' + bad + more + b"}", b'{"destination":"t","delay_ms":1}')
+    assert isinstance(refused, Invalid)
+    assert isinstance(good, Message)
 
 
 @pytest.mark.parametrize(
@@ -112,3 +134,45 @@ def test_answers_are_lines_in_order_with_their_numbers() -> None:
     assert two["error"]["retry_after_ms"] == 7
     assert three == {"id": "y" * 32, "due_at_ms": None, "past_due": True, "repeated": True}
     assert written.endswith(b"\n")
+
+
+def test_plain_lines_go_as_columns() -> None:
+    lines = read_lines(
+        [
+            b'{"destination":"t","delay":"1s","payload":"a"}', b"{", b'{"due_at":"1970-01-01T00:00:01Z","headers":{"a":"b"}}',
+            b'{"destination":"u","payload_json":[1],"key":"k","owner":"o","ttl_ms":5}',
+        ],
+        BatchDefaults(), ANYBODY,
+    )  # fmt: skip
+    columns = as_columns(lines)
+    assert columns is not None
+    assert columns.to_pydict() == {
+        "destination": ["t", None, "u"],
+        "due_at_ms": [None, 1000, None],
+        "delay_ms": [1000, None, None],
+        "payload": [b"a", None, b"[1]"],
+        "key": [None, None, "k"],
+        "owner": [None, None, "o"],
+        "ttl_ms": [None, None, 5],
+        "headers": [None, [("a", "b")], [("content-type", "application/json")]],
+    }
+
+
+def test_lines_that_look_at_others_do_not() -> None:
+    for line in (b'{"destination":"t","group":"g"}', b'{"destination":"t","delay_ms":1,"namespace":"a/b"}'):
+        assert as_columns(read_lines([b"{}", line], BatchDefaults(), ANYBODY)) is None
+
+
+def test_columns_are_answered_as_lines_in_their_places() -> None:
+    lines = read_lines([b"{}", b"nope", b"{}", b"{}"], BatchDefaults(), ANYBODY)
+    scheduled = ArrowScheduled(
+        np.array([b"x" * 22, b"", b"z" * 22]), np.array([999, 0, 1000], np.int64), {1: RateLimited(7)}
+    )
+    written = write_columns(lines, scheduled, 1000, 11)
+    one, two, three, four = (msgspec.json.decode(line) for line in written.splitlines())
+    assert one == {"id": "x" * 22, "due_at_ms": 999, "past_due": True, "repeated": False}
+    assert (two["error"]["code"], two["line"]) == ("bad-json", 12)
+    assert (three["error"]["code"], three["line"]) == ("rate-limited", 13)
+    assert four == {"id": "z" * 22, "due_at_ms": 1000, "past_due": False, "repeated": False}
+    all_good = write_columns([lines[0]], ArrowScheduled(np.array([b"x" * 22]), np.array([5]), {}), 1000, 1)
+    assert msgspec.json.decode(all_good)["id"] == "x" * 22

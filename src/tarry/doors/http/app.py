@@ -44,9 +44,11 @@ _log = logging.getLogger(__name__)
 class Methods:
     """What a path answers to. Anything else is a 405 that names them."""
 
-    def __init__(self, endpoints: Mapping[str, Endpoint], elsewhere: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, endpoints: Mapping[str, Endpoint], elsewhere: tuple[str, ...] = (), head: bool = True
+    ) -> None:
         self._endpoints = dict(endpoints)
-        if "GET" in self._endpoints:
+        if head and "GET" in self._endpoints:
             self._endpoints["HEAD"] = self._endpoints["GET"]
         self.allowed = (*self._endpoints, *elsewhere)
 
@@ -159,7 +161,8 @@ def _subscription_routes(subscriptions: SubscriptionEndpoints, events: EventEndp
         Route(one + "/ack", Methods({"POST": subscriptions.ack})),
         Route(one + "/nack", Methods({"POST": subscriptions.nack})),
         Route(one + "/seek", Methods({"POST": subscriptions.seek})),
-        Route(one + "/events", Methods({"GET": events.events})),
+        # A stream without its body would be one that nobody reads.
+        Route(one + "/events", Methods({"GET": events.events}, head=False)),
         Route(
             one,
             Methods(

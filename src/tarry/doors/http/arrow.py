@@ -57,7 +57,7 @@ class ArrowBatches:
         if header(scope, b"idempotency-key") is not None:
             raise Invalid("Idempotency-Key", "is not honoured for Arrow streams; use NDJSON")
         body = await read_body(scope, receive, self._max_bytes, self._deadlines)
-        message = _defaults(defaults)
+        message = defaults_message(defaults)
         batches = await asyncio.to_thread(read_batches, body)
         _check_reach(batches, caller, message)
         # Chunks are enqueued one behind the other and share the syncs of the ledger.
@@ -136,7 +136,8 @@ def _chunks(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield batch.slice(start, CHUNK_ROWS)
 
 
-def _defaults(defaults: BatchDefaults) -> Message:
+def defaults_message(defaults: BatchDefaults) -> Message:
+    """What the rows of a request do not say."""
     return Message(
         destination=defaults.destination or "",
         namespace=defaults.namespace,

@@ -8,27 +8,40 @@ A request that is cut short has scheduled exactly the lines that came whole.
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
 
 from tarry.core.errors import Invalid, TarryError, Unavailable
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
-from tarry.core.message import Scheduled
 from tarry.doors.http.access import Caller
-from tarry.doors.http.arrow import ARROW_TYPE, ArrowBatches
+from tarry.doors.http.arrow import ARROW_TYPE, ArrowBatches, defaults_message
 from tarry.doors.http.asgi import Disconnected, Receive, Scope, Send, refuse
 from tarry.doors.http.bodies import read_query
 from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.gate import Gate
 from tarry.doors.http.messages import read_key
-from tarry.doors.http.ndjson import LineSplitter, read_messages, write_answers
+from tarry.doors.http.ndjson import (
+    Line,
+    LineSplitter,
+    as_columns,
+    as_messages,
+    read_lines,
+    write_answers,
+    write_columns,
+)
 from tarry.doors.http.problems import HttpRefusal, unsupported
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import BatchDefaults
 from tarry.engine.answer import Answer
 from tarry.engine.engine import Engine
 
+T = TypeVar("T")
+
 NDJSON_TYPE = b"application/x-ndjson"
 _ALIASES = frozenset({NDJSON_TYPE, b"application/ndjson", b"application/jsonl", b"application/x-jsonlines"})
 
+CHUNK_LINES = 1024
+"""Handed to the engine at once: few enough that what is due meanwhile is still on time."""
 MAX_IN_FLIGHT_BYTES = 4 * 1024 * 1024
 """Of one request: lines that the engine has and that are not durable yet."""
 MAX_BATCH_KEY_BYTES = MAX_IDEMPOTENCY_KEY_BYTES - 12
@@ -73,7 +86,7 @@ class Batches:
     async def _ndjson(
         self, receive: Receive, send: Send, caller: Caller, defaults: BatchDefaults, key: str | None
     ) -> None:
-        lines = LineSplitter(self._settings.max_body_bytes)
+        splitter = LineSplitter(self._settings.max_body_bytes)
         answers = _Answers(send, self._settings.max_answer_bytes, self._deadlines)
         writing = asyncio.create_task(answers.write())
         try:
@@ -86,10 +99,15 @@ class Batches:
                     raise Disconnected
                 piece = event.get("body", b"")
                 more = event.get("more_body", False)
-                complete = lines.feed(piece) if more else [*lines.feed(piece), *lines.finish()]
-                if complete:
-                    messages = read_messages(complete, defaults, caller, key, answers.next_line)
-                    answers.add(self._engine.schedule_many(messages), len(messages), len(piece))
+                pieces = splitter.feed(piece) if more else [*splitter.feed(piece), *splitter.finish()]
+                for start in range(0, len(pieces), CHUNK_LINES):
+                    if start:
+                        # What is due meanwhile has its turn.
+                        await asyncio.sleep(0)
+                    lines = read_lines(pieces[start : start + CHUNK_LINES], defaults, caller)
+                    self._schedule_lines(
+                        lines, defaults, key, answers, len(piece) * len(lines) // len(pieces)
+                    )
         except HttpRefusal as late:
             if not answers.begun:
                 raise
@@ -101,6 +119,28 @@ class Batches:
         if not answers.begun:
             await answers.begin()
         await send({"type": "http.response.body", "body": b""})
+
+    def _schedule_lines(
+        self, lines: list[Line], defaults: BatchDefaults, key: str | None, answers: "_Answers", size: int
+    ) -> None:
+        first_line = answers.next_line
+        columns = as_columns(lines) if key is None else None
+        if columns is None:
+            messages = as_messages(lines, defaults, key, first_line)
+            answers.add(
+                self._engine.schedule_many(messages),
+                lambda results: write_answers(results, first_line),
+                len(lines),
+                size,
+            )
+            return
+        now_ms = self._engine.clock.now_ms()
+        answers.add(
+            self._engine.schedule_arrow(columns, defaults_message(defaults)),
+            lambda scheduled: write_columns(lines, scheduled, now_ms, first_line),
+            len(lines),
+            size,
+        )
 
 
 class _Answers:
@@ -119,33 +159,32 @@ class _Answers:
         self.next_line = 1
         self.begun = False
 
-    def add(self, answer: "Answer[list[Scheduled | TarryError]]", count: int, size: int) -> None:
+    def add(self, answer: Answer[T], write: Callable[[T], bytes], count: int, size: int) -> None:
         """Promise the answers to `count` lines that came in `size` bytes."""
         slot = _Slot(self.next_line, count, size)
         self.next_line += count
         self._slots.append(slot)
         self._in_flight_bytes += size
-        answer.then(lambda settled: self._settle(slot, settled))
+        answer.then(lambda settled: self._settle(slot, settled, write))
 
     def add_refusal(self, error: TarryError) -> None:
         """Say why the rest was not taken, in place of the next line."""
         slot = _Slot(self.next_line, 1, 0)
         self._slots.append(slot)
-        self._fill(slot, [error])
+        self._fill(slot, write_answers([error], slot.first_line))
 
-    def _settle(self, slot: "_Slot", answer: "Answer[list[Scheduled | TarryError]]") -> None:
+    def _settle(self, slot: "_Slot", answer: Answer[T], write: Callable[[T], bytes]) -> None:
         self._in_flight_bytes -= slot.size
         error = answer.error()
         if error is None:
-            self._fill(slot, answer.value())
-        elif isinstance(error, TarryError):
-            self._fill(slot, [error] * slot.count)
-        else:
-            self._fill(slot, [Unavailable("the server is stopping")] * slot.count)
+            self._fill(slot, write(answer.value()))
+            return
+        said = error if isinstance(error, TarryError) else Unavailable("the server is stopping")
+        self._fill(slot, write_answers([said] * slot.count, slot.first_line))
 
-    def _fill(self, slot: "_Slot", results: "list[Scheduled | TarryError]") -> None:
-        slot.lines = write_answers(results, slot.first_line)
-        self._held_bytes += len(slot.lines)
+    def _fill(self, slot: "_Slot", lines: bytes) -> None:
+        slot.lines = lines
+        self._held_bytes += len(lines)
         self._changed.set()
 
     async def room(self) -> None:

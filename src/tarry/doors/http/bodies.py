@@ -213,11 +213,11 @@ def message_of(
     if due_at_ms is None and delay_ms is None and line.group is None:
         due_at_ms, delay_ms = defaults.due_at_ms, defaults.delay_ms
     return Message(
-        destination=line.destination or defaults.destination or "",
+        destination=(defaults.destination or "") if line.destination is None else line.destination,
         payload=payload,
         headers=headers,
         key=line.key,
-        owner=line.owner or defaults.owner or "",
+        owner=(defaults.owner or "") if line.owner is None else line.owner,
         namespace=_namespace_of(line, defaults),
         due_at_ms=due_at_ms,
         delay_ms=delay_ms,

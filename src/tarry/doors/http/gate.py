@@ -6,6 +6,7 @@ from starlette.requests import Request
 
 from tarry.doors.http.access import Access, Caller, check_browser
 from tarry.doors.http.asgi import Scope
+from tarry.doors.http.problems import unsupported
 
 CALLER: Final = "tarry.caller"
 
@@ -35,6 +36,8 @@ class Gate:
                 origin = value
             elif name == b"sec-fetch-site":
                 site = value
+            elif name == b"content-encoding" and value.lower() != b"identity":
+                raise unsupported("and no content-encoding")
         # Nothing but a Host that was found good before: nothing to look at again.
         if self._open and (host not in self._known_hosts or origin is not None or site is not None):
             check_browser(host, origin, site, self._allowed_hosts)

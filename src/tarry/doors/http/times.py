@@ -5,6 +5,7 @@ Pure. An instant with a finer fraction than a millisecond is rounded up: never e
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 from tarry.core.errors import Invalid
@@ -60,5 +61,11 @@ def parse_duration_ms(text: str, field: str = "delay") -> int:
 
 def format_instant(at_ms: int) -> str:
     """An instant as RFC 3339 in UTC, to the millisecond."""
-    seconds, milliseconds = divmod(at_ms, SECOND_MS)
-    return f"{datetime.fromtimestamp(seconds, UTC).isoformat()[:-6]}.{milliseconds:03d}Z"
+    minutes, rest_ms = divmod(at_ms, MINUTE_MS)
+    return f"{_format_minute(minutes)}:{rest_ms // SECOND_MS:02d}.{rest_ms % SECOND_MS:03d}Z"
+
+
+@lru_cache(maxsize=4096)
+def _format_minute(minutes: int) -> str:
+    # Every schedule is answered with its due instant, and most of those are close to each other.
+    return datetime.fromtimestamp(minutes * 60, UTC).isoformat()[:16]
