@@ -123,7 +123,9 @@ class Table(Generic[V]):
     def _fetch(self, query: str, values: tuple[Any, ...]) -> Iterator[tuple[bytes, int]]:
         assert self._reader is not None
         try:
-            yield from self._reader.execute(query, values)
+            # Not `yield from`: a look-up that stops early must not close the cursor, perhaps after its connection.
+            for row in self._reader.execute(query, values):  # noqa: UP028
+                yield row
         except sqlite3.DatabaseError as error:
             raise trouble(self.name, error) from error
 
