@@ -60,9 +60,10 @@ class Clients:
         token = self._sim.token("m")
         fields: dict[str, Any] = {}
         delay_ms = self.delay()
-        group = None
+        group, owner = None, random.choice(OWNERS)
         if random.random() < 0.25 and not plain:
-            group = random.choice(("g1", "g2", "g3")) + str(int(token[1:]) // 12)
+            # One owner and few names at a time, so that there are groups of several.
+            group, owner = random.choice(("g", "h")) + str(int(token[1:]) // 20), "ann"
         if group is None or random.random() < 0.7:
             if random.random() < 0.5:
                 fields["delay_ms"] = delay_ms
@@ -73,7 +74,7 @@ class Clients:
             payload=token.encode() * random.choice((1, 1, 5, 60, 300)),
             headers={"token": token},
             key=random.choice(KEYS),
-            owner=random.choice(OWNERS),
+            owner=owner,
             group=group,
             ttl_ms=random.choice((1, 100, 60_000)) if random.random() < 0.1 else None,
             idempotency_key=f"i{token}" if random.random() < 0.3 and not plain else None,

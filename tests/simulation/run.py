@@ -11,6 +11,7 @@ import logging
 import sys
 import time
 import traceback
+from collections.abc import Callable
 from multiprocessing import get_context
 
 from tests.simulation.world import Simulation
@@ -22,10 +23,9 @@ class Failure(Exception):
     """A seed that fails, with how to have it again."""
 
 
-def run_seed(seed: int, steps: int = DEFAULT_STEPS, trace: bool = False) -> Simulation:
+def run_seed(seed: int, steps: int = DEFAULT_STEPS, trace: Callable[[str], None] | None = None) -> Simulation:
     """One run; raises `Failure`."""
-    logging.getLogger("tarry").setLevel(logging.CRITICAL + 1)
-    simulation = Simulation(seed, steps, print if trace else None)
+    simulation = Simulation(seed, steps, trace)
     try:
         simulation.run()
     except Exception as error:
@@ -34,8 +34,10 @@ def run_seed(seed: int, steps: int = DEFAULT_STEPS, trace: bool = False) -> Simu
     return simulation
 
 
-def run_range(first: int, count: int, steps: int) -> list[tuple[int, str]]:
+def run_range(first: int, count: int, steps: int = DEFAULT_STEPS) -> list[tuple[int, str]]:
     """Many runs; the seeds that fail, with what is to be said of each."""
+    # The engine says what goes wrong, and here much does.
+    logging.getLogger("tarry").setLevel(logging.CRITICAL + 1)
     failures = []
     for seed in range(first, first + count):
         try:
@@ -63,7 +65,7 @@ def main() -> int:
     args = parser.parse_args()
     if args.seed is not None:
         try:
-            simulation = run_seed(args.seed, args.steps, args.trace)
+            simulation = run_seed(args.seed, args.steps, print if args.trace else None)
         except Failure as failure:
             traceback.print_exception(failure.__cause__)
             print(failure)

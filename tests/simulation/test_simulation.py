@@ -1,0 +1,203 @@
+"""Thousands of seeds, and proof that the checker can fail: each sabotage below breaks one rule of the protocol.
+
+A failing seed is printed with the command that runs it again and shows its steps.
+"""
+
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tarry.core.errors import Damage, TarryError
+from tarry.core.seqset import SeqSet
+from tarry.engine.acks import AckSet
+from tarry.engine.flights import Flight, Flights
+from tarry.engine.horizon import Horizon
+from tarry.engine.journal import Journal
+from tarry.engine.reclaim import Reclaim
+from tarry.engine.scheduling import Scheduling
+from tarry.engine.subscription import Subscription
+from tarry.engine.topic_records import TopicRecords
+from tarry.ledger.record import Claim, Entry, Record
+from tarry.registry.registry import Registry
+from tarry.testing.disk import SimulatedDisk, SimulatedFile
+from tests.simulation.checker import Violation
+from tests.simulation.run import Failure, run_range, run_seed
+
+CHUNKS = 20
+SEEDS_IN_CHUNK = 100
+BOUND = 400
+"""A sabotage must be noticed within so many seeds."""
+
+
+@pytest.fixture(scope="module")
+def pool() -> Any:
+    """Two processes, so that both cores have something to do."""
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
+        yield {
+            chunk: executor.submit(run_range, chunk * SEEDS_IN_CHUNK, SEEDS_IN_CHUNK) for chunk in range(CHUNKS)
+        }
+
+
+@pytest.mark.parametrize("chunk", range(CHUNKS))
+def test_every_guarantee_holds(chunk: int, pool: Any) -> None:
+    failures = pool[chunk].result()
+    assert not failures, "\n".join(text for _, text in failures)
+
+
+def test_a_seed_gives_the_same_run_again() -> None:
+    def trace() -> list[str]:
+        lines: list[str] = []
+        run_seed(7, 120, lines.append)
+        return [line for line in lines if " object at 0x" not in line]
+
+    first = trace()
+    assert len(first) > 50
+    assert trace() == first
+
+
+# Sabotage
+
+
+def never_sync(patch: pytest.MonkeyPatch) -> None:
+    """R1, R2: an answer before the data is on disk."""
+    patch.setattr(SimulatedFile, "sync", lambda file: None)
+
+
+def never_sync_the_folder(patch: pytest.MonkeyPatch) -> None:
+    """R1: a new segment whose name is not durable."""
+    patch.setattr(SimulatedDisk, "sync_folder", lambda disk, folder: None)
+
+
+def show_entries_when_enqueued(patch: pytest.MonkeyPatch) -> None:
+    """R2: consumers see what is not durable yet."""
+    append = Journal.append
+
+    def early(self: Journal, records: list[Record], done: Any, *, essential: bool = False) -> int:
+        first = append(self, records, done, essential=essential)
+        for record in records:
+            if isinstance(record, Entry):
+                self.topics.records.appended(record.topic, record.entry_id)
+        return first
+
+    patch.setattr(Journal, "append", early)
+
+
+def fire_a_millisecond_early(patch: pytest.MonkeyPatch) -> None:
+    """Never early."""
+    pop_due = Horizon.pop_due
+    patch.setattr(Horizon, "pop_due", lambda self, now_ms, limit: pop_due(self, now_ms + 1, limit))
+
+
+def forget_who_is_dead(patch: pytest.MonkeyPatch) -> None:
+    """R4: a killed version fires."""
+    patch.setattr(SeqSet, "contains_many", lambda self, seqs: np.zeros(len(seqs), np.bool_))
+
+
+def send_without_a_claim(patch: pytest.MonkeyPatch) -> None:
+    """R11: a grouped message goes out without ending its siblings first."""
+
+    def unclaimed(self: Flights, flight: Flight, now_ms: int) -> bool:
+        self._send(flight)
+        return True
+
+    patch.setattr(Flights, "_claim", unclaimed)
+
+
+def send_before_the_claim_is_durable(patch: pytest.MonkeyPatch) -> None:
+    """R11: a grouped message goes out before its claim is synced."""
+
+    def early(self: Flights, flight: Flight, now_ms: int) -> bool:
+        head = flight.head
+        assert head.group is not None
+        claim = Claim(flight.key.seq, head.group, head.owner, now_ms)
+        siblings = self._journal.ends_of_siblings(head.owner, head.group, flight.origin, now_ms)
+        self._journal.append([claim, *siblings], lambda error: None, essential=True)
+        self._send(flight)
+        return True
+
+    patch.setattr(Flights, "_claim", early)
+
+
+def forget_uncertainty(patch: pytest.MonkeyPatch) -> None:
+    """R11: a cancel is answered although the message may have arrived."""
+    patch.setattr("tarry.engine.commands.Commands._uncertain", lambda self, found: False)
+
+
+def ignore_idempotency_keys(patch: pytest.MonkeyPatch) -> None:
+    """R13: a repeated request is another message."""
+    patch.setattr(Scheduling, "_repeated", lambda self, message: None)
+
+
+def skip_a_record_at_replay(patch: pytest.MonkeyPatch) -> None:
+    """R13: the registry lacks a record that is taken to be in it."""
+    replay = Journal._replay
+    patch.setattr(Journal, "_replay", lambda self, applied: replay(self, applied + 1 if applied else 0))
+
+
+def reclaim_what_is_needed(patch: pytest.MonkeyPatch) -> None:
+    """R12: a segment goes although somebody needs what is in it."""
+    patch.setattr(Reclaim, "_living", lambda self, first_seq, last_seq: [])
+
+
+def lose_acknowledgements(patch: pytest.MonkeyPatch) -> None:
+    """An acknowledged entry comes again after a restart."""
+    load = TopicRecords.load
+
+    def forgetful(self: TopicRecords, registry: Registry) -> None:
+        load(self, registry)
+        for topic in self.by_name.values():
+            for sub in topic.subscriptions.values():
+                sub.acked = AckSet(sub.acked.below)
+
+    patch.setattr(TopicRecords, "load", forgetful)
+
+
+def deliver_delayed_entries_at_once(patch: pytest.MonkeyPatch) -> None:
+    """R5: shared subscriptions get a delayed entry before it is due."""
+    patch.setattr(Subscription, "ignores_delay", property(lambda self: True))
+
+
+def fire_twice(patch: pytest.MonkeyPatch) -> None:
+    """R5: a message fired into a topic does not end there."""
+    patch.setattr(Journal, "_decide_fired", lambda self, entry, fired: None)
+
+
+def keep_siblings(patch: pytest.MonkeyPatch) -> None:
+    """Of a group at most one."""
+    patch.setattr(Journal, "ends_of_siblings", lambda self, owner, group, origin, now_ms: [])
+
+
+SABOTAGES = [
+    never_sync,
+    never_sync_the_folder,
+    show_entries_when_enqueued,
+    fire_a_millisecond_early,
+    forget_who_is_dead,
+    send_without_a_claim,
+    send_before_the_claim_is_durable,
+    forget_uncertainty,
+    ignore_idempotency_keys,
+    skip_a_record_at_replay,
+    reclaim_what_is_needed,
+    lose_acknowledgements,
+    deliver_delayed_entries_at_once,
+    fire_twice,
+    keep_siblings,
+]
+
+
+@pytest.mark.parametrize("sabotage", SABOTAGES)
+def test_the_checker_notices(sabotage: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    sabotage(monkeypatch)
+    for seed in range(BOUND):
+        try:
+            run_seed(seed)
+        except Failure as failure:
+            # It must be the checker that notices, or recovery, and not some accident.
+            assert isinstance(failure.__cause__, Violation | Damage | TarryError), failure
+            return
+    pytest.fail(f"nobody noticed in {BOUND} seeds: {sabotage.__doc__}")
