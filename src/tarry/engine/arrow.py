@@ -240,7 +240,7 @@ def _text(batch: pa.RecordBatch, name: str, default: str | None, *, dictionary: 
         or pa.types.is_null(column.type)
     ):
         raise Invalid(name, f"is a column of {column.type} and not of strings")
-    column = column.cast(pa.string())
+    column = _valid(column.cast(pa.string()), name)
     if default is not None:
         column = column.fill_null(default)
     return column.dictionary_encode() if dictionary else column
@@ -287,9 +287,24 @@ def _headers(batch: pa.RecordBatch, default: dict[str, str]) -> Any:
     if not pa.types.is_map(column.type):
         raise Invalid("headers", f"is a column of {column.type} and not a map of strings")
     try:
-        return column.cast(wanted)
-    except pa.ArrowInvalid as error:
+        column = _valid(column.cast(wanted), "headers")
+    except pa.ArrowException as error:
         raise Invalid("headers", "is not a map of strings") from error
+    if default and column.null_count:
+        rows = [list(default.items()) if pairs is None else pairs for pairs in column.to_pylist()]
+        column = pa.array(rows, wanted)
+    return column
+
+
+def _valid(column: Any, name: str) -> Any:
+    """A column of text, once it is known to be UTF-8: nothing after this looks, and a body that does not decode
+    could never be sent.
+    """
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise Invalid(name, "is not valid UTF-8") from error
+    return column
 
 
 def _column(batch: pa.RecordBatch, name: str) -> Any:
@@ -316,6 +331,8 @@ def _check_sizes(payloads: Any, keys: Any, owners: Any, headers: Any, errors: di
     for row, pairs in enumerate(headers.to_pylist()):
         if pairs and row not in errors:
             try:
+                if any(value is None for _, value in pairs):
+                    raise Invalid("headers", "a value is missing")
                 Message(destination="x", delay_ms=0, headers=dict(pairs)).check()
             except TarryError as error:
                 errors[row] = error

@@ -349,6 +349,14 @@ class Dispatcher:
         lows += (Key(int(queue[0][0][0]), int(queue[0][1][0])) for queue in self._lanes.values())
         return min(low for low in lows if low is not None)
 
+    def keys_out_of_wheel(self) -> Keys:
+        """The keys of what is due and on its way, and so in no wheel: for listing."""
+        flights = [flight.key for seq, flight in self.flights.by_seq.items() if seq not in self._postponed]
+        keys = np.array(flights, np.int64).reshape(-1, 2)
+        parts = [(keys[:, 0], keys[:, 1]), *(part for queue in self._lanes.values() for part in queue)]
+        fires, seqs = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        return fires, seqs
+
     def open_between(self, first_seq: int, last_seq: int) -> list[int]:
         """Seqs in a range that are on their way and so cannot be moved."""
         return [seq for seq in (*self.flights.by_seq, *self.firing) if first_seq <= seq <= last_seq]

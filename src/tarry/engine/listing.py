@@ -14,7 +14,7 @@ import numpy as np
 from tarry.core.errors import Invalid
 from tarry.core.lifecycle import State
 from tarry.core.message import MessagePage, MessageQuery, MessageView
-from tarry.engine.dispatcher import Dispatcher
+from tarry.engine.dispatcher import Dispatcher, Keys
 from tarry.engine.journal import Journal
 from tarry.engine.views import view_of_ended, view_of_put
 from tarry.ledger.record import Key, Put, decode
@@ -24,15 +24,18 @@ LOOK_AT: Final = 5_000
 
 MAX_LIMIT: Final = 1_000
 
+MAX_NUMBER: Final = (1 << 63) - 1
+"""What fits the columns that instants and seqs are kept in."""
+
 
 def list_scheduled(journal: Journal, dispatcher: Dispatcher, query: MessageQuery) -> MessagePage:
     """A page of what waits, the next due first."""
     limit = _check_limit(query)
-    low = _read_page(query.page) or Key(max(0, query.due_from_ms or 0), 0)
-    due = journal.horizon.entries(low, LOOK_AT)
+    low = _read_page(query.page) or Key(min(max(0, query.due_from_ms or 0), MAX_NUMBER), 0)
+    fires, seqs = _keys_from(journal, dispatcher, low)
     views: list[MessageView] = []
-    alive = ~journal.dead.contains_many(due.seqs)
-    for fire_at_ms, seq in zip(due.fire_at_ms[alive].tolist(), due.seqs[alive].tolist(), strict=True):
+    alive = ~journal.dead.contains_many(seqs)
+    for fire_at_ms, seq in zip(fires[alive].tolist(), seqs[alive].tolist(), strict=True):
         if query.due_to_ms is not None and fire_at_ms >= query.due_to_ms:
             return MessagePage(views, None)
         if len(views) >= limit:
@@ -41,17 +44,25 @@ def list_scheduled(journal: Journal, dispatcher: Dispatcher, query: MessageQuery
             record = decode(body) if isinstance(body, bytes) else None
             if isinstance(record, Put):
                 origin = record.origin or Key(record.fire_at_ms, seq)
-                sending = seq in dispatcher.flights.by_seq or seq in dispatcher.firing
-                view = view_of_put(
-                    record,
-                    journal.ids.make(origin.seq, origin.fire_at_ms),
-                    State.SENDING if sending else State.SCHEDULED,
-                )
+                flight = dispatcher.flights.by_seq.get(seq)
+                state = State.SCHEDULED if flight is None else flight.state
+                view = view_of_put(record, journal.ids.make(origin.seq, origin.fire_at_ms), state)
                 if _matches(view, query):
                     views.append(view)
-    if len(due.seqs) < LOOK_AT:
+    if len(seqs) < LOOK_AT:
         return MessagePage(views, None)
-    return MessagePage(views, _make_page(Key(int(due.fire_at_ms[-1]), int(due.seqs[-1]) + 1)))
+    return MessagePage(views, _make_page(Key(int(fires[-1]), int(seqs[-1]) + 1)))
+
+
+def _keys_from(journal: Journal, dispatcher: Dispatcher, low: Key) -> Keys:
+    """The first keys from one on of all that waits or is on its way, in order."""
+    due = journal.horizon.entries(low, LOOK_AT)
+    fires, seqs = dispatcher.keys_out_of_wheel()
+    later = (fires > low.fire_at_ms) | ((fires == low.fire_at_ms) & (seqs >= low.seq))
+    fires = np.concatenate([due.fire_at_ms, fires[later]])
+    seqs = np.concatenate([due.seqs, seqs[later]])
+    order = np.lexsort((seqs, fires))[:LOOK_AT]
+    return fires[order], seqs[order]
 
 
 def list_finalised(journal: Journal, query: MessageQuery) -> MessagePage:
@@ -113,6 +124,7 @@ def _read_page(page: str | None) -> Key | None:
         packed = base64.b64decode(page + "==", altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
         packed = b""
-    if len(packed) != 16:
+    key = Key(int.from_bytes(packed[:8], "big"), int.from_bytes(packed[8:], "big"))
+    if len(packed) != 16 or max(key) > MAX_NUMBER:
         raise Invalid("page", "is not the next_page of a page before")
-    return Key(int.from_bytes(packed[:8], "big"), int.from_bytes(packed[8:], "big"))
+    return key

@@ -232,10 +232,13 @@ class Scheduling:
             wait_ms = self._rates.wait_ms((namespace, message.owner), policy.accept_per_second, now_ms)
             if wait_ms:
                 raise RateLimited(wait_ms)
+        delay_ms = message.delay_ms
+        if message.due_at_ms is not None:
+            delay_ms = max(0, message.due_at_ms - now_ms)
         put = Put(
             fire_at_ms, due_at_ms, now_ms, namespace, destination, message.key, message.owner, message.door,
             message.group, message.ttl_ms, None, 0, message.listed, message.payload, message.headers, now_ms,
-            message.delay_ms if due_at_ms is None or message.delay_ms is not None else max(0, due_at_ms - now_ms),
+            delay_ms,
             None, message.idempotency_key,
             fingerprint(message) if message.idempotency_key is not None else b"",
         )  # fmt: skip
