@@ -1,0 +1,162 @@
+"""The wall clock is set forwards and backwards: nothing is early, nothing is lost."""
+
+import pytest
+
+from tarry.core import limits
+from tarry.core.delivery import Delivered, Retry
+from tarry.core.message import Message
+from tarry.core.policy import Policy
+from tarry.engine.settings import EngineSettings
+from tests.unit.engine_kit import FOREIGN, Bench
+
+BACK = [100, 5_000, limits.HOUR_MS, limits.YEAR_MS]
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_set_forward_what_has_become_due_goes_out_at_once(bench: Bench) -> None:
+    ids = [bench.schedule(payload=b"%d" % n, delay_ms=n * limits.DAY_MS).id for n in range(1, 11)]
+    bench.clock.jump(5 * limits.DAY_MS)
+    bench.rest()
+    assert [bench.state(id_) for id_ in ids] == ["sent"] * 5 + ["scheduled"] * 5
+
+
+@pytest.mark.parametrize("back_ms", BACK)
+@pytest.mark.parametrize("destination", ["orders", FOREIGN])
+def test_set_back_what_was_accepted_before_is_not_early_and_comes(
+    bench: Bench, back_ms: int, destination: str
+) -> None:
+    done = bench.schedule(destination, payload=b"kept", delay_ms=10_000)
+    assert done.due_at_ms is not None
+    bench.wait(9_000)
+    bench.clock.jump(-back_ms)
+    bench.rest()
+    bench.leap(back_ms + 999)
+    assert not bench.drain("orders", "before").got
+    assert not bench.outlet.under_way
+    bench.leap(1)
+    assert bench.now_ms == done.due_at_ms
+    assert len(bench.drain("orders", "after").got) + len(bench.outlet.under_way) == 1
+
+
+@pytest.mark.parametrize("back_ms", BACK)
+def test_set_back_new_messages_are_not_early_and_at_most_as_late_as_the_step(
+    bench: Bench, back_ms: int
+) -> None:
+    bench.schedule(delay_ms=1)
+    bench.wait(20_000)
+    reader = bench.drain("orders")
+    reader.got.clear()
+    bench.clock.jump(-back_ms)
+    done = bench.schedule(payload=b"new", delay_ms=100)
+    assert done.due_at_ms == bench.now_ms + 100
+    bench.leap(99)
+    assert not reader.got
+    # The watermark keeps five seconds behind the clock: a small step back delays nothing (ADR 0006).
+    bench.leap(1 + max(0, back_ms - 5_000))
+    assert reader.payloads == [b"new"]
+
+
+@pytest.mark.parametrize("back_ms", BACK)
+def test_set_back_chores_go_on(bench: Bench, back_ms: int) -> None:
+    bench.schedule(delay_ms=1)
+    bench.wait(5000)
+    bench.clock.jump(-back_ms)
+    bench.schedule(owner="ann", idempotency_key="i", delay_ms=limits.DAY_MS)
+    bench.wait(3000)
+    meta = bench.engine.journal.registry.meta
+    assert meta is not None
+    assert meta.applied_seq >= bench.engine.journal.ledger.durable_seq - 4
+
+
+def test_set_back_delayed_entries_are_not_early(bench: Bench) -> None:
+    reader = bench.drain("t")
+    at_ms = bench.now_ms + 10_000
+    bench.publish("t", b"late", deliver_at_ms=at_ms)
+    bench.wait(9_000)
+    bench.clock.jump(-limits.HOUR_MS)
+    bench.leap(limits.HOUR_MS + 999)
+    assert not reader.got
+    bench.leap(1)
+    assert reader.payloads == [b"late"]
+
+
+def test_set_back_while_it_waits_for_its_turn_it_is_not_early() -> None:
+    """Taken from the wheel because it was due, but the clock was set back before its turn came."""
+    bench = Bench(settings=EngineSettings(batch=4))
+    many = [Message(destination="orders", payload=b"%d" % n, delay_ms=10_000) for n in range(100)]
+    bench.ask(bench.engine.schedule_many(many))
+    reader = bench.drain("orders")
+    bench.clock.advance(10_000)
+    bench.tick()
+    bench.clock.jump(-5_000)
+    bench.rest()
+    early = len(reader.got)
+    assert early == 4
+    bench.leap(4_999)
+    assert len(reader.got) == early
+    bench.leap(1)
+    assert len(reader.got) == 100
+
+
+def test_set_back_while_it_waits_for_a_place_it_is_not_early() -> None:
+    bench = Bench(settings=EngineSettings(concurrency=1))
+    bench.schedule(FOREIGN, payload=b"first", delay_ms=1)
+    done = bench.schedule(FOREIGN, payload=b"second", delay_ms=5000)
+    bench.wait(5000)
+    bench.clock.jump(-1000)
+    bench.verdict(Delivered())
+    assert not bench.outlet.under_way
+    bench.leap(999)
+    assert not bench.outlet.under_way
+    bench.leap(1)
+    assert bench.attempt().delivery.id == done.id
+
+
+def test_set_forward_and_back_retries_and_limits_lose_nothing(bench: Bench) -> None:
+    bench.ask(bench.engine.set_policy("broker", "", Policy(send_per_second=1.0)))
+    ids = [bench.schedule(FOREIGN, payload=b"%d" % n, delay_ms=100).id for n in range(5)]
+    bench.wait(100)
+    bench.verdict(Retry("no"))
+    bench.clock.jump(limits.DAY_MS)
+    bench.rest()
+    bench.clock.jump(-2 * limits.DAY_MS)
+    bench.run()
+    bench.leap(3 * limits.DAY_MS)
+    bench.run(60_000)
+    assert {bench.state(id_) for id_ in ids} == {"sent"}
+    assert sorted(bench.arrived()) == [b"%d" % n for n in range(5)]
+
+
+def test_a_restart_with_the_clock_set_back_is_not_early(bench: Bench) -> None:
+    done = bench.schedule(payload=b"kept", delay_ms=10_000)
+    assert done.due_at_ms is not None
+    bench.wait(5_000)
+    bench.crash()
+    bench.clock.jump(-limits.DAY_MS)
+    bench.start()
+    bench.leap(done.due_at_ms - bench.now_ms - 1)
+    assert bench.state(done.id) == "scheduled"
+    bench.leap(1)
+    assert bench.state(done.id) == "sent"
+
+
+def test_set_forward_by_mistake_and_back_again(bench: Bench) -> None:
+    """A year forward and back: what went out went out by the wall clock, the rest keeps its instants."""
+    reader = bench.drain("orders")
+    soon = bench.schedule(payload=b"soon", delay_ms=limits.HOUR_MS)
+    far = bench.schedule(payload=b"far", delay_ms=2 * limits.YEAR_MS)
+    assert far.due_at_ms is not None
+    bench.clock.jump(limits.YEAR_MS)
+    bench.wait(2000)
+    assert bench.state(soon.id) == "sent"
+    bench.clock.jump(-limits.YEAR_MS)
+    bench.wait(2000)
+    assert bench.state(far.id) == "scheduled"
+    late = bench.schedule(payload=b"late", delay_ms=1000)
+    bench.leap(far.due_at_ms - bench.now_ms)
+    assert (bench.state(far.id), bench.state(late.id)) == ("sent", "sent")
+    assert sorted(reader.payloads) == [b"far", b"late", b"soon"]
