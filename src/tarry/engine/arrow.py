@@ -297,8 +297,9 @@ def _headers(batch: pa.RecordBatch, default: dict[str, str]) -> Any:
 
 
 def _valid(column: Any, name: str) -> Any:
-    """A column of text, once it is known to be UTF-8: nothing after this looks, and a body that does not decode
-    could never be sent.
+    """A column of text, once it is known to be UTF-8.
+
+    Nothing after this looks, and a body that does not decode could never be sent.
     """
     try:
         column.validate(full=True)
