@@ -134,14 +134,14 @@ def test_a_damaged_message_does_not_hide_the_others(bench: Bench) -> None:
 @pytest.mark.parametrize("query", [{"limit": 0}, {"limit": -1}, {"limit": 1001}])
 def test_bad_limits(bench: Bench, query: dict[str, Any]) -> None:
     for state in ("scheduled", "finalised"):
-        answer = bench.engine.list_messages(MessageQuery(state=state, **query))  # type: ignore[arg-type]
+        answer = bench.engine.list_messages(MessageQuery(state=state, **query))
         assert bench.refused(answer, Invalid).field == "limit"
 
 
 @pytest.mark.parametrize("page", ["", "x", "!" * 22, "A" * 23, "é" * 22])
 def test_bad_pages(bench: Bench, page: str) -> None:
     for state in ("scheduled", "finalised"):
-        answer = bench.engine.list_messages(MessageQuery(state=state, page=page))  # type: ignore[arg-type]
+        answer = bench.engine.list_messages(MessageQuery(state=state, page=page))
         assert bench.refused(answer, Invalid).field == "page"
 
 
@@ -149,7 +149,7 @@ def test_bad_pages(bench: Bench, page: str) -> None:
 def test_a_page_beyond_everything_is_empty(bench: Bench, page: str) -> None:
     bench.schedule(delay_ms=100)
     for state in ("scheduled", "finalised"):
-        answer = bench.engine.list_messages(MessageQuery(state=state, page=page))  # type: ignore[arg-type]
+        answer = bench.engine.list_messages(MessageQuery(state=state, page=page))
         bench.rest()
         assert isinstance(answer.error(), Invalid) or answer.value().messages == []
 

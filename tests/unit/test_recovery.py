@@ -84,12 +84,17 @@ def lose_the_registry(bench: Bench) -> None:
     bench.registry_disk.images.append(None)
 
 
+def kill_without_registry(bench: Bench) -> None:
+    bench.kill()
+    lose_the_registry(bench)
+
+
 ENDINGS: dict[str, Callable[[Bench], None]] = {
     "stop": lambda bench: bench.stop(),
     "kill": lambda bench: bench.kill(),
     "crash": lambda bench: bench.crash(),
     "crash, losing transactions": lambda bench: bench.crash(lose_transactions=3),
-    "kill, without a registry": lambda bench: (bench.kill(), lose_the_registry(bench))[0],
+    "kill, without a registry": kill_without_registry,
 }
 
 
