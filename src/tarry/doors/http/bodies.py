@@ -35,16 +35,19 @@ _FIELD_IN: Final = re.compile(r"(unknown|missing required) field `([^`]*)`")
 
 async def read_body(scope: Scope, receive: Receive, limit: int, deadlines: Deadlines) -> bytes:
     """The whole body; raises for one that is too large, too slow or cut short."""
-    with deadlines.within():
+    task = deadlines.enter()
+    try:
         event = await receive()
         if event["type"] == "http.disconnect":
             raise Disconnected
         body: bytes = event.get("body", b"")
-        if not event.get("more_body", False):
-            if len(body) > limit:
-                raise TooLarge("body", limit)
-            return body
-        return await _read_rest(scope, receive, limit, body)
+        if event.get("more_body", False):
+            return await _read_rest(scope, receive, limit, body)
+    finally:
+        deadlines.leave(task)
+    if len(body) > limit:
+        raise TooLarge("body", limit)
+    return body
 
 
 async def _read_rest(scope: Scope, receive: Receive, limit: int, first: bytes) -> bytes:

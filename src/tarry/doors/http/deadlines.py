@@ -5,7 +5,6 @@ a bound of many seconds needs no better than a tick's precision.
 """
 
 import asyncio
-from types import TracebackType
 from typing import Any, Final
 
 from tarry.doors.http.problems import timed_out
@@ -21,37 +20,43 @@ class Deadlines:
         self._now = 0
         self._since: dict[asyncio.Task[Any], int] = {}
         self._expired: set[asyncio.Task[Any]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def within(self) -> "Within":
         """What is awaited inside is cut short with a 408 once the time is over."""
         return Within(self)
 
-    def enter(self, task: asyncio.Task[Any]) -> None:
-        """Begin to count for a task."""
-        self._since[task] = self._now
+    def enter(self) -> "asyncio.Task[Any]":
+        """Begin to count for the present task."""
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+            self._loop = asyncio.get_running_loop()
+            self._timer = self._loop.call_later(TICK_S, self._tick)
+        task = asyncio.current_task(self._loop)
+        assert task is not None
+        self._since[task] = self._now
+        return task
 
-    def leave(self, task: asyncio.Task[Any]) -> bool:
-        """Stop counting; whether it was interrupted."""
+    def leave(self, task: "asyncio.Task[Any]") -> None:
+        """Stop counting; raises a 408 if it was interrupted here."""
         self._since.pop(task, None)
         if task in self._expired:
             self._expired.discard(task)
-            return True
-        return False
+            # Ours, and not the shutdown's: only then is it a 408.
+            if task.uncancel() == 0:
+                raise timed_out() from None
 
     def _tick(self) -> None:
+        assert self._loop is not None
         self._now += 1
-        self._timer = None
         for task, since in list(self._since.items()):
             # One tick more than asked: the first one was not whole.
             if self._now - since > self._ticks:
                 del self._since[task]
                 self._expired.add(task)
                 task.cancel()
-        if self._since:
-            self._timer = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+        # It stops when nobody waits: an idle server has nothing to wake up for.
+        self._timer = self._loop.call_later(TICK_S, self._tick) if self._since else None
 
 
 class Within:
@@ -63,15 +68,7 @@ class Within:
         self._deadlines = deadlines
 
     def __enter__(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._task = task
-        self._deadlines.enter(task)
+        self._task = self._deadlines.enter()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._deadlines.leave(self._task) and kind is asyncio.CancelledError:
-            # Ours, and not the shutdown's: only then does it become a 408.
-            if self._task.uncancel() == 0:
-                raise timed_out() from None
+    def __exit__(self, *_: object) -> None:
+        self._deadlines.leave(self._task)

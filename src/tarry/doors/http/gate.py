@@ -9,6 +9,7 @@ from tarry.doors.http.asgi import Scope
 from tarry.doors.http.problems import unsupported
 
 CALLER: Final = "tarry.caller"
+MAX_KNOWN_HOSTS: Final = 100
 
 
 class Gate:
@@ -22,28 +23,21 @@ class Gate:
 
     def let_in(self, scope: Scope) -> tuple[Caller, bytes | None, bytes | None]:
         """The caller, the content type and the idempotency key; raises for whom is not let in."""
-        host = origin = site = authorization = content_type = key = None
-        for name, value in scope["headers"]:
-            if name == b"content-type":
-                content_type = value
-            elif name == b"host":
-                host = value
-            elif name == b"authorization":
-                authorization = value
-            elif name == b"idempotency-key":
-                key = value
-            elif name == b"origin":
-                origin = value
-            elif name == b"sec-fetch-site":
-                site = value
-            elif name == b"content-encoding" and value.lower() != b"identity":
-                raise unsupported("and no content-encoding")
+        get = dict(scope["headers"]).get
+        encoding = get(b"content-encoding")
+        if encoding is not None and encoding.lower() != b"identity":
+            raise unsupported("and no content-encoding")
+        if self._open:
+            self._check_browser(get(b"host"), get(b"origin"), get(b"sec-fetch-site"))
+        return self._access.caller(get(b"authorization")), get(b"content-type"), get(b"idempotency-key")
+
+    def _check_browser(self, host: bytes | None, origin: bytes | None, site: bytes | None) -> None:
         # Nothing but a Host that was found good before: nothing to look at again.
-        if self._open and (host not in self._known_hosts or origin is not None or site is not None):
-            check_browser(host, origin, site, self._allowed_hosts)
-            if host is not None and len(self._known_hosts) < 100:
-                self._known_hosts.add(host)
-        return self._access.caller(authorization), content_type, key
+        if origin is None and site is None and host in self._known_hosts:
+            return
+        check_browser(host, origin, site, self._allowed_hosts)
+        if host is not None and len(self._known_hosts) < MAX_KNOWN_HOSTS:
+            self._known_hosts.add(host)
 
 
 def caller_of(request: Request) -> Caller:
