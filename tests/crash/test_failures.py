@@ -15,7 +15,7 @@ import google_crc32c
 import pytest
 
 from tarry.client import Client
-from tarry.core.errors import Unavailable
+from tarry.core.errors import Conflict, TarryError, Unavailable
 from tests.crash.process import ROOT, ServerProcess
 
 pytestmark = pytest.mark.crash
@@ -344,3 +344,38 @@ def test_a_failed_sync_stops_everything_and_loses_nothing(tmp_path: Path) -> Non
             assert entry.payload == b"near"
             assert entry.published_at_ms >= (near.due_at_ms or 0)
         assert "Traceback" not in server.said()
+
+
+def test_damage_that_shows_while_running_ends_the_server_and_the_next_start_mends_it(tmp_path: Path) -> None:
+    """A group whose row cannot be read is due: whether a sibling was sent is not known, so nothing more is done."""
+    with ServerProcess(tmp_path / "data", SMALL) as server:
+        server.start()
+        with Client(server.url) as client:
+            client.subscribe(TOPIC, "s", start="earliest")
+            ids = [client.schedule(TOPIC, f"of a group {n}", delay="1h", group="g").id for n in range(2)]
+            client.schedule(TOPIC, "alone", delay="1h")
+        assert server.stop() == 0
+        with contextlib.closing(sqlite3.connect(server.folder / "registry" / "registry.sqlite")) as registry:
+            registry.execute("UPDATE groups SET crc = crc + 1")
+            registry.commit()
+        server.start()
+        with Client(server.url, retry_for_s=0) as client, contextlib.suppress(TarryError):
+            client.send(ids[0])
+        assert server.reap() == 1
+        assert (
+            server.said()
+            .splitlines()[-1]
+            .startswith("tarry: the server ended because of a fault: registry table groups")
+        )
+        server.start()
+        assert "the registry was damaged" in server.said()
+        with Client(server.url) as client:
+            with contextlib.suppress(Conflict):
+                # Unless that is what happened before the end.
+                client.send(ids[0])
+            (entry,) = client.receive(TOPIC, "s")
+            assert entry.payload == b"of a group 0"
+            assert client.get(ids[1]).state == "cancelled"
+            assert (
+                client.receive(TOPIC, "s", wait_ms=200) == [] or client.topic_stats(TOPIC)["next_entry"] == 1
+            )

@@ -1,4 +1,8 @@
-"""Driving the engine on an asyncio loop: the timer, the threads behind it, and a clean stop."""
+"""Driving the engine on an asyncio loop: the timer, the threads behind it, and a clean stop.
+
+An error that escapes from the engine is a fault: what is in memory may no longer be what the ledger says. It goes
+to `Fault`, and who provides that ends the process as a crash would; a start finds the truth in the ledger.
+"""
 
 import asyncio
 import logging
@@ -13,8 +17,11 @@ from tarry.engine.reclaim import Offload
 
 log = logging.getLogger(__name__)
 
+Fault = Callable[[Exception], None]
+"""Told of an error that escaped from the engine."""
 
-def launcher(loop: asyncio.AbstractEventLoop) -> Launch:
+
+def launcher(loop: asyncio.AbstractEventLoop, fault: Fault) -> Launch:
     """Sending as tasks of the loop."""
     tasks: set[asyncio.Task[None]] = set()
 
@@ -25,7 +32,10 @@ def launcher(loop: asyncio.AbstractEventLoop) -> Launch:
             except Exception as error:  # An outlet's bug must not lose the message.
                 log.exception("an outlet failed")
                 result = Retry(f"the outlet failed: {type(error).__name__}", uncertain=True)
-            verdict(result)
+            try:
+                verdict(result)
+            except Exception as error:  # noqa: BLE001 - see above
+                fault(error)
 
         task = loop.create_task(send())
         tasks.add(task)
@@ -34,17 +44,23 @@ def launcher(loop: asyncio.AbstractEventLoop) -> Launch:
     return launch
 
 
-def offloader(loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor) -> Offload:
+def offloader(loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor, fault: Fault) -> Offload:
     """Slow work in a thread of its own, one piece after another."""
 
     def offload(work: Callable[[], Any], done: Callable[[Exception | None], None]) -> None:
+        def finish(error: Exception | None) -> None:
+            try:
+                done(error)
+            except Exception as escaped:  # noqa: BLE001 - see above
+                fault(escaped)
+
         def run() -> None:
             try:
                 work()
                 error = None
             except Exception as caught:  # noqa: BLE001 - whatever it was, the engine is told
                 error = caught
-            loop.call_soon_threadsafe(done, error)
+            loop.call_soon_threadsafe(finish, error)
 
         pool.submit(run)
 
@@ -54,9 +70,10 @@ def offloader(loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor) -> Offl
 class Driver:
     """Calls the engine's turns: when something is due, and when there is something to see to."""
 
-    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, engine: Engine, loop: asyncio.AbstractEventLoop, fault: Fault) -> None:
         self._engine = engine
         self._loop = loop
+        self._fault = fault
         self._timer: asyncio.TimerHandle | None = None
         self._wake_ms: float = 0
         self._stopped = False
@@ -76,8 +93,11 @@ class Driver:
         """Bring a call from the ledger's thread to the engine's, and give out what it made visible."""
 
         def run() -> None:
-            work()
-            self._engine.topics.records.pump()
+            try:
+                work()
+                self._engine.topics.records.pump()
+            except Exception as error:  # noqa: BLE001 - see above
+                self._fault(error)
 
         self._loop.call_soon_threadsafe(run)
 
@@ -85,7 +105,11 @@ class Driver:
         if self._stopped:
             return
         self._timer = None
-        wake_ms = self._engine.tick()
+        try:
+            wake_ms = self._engine.tick()
+        except Exception as error:  # noqa: BLE001 - see above
+            self._fault(error)
+            return
         self._arm(wake_ms)
 
     def _earlier(self, fire_at_ms: int) -> None:

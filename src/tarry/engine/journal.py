@@ -92,6 +92,8 @@ class Journal:
         self._fresh: dict[int, bytes] = {}
         self._fresh_bytes = 0
         self._on_durable: list[tuple[int, Done]] = []
+        self.on_fault: Callable[[Exception], None] | None = None
+        """Told when a record is enqueued that could not be decided: only a new start mends that."""
 
     # Writing
 
@@ -108,9 +110,15 @@ class Journal:
             self._tell_durable(error)
 
         first = self.ledger.append(unit, durable, essential=essential)
-        for at, record in enumerate(records):
-            self._enqueued[first + at] = unit[at].body
-            self._decide(first + at, record)
+        try:
+            for at, record in enumerate(records):
+                self._enqueued[first + at] = unit[at].body
+                self._decide(first + at, record)
+        except Exception as error:
+            # The ledger has it, and what is in memory does not follow it any more.
+            if self.on_fault is not None:
+                self.on_fault(error)
+            raise
         return first
 
     def when_durable(self, seq: int, callback: Done) -> None:

@@ -50,6 +50,8 @@ class Upkeep:
         self._next_flush_ms = 0
         self._next_reclaim_ms = 0
         self._flushing: Answer[None] | None = None
+        self._flush_failed = False
+        """Whether the last flush failed; that is said once, not at every try."""
         self._sweep: Iterator[int] | None = None
         self._sweep_bound = 0
         self._swept_at_ms = 0
@@ -123,11 +125,14 @@ class Upkeep:
         def finish(error: Exception | None) -> None:
             self._flushing = None
             if error is None:
+                self._flush_failed = False
                 journal.registry.done(cut)
                 answer.settle(None)
             else:
                 # The cut stays visible in memory, and the ledger has it all: a restart replays it.
-                log.error("the registry could not be brought up to date: %s", error)
+                if not self._flush_failed:
+                    log.error("the registry could not be brought up to date, and is tried again: %s", error)
+                self._flush_failed = True
                 journal.registry.undo(cut)
                 answer.fail(error if isinstance(error, TarryError) else Unavailable(str(error)))
 

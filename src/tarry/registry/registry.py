@@ -13,10 +13,10 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from tarry.core.errors import Unavailable
+from tarry.core.errors import TarryError, Unavailable
 from tarry.ledger.record import Key
 from tarry.registry.snapshots import write_snapshot
-from tarry.registry.table import Table, trouble
+from tarry.registry.table import RegistryDamage, Table, trouble
 
 FORMAT_VERSION: Final = 1
 _APPLICATION_ID: Final = 0x54415252
@@ -143,9 +143,15 @@ class Registry:
             # A memory database belongs to its connection; there, one connection does both.
             self._reader = self._writer if path == ":memory:" else _connect(path)
         except sqlite3.DatabaseError as error:
-            raise trouble("meta", error, path) from error
+            found = trouble("meta", error, path)
+            if isinstance(found, RegistryDamage):
+                found = RegistryDamage("meta", f"this is not a registry: {error}")
+            raise found from error
+        self.on_damage: Callable[[RegistryDamage], None] | None = None
+        """Told of damage that shows while the registry is in use; on whichever thread found it."""
         for table in (*self.tables, self._meta):
             table.attach(self._reader)
+            table.on_damage = self._damaged
         self.meta: Meta | None = self._meta.get("registry")
 
     def defer_ended(self, rows: Callable[[], list[tuple[tuple[Any, ...], tuple[Any, ...], Ended]]]) -> None:
@@ -171,8 +177,8 @@ class Registry:
                 for rows in flush.ended:
                     self.finalised.insert(self._writer, rows())
                 self._meta.insert(self._writer, [(("registry",), (), flush.meta)])
-        except sqlite3.OperationalError as error:
-            raise Unavailable(f"the registry cannot be written: {error}") from error
+        except sqlite3.DatabaseError as error:
+            raise self._trouble(error) from error
 
     def done(self, flush: Flush) -> None:
         """Let go of a cut that SQLite has. On the engine's thread."""
@@ -203,8 +209,31 @@ class Registry:
                 "DELETE FROM groups WHERE closed_at_ms IS NOT NULL AND closed_at_ms < ?", (finalised_before_ms,))  # fmt: skip
 
     def snapshot(self, path: str) -> None:
-        """Write a checksummed copy (R12). On the registry's thread."""
-        write_snapshot(self._writer, path)
+        """Write a checksummed copy (R12), after proving every row of it. On the registry's thread."""
+        try:
+            write_snapshot(self._writer, path, self._prove)
+        except sqlite3.DatabaseError as error:
+            raise self._trouble(error) from error
+
+    def _prove(self, copy: sqlite3.Connection) -> None:
+        """A copy of damage would take the place of a good snapshot, and the ledger would be reclaimed up to it."""
+        (said,) = self._writer.execute("PRAGMA integrity_check(1)").fetchone()
+        if said != "ok":
+            damage = RegistryDamage("meta", str(said))
+            self._damaged(damage)
+            raise damage
+        for table in (*self.tables, self._meta):
+            table.prove(copy)
+
+    def _trouble(self, error: sqlite3.Error) -> TarryError:
+        found = trouble("meta", error, self.path)
+        if isinstance(found, RegistryDamage):
+            self._damaged(found)
+        return found
+
+    def _damaged(self, damage: RegistryDamage) -> None:
+        if self.on_damage is not None:
+            self.on_damage(damage)
 
     def serialize(self) -> bytes:
         """The whole database as bytes; for simulations."""

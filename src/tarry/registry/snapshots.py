@@ -10,19 +10,26 @@ import logging
 import os
 import shutil
 import sqlite3
+from collections.abc import Callable
 from typing import Final
 
+MARK: Final = "damaged"
+"""The file that says that the registry was found damaged while it was in use."""
 SNAPSHOTS: Final = ("registry-0.snapshot", "registry-1.snapshot")
 
 log = logging.getLogger(__name__)
 
 
-def write_snapshot(connection: sqlite3.Connection, path: str) -> None:
-    """Write a copy of a database, and beside it its SHA-256."""
+def write_snapshot(
+    connection: sqlite3.Connection, path: str, prove: Callable[[sqlite3.Connection], None]
+) -> None:
+    """Write a copy of a database, and beside it its SHA-256. `prove` raises if the copy is not good."""
     draft, sum_draft = path + ".draft", path + ".sha256.draft"
     with contextlib.suppress(FileNotFoundError):
         os.remove(draft)
     connection.execute("VACUUM INTO ?", (draft,))
+    with contextlib.closing(sqlite3.connect(draft)) as copy:
+        prove(copy)
     with open(sum_draft, "w", encoding="ascii") as out:
         out.write(_digest(draft))
     for file in (draft, sum_draft):
@@ -52,6 +59,27 @@ def restore(folder: str, path: str) -> bool:
         "the registry was damaged; it is set aside, and its snapshot %s and the ledger replace it", newest
     )
     return True
+
+
+def mark_damaged(folder: str, reason: str) -> None:
+    """Leave word for the next start that the registry is to be replaced."""
+    with open(os.path.join(folder, MARK), "w", encoding="utf-8") as out:
+        out.write(reason)
+
+
+def marked_damaged(folder: str) -> str | None:
+    """What `mark_damaged` said, if the registry is to be replaced."""
+    try:
+        with open(os.path.join(folder, MARK), encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return None
+
+
+def unmark(folder: str) -> None:
+    """The registry has been replaced."""
+    with contextlib.suppress(FileNotFoundError):
+        os.remove(os.path.join(folder, MARK))
 
 
 def set_aside(path: str) -> None:

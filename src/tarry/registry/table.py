@@ -5,7 +5,8 @@ look-up sees the newest. Nothing here decides when to flush or what a value mean
 """
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, Generic, TypeVar
 
 import google_crc32c
@@ -51,6 +52,9 @@ def trouble(table: str, error: sqlite3.Error, path: str = "the file") -> TarryEr
 
 _encode = msgspec.msgpack.encode
 
+PROVED_AT_ONCE: Final = 500
+"""Rows that are checked before other threads get their turn."""
+
 _REMOVED: Final[Any] = object()
 
 
@@ -75,6 +79,9 @@ class Table(Generic[V]):
         self._changes: dict[tuple[Any, ...], Any] = {}
         self._flushing: dict[tuple[Any, ...], Any] = {}
         self._reader: sqlite3.Connection | None = None
+        self.on_damage: Callable[[RegistryDamage], None] | None = None
+        """Told of damage that a look-up found, before it is raised."""
+        self._select_all = f"SELECT {', '.join((*keys, *searched))}, body, crc FROM {name}"
 
     def attach(self, reader: sqlite3.Connection) -> None:
         """Say which connection look-ups go through."""
@@ -96,8 +103,13 @@ class Table(Generic[V]):
     def _checked(self, row: tuple[bytes, int], key: tuple[Any, ...]) -> V:
         found, _, value = self.decode(row[0], row[1])
         if found != key:
-            raise RegistryDamage(self.name, "the row holds another key")
+            raise self._tell(RegistryDamage(self.name, "the row holds another key"))
         return value
+
+    def _tell(self, error: TarryError) -> TarryError:
+        if self.on_damage is not None and isinstance(error, RegistryDamage):
+            self.on_damage(error)
+        return error
 
     def put(self, key: tuple[Any, ...], value: V, searched: tuple[Any, ...] = ()) -> None:
         """Set the value at a key."""
@@ -127,14 +139,24 @@ class Table(Generic[V]):
             for row in self._reader.execute(query, values):  # noqa: UP028
                 yield row
         except sqlite3.DatabaseError as error:
-            raise trouble(self.name, error) from error
+            raise self._tell(trouble(self.name, error)) from error
 
     def decode(self, body: bytes, crc: int) -> tuple[tuple[Any, ...], tuple[Any, ...], V]:
         """Key, searched columns and value of a row; raises `Damage` if it is not what was written."""
         if google_crc32c.value(body) != crc:
-            raise RegistryDamage(self.name, "a row fails its checksum")
+            raise self._tell(RegistryDamage(self.name, "a row fails its checksum"))
         row: tuple[tuple[Any, ...], tuple[Any, ...], V] = self._decoder.decode(body)
         return row
+
+    def prove(self, connection: sqlite3.Connection) -> None:
+        """Check every row in a database: its checksum, and that its columns are those in its body."""
+        for number, (*columns, body, crc) in enumerate(connection.execute(self._select_all)):
+            key, searched, _ = self.decode(body, crc)
+            if (*key, *searched) != tuple(columns):
+                raise self._tell(RegistryDamage(self.name, "the columns of a row are not what they were"))
+            if number % PROVED_AT_ONCE == 0:
+                # Another thread has messages to deliver.
+                time.sleep(0.001)
 
     @property
     def changed(self) -> int:

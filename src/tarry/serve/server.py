@@ -13,6 +13,7 @@ import resource
 import signal
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
@@ -35,7 +36,7 @@ from tarry.ledger.disk import RealDisk
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.outlets.webhook import WebhookOutlet
 from tarry.registry.registry import Registry
-from tarry.registry.snapshots import restore, set_aside
+from tarry.registry.snapshots import mark_damaged, marked_damaged, restore, set_aside, unmark
 from tarry.registry.table import RegistryDamage
 from tarry.serve.datafolder import DataFolder, DataFolderError, explain
 from tarry.serve.listener import Listener, ListenError
@@ -83,10 +84,15 @@ async def _serve(config: Config) -> None:
         try:
             url = await server.start()
             print(f"tarry: ready on {url}", flush=True)  # noqa: T201 - who started us waits for it
+            server.on_fault = stop.set
             await stop.wait()
+            if server.fault is not None:
+                raise Unavailable(f"the server ended because of a fault: {server.fault}; start it again")
             log.info("stopping")
         finally:
-            await server.stop()
+            # After a fault nothing in memory is worth writing down: it ends as a crash does.
+            if server.fault is None:
+                await server.stop()
 
 
 class Server:
@@ -106,6 +112,9 @@ class Server:
         self._listener: Listener | None = None
         self._running = False
         """Whether the ledger was read to its end."""
+        self.fault: Exception | None = None
+        """What escaped from the engine, if anything did: it cannot go on."""
+        self.on_fault: Callable[[], object] | None = None
 
     async def start(self) -> str:
         """Open everything and begin to accept; gives the URL."""
@@ -121,7 +130,8 @@ class Server:
         stats = engine.stats()
         took_ms = round((time.monotonic() - began) * 1000)
         log.info("recovered", extra={"seq": stats.durable_seq, "pending": stats.pending, "took_ms": took_ms})
-        self._driver = Driver(engine, asyncio.get_running_loop())
+        engine.journal.on_fault = self._faulted
+        self._driver = Driver(engine, asyncio.get_running_loop(), self._faulted)
         self._ledger.start(self._driver.post)
         self._driver.start()
         self._app = build_app(engine, access, door_settings(config))
@@ -141,15 +151,33 @@ class Server:
     def _recovered_engine(self, ledger: Ledger) -> Engine:
         """An engine in the state of the ledger's head; a damaged registry is made again first."""
         self._folder.registry.mkdir(mode=0o700, exist_ok=True)
+        folder = str(self._folder.registry)
         try:
+            if (reason := marked_damaged(folder)) is not None:
+                raise RegistryDamage("marked", reason)
             engine = self._engine_on(ledger)
             engine.recover()
         except RegistryDamage as damage:
             log.error("recovery: %s", damage)
             self._replace_registry(ledger, damage)
+            unmark(folder)
             engine = self._engine_on(ledger)
             engine.recover()
+        engine.journal.registry.on_damage = self._registry_damaged
         return engine
+
+    def _registry_damaged(self, damage: RegistryDamage) -> None:
+        """Damage that shows while running; what needs that row gets an error, and the next start mends it."""
+        log.error("%s; the next start replaces the registry by its snapshot and the ledger", damage)
+        mark_damaged(str(self._folder.registry), str(damage.reason))
+
+    def _faulted(self, error: Exception) -> None:
+        if self.fault is None:
+            self.fault = error
+            self._running = False
+            log.critical("a fault: %s", error, exc_info=None if isinstance(error, TarryError) else error)
+            if self.on_fault is not None:
+                self.on_fault()
 
     def _replace_registry(self, ledger: Ledger, damage: RegistryDamage) -> None:
         if self._registry is not None:
@@ -179,8 +207,8 @@ class Server:
             clock=self._clock,
             ids=Ids(folder.id_key()),
             outlets={"http": self._webhook, "https": self._webhook},
-            launch=launcher(loop),
-            offload=offloader(loop, self._pool),
+            launch=launcher(loop, self._faulted),
+            offload=offloader(loop, self._pool, self._faulted),
             settings=config.engine,
             broker_policy=config.policies.broker,
             snapshot_folder=str(folder.registry),
