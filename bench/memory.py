@@ -11,8 +11,6 @@ from bench.plan import SMALL_BYTES
 from bench.tarry_server import TarryServer
 
 MINUTE_MS = 60_000
-WARM = 100_000
-"""Scheduled before the first look, so that buffers and pools have grown to their size."""
 SETTLED_BYTES = 256 * 1024
 
 
@@ -26,7 +24,10 @@ class Memory:
 
 
 def measure(folder: Path, pending: int, *, near: bool) -> Memory:
-    """Growth for so many pending messages: within the horizon (the wheel) or beyond it (the tail)."""
+    """Growth for the second half of so many pending messages, when buffers and pools have their size.
+
+    They are due within the horizon (`near`: they are in the wheel) or beyond it (in the tail).
+    """
     rng = np.random.default_rng(1)
     # The wheel is filled ten minutes ahead. Nothing may become due while we measure.
     low_ms, high_ms = (3 * MINUTE_MS, 5 * MINUTE_MS) if near else (HOUR_MS, 1000 * HOUR_MS)
@@ -35,15 +36,16 @@ def measure(folder: Path, pending: int, *, near: bool) -> Memory:
         def add(count: int) -> None:
             fill(server.port, time.time_ns() // 1_000_000 + rng.integers(low_ms, high_ms, count), SMALL_BYTES)
 
-        add(WARM)
+        half = pending // 2
+        add(half)
         before = _settled(server)
-        add(pending)
+        add(pending - half)
         after = _settled(server)
         place = "in_wheel" if near else "in_tail"
         held = server.status()[place]
-        if held != WARM + pending:
-            raise AssertionError(f"{held} entries are {place}, {WARM + pending} were expected")
-        return Memory((after - before) / pending, server.resident_bytes())
+        if held != pending:
+            raise AssertionError(f"{held} entries are {place}, {pending} were expected")
+        return Memory((after - before) / (pending - half), server.resident_bytes())
 
 
 def _settled(server: TarryServer) -> int:
