@@ -288,7 +288,8 @@ class Journal:
     def append_burst(self, burst: Burst, done: Done) -> None:
         """Enqueue the records that fire a burst."""
         unit = burst.unit(self.topics.records)
-        sizes = {topic: len(messages) for topic, messages in burst.by_topic.items()}
+        # A topic that got nothing in the end must not be made by it: no record would say so.
+        sizes = {topic: len(messages) for topic, messages in burst.by_topic.items() if messages}
 
         def durable(error: TarryError | None) -> None:
             if error is None:
