@@ -30,7 +30,7 @@ mark_every_ms = 200
 clock_slack_ms = 500
 flush_every_ms = 100
 reclaim_every_ms = 300
-snapshot_every_ms = 500
+snapshot_every_ms = 1000
 
 [webhook]
 allow = ["127.0.0.1"]
@@ -189,6 +189,9 @@ class Campaign:
         for thread in (*self._producers, *self._consumers):
             if thread.ident is not None:
                 thread.join(30)
+        for producer in self._producers:
+            # The last commands were given after it had ended.
+            producer.close()
         self._client.close()
         self.server.kill()
         if self._receiver.ident is not None:

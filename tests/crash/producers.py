@@ -60,7 +60,11 @@ class Producer(threading.Thread):
         except Exception as error:  # noqa: BLE001 - whoever joins this thread looks at it
             self.failure = error
         finally:
-            self._client.close()
+            self.close()
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._client.close()
 
     # Schedules
 
