@@ -30,12 +30,6 @@ def test_many_at_once_are_the_same_as_one_by_one(ids: Ids) -> None:
     assert ids.make_many(seqs, fires).astype(str).tolist() == one_by_one
 
 
-def test_some_leaves_the_gaps(ids: Ids) -> None:
-    assert ids.make_some([None, (9, 4), None]) == [None, ids.make(4, 9), None]
-    assert ids.make_some([None]) == [None]
-    assert ids.make_some([]) == []
-
-
 def test_neighbours_do_not_look_alike(ids: Ids) -> None:
     made = [ids.make(seq, 1_700_000_000_000) for seq in range(1, 2000)]
     assert len(set(made)) == len(made)

@@ -14,7 +14,6 @@ and instant at which no such message is (the caller compares both).
 """
 
 import re
-from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -52,17 +51,6 @@ class Ids:
         words[:, 0] = seq << np.uint64(16) | fire >> np.uint64(32)
         words[:, 1] = (fire & np.uint64(0xFFFFFFFF)) << np.uint64(32)
         return np.frombuffer(self._encrypt(words.tobytes()).hex().encode(), f"S{ID_CHARS}")
-
-    def make_some(self, origins: Sequence[tuple[int, int] | None]) -> list[str | None]:
-        """The ids of some messages, each given by (fire_at_ms, seq); None stays None."""
-        ids: list[str | None] = [None] * len(origins)
-        given = [(at, origin) for at, origin in enumerate(origins) if origin is not None]
-        if given:
-            keys = np.array([origin for _, origin in given], np.int64)
-            made = self.make_many(keys[:, 1], keys[:, 0]).astype(f"U{ID_CHARS}").tolist()
-            for (at, _), id_ in zip(given, made, strict=True):
-                ids[at] = id_
-        return ids
 
     def read(self, id_: str) -> tuple[int, int] | None:
         """The (seq, fire_at_ms) that an id stands for; None if it is not one of ours."""

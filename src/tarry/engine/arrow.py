@@ -10,6 +10,7 @@ taken from the defaults of the request.
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import repeat
 from typing import Any, Final
 
 import google_crc32c
@@ -111,12 +112,10 @@ class Planner:
             fire, due, delays, _coded(codes, places), keys, owners, ttls, payloads, headers, taken
         )
         fires, row_lanes = fire[taken], lanes[taken]
-        unit = [
-            Encoded(1, lane, crc, fire_at_ms, 0, 0, body)
-            for lane, crc, fire_at_ms, body in zip(
-                row_lanes.tolist(), map(_crc, bodies), fires.tolist(), bodies, strict=True
-            )
-        ]
+        columns = zip(
+            repeat(1), row_lanes.tolist(), map(_crc, bodies), fires.tolist(), repeat(0), repeat(0), bodies
+        )
+        unit = list(map(Encoded._make, columns))
         return Plan(unit, taken, fires, due[taken], row_lanes, counts), errors
 
     def _places(

@@ -15,10 +15,12 @@ import numpy as np
 from msgspec import Struct
 
 from tarry.core.errors import Conflict
+from tarry.core.ids import Ids
 from tarry.core.murmur import murmur3_32
 from tarry.engine.acks import AckSet
 from tarry.engine.answer import Answer
 from tarry.engine.topic import Topic, save_set
+from tarry.ledger.record import Key
 from tarry.registry.registry import Registry, SubscriptionRow
 
 if TYPE_CHECKING:
@@ -49,9 +51,17 @@ class Received(Struct, frozen=True, gc=False):
     key: str | None
     published_at_ms: int
     due_at_ms: int | None
-    message_id: str | None
-    """The id of the scheduled message that it was, if it was one."""
+    origin: Key | None = None
+    """The origin of the scheduled message that it was, if it was one."""
+    ids: Ids | None = None
     expired: bool = False
+
+    @property
+    def message_id(self) -> str | None:
+        """The id of the scheduled message that it was. Made when it is asked for: most consumers do not."""
+        if self.origin is None or self.ids is None:
+            return None
+        return self.ids.make(self.origin.seq, self.origin.fire_at_ms)
 
 
 class Consumer:

@@ -11,6 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from tarry.core.errors import Conflict, Invalid, NotFound, TarryError, Unavailable
+from tarry.core.ids import Ids
 from tarry.core.message import Message
 from tarry.core.names import check_name, parse_topic
 from tarry.engine.answer import Answer, failed, settled
@@ -21,7 +22,6 @@ from tarry.ledger.record import (
     NO_PUT,
     Ack,
     Entry,
-    ReadEntry,
     Record,
     Seek,
     Subscribe,
@@ -339,16 +339,11 @@ class Topics:
         journal = self._journal
         now_ms = journal.clock.now_ms()
         bodies = journal.entry_bodies(sub.topic.seqs(np.array(entry_ids, np.int64)))
-        entries = [None if body is None else read_entry(body) for body in bodies]
-        origins = [
-            None if entry is None or entry.put is None else entry.put.origin or entry.fired
-            for entry in entries
-        ]
-        ids = journal.ids.make_some(origins)
         counts = sub.redeliveries
+        ids = journal.ids
         return [
-            _received(entry_id, entry, counts.get(entry_id, 0) if counts else 0, id_, now_ms)
-            for entry_id, entry, id_ in zip(entry_ids, entries, ids, strict=True)
+            _received(entry_id, body, counts.get(entry_id, 0) if counts else 0, ids, now_ms)
+            for entry_id, body in zip(entry_ids, bodies, strict=True)
         ]
 
     def forget(self, sub: Subscription) -> None:
@@ -383,26 +378,18 @@ class Topics:
             answer.fail(gone)
 
 
-def _received(entry_id: int, entry: ReadEntry | None, count: int, id_: str | None, now_ms: int) -> Received:
-    if entry is None:
-        return Received(entry_id, count, b"", {}, None, 0, None, None, expired=True)
-    put = entry.put
+def _received(entry_id: int, body: bytes | None, count: int, ids: Ids, now_ms: int) -> Received:
+    if body is None:
+        return Received(entry_id, count, b"", {}, None, 0, None, expired=True)
+    entry = read_entry(body)
+    put, at_ms = entry.put, entry.published_at_ms
     if put is not None:
-        return Received(
-            entry_id, count, put.payload, put.headers, put.key, entry.published_at_ms, put.due_at_ms, id_
-        )
+        origin = put.origin or entry.fired
+        return Received(entry_id, count, put.payload, put.headers, put.key, at_ms, put.due_at_ms, origin, ids)
     due_at_ms = entry.due_at_ms
-    expired = entry.ttl_ms is not None and now_ms > (due_at_ms or entry.published_at_ms) + entry.ttl_ms
+    expired = entry.ttl_ms is not None and now_ms > (due_at_ms or at_ms) + entry.ttl_ms
     return Received(
-        entry_id,
-        count,
-        entry.payload,
-        entry.headers,
-        entry.key,
-        entry.published_at_ms,
-        due_at_ms,
-        None,
-        expired,
+        entry_id, count, entry.payload, entry.headers, entry.key, at_ms, due_at_ms, expired=expired
     )
 
 
