@@ -104,6 +104,15 @@ def test_the_next_absent_one(
     assert bits.next_absent(start, stop) == expected
 
 
+def test_a_block_that_is_dropped_is_not_stored_any_more() -> None:
+    bits, store = SavedSet(), Store()
+    bits.add_many(np.array([5, BLOCK_SEQS + 5]))
+    store.save(bits)
+    bits.drop_upto(BLOCK_SEQS - 1)
+    store.save(bits)
+    assert members(store.load()) == {BLOCK_SEQS + 5}
+
+
 def test_loading_a_block_twice_counts_it_once() -> None:
     bits = SavedSet()
     bits.add_many(np.arange(10))

@@ -180,6 +180,8 @@ def test_acknowledged_entries_are_not_carried(bench: Bench) -> None:
     churn(bench)
     settle(bench)
     bench.reopen()
+    topic, first_seq = bench.engine.topics.find("t"), bench.engine.journal.ledger.first_seq
+    assert [topic.seq(entry_id) >= first_seq for entry_id in range(20)] == [True] + [False] * 19
     again = bench.reader(bench.engine.topics.subscription("t", "s"))
     assert again.ids == [0]
 

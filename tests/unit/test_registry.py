@@ -138,7 +138,7 @@ def test_another_format_is_refused_by_name(registry: Registry, path: str) -> Non
 def test_a_file_that_is_no_registry_is_said_to_be_none(tmp_path: Path) -> None:
     path = tmp_path / "registry.db"
     path.write_bytes(b"not a database" * 1000)
-    with pytest.raises(Damage, match="not a registry"):
+    with pytest.raises(Damage, match="not a database"):
         Registry(str(path))
 
 
