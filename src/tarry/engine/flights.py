@@ -7,7 +7,7 @@ from the wheel; past `carry_after_ms` by a new version, with all that is in orde
 
 import logging
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from functools import partial
 from heapq import heappop, heappush
@@ -92,6 +92,8 @@ class Flights:
         """Flights in order behind one another; the first is under way."""
         self._held: dict[str, int] = {}
         """By order: the instant to which its chain was carried. What is due before then stays behind it."""
+        self._carrying: Counter[str] = Counter()
+        """By order: the units that carry its versions and are not durable yet."""
         self._keys: list[Key] = []
         """A heap of the keys of flights; those that are over are dropped late."""
         self._sending = 0
@@ -122,6 +124,10 @@ class Flights:
     def _stays_behind(self, flight: Flight, now_ms: int) -> bool:
         """Whether its chain was carried to a later instant: then it follows there, in order."""
         assert flight.order is not None
+        if flight.order in self._carrying:
+            # Those before it are in no wheel now: it comes again when they can be.
+            self._later(flight.key, flight.lane, now_ms + 1)
+            return True
         held_ms = self._held.get(flight.order)
         if held_ms is None:
             return False
@@ -131,8 +137,7 @@ class Flights:
         if flight.head.origin is not None:
             # It was moved by command, or is one of the carried itself.
             return False
-        at_ms = max(held_ms, now_ms)
-        self._writing.end(flight.key, lambda: [self._next_version(flight, at_ms)])
+        self._carry_part([flight], max(held_ms, now_ms))
         return True
 
     def _wait(self, flight: Flight) -> None:
@@ -317,7 +322,20 @@ class Flights:
         for one in chain:
             self.by_seq.pop(one.key.seq, None)
         for part in self._parts(chain):
-            self._writing.write(partial(self._next_versions, part, at_ms), [one.key for one in part])
+            self._carry_part(part, at_ms)
+
+    def _carry_part(self, part: list[Flight], at_ms: int) -> None:
+        order = part[0].order
+        if order is not None:
+            self._carrying[order] += 1
+
+        def written() -> None:
+            if order is not None:
+                self._carrying[order] -= 1
+                if not self._carrying[order]:
+                    del self._carrying[order]
+
+        self._writing.write(partial(self._next_versions, part, at_ms), [one.key for one in part], written)
 
     def _parts(self, chain: list[Flight]) -> list[list[Flight]]:
         """A chain in pieces that each fit one unit of the ledger: nearly always one."""
