@@ -25,20 +25,21 @@ def broken(reason: str) -> NoReturn:
 class Checker:
     """Takes note of what is seen from outside, and raises `Violation` at once when it cannot be."""
 
-    def __init__(self, model: Model, clock: SimulatedClock, attempts: int, carry_after_ms: int) -> None:
+    def __init__(self, model: Model, clock: SimulatedClock, attempts: int) -> None:
         self.model = model
         self.clock = clock
         self.attempts = attempts
-        self.carry_after_ms = carry_after_ms
         self.life = 0
+        self.life_step = 0
         self.life_since = 0
         """The clock's reading with which this life began."""
         self.flying: dict[str, str] = {}
         """Order -> token of what is under way."""
 
-    def new_life(self) -> None:
-        """The server starts anew."""
+    def new_life(self, step: int) -> None:
+        """The server starts anew, at a step of the run."""
         self.life += 1
+        self.life_step = step
         self.clock.now_ms()
         self.life_since = len(self.clock.readings) - 1
         self.flying.clear()
@@ -164,7 +165,6 @@ class Checker:
         """Nothing of the same key and owner that was due earlier may still be waiting."""
         if msg.touched or not msg.accepted or msg.accepted.due_at_ms is None or self.model.limited:
             return
-        now_ms = self.clock.readings[-1]
         for other in self.model.messages.values():
             if (
                 other.order == msg.order
@@ -177,7 +177,8 @@ class Checker:
                 and other.accepted.due_at_ms < msg.accepted.due_at_ms
                 and not (other.ended or other.verdict_life >= 0 or other.message.ttl_ms or other.message.group)
                 and not (other.cancelled or other.cancel_maybe)
-                and now_ms - other.accepted.due_at_ms < self.carry_after_ms
+                # A restart does not remember which chains were carried to a later instant.
+                and other.born >= self.life_step
             ):
                 broken(f"{msg.token} overtakes {other.token} of the same key")
 

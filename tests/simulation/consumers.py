@@ -161,6 +161,11 @@ class Consumers:
         if not any(name.endswith(f"/{FLEETING}") for name in names) or self._random.random() < 0.5:
             return
         answer = self._sim.engine.topics.delete(FLEETING)
+        if answer.settled:
+            # Refused: nothing was changed.
+            if not isinstance(answer.error(), Unavailable):
+                raise Violation(f"a deletion was answered at once: {answer.error()!r}")
+            return
         gone = self._model.forget_fleeting()
         self._sim.ask("delete", answer, lambda of, _: of.error() is None and self._model.deleted.update(gone))
 
@@ -232,6 +237,7 @@ class Consumers:
         type_ = self._random.choice(TYPES)
         before = sub.loose
         sub.loose = True
+        sub.busy += 1
         # Nobody holds anything, so that all that is not acknowledged comes again.
         sub.rewound()
         answer = self._sim.engine.topics.subscribe(
@@ -240,6 +246,7 @@ class Consumers:
 
         def then(of: Answer[Any], unclear: bool) -> None:
             error = of.error()
+            sub.busy -= 1
             if error is None:
                 sub.type, sub.loose = type_, False
             elif isinstance(error, Conflict):

@@ -55,7 +55,7 @@ class Simulation:
         self.world.outlet = WatchedOutlet(self.world.outlet, self._launched)
         self.clock = self.world.clock
         self.model = Model()
-        self.checker = Checker(self.model, self.clock, settings.attempts, settings.carry_after_ms)
+        self.checker = Checker(self.model, self.clock, settings.attempts)
         self.clients = Clients(self)
         self.consumers = Consumers(self)
         self.faults = Faults(self)
@@ -207,7 +207,7 @@ class Simulation:
             self.clock.advance(random.choice((1, 1000, 100_000)))
         elif random.random() < 0.1:
             self.faults.jump(-random.choice((1, 1000, 100_000)))
-        self.checker.new_life()
+        self.checker.new_life(self.step)
 
     # The engine's own steps
 
