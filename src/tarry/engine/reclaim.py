@@ -116,7 +116,8 @@ class Reclaim:
         )
         living = set(waiting[~journal.dead.contains_many(waiting)].tolist())
         living.update(self._dispatcher.open_between(first_seq, last_seq))
-        living.update(journal.topics.records.needed_upto(last_seq))
+        # After a seek back somebody may want entries that are gone already.
+        living.update(seq for seq in journal.topics.records.needed_upto(last_seq) if seq >= first_seq)
         return sorted(living)
 
     # Carrying forward
