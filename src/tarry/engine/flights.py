@@ -124,7 +124,7 @@ class Flights:
     def _stays_behind(self, flight: Flight, now_ms: int) -> bool:
         """Whether its chain was carried to a later instant: then it follows there, in order."""
         assert flight.order is not None
-        if flight.order in self._carrying:
+        if flight.order in self._carrying and flight.head.origin is None:
             # Those before it are in no wheel now: it comes again when they can be.
             self._later(flight.key, flight.lane, now_ms + 1)
             return True
