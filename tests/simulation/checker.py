@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from tarry.core.delivery import Delivered, Delivery, Refused, Retry, Verdict
 from tarry.core.message import MessageView, Scheduled
+from tarry.engine.settings import EngineSettings
 from tarry.engine.topics import Received
 from tarry.testing.clock import SimulatedClock
 from tests.simulation.model import DEAD_LETTERS, EAGER, FLEETING, Model, Msg, Promise, Reader, Seen, Sub, short
@@ -25,10 +26,14 @@ def broken(reason: str) -> NoReturn:
 class Checker:
     """Takes note of what is seen from outside, and raises `Violation` at once when it cannot be."""
 
-    def __init__(self, model: Model, clock: SimulatedClock, attempts: int) -> None:
+    def __init__(self, model: Model, clock: SimulatedClock, settings: EngineSettings) -> None:
         self.model = model
         self.clock = clock
-        self.attempts = attempts
+        self.attempts = settings.attempts
+        self.carry_after_ms = settings.carry_after_ms
+        self.backoff_ms = settings.backoff_max_ms
+        self.carried: set[str] = set()
+        """Orders of which a message was to be tried again so late that it got a new version."""
         self.life = 0
         self.life_step = 0
         self.life_since = 0
@@ -165,6 +170,9 @@ class Checker:
         """Nothing of the same key and owner that was due earlier may still be waiting."""
         if msg.touched or not msg.accepted or msg.accepted.due_at_ms is None or self.model.limited:
             return
+        if msg.order in self.carried:
+            # A chain that was carried to a later instant keeps its order only as well as it can (R9).
+            return
         for other in self.model.messages.values():
             if (
                 other.order == msg.order
@@ -195,6 +203,10 @@ class Checker:
             msg.verdict_life = self.life
         if isinstance(verdict, Delivered):
             msg.verdict_life = self.life
+        if isinstance(verdict, Retry) and msg.order is not None:
+            due_at_ms = max(promise.due_at_ms for promise in msg.promises)
+            if self.clock.now_ms() + (verdict.after_ms or self.backoff_ms) - due_at_ms >= self.carry_after_ms:
+                self.carried.add(msg.order)
 
     def all_durable(self) -> None:
         """Everything that the engine enqueued in this life is durable, ends included."""

@@ -55,7 +55,7 @@ class Simulation:
         self.world.outlet = WatchedOutlet(self.world.outlet, self._launched)
         self.clock = self.world.clock
         self.model = Model()
-        self.checker = Checker(self.model, self.clock, settings.attempts)
+        self.checker = Checker(self.model, self.clock, settings)
         self.clients = Clients(self)
         self.consumers = Consumers(self)
         self.faults = Faults(self)
