@@ -11,12 +11,24 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 import msgspec
+from google_crc32c import value
 
 from tarry.ledger.disk import RealDisk
 from tarry.ledger.frame import FORMAT_VERSION
 from tarry.ledger.ledger import Ledger, LedgerSettings
-from tarry.ledger.record import Encoded, Key, Record, encode
-from tests.unit.ledger_kit import LEDGER_ID, StandingClock, arrow_unit, record
+from tarry.ledger.record import (
+    NO_PUT,
+    Encoded,
+    Entry,
+    FiredEntries,
+    Key,
+    Put,
+    Record,
+    decode,
+    decode_put,
+    encode,
+)
+from tests.unit.ledger_kit import LEDGER_ID, StandingClock, record
 
 SETTINGS = LedgerSettings(segment_bytes=8192, spare_segments=1)
 GOLDEN = Path(__file__).parent
@@ -37,8 +49,6 @@ def sample(kind: Any, name: str, n: int) -> Any:
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
         fields = msgspec.structs.fields(kind)
         return kind(**{of.name: sample(of.type, of.name, n + i) for i, of in enumerate(fields)})
-    if kind is msgspec.Raw:
-        return msgspec.Raw(msgspec.msgpack.encode(None))
     made = {
         int: n,
         float: n / 8,
@@ -49,37 +59,90 @@ def sample(kind: Any, name: str, n: int) -> Any:
     return made[kind]
 
 
-def records() -> list[Any]:
-    """Some of each kind."""
-    return [sample(kind, "record", n) for n in range(3) for kind in get_args(Record)]
+TOPIC, NOW_MS = "persistent://public/default/topic", 1_700_000_000_500
+FIRED: Put = sample(Put, "put", 1)
+FIRED_KEY = Key(FIRED.fire_at_ms, 42)
 
 
-def plain(value: Any) -> Any:
+def entries() -> list[Entry]:
+    """Entries of every sort: published, delayed, carried forward, and fired."""
+    published = Entry(
+        TOPIC,
+        0,
+        NOW_MS,
+        7,
+        None,
+        NO_PUT,
+        b"payload",
+        {"a": "b"},
+        "key",
+        "producer",
+        12,
+        None,
+        "owner",
+        "http",
+    )
+    delayed = Entry(
+        TOPIC,
+        NOW_MS + 9,
+        NOW_MS,
+        8,
+        None,
+        NO_PUT,
+        b"later",
+        due_at_ms=NOW_MS + 8,
+        door="pulsar",
+        ttl_ms=60_000,
+    )
+    carried = msgspec.structs.replace(delayed, carries=Key(delayed.fire_at_ms, 43))
+    put = msgspec.Raw(encode(FIRED).body)
+    return [published, delayed, carried, Entry(TOPIC, 0, NOW_MS, 9, FIRED_KEY, put, owner=FIRED.owner)]
+
+
+def quickly_fired() -> Encoded:
+    """A fired entry as a burst encodes it: without the fields that have defaults."""
+    body = FiredEntries(TOPIC, NOW_MS).body(10, *FIRED_KEY, encode(FIRED).body)
+    return encode(decode(body))._replace(body=body, crc=value(body))
+
+
+def records() -> list[Record]:
+    """Some of each kind; the last one is `quickly_fired`."""
+    kinds = [kind for kind in get_args(Record) if kind is not Entry]
+    made = [sample(kind, "record", n) for n in range(3) for kind in kinds]
+    return [*made, *entries(), decode(quickly_fired().body)]
+
+
+def plain(of: Any) -> Any:
     """As JSON, with the names of fields, so that fields that are added later do not matter."""
-    if isinstance(value, msgspec.Struct):
-        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
-    if isinstance(value, bytes | msgspec.Raw):
-        return bytes(value).hex()
-    if isinstance(value, dict):
-        return {name: plain(of) for name, of in value.items()}
-    return [plain(of) for of in value] if isinstance(value, list | tuple) else value
+    if isinstance(of, msgspec.Struct):
+        return {name: plain(getattr(of, name)) for name in of.__struct_fields__}
+    if isinstance(of, bytes | msgspec.Raw):
+        return bytes(of).hex()
+    if isinstance(of, dict):
+        return {name: plain(each) for name, each in of.items()}
+    return [plain(each) for each in of] if isinstance(of, list | tuple) else of
 
 
-def write(ledger: Ledger, units: list[list[Encoded] | range]) -> None:
-    """One frame for each unit; a range is an Arrow unit."""
+def described(of: Record) -> dict[str, Any]:
+    """A record as JSON: its kind, its fields, and those of the version that it fires, if it is such an entry."""
+    made = {"kind": type(of).__name__, "fields": plain(of)}
+    if isinstance(of, Entry) and of.put != NO_PUT:
+        made["fired"] = plain(decode_put(of.put))
+    return made
+
+
+def write(ledger: Ledger, units: list[list[Encoded]]) -> None:
+    """One frame for each unit."""
     for unit in units:
-        if isinstance(unit, range):
-            ledger.append_columns(arrow_unit(unit), lambda error: None)
-        else:
-            ledger.append(unit, lambda error: None)
+        ledger.append(unit, lambda error: None)
         ledger.commit()
 
 
-def units() -> list[list[Encoded] | range]:
-    """Single records, a batch, an Arrow unit, and enough for a second segment."""
-    made = [encode(of) for of in records()]
+def units() -> list[list[Encoded]]:
+    """Single records, a batch, and enough for a second segment."""
+    made = [*map(encode, records()[:-1]), quickly_fired()]
     half = len(made) // 2
-    return [*([of] for of in made[:half]), made[half:], range(3, 8), [record(1, 0), record(2, 1500)]]
+    return [*([of] for of in made[:half]), made[half:], [record(1, 0), record(2, 1500)]]
 
 
 def main() -> None:
@@ -95,11 +158,8 @@ def main() -> None:
             path.unlink()
     assert {path.name for path in folder.iterdir()} == set(NAMES)
     expected = {
-        "frames": [
-            list(unit) if isinstance(unit, range) else [[*of[:6], of.body.hex()] for of in unit]
-            for unit in units()
-        ],
-        "records": [{"kind": type(of).__name__, "fields": plain(of)} for of in records()],
+        "frames": [[[*of[:6], of.body.hex()] for of in unit] for unit in units()],
+        "records": [described(of) for of in records()],
     }
     (folder / "expected.json").write_text(json.dumps(expected, indent=1, ensure_ascii=False) + "\n")
 

@@ -11,14 +11,12 @@ from tarry.ledger.frame import (
     HEADER_BYTES,
     ROW,
     ROW_BYTES,
-    ArrowUnit,
     BadFrame,
     Encoding,
     Header,
     check_frame,
     check_table,
     decode_header,
-    encode_arrow,
     encode_rows,
     encode_seal,
     frame_bytes,
@@ -156,18 +154,16 @@ def test_a_frame_that_belongs_elsewhere_is_no_frame(
             decode_header(data, 0, wrong_id, wrong_seq, room)
 
 
-@given(st.integers(1, 20), st.binary(max_size=300), marks, seqs)
-def test_arrow_frames_come_back(rows: int, ipc: bytes, segment_id: int, first_seq: int) -> None:
-    fixed = np.zeros(rows, FIXED)
-    fixed["fire_at_ms"] = np.arange(rows)
-    data = encode_arrow(ArrowUnit(fixed, ipc), segment_id, 7, first_seq)
-    header = decode_header(data, 0, segment_id, first_seq, len(data))
-    assert header is not None
-    check_frame(data, 0, header)
-    assert (header.records, header.encoding, header.frame_number) == (rows, Encoding.ARROW, 7)
-    at = HEADER_BYTES + ROW_BYTES * rows
-    assert data[at : header.length - header.pad] == ipc
-    assert np.array_equal(np.frombuffer(data, FIXED, rows, HEADER_BYTES), fixed)
+@pytest.mark.parametrize(("count", "right"), [(1, Encoding.ROWS), (0, Encoding.SEAL)])
+def test_no_other_encoding_is_a_frame(count: int, right: Encoding) -> None:
+    frame = encode_rows([[Encoded(1, 0, 0, 0, 0, 0, b"")]], 1, 0, 1) if count else encode_seal(1, 0, 1)
+    for encoding in range(256):
+        data = frame[:28] + bytes([encoding]) + frame[29:]
+        if encoding == right:
+            assert decode_header(data, 0, 1, 1, len(data)) is not None
+        else:
+            with pytest.raises(BadFrame, match=f"encoding {encoding} "):
+                decode_header(data, 0, 1, 1, len(data))
 
 
 @given(marks, seqs)

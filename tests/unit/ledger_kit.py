@@ -1,6 +1,5 @@
 """What the tests of the ledger share: records, a clock that stands still, and the checker."""
 
-from collections.abc import Sequence
 from random import Random
 
 import numpy as np
@@ -8,7 +7,6 @@ from google_crc32c import value
 
 from tarry.core.errors import TarryError
 from tarry.ledger.disk import Disk
-from tarry.ledger.frame import FIXED, ArrowUnit
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.ledger.record import Encoded
 
@@ -30,23 +28,8 @@ def record(n: int, size: int = 40) -> Encoded:
     return Encoded(1 + n % 11, n * 7 % 65536, value(body), n * 1000, n // 2, n * 500, body)
 
 
-def arrow_unit(numbers: Sequence[int]) -> ArrowUnit:
-    """Records as if they came as Arrow; the stand-in for an IPC stream is one line for each."""
-    fixed = np.zeros(len(numbers), FIXED)
-    for row, n in enumerate(numbers):
-        of = record(n)
-        fixed[row] = (of.kind, 0, of.lane, 0, 0, of.fire_at_ms, of.kills_seq, of.kills_fire_at_ms)
-    return ArrowUnit(fixed, b"\n".join(record(n).body for n in numbers))
-
-
-def arrow_row(ipc: bytes, row: int) -> bytes:
-    return ipc.split(b"\n")[row]
-
-
 def open_ledger(disk: Disk, settings: LedgerSettings = SMALL) -> Ledger:
-    ledger = Ledger.open(disk, FOLDER, settings, StandingClock(), new_ledger_id=LEDGER_ID)
-    ledger.arrow_row = arrow_row
-    return ledger
+    return Ledger.open(disk, FOLDER, settings, StandingClock(), new_ledger_id=LEDGER_ID)
 
 
 def contents(ledger: Ledger) -> list[Encoded]:
@@ -56,6 +39,7 @@ def contents(ledger: Ledger) -> list[Encoded]:
     for frame in ledger.frames(seq):
         assert frame.first_seq == seq
         assert frame.count == len(frame.fixed) > 0
+        assert frame.bodies == b"".join(map(frame.body, range(frame.count)))
         for i, (kind, _, lane, _, _, fire_at_ms, kills_seq, kills_fire_at_ms) in enumerate(
             frame.fixed.tolist()
         ):
@@ -92,17 +76,6 @@ class Model:
         first_seq = ledger.append(unit, done, essential=essential)
         assert first_seq == (self.units[-1][0] + len(self.units[-1][1]) if self.units else 1)
         self.units.append((first_seq, unit))
-
-    def append_columns(self, ledger: Ledger, numbers: Sequence[int]) -> None:
-        """The same with an Arrow unit."""
-        last_seq = ledger.next_seq + len(numbers) - 1
-
-        def done(error: TarryError | None) -> None:
-            if error is None:
-                self.answered_seq = last_seq
-
-        first_seq = ledger.append_columns(arrow_unit(numbers), done)
-        self.units.append((first_seq, [record(n) for n in numbers]))
 
     def check_after_restart(self, ledger: Ledger) -> list[Encoded]:
         """Nothing answered is lost, units are whole, and every record is what was appended."""

@@ -7,7 +7,7 @@ from tarry.ledger.frame import HEADER_BYTES, ROW_BYTES, Encoding
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.ledger.segment import usable_bytes
 from tarry.testing.disk import SimulatedDisk
-from tests.unit.ledger_kit import FOLDER, SMALL, Model, arrow_unit, contents, open_ledger, record
+from tests.unit.ledger_kit import FOLDER, SMALL, Model, contents, open_ledger, record
 
 LARGE = LedgerSettings(segment_bytes=1 << 20, spare_segments=1)
 
@@ -73,25 +73,6 @@ def test_a_frame_is_bounded_in_records_and_bytes() -> None:
     assert [ledger.commit() for _ in range(4)] == [2, 2, 1, 0]
     ledger.append([record(n, 10) for n in range(30)], nothing)
     assert ledger.commit() == 30, "a unit is never split"
-
-
-def test_an_arrow_unit_is_a_frame_of_its_own() -> None:
-    ledger, model = open_ledger(SimulatedDisk()), Model()
-    model.append(ledger, [record(0)])
-    model.append_columns(ledger, [1, 2, 3])
-    model.append_columns(ledger, [4])
-    model.append(ledger, [record(5)])
-    assert [ledger.commit() for _ in range(5)] == [1, 3, 1, 1, 0]
-    model.check(ledger)
-    assert [frame.encoding.name for frame in ledger.frames(1)] == ["ROWS", "ARROW", "ARROW", "ROWS"]
-
-
-def test_the_fixed_parts_of_an_arrow_unit_must_be_fixed_parts() -> None:
-    ledger = open_ledger(SimulatedDisk())
-    unit = arrow_unit([1])
-    for wrong in (unit.fixed["lane"], unit.fixed.reshape(1, 1)):
-        with pytest.raises(ValueError, match="FIXED"):
-            ledger.append_columns(type(unit)(wrong, b""), nothing)
 
 
 def test_an_empty_unit_is_a_mistake() -> None:

@@ -25,9 +25,6 @@ def script(disk: SimulatedDisk, model: Model) -> None:
             records = random.choice((1, 1, 2, 5))
             model.append(ledger, [record(n + i, random.choice((0, 40, 300))) for i in range(records)])
             n += records
-        if turn % 5 == 2:
-            model.append_columns(ledger, range(n, n + 3))
-            n += 3
         while ledger.commit():
             pass
         if turn == 5:
@@ -147,7 +144,7 @@ def call_back_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     write = writer.Writer._write
 
     def early(self: writer.Writer, batch: list[writer.Queued]) -> int:
-        self.durable_seq += (records := sum(queued.records for queued in batch))
+        self.durable_seq += (records := sum(len(queued.unit) for queued in batch))
         self._call_back([queued.done for queued in batch], None)
         self.durable_seq -= records
         for at, queued in enumerate(batch):

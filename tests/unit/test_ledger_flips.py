@@ -37,7 +37,7 @@ class Specimen:
         ledger.commit()
         model.append(ledger, [record(n, 20) for n in range(1, 4)])
         ledger.commit()
-        model.append_columns(ledger, range(4, 7))
+        model.append(ledger, [record(n) for n in range(4, 7)])
         ledger.commit()
         ledger.close()
         ledger = open_ledger(self.disk, SETTINGS)

@@ -11,7 +11,7 @@ from tarry.ledger import reader, replay
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.ledger.record import Encoded
 from tarry.testing.disk import SimulatedDisk
-from tests.unit.ledger_kit import Model, arrow_row, open_ledger, record
+from tests.unit.ledger_kit import Model, open_ledger, record
 
 SETTINGS = LedgerSettings(segment_bytes=200_000, spare_segments=1)
 
@@ -22,16 +22,13 @@ def nothing(error: TarryError | None) -> None:
 
 @pytest.fixture(scope="module")
 def mixed() -> tuple[Ledger, list[Encoded]]:
-    """Frames of one record, of many, of huge ones, and of Arrow, over several segments; then reopened."""
+    """Frames of one record, of many, and of huge ones, over several segments; then reopened."""
     random, disk = Random(3), SimulatedDisk(3)
     ledger, model = open_ledger(disk, SETTINGS), Model()
     n = 0
     for _ in range(250):
         size = random.choice((1, 1, 1, 2, 30, 200))
-        if random.random() < 0.1:
-            model.append_columns(ledger, range(n, n + size))
-        else:
-            model.append(ledger, [record(n + i, random.choice((0, 20, 300))) for i in range(size)])
+        model.append(ledger, [record(n + i, random.choice((0, 20, 300))) for i in range(size)])
         n += size
         if random.random() < 0.05:
             model.append(ledger, [record(n, 50_000), record(n + 1, 60_000)])
@@ -78,8 +75,6 @@ def test_replay_from_anywhere(mixed: tuple[Ledger, list[Encoded]]) -> None:
                 assert (row[0], row[2], *row[5:]) == (of.kind, of.lane, *of[3:6])
                 if i % 37 == 0 or i == frame.count - 1:
                     assert frame.body(i) == of.body
-            if frame.encoding.name == "ARROW":
-                assert arrow_row(frame.ipc, frame.first_row) == records[seq - 1].body
             seq += frame.count
     assert list(ledger.frames(len(records) + 1)) == []
 
@@ -119,6 +114,7 @@ def test_replay_of_a_range_is_that_range(mixed: tuple[Ledger, list[Encoded]]) ->
         for frame in ledger._reader.frames(from_seq, upto_seq):
             assert frame.first_seq == seq
             assert frame.count == len(frame.fixed)
+            assert frame.bodies == b"".join(of.body for of in records[seq - 1 : seq - 1 + frame.count])
             for i in range(frame.count):
                 assert frame.body(i) == records[seq - 1 + i].body
             seq += frame.count
@@ -156,7 +152,6 @@ def test_few_files_are_open_and_few_tables_kept(
     inner = ledger._reader
     assert sum(segment.is_open for segment in inner.segments) <= 3
     assert len(inner._tables) <= reader.TABLES
-    assert len(inner._arrow) <= reader.ARROW_FRAMES
 
 
 def test_the_points_take_less_than_two_bytes_a_record() -> None:

@@ -83,11 +83,8 @@ class Life:
     def append(self, ledger: Ledger) -> None:
         size = self.random.choice((1, 1, 3))
         try:
-            if self.random.random() < 0.1:
-                self.model.append_columns(ledger, range(self.n, self.n + size))
-            else:
-                unit = [record(self.n + i, self.random.choice((0, 30, 150))) for i in range(size)]
-                self.model.append(ledger, unit, essential=self.random.random() < 0.3)
+            unit = [record(self.n + i, self.random.choice((0, 30, 150))) for i in range(size)]
+            self.model.append(ledger, unit, essential=self.random.random() < 0.3)
         except TarryError:
             return
         self.n += size

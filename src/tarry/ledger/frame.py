@@ -4,7 +4,7 @@ A frame is a header, a table with the fixed part of each record, and the bodies:
 
     header    magic, crc, table_crc, length, count, frame number, segment id, encoding, pad, first seq
     table     count x FIXED
-    bodies    ROWS: one after another, sized in the table. ARROW: one Arrow IPC stream. SEAL: none
+    bodies    one after another, sized in the table
     pad       zeros, so that every frame begins at a multiple of eight
 
 `crc` is CRC-32C over everything that follows it, to the end of the pad; `table_crc` over what follows it
@@ -21,8 +21,6 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from google_crc32c import extend, value
-from msgspec import Struct
-from numpy.typing import NDArray
 
 from tarry.ledger.record import Encoded
 
@@ -59,22 +57,12 @@ _PADS: Final = tuple(bytes(n) for n in range(8))
 
 
 class Encoding(IntEnum):
-    """What the bodies of a frame are."""
+    """What a frame holds. The number 2 is not used."""
 
     ROWS = 1
-    """msgpack, one body for each record."""
-    ARROW = 2
-    """One Arrow IPC stream with a row for each record; sizes and checksums in the table are zero."""
+    """Records, each with a body of msgpack."""
     SEAL = 3
     """No records: the ledger was closed cleanly here."""
-
-
-class ArrowUnit(Struct, frozen=True):
-    """A request that arrived as Arrow: a frame of its own."""
-
-    fixed: NDArray[np.void]
-    """A one-dimensional array of dtype FIXED, sizes and checksums zero."""
-    ipc: bytes
 
 
 class Header(NamedTuple):
@@ -146,12 +134,6 @@ def encode_rows(units: Iterable[Sequence[Encoded]], segment_id: int, number: int
     )
 
 
-def encode_arrow(unit: ArrowUnit, segment_id: int, number: int, first_seq: int) -> bytes:
-    """The frame of a request that arrived as Arrow."""
-    table = unit.fixed.tobytes()
-    return _assemble(table, unit.ipc, len(unit.fixed), Encoding.ARROW, segment_id, number, first_seq)
-
-
 def encode_seal(segment_id: int, number: int, next_seq: int) -> bytes:
     """The frame that a clean shutdown leaves. `next_seq` is the seq that the next record will get."""
     return _assemble(b"", b"", 0, Encoding.SEAL, segment_id, number, next_seq)
@@ -178,8 +160,8 @@ def decode_header(data: bytes, at: int, segment_id: int, first_seq: int, room: i
         raise BadFrame(f"the frame begins with seq {seq}, but {first_seq} is next")
     if length % 8 or pad > 7 or not HEADER_BYTES + ROW_BYTES * count + pad <= length <= room:
         raise BadFrame(f"the frame's length of {length} bytes is impossible")
-    if not 1 <= encoding <= 3 or (encoding == 3) != (count == 0):
-        raise BadFrame(f"the frame's encoding {encoding} is unknown")
+    if encoding != (1 if count else 3):
+        raise BadFrame(f"the frame's encoding {encoding} with {count} records is impossible")
     return Header._make(header)
 
 

@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from tarry.core.clock import Clock
 from tarry.core.errors import Invalid, NotFound, TooLarge, Unavailable
 from tarry.ledger.disk import Disk
-from tarry.ledger.frame import FIXED, HEADER_BYTES, ArrowUnit, frame_bytes, rows_bytes
+from tarry.ledger.frame import HEADER_BYTES, frame_bytes, rows_bytes
 from tarry.ledger.head import HEAD_NAME
 from tarry.ledger.reader import Reader, Stored
 from tarry.ledger.record import Encoded
 from tarry.ledger.recovery import Recovered, recover
-from tarry.ledger.replay import ArrowRow, Frame
+from tarry.ledger.replay import Frame
 from tarry.ledger.segment import BLOCK_BYTES, SegmentHeader, SegmentInfo, begin_segment
 from tarry.ledger.spares import Spares
 from tarry.ledger.writer import Done, Post, Queued, Writer
@@ -39,7 +39,7 @@ MAX_SEGMENT_BYTES: Final = 1 << 31
 
 log = logging.getLogger(__name__)
 
-__all__ = ["ArrowUnit", "Done", "Frame", "Ledger", "LedgerSettings", "SegmentInfo", "Stored"]
+__all__ = ["Done", "Frame", "Ledger", "LedgerSettings", "SegmentInfo", "Stored"]
 
 
 class LedgerSettings(Struct, frozen=True):
@@ -150,15 +150,6 @@ class Ledger:
         """What essential units can still take for sure: nothing is sent unless its finalise fits (R2)."""
         return self._writer.room.left_bytes(self._spares.prepared)
 
-    @property
-    def arrow_row(self) -> ArrowRow | None:
-        """Makes the body of one row of an Arrow frame; set by the engine."""
-        return self._reader.arrow_row
-
-    @arrow_row.setter
-    def arrow_row(self, arrow_row: ArrowRow | None) -> None:
-        self._reader.arrow_row = arrow_row
-
     def append(self, unit: Sequence[Encoded], done: Done, *, essential: bool = False) -> int:
         """Give a unit its seqs, queue it, and return the first of them.
 
@@ -166,26 +157,10 @@ class Ledger:
         the seqs; `done(error)` if that can never be known. An essential unit (finalise, cancel,
         acknowledge, mark) may use the reserve. Raises `Unavailable` or `TooLarge`, and then nothing was queued.
         """
-        return self._enqueue(unit, len(unit), rows_bytes(unit), done, essential)
-
-    def append_columns(self, columns: ArrowUnit, done: Done) -> int:
-        """The same for a request that arrives as Arrow; it becomes a frame of its own."""
-        fixed = columns.fixed
-        if fixed.dtype != FIXED or fixed.ndim != 1:
-            raise ValueError("the fixed parts must be a one-dimensional array of dtype FIXED")
-        return self._enqueue(columns, len(fixed), fixed.nbytes + len(columns.ipc), done, False)
-
-    def _enqueue(
-        self,
-        unit: Sequence[Encoded] | ArrowUnit,
-        records: int,
-        content_bytes: int,
-        done: Done,
-        essential: bool,
-    ) -> int:
         writer, spares = self._writer, self._spares
-        if not records:
+        if not unit:
             raise ValueError("a unit has at least one record")
+        content_bytes = rows_bytes(unit)
         need_bytes = frame_bytes(content_bytes)
         if need_bytes > writer.room.segment_bytes:
             raise TooLarge("the operation", writer.room.segment_bytes)
@@ -197,9 +172,9 @@ class Ledger:
         if not writer.room.promise_here(need_bytes, spares.prepared, essential):
             self._make_room(need_bytes, essential)
         first_seq = self.next_seq
-        self.next_seq += records
+        self.next_seq += len(unit)
         self._appended_bytes += content_bytes
-        writer.put(Queued(unit, records, content_bytes, done))
+        writer.put(Queued(unit, content_bytes, done))
         return first_seq
 
     def _make_room(self, need_bytes: int, essential: bool) -> None:

@@ -25,16 +25,14 @@ from tarry.ledger.frame import (
     ROW,
     ROW_BYTES,
     BadFrame,
-    Encoding,
     Header,
     check_frame,
     check_table,
 )
-from tarry.ledger.replay import ArrowRow, Frame, replay, row_of
+from tarry.ledger.replay import Frame, replay
 from tarry.ledger.segment import BLOCK_BYTES, Segment
 
 TABLES: Final = 64
-ARROW_FRAMES: Final = 4
 OPEN_FILES: Final = 64
 _WINDOW_BYTES: Final = 8192
 """Read at once when looking for a frame."""
@@ -65,9 +63,7 @@ class Table(NamedTuple):
     last_seq: int
     rows: bytes
     ends: NDArray[np.int64]
-    """Where each body ends in the file, after where the first one begins; of rows."""
-    ipc: bytes | None
-    """The proved Arrow IPC stream; of Arrow."""
+    """Where each body ends in the file, after where the first one begins."""
 
 
 class Walk:
@@ -118,9 +114,7 @@ class Reader:
     def __init__(self, segments: list[Segment]) -> None:
         self.segments = segments
         """Rising; replaced as a whole when it changes, so that readers in other threads keep theirs."""
-        self.arrow_row: ArrowRow | None = None
         self._tables: OrderedDict[tuple[int, int], Table] = OrderedDict()
-        self._arrow: OrderedDict[tuple[int, int], Table] = OrderedDict()
         self._open: OrderedDict[int, Segment] = OrderedDict()
         self._lock = Lock()
 
@@ -169,15 +163,14 @@ class Reader:
                 if from_seq > seq:
                     offset, header = Walk(_WINDOW_BYTES).find(segment, from_seq, segment.point(from_seq))
                     seq = header.first_seq
-                yield from replay(segment, offset, seq, from_seq, upto_seq, self.arrow_row)
+                yield from replay(segment, offset, seq, from_seq, upto_seq)
 
     def forget(self, segment: Segment) -> None:
         """Drop all that is kept of a segment that is being reclaimed."""
         with self._lock:
             self._open.pop(segment.number, None)
-            for kept in (self._tables, self._arrow):
-                for key in [key for key in kept if key[0] == segment.number]:
-                    del kept[key]
+            for key in [key for key in self._tables if key[0] == segment.number]:
+                del self._tables[key]
         segment.reclaimed = True
         segment.let_go()
 
@@ -212,7 +205,7 @@ class Reader:
             return table
         offset, header = walk.find(segment, seq, point)
         try:
-            if header.records == 1 and header.encoding == Encoding.ROWS:
+            if header.records == 1:
                 return _load_single(segment, offset, header, walk)
             table = self._kept(segment, offset)
             if table is None:
@@ -225,26 +218,21 @@ class Reader:
     def _kept(self, segment: Segment, offset: int) -> Table | None:
         key = segment.number, offset
         with self._lock:
-            for kept in (self._tables, self._arrow):
-                table = kept.get(key)
-                if table is not None:
-                    kept.move_to_end(key)
-                    return table
-        return None
+            table = self._tables.get(key)
+            if table is not None:
+                self._tables.move_to_end(key)
+            return table
 
     def _keep(self, table: Table) -> None:
-        kept, most = (self._tables, TABLES) if table.ipc is None else (self._arrow, ARROW_FRAMES)
         with self._lock:
             if not table.segment.reclaimed:
-                kept[table.segment.number, table.offset] = table
-                if len(kept) > most:
-                    kept.popitem(last=False)
+                self._tables[table.segment.number, table.offset] = table
+                if len(self._tables) > TABLES:
+                    self._tables.popitem(last=False)
 
     def _one(self, table: Table, seq: int, walk: Walk) -> Stored:
         i = seq - table.first_seq
         kind, _, lane, size, crc, fire_at_ms, _, _ = ROW.unpack_from(table.rows, ROW_BYTES * i)
-        if table.ipc is not None:
-            return Stored(seq, kind, lane, fire_at_ms, row_of(self.arrow_row, table.ipc, i))
         begin = int(table.ends[i])
         data, at = walk.bytes_at(table.segment, begin, size)
         body = data[at : at + size]
@@ -256,15 +244,11 @@ class Reader:
         """Several records of one frame, by columns."""
         rows = rising_seqs - table.first_seq
         fixed = np.frombuffer(table.rows, FIXED)[rows]
-        if table.ipc is not None:
-            bodies = [row_of(self.arrow_row, table.ipc, row) for row in rows.tolist()]
-        else:
-            bodies = _bodies(table, rows)
-            crcs = fixed["crc"].tolist()
-            if list(map(value, bodies)) != crcs:
-                raise _bad_body(
-                    table, next(s for s, b, c in zip(seqs, bodies, crcs, strict=True) if value(b) != c)
-                )
+        bodies = _bodies(table, rows)
+        crcs = fixed["crc"].tolist()
+        if list(map(value, bodies)) != crcs:
+            bad = next(s for s, b, c in zip(seqs, bodies, crcs, strict=True) if value(b) != c)
+            raise _bad_body(table, bad)
         kinds, lanes, fire_at_ms = (fixed[name].tolist() for name in ("kind", "lane", "fire_at_ms"))
         return list(map(Stored._make, zip(seqs, kinds, lanes, fire_at_ms, bodies, strict=True)))
 
@@ -279,21 +263,16 @@ def _load_single(segment: Segment, offset: int, header: Header, walk: Walk) -> S
 
 
 def _load(segment: Segment, offset: int, header: Header, walk: Walk) -> Table:
-    """Read and prove the table of a frame; of Arrow, the whole frame."""
-    arrow = header.encoding == Encoding.ARROW
+    """Read and prove the table of a frame."""
     table_bytes = HEADER_BYTES + ROW_BYTES * header.records
-    data, at = walk.bytes_at(segment, offset, header.length if arrow else table_bytes)
-    if arrow:
-        check_frame(data, at, header)
-    else:
-        check_table(data, at, header)
+    data, at = walk.bytes_at(segment, offset, table_bytes)
+    check_table(data, at, header)
     rows = data[at + HEADER_BYTES : at + table_bytes]
     ends = np.empty(header.records + 1, np.int64)
     ends[0] = offset + table_bytes
     np.cumsum(np.frombuffer(rows, FIXED)["size"], out=ends[1:])
     ends[1:] += ends[0]
-    ipc = data[at + table_bytes : at + header.length - header.pad] if arrow else None
-    return Table(segment, offset, header.first_seq, header.first_seq + header.records - 1, rows, ends, ipc)
+    return Table(segment, offset, header.first_seq, header.first_seq + header.records - 1, rows, ends)
 
 
 def _bodies(table: Table, rows: NDArray[np.int64]) -> list[bytes]:

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 from tarry.core.clock import Clock
 from tarry.core.errors import TarryError, Unavailable
 from tarry.ledger.disk import Disk, File
-from tarry.ledger.frame import SEAL_BYTES, ArrowUnit, encode_arrow, encode_rows, encode_seal, frame_bytes
+from tarry.ledger.frame import SEAL_BYTES, encode_rows, encode_seal, frame_bytes
 from tarry.ledger.head import Head, encode_head
 from tarry.ledger.reader import Reader
 from tarry.ledger.record import Encoded
@@ -39,8 +39,7 @@ log = logging.getLogger(__name__)
 class Queued(NamedTuple):
     """A unit on its way to the disk."""
 
-    unit: Sequence[Encoded] | ArrowUnit
-    records: int
+    unit: Sequence[Encoded]
     content_bytes: int
     done: Done
 
@@ -145,22 +144,20 @@ class Writer:
             if not queue:
                 return [], False
             batch = [queue.popleft()]
-            content, records = batch[0].content_bytes, batch[0].records
+            content, records = batch[0].content_bytes, len(batch[0].unit)
             roll = room.needs_roll(frame_bytes(content))
-            if not isinstance(batch[0].unit, ArrowUnit):
-                while queue:
-                    queued = queue[0]
-                    records += queued.records
-                    total = content + queued.content_bytes
-                    if (
-                        records > self._max_records
-                        or total > self._max_bytes
-                        or frame_bytes(total) > room.free_bytes
-                        or isinstance(queued.unit, ArrowUnit)
-                    ):
-                        break
-                    content = total
-                    batch.append(queue.popleft())
+            while queue:
+                queued = queue[0]
+                records += len(queued.unit)
+                total = content + queued.content_bytes
+                if (
+                    records > self._max_records
+                    or total > self._max_bytes
+                    or frame_bytes(total) > room.free_bytes
+                ):
+                    break
+                content = total
+                batch.append(queue.popleft())
             room.free_bytes -= frame_bytes(content)
             return batch, roll
 
@@ -183,13 +180,9 @@ class Writer:
 
     def _write(self, batch: list[Queued]) -> int:
         active, first_seq = self.active, self.durable_seq + 1
-        unit = batch[0].unit
-        if isinstance(unit, ArrowUnit):
-            frame = encode_arrow(unit, active.segment_id, active.frames, first_seq)
-        else:
-            units = [queued.unit for queued in batch]
-            frame = encode_rows(units, active.segment_id, active.frames, first_seq)  # type: ignore[arg-type]
-        records = sum([queued.records for queued in batch])
+        units = [queued.unit for queued in batch]
+        frame = encode_rows(units, active.segment_id, active.frames, first_seq)
+        records = sum(map(len, units))
         active.file.write(frame, active.end)
         active.file.sync()
         active.add(first_seq, records, len(frame))
