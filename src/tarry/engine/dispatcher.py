@@ -160,6 +160,12 @@ class Dispatcher:
                 self._postponed.pop(seq, None)
             self.writing.settled(seqs[dead].tolist())
             fires, seqs = fires[~dead], seqs[~dead]
+        together = self._journal.sizes.together(seqs)
+        for start in range(0, len(seqs), together):
+            some = slice(start, start + together)
+            self._dispatch_together(fires[some], seqs[some], now_ms)
+
+    def _dispatch_together(self, fires: NDArray[np.int64], seqs: NDArray[np.int64], now_ms: int) -> None:
         bodies = self._journal.bodies(seqs)
         self._burst = Burst(now_ms)
         try:

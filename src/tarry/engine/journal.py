@@ -26,6 +26,7 @@ from tarry.engine.arrow import Plan, due_of
 from tarry.engine.burst import Burst
 from tarry.engine.horizon import Horizon
 from tarry.engine.policies import Policies
+from tarry.engine.sizes import SMALL_BYTES, Sizes
 from tarry.engine.topics import Topics
 from tarry.engine.versions import end_of, end_unread_member
 from tarry.index.index import Index
@@ -92,6 +93,7 @@ class Journal:
         self._fresh: dict[int, bytes] = {}
         self._fresh_bytes = 0
         self._on_durable: list[tuple[int, Done]] = []
+        self.sizes = Sizes()
         self.on_fault: Callable[[Exception], None] | None = None
         """Told when a record is enqueued that could not be decided: only a new start mends that."""
 
@@ -112,6 +114,7 @@ class Journal:
         first = self.ledger.append(unit, durable, essential=essential)
         try:
             for at, record in enumerate(records):
+                self.sizes.add(first + at, len(unit[at].body))
                 self._enqueued[first + at] = unit[at].body
                 self._decide(first + at, record)
         except Exception as error:
@@ -303,6 +306,9 @@ class Journal:
             self._tell_durable(error)
 
         first = self.ledger.append(unit, durable)
+        for at, encoded in enumerate(unit):
+            if len(encoded.body) > SMALL_BYTES:
+                self.sizes.add(first + at, len(encoded.body))
         next_ids = self.topics.records.place_many(first, sizes, burst.now_ms)
         self.counters["sent"] += len(unit)
         self.dead.add_many(np.fromiter((encoded.kills_seq for encoded in unit), np.int64, len(unit)))
@@ -328,6 +334,9 @@ class Journal:
             self._tell_durable(error)
 
         first = self.ledger.append(plan.unit, durable)
+        self.sizes.add_many(
+            first, np.fromiter((len(one.body) for one in plan.unit), np.int64, len(plan.unit))
+        )
         self.owners.update(plan.owners)
         self._changed_owners.update(plan.owners)
         self.counters["accepted"] += plan.owners.total()
@@ -426,6 +435,7 @@ class Journal:
         for frame in self.ledger.frames(self.ledger.first_seq):
             fixed = frame.fixed
             seqs = np.arange(frame.first_seq, frame.first_seq + frame.count, dtype=np.int64)
+            self.sizes.add_many(frame.first_seq, fixed["size"].astype(np.int64))
             kills = fixed["kills_seq"]
             self.dead.add_many(kills[kills > 0])
             fire = fixed["fire_at_ms"]

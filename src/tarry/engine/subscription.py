@@ -350,7 +350,10 @@ class Subscription:
         ids = self._take(wanted)
         if not ids:
             return False
-        entries = self._topics.read(self, ids)
+        together = self._topics.together(self, ids)
+        for entry_id in ids[together:]:
+            self._queue(entry_id)
+        entries = self._topics.read(self, ids[:together])
         expired = [entry.entry_id for entry in entries if entry.expired]
         if expired:
             _ = self.ack(expired)

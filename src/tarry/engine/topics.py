@@ -334,6 +334,10 @@ class Topics:
                 left.append(received.entry_id)
         return left
 
+    def together(self, sub: Subscription, entry_ids: list[int]) -> int:
+        """How many of these entries can be read together."""
+        return self._journal.sizes.together(sub.topic.seqs(np.array(entry_ids, np.int64)))
+
     def read(self, sub: Subscription, entry_ids: list[int]) -> list[Received]:
         """The bodies of entries; one that is gone is given as expired."""
         journal = self._journal

@@ -174,6 +174,7 @@ class Upkeep:
             self._sweep = None
             self._forgotten = self._sweep_bound
             journal.dead.drop_upto(self._sweep_bound)
+            journal.sizes.forget_upto(self._sweep_bound)
             self._dead_swept = len(journal.dead)
 
 
