@@ -157,7 +157,8 @@ class Dispatcher:
         dead = self._journal.dead.contains_many(seqs)
         if dead.any():
             for seq in seqs[dead].tolist():
-                self._postponed.pop(seq, None)
+                # Another one of its group may have ended it while it waited to be tried.
+                self.killed(seq)
             self.writing.settled(seqs[dead].tolist())
             fires, seqs = fires[~dead], seqs[~dead]
         together = self._journal.sizes.together(seqs)
@@ -337,7 +338,7 @@ class Dispatcher:
         self._journal.horizon.postpone(at_ms, key.seq, lane)
 
     def killed(self, seq: int) -> None:
-        """A version was ended or replaced by command: it makes room for what waits behind it."""
+        """A version was ended or replaced: it makes room for what waits behind it."""
         self._postponed.pop(seq, None)
         flight = self.flights.by_seq.get(seq)
         if flight is not None and flight.state is State.SCHEDULED:
