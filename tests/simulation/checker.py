@@ -12,7 +12,18 @@ from tarry.core.message import MessageView, Scheduled
 from tarry.engine.settings import EngineSettings
 from tarry.engine.topics import Received
 from tarry.testing.clock import SimulatedClock
-from tests.simulation.model import DEAD_LETTERS, EAGER, FLEETING, Model, Msg, Promise, Reader, Seen, Sub, short
+from tests.simulation.model import (
+    DEAD_LETTERS,
+    EAGER,
+    FLEETING,
+    Model,
+    Msg,
+    Promise,
+    Reader,
+    Seen,
+    Sub,
+    short,
+)
 
 
 class Violation(AssertionError):
@@ -57,7 +68,9 @@ class Checker:
 
     def _check_not_early(self, msg: Msg, since: int, what: str) -> None:
         if not any(self.reached(promise.due_at_ms, max(promise.since, since)) for promise in msg.promises):
-            broken(f"{msg.token} {what} early: due {self._dues(msg)}, the clock is at {self.clock.readings[-1]}")
+            broken(
+                f"{msg.token} {what} early: due {self._dues(msg)}, the clock is at {self.clock.readings[-1]}"
+            )
 
     def _dues(self, msg: Msg) -> str:
         return " or ".join(str(promise.due_at_ms) for promise in msg.promises)
@@ -126,7 +139,9 @@ class Checker:
             here = msg.accepted.id in ids
             if here and (msg.ended or msg.cancelled):
                 broken(f"{msg.token} is listed as waiting, but has ended")
-            sure = not (msg.busy or msg.ended or msg.cancelled or msg.cancel_maybe or msg.message.group or msg.eager)
+            sure = not (
+                msg.busy or msg.ended or msg.cancelled or msg.cancel_maybe or msg.message.group or msg.eager
+            )
             if sure and not here and all(promise.due_at_ms > now_ms for promise in msg.promises):
                 if not self.model.clock_set_back and not self.model.damaged:
                     broken(f"{msg.token} waits, but is not listed")
@@ -160,7 +175,13 @@ class Checker:
             broken(f"an unknown message goes out: {delivery.headers}")
         message = msg.message
         expected = (message.destination, message.payload, message.headers, message.key, message.owner)
-        if (delivery.destination, delivery.payload, delivery.headers, delivery.key, delivery.owner) != expected:
+        if (
+            delivery.destination,
+            delivery.payload,
+            delivery.headers,
+            delivery.key,
+            delivery.owner,
+        ) != expected:
             broken(f"{msg.token} goes out changed: {delivery}")
         if msg.accepted is not None and delivery.id != msg.accepted.id:
             broken(f"{msg.token} goes out with another id")
@@ -183,7 +204,9 @@ class Checker:
                 and other.accepted.due_at_ms is not None
                 and other.born < msg.born
                 and other.accepted.due_at_ms < msg.accepted.due_at_ms
-                and not (other.ended or other.verdict_life >= 0 or other.message.ttl_ms or other.message.group)
+                and not (
+                    other.ended or other.verdict_life >= 0 or other.message.ttl_ms or other.message.group
+                )
                 and not (other.cancelled or other.cancel_maybe)
                 # A restart does not remember which chains were carried to a later instant.
                 and other.born >= self.life_step
@@ -310,7 +333,11 @@ class Checker:
             return
         if sub.in_order:
             self._check_in_order(sub, entry_id)
-        elif publication is not None and publication.deliver_at_ms is not None and sub.topic == publication.topic != EAGER:
+        elif (
+            publication is not None
+            and publication.deliver_at_ms is not None
+            and sub.topic == publication.topic != EAGER
+        ):
             if not self.reached(publication.deliver_at_ms, publication.since):
                 broken(f"entry {entry_id} comes to {sub.name} before {publication.deliver_at_ms}")
         if sub.type == "key_shared" and entry.key is not None:
@@ -379,7 +406,8 @@ class Checker:
         group = [
             other
             for other in self.model.messages.values()
-            if other is not msg and (other.message.owner, other.message.group) == (msg.message.owner, msg.message.group)
+            if other is not msg
+            and (other.message.owner, other.message.group) == (msg.message.owner, msg.message.group)
         ]
         sent = any(
             other.launches or other.token in self.model.places or other.message.destination == FLEETING

@@ -116,7 +116,9 @@ class Clients:
     def schedule(self) -> None:
         """One message, or one that was asked for before under its idempotency key."""
         repeatable = [
-            msg for msg in self._model.messages.values() if msg.message.idempotency_key is not None and msg.asks
+            msg
+            for msg in self._model.messages.values()
+            if msg.message.idempotency_key is not None and msg.asks
         ]
         if repeatable and self._random.random() < 0.15:
             msg = self._random.choice(repeatable)
@@ -154,7 +156,9 @@ class Clients:
             if one.message.owner == msg.message.owner and one.asks and not (one.ended or one.cancelled)
         ]
         if len(pending) < error.limit:
-            raise Violation(f"{msg.token}: {len(pending)} pending messages were taken for {error.limit}") from error
+            raise Violation(
+                f"{msg.token}: {len(pending)} pending messages were taken for {error.limit}"
+            ) from error
 
     def batch(self) -> None:
         """Several messages in one request."""
@@ -181,7 +185,9 @@ class Clients:
             "key": pa.array([row.key for row in rows], pa.string()),
             "owner": pa.array([row.owner for row in rows], pa.string()),
             "ttl_ms": pa.array([row.ttl_ms for row in rows], pa.int64()),
-            "headers": pa.array([list(row.headers.items()) for row in rows], pa.map_(pa.string(), pa.string())),
+            "headers": pa.array(
+                [list(row.headers.items()) for row in rows], pa.map_(pa.string(), pa.string())
+            ),
         }
         answer = self._sim.engine.schedule_arrow(pa.record_batch(columns), Message(destination="orders"))
 
@@ -296,7 +302,9 @@ class Clients:
             msg.promises = [Promise(0, since)]
             return
         if view.due_at_ms is None or (view.due_at_ms < low_ms and not self._model.clock_set_back):
-            raise Violation(f"{msg.token} was restarted for {low_ms} and is said to be due at {view.due_at_ms}")
+            raise Violation(
+                f"{msg.token} was restarted for {low_ms} and is said to be due at {view.due_at_ms}"
+            )
         self._sim.note_due(view.due_at_ms)
         msg.promises = [Promise(view.due_at_ms, since)]
 
@@ -345,7 +353,12 @@ class Clients:
         # Between being replaced and being durable again a version is not listed.
         while self._sim.world.commit():
             pass
-        if self._sim.failing or self._sim.cramped or engine.journal.ledger.failed or self._random.random() < 0.5:
+        if (
+            self._sim.failing
+            or self._sim.cramped
+            or engine.journal.ledger.failed
+            or self._random.random() < 0.5
+        ):
             return
         listed: list[MessageView] = []
         query: MessageQuery | None = MessageQuery(limit=self._random.choice((1, 10, 1000)))
@@ -358,7 +371,9 @@ class Clients:
     def policy(self) -> None:
         """Operators change their minds too."""
         random = self._random
-        scope, name = random.choice((("broker", ""), ("namespace", "public/default"), ("topic", random.choice(TOPICS))))
+        scope, name = random.choice(
+            (("broker", ""), ("namespace", "public/default"), ("topic", random.choice(TOPICS)))
+        )
         policy: Policy | None = random.choice(
             (
                 None,

@@ -9,7 +9,17 @@ from tarry.engine.answer import Answer
 from tarry.engine.topics import NewEntry, Received, Subscription
 from tests.simulation.checker import Violation
 from tests.simulation.clients import KEYS
-from tests.simulation.model import AUDIT, DEAD_LETTERS, EAGER, FLEETING, LETTERS, TOPICS, Publication, Reader, Sub
+from tests.simulation.model import (
+    AUDIT,
+    DEAD_LETTERS,
+    EAGER,
+    FLEETING,
+    LETTERS,
+    TOPICS,
+    Publication,
+    Reader,
+    Sub,
+)
 
 if TYPE_CHECKING:
     from tests.simulation.world import Simulation
@@ -167,7 +177,12 @@ class Consumers:
                 raise Violation(f"a deletion was answered at once: {answer.error()!r}")
             return
         gone = self._model.forget_fleeting()
-        self._sim.ask("delete", answer, lambda of, _: of.error() is None and self._model.deleted.update(gone))
+
+        def then(of: Answer[Any], _: bool) -> None:
+            if of.error() is None:
+                self._model.deleted.update(gone)
+
+        self._sim.ask("delete", answer, then)
 
     # Subscriptions
 
@@ -181,7 +196,7 @@ class Consumers:
         # One whose type was changed stays as it is.
         self._subscribe(topic, name, sub.type if sub else type_, limit, random.choice(("earliest", "latest")))
 
-    def _subscribe(self, topic: str, name: str, type_: str, limit: int, start: str) -> None:
+    def _subscribe(self, topic: str, name: str, type_: Any, limit: int, start: Any) -> None:
         sub = self._model.subs.get((topic, name))
         if sub is None:
             sub = self._model.subs[topic, name] = Sub(topic, name, type_, limit)
@@ -198,7 +213,9 @@ class Consumers:
         error = answer.error()
         if error is not None:
             # The topic may be deleted before the subscription is durable.
-            if not isinstance(error, Unavailable) and not (sub.topic == FLEETING and isinstance(error, NotFound)):
+            if not isinstance(error, Unavailable) and not (
+                sub.topic == FLEETING and isinstance(error, NotFound)
+            ):
                 raise error
         elif not sub.accepted and self._model.subs.get((sub.topic, sub.name)) is sub:
             try:
@@ -234,7 +251,7 @@ class Consumers:
         if not subs:
             return
         sub = self._random.choice(subs)
-        type_ = self._random.choice(TYPES)
+        type_: Any = self._random.choice(TYPES)
         before = sub.loose
         sub.loose = True
         sub.busy += 1
@@ -259,7 +276,9 @@ class Consumers:
 
     def unsubscribe(self) -> None:
         """End a subscription."""
-        subs = [sub for sub in self._model.subs.values() if sub.accepted and sub.durable and sub.name != AUDIT]
+        subs = [
+            sub for sub in self._model.subs.values() if sub.accepted and sub.durable and sub.name != AUDIT
+        ]
         if not subs:
             return
         sub = self._random.choice(subs)
@@ -300,7 +319,9 @@ class Consumers:
             return
         reader = Reader(sub, self._sim.token("c"), priority=self._random.choice((0, 1)))
         try:
-            consumer = handle.attach(reader.name, partial(self._deliver, sub, reader), priority=reader.priority)
+            consumer = handle.attach(
+                reader.name, partial(self._deliver, sub, reader), priority=reader.priority
+            )
         except Conflict:
             if handle.type == "exclusive" and sub.consumers:
                 return

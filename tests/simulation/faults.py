@@ -96,7 +96,9 @@ class Faults:
             sim.boot(calm=True)
         except Damage as damage:
             if damage.file != path and not sim.model.damaged:
-                raise Violation(f"a bit of {path} was flipped, but the damage is said to be: {damage}") from damage
+                raise Violation(
+                    f"a bit of {path} was flipped, but the damage is said to be: {damage}"
+                ) from damage
             sim.refuse(damage)
         except Unavailable as error:
             sim.refuse(error)

@@ -11,7 +11,7 @@ import logging
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing import get_context
 
 from tests.simulation.world import Simulation
@@ -23,9 +23,14 @@ class Failure(Exception):
     """A seed that fails, with how to have it again."""
 
 
-def run_seed(seed: int, steps: int = DEFAULT_STEPS, trace: Callable[[str], None] | None = None) -> Simulation:
+def run_seed(
+    seed: int,
+    steps: int = DEFAULT_STEPS,
+    trace: Callable[[str], None] | None = None,
+    focus: Mapping[str, int] | None = None,
+) -> Simulation:
     """One run; raises `Failure`."""
-    simulation = Simulation(seed, steps, trace)
+    simulation = Simulation(seed, steps, trace, focus)
     try:
         simulation.run()
     except Exception as error:
@@ -55,7 +60,9 @@ def _chunk(bounds: tuple[int, int, int]) -> list[tuple[int, str]]:
 
 def main() -> int:
     """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--seeds", type=int, default=1000, help="how many")
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--steps", type=int, default=DEFAULT_STEPS)
@@ -70,7 +77,10 @@ def main() -> int:
             traceback.print_exception(failure.__cause__)
             print(failure)
             return 1
-        print(f"seed {args.seed}: all guarantees hold" + (f"; {simulation.refused}" if simulation.refused else ""))
+        print(
+            f"seed {args.seed}: all guarantees hold"
+            + (f"; {simulation.refused}" if simulation.refused else "")
+        )
         return 0
     began = time.monotonic()
     size = 50
@@ -80,14 +90,16 @@ def main() -> int:
     ]
     failed = done = 0
     with get_context("spawn").Pool(args.jobs) as pool:
-        for (first, count, _), failures in zip(chunks, pool.imap(_chunk, chunks), strict=True):
+        for (_, count, _), failures in zip(chunks, pool.imap(_chunk, chunks), strict=True):
             done += count
             for _, text in failures:
                 failed += 1
                 print(f"FAILED {text}", flush=True)
             if sys.stdout.isatty():
                 print(f"\r{done} of {args.seeds} seeds, {failed} failed", end="", flush=True)
-    print(f"\r{done} seeds from {args.first} on, {args.steps} steps each, in {time.monotonic() - began:.0f} s: {failed} failed")
+    print(
+        f"\r{done} seeds from {args.first} on, {args.steps} steps each, in {time.monotonic() - began:.0f} s: {failed} failed"
+    )
     return 1 if failed else 0
 
 

@@ -5,7 +5,7 @@ request, a group commit, a turn of the engine, a verdict, a fault. The order in 
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import Random
 from typing import Any
 
@@ -43,7 +43,14 @@ class WatchedOutlet(SimulatedOutlet):
 class Simulation:
     """One run."""
 
-    def __init__(self, seed: int, steps: int, trace: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        steps: int,
+        trace: Callable[[str], None] | None = None,
+        focus: Mapping[str, int] | None = None,
+    ) -> None:
+        """`focus` sets how often some kinds of steps come; the seed says it for the others."""
         self.random = Random(seed)
         self.steps = steps
         self.step = 0
@@ -71,7 +78,7 @@ class Simulation:
         self._tokens = 0
         self._worked: deque[Callable[[], None]] = deque()
         """Work of the registry's thread that is done, and of which the engine was not told yet."""
-        self._weights = weights(self.random)
+        self._weights = {**weights(self.random), **(focus or {})}
 
     @property
     def engine(self) -> Engine:
@@ -89,7 +96,16 @@ class Simulation:
         """A message, in a line of the trace."""
         if self.trace is not None:
             message = msg.message
-            names = ("destination", "key", "owner", "due_at_ms", "delay_ms", "group", "ttl_ms", "idempotency_key")
+            names = (
+                "destination",
+                "key",
+                "owner",
+                "due_at_ms",
+                "delay_ms",
+                "group",
+                "ttl_ms",
+                "idempotency_key",
+            )
             said = {name: value for name in names if (value := getattr(message, name)) not in (None, "")}
             self.say(f"message {msg.token} " + " ".join(f"{name}={value}" for name, value in said.items()))
 
@@ -133,7 +149,13 @@ class Simulation:
         self.world.start()
         self.up = True
         self.consumers.found()
-        own = {"tick": self.tick, "commit": self.commit, "work": self.work, "wait": self.wait, "verdict": self.verdict}
+        own = {
+            "tick": self.tick,
+            "commit": self.commit,
+            "work": self.work,
+            "wait": self.wait,
+            "verdict": self.verdict,
+        }
         actions = {**own, **self.clients.actions(), **self.consumers.actions(), **self.faults.actions()}
         chosen = [actions[name] for name in self._weights]
         odds = list(self._weights.values())
@@ -313,7 +335,12 @@ class Simulation:
             self.step += 1
             wake_ms = self._all_at_once()
             now_ms = self.clock.now_ms()
-            if round_ > 12 and not self.open and not self.engine.stats().pending and now_ms > self._last_due_ms:
+            if (
+                round_ > 12
+                and not self.open
+                and not self.engine.stats().pending
+                and now_ms > self._last_due_ms
+            ):
                 break
             if round_ % 40 == 39:
                 self.clock.set(max(now_ms, self._last_due_ms) + 1_000)
@@ -377,7 +404,9 @@ class Simulation:
         self.checker.check_entries()
         stats = self.engine.stats()
         if stats.pending or stats.owners:
-            raise Violation(f"all is done, but {stats.pending} messages of {stats.owners} owners are said to wait")
+            raise Violation(
+                f"all is done, but {stats.pending} messages of {stats.owners} owners are said to wait"
+            )
         self.crash("at the end, to see that nothing comes again")
         while not self.up:
             self.boot()

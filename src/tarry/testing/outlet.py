@@ -75,7 +75,7 @@ class SimulatedOutlet:
         self.arrivals.append(Arrival(self.clock.now_ms(), delivery))
         return Delivered()
 
-    def launch(self, outlet: Outlet, delivery: Delivery, verdict: Callable[[Verdict], None]) -> None:  # noqa: ARG002
+    def launch(self, outlet: Outlet, delivery: Delivery, verdict: Callable[[Verdict], None]) -> None:
         """Begin an attempt: the engine's `launch`, where attempts wait in `under_way` for the test."""
         self.under_way.append(Attempt(self, delivery, verdict, self.clock.now_ms()))
 
