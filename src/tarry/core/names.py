@@ -5,6 +5,7 @@ A full topic name is `persistent://tenant/namespace/topic`. A short name stands 
 """
 
 import re
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from tarry.core.errors import Invalid
@@ -36,6 +37,7 @@ class TopicName(NamedTuple):
         return f"{self.tenant}/{self.namespace}"
 
 
+@lru_cache(maxsize=16_384)
 def parse_topic(name: str, field: str = "topic") -> TopicName:
     """Read a full, `tenant/namespace/topic` or short topic name; raises `Invalid` naming the field."""
     scheme, separator, rest = name.rpartition("://")
