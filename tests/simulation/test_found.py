@@ -1,0 +1,206 @@
+"""Scenarios that the simulation found, each in a few calls: what was wrong is in the docstrings."""
+
+from tarry.core.delivery import Delivered, Retry
+from tarry.core.message import Message
+from tarry.engine.settings import EngineSettings
+from tarry.engine.topics import NewEntry, Received
+from tarry.ledger.ledger import LedgerSettings
+from tarry.testing.world import World
+
+SMALL = LedgerSettings(segment_bytes=4096 + 4096)
+
+
+def commit_all(world: World) -> None:
+    while world.commit():
+        pass
+
+
+def schedule(world: World, *messages: Message) -> list[str]:
+    """Have messages accepted; gives their ids."""
+    answers = [world.engine.schedule(message) for message in messages]
+    commit_all(world)
+    return [answer.value().id for answer in answers]
+
+
+def tokens(world: World) -> list[bytes]:
+    return [arrival.delivery.payload for arrival in world.outlet.arrivals]
+
+
+def under_way(world: World) -> list[bytes]:
+    return [attempt.delivery.payload for attempt in world.outlet.under_way]
+
+
+def test_a_burst_makes_no_topic_that_it_puts_nothing_into() -> None:
+    """A topic existed in memory only; a subscription to it was gone after a restart."""
+    world = World()
+    schedule(
+        world, Message(destination="empty", delay_ms=1, ttl_ms=1), Message(destination="other", delay_ms=1)
+    )
+    world.clock.advance(1_000)
+    world.tick()
+    world.settle(world.engine.topics.subscribe("empty", "s"))
+    world.kill()
+    world.start()
+    assert world.engine.topics.subscription("empty", "s").durable
+
+
+def test_a_sibling_that_is_ended_while_it_waits_makes_room_in_its_chain() -> None:
+    """It stayed at the head of its chain for ever."""
+    world = World(settings=EngineSettings(concurrency=1))
+    *_, sibling = schedule(
+        world,
+        Message(destination="sim://h/1", payload=b"first", delay_ms=1),
+        Message(destination="sim://h/1", payload=b"member", key="k", group="g", delay_ms=2),
+        Message(destination="sim://h/1", payload=b"behind", key="k", delay_ms=3),
+        Message(destination="t", group="g", delay_ms=60_000),
+    )
+    world.clock.advance(10)
+    world.tick()
+    assert under_way(world) == [b"first"]
+    world.clock.jump(-9)
+    world.outlet.under_way[0].answer(Delivered())
+    commit_all(world)
+    # The member is not due by this clock and waits for it; then its sibling is sent instead.
+    sent = world.engine.send(sibling)
+    commit_all(world)
+    assert sent.value().id == sibling
+    world.run(1_000)
+    assert tokens(world) == [b"first", b"behind"]
+
+
+def test_of_siblings_due_together_one_is_sent() -> None:
+    """Both were in one batch, and who is dead was looked up before the first was sent."""
+    for destination in ("sim://h/1", "t"):
+        world = World()
+        schedule(
+            world,
+            *(
+                Message(destination=destination, payload=b"%d" % n, group="g", delay_ms=1, key=f"{n}")
+                for n in range(3)
+            ),
+        )
+        world.run(1_000)
+        sent = world.engine.stats().counters["sent"]
+        assert sent == 1, destination
+
+
+def test_nothing_overtakes_a_chain_while_it_is_carried() -> None:
+    """Its new versions were in no wheel until they were durable, and what came next went ahead."""
+    world = World(settings=EngineSettings(carry_after_ms=0))
+    schedule(
+        world,
+        Message(destination="sim://h/1", payload=b"first", key="k", delay_ms=1),
+        Message(destination="sim://h/1", payload=b"second", key="k", delay_ms=500),
+    )
+    world.clock.advance(400)
+    world.tick()
+    world.outlet.under_way[0].answer(Retry("busy", 1))
+    world.clock.advance(400)
+    world.tick()
+    assert not world.outlet.under_way
+    world.run(10_000)
+    assert tokens(world) == [b"first", b"second"]
+
+
+def test_an_entry_can_be_read_while_it_is_carried_forward() -> None:
+    """Its new record was not durable, so that it was taken for gone and acknowledged."""
+    every_ms = {"reclaim_every_ms": 1, "snapshot_every_ms": 1, "flush_every_ms": 1}
+    world = World(ledger_settings=SMALL, settings=EngineSettings(**every_ms))  # type: ignore[arg-type]
+    world.settle(world.engine.topics.subscribe("t", "s"))
+    world.settle(world.engine.topics.publish("t", [NewEntry(payload=b"kept")]))
+    got: list[Received] = []
+    topic = world.engine.topics.find("t")
+    for _ in range(200):
+        schedule(world, Message(destination="sim://h/1", payload=b"x" * 200, delay_ms=0))
+        world.clock.advance(1)
+        world.tick()
+        if topic.seq(0) > world.engine.journal.ledger.durable_seq:
+            break
+        for attempt in list(world.outlet.under_way):
+            attempt.answer(Delivered())
+        commit_all(world)
+        while world.work():
+            pass
+    else:
+        raise AssertionError("nothing was carried forward")
+    world.engine.topics.subscription("t", "s").attach("c", got.extend).flow(1)
+    assert [entry.payload for entry in got] == [b"kept"]
+
+
+def test_a_delayed_entry_that_was_enqueued_before_a_mark_is_ready_after_a_restart() -> None:
+    """The watermark had passed it before it was durable, so that nobody waited for it after the restart."""
+    world = World(settings=EngineSettings(clock_slack_ms=0, mark_every_ms=1))
+    world.settle(world.engine.topics.subscribe("t", "s", "shared"))
+    now_ms = world.clock.now_ms()
+    published = world.engine.topics.publish("t", [NewEntry(payload=b"later", deliver_at_ms=now_ms + 10)])
+    world.clock.advance(60_000)
+    world.tick()
+    commit_all(world)
+    assert published.value() == [0]
+    while world.work():
+        pass
+    world.kill()
+    world.start()
+    got: list[Received] = []
+    world.engine.topics.subscription("t", "s").attach("c", got.extend).flow(10)
+    world.run(10)
+    assert [entry.payload for entry in got] == [b"later"]
+
+
+def test_a_subscription_that_changes_its_type_reads_anew() -> None:
+    """A delayed entry that an exclusive consumer had came early to shared ones, and the other way round never."""
+    world = World()
+    world.settle(world.engine.topics.subscribe("t", "s", "exclusive"))
+    due_at_ms = world.clock.now_ms() + 60_000
+    world.settle(world.engine.topics.publish("t", [NewEntry(payload=b"later", deliver_at_ms=due_at_ms)]))
+    world.settle(world.engine.topics.publish("t", [NewEntry(payload=b"now")]))
+    for type_, expected in (
+        ("exclusive", [b"later", b"now"]),
+        ("shared", [b"now"]),
+        ("failover", [b"later", b"now"]),
+    ):
+        got: list[Received] = []
+        sub = world.settle(world.engine.topics.subscribe("t", "s", type_))  # type: ignore[arg-type]
+        consumer = sub.attach("c", got.extend)
+        consumer.flow(10)
+        assert [entry.payload for entry in got] == expected, type_
+        consumer.close()
+
+
+def test_entries_whose_time_is_over_do_not_stop_a_subscription() -> None:
+    """When all that was taken had expired, nobody looked further."""
+    world = World()
+    world.settle(world.engine.topics.subscribe("t", "s"))
+    world.settle(world.engine.topics.publish("t", [NewEntry(payload=b"old", ttl_ms=1)] * 3))
+    world.settle(world.engine.topics.publish("t", [NewEntry(payload=b"new")]))
+    world.clock.advance(1_000)
+    got: list[Received] = []
+    world.engine.topics.subscription("t", "s").attach("c", got.extend).flow(1)
+    assert [entry.payload for entry in got] == [b"new"]
+
+
+def test_a_deleted_topics_delayed_entry_does_not_make_its_successors_ready() -> None:
+    """The old entry of the same id became due, and the new one came early."""
+    world = World()
+    now_ms = world.clock.now_ms()
+    world.settle(world.engine.topics.publish("t", [NewEntry(payload=b"old", deliver_at_ms=now_ms + 10)]))
+    world.settle(world.engine.topics.delete("t"))
+    world.settle(world.engine.topics.subscribe("t", "s", "shared"))
+    world.settle(world.engine.topics.publish("t", [NewEntry(payload=b"new", deliver_at_ms=now_ms + 60_000)]))
+    got: list[Received] = []
+    world.engine.topics.subscription("t", "s").attach("c", got.extend).flow(10)
+    world.run(30_000)
+    assert not got
+    world.run(30_000)
+    assert [entry.payload for entry in got] == [b"new"]
+
+
+def test_large_messages_due_together_go_in_units_that_fit_a_segment() -> None:
+    """One unit for all of them was larger than a segment, and the dispatcher stopped at it for ever."""
+    world = World(ledger_settings=SMALL)
+    for n in range(10):
+        world.settle(
+            world.engine.schedule(Message(destination="t", payload=bytes([n]) * 1000, delay_ms=60_000))
+        )
+    world.run(60_000)
+    assert world.engine.topics.stats("t").next_entry == 10
