@@ -34,7 +34,7 @@ def test_a_burst_makes_no_topic_that_it_puts_nothing_into() -> None:
     """A topic existed in memory only; a subscription to it was gone after a restart."""
     world = World()
     schedule(
-        world, Message(destination="empty", delay_ms=1, ttl_ms=1), Message(destination="other", delay_ms=1)
+        world, Message(destination="other", delay_ms=1), Message(destination="empty", delay_ms=1, ttl_ms=1)
     )
     world.clock.advance(1_000)
     world.tick()
