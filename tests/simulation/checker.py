@@ -99,7 +99,7 @@ class Checker:
         msg.cancelled = True
         if msg.token in self.model.places:
             broken(f"{msg.token} was cancelled, but is in a topic")
-        if self.life in msg.arrivals:
+        if self.life in msg.arrivals or (msg.arrivals and msg.lost and not self.model.clock_set_back):
             broken(f"{msg.token} was cancelled, but had arrived")
         if msg.told not in ("", "cancelled"):
             broken(f"{msg.token} was cancelled after it was told to be {msg.told}")
@@ -226,6 +226,10 @@ class Checker:
             msg.verdict_life = self.life
         if isinstance(verdict, Delivered):
             msg.verdict_life = self.life
+        if isinstance(verdict, Retry):
+            # An attempt that certainly did not arrive settles what a crash had left open (R11).
+            msg.unsure |= verdict.uncertain
+            msg.lost &= msg.unsure
         if isinstance(verdict, Retry) and msg.order is not None:
             due_at_ms = max(promise.due_at_ms for promise in msg.promises)
             if self.clock.now_ms() + (verdict.after_ms or self.backoff_ms) - due_at_ms >= self.carry_after_ms:
@@ -350,7 +354,7 @@ class Checker:
                 sub.last_of_key[entry.key] = entry_id
 
     def _check_in_order(self, sub: Sub, entry_id: int) -> None:
-        if entry_id in sub.got or sub.topic in (EAGER, FLEETING):
+        if entry_id in sub.got or sub.topic in (EAGER, FLEETING) or self.model.damaged:
             return
         if entry_id < sub.last_fresh:
             broken(f"entry {entry_id} comes to {sub.name} after {sub.last_fresh}")
@@ -409,8 +413,9 @@ class Checker:
             if other is not msg
             and (other.message.owner, other.message.group) == (msg.message.owner, msg.message.group)
         ]
+        # A claim ends the others even if the one that it was for fails in the end.
         sent = any(
-            other.launches or other.token in self.model.places or other.message.destination == FLEETING
+            other.foreign or other.token in self.model.places or other.message.destination == FLEETING
             for other in group
         )
         if not sent and msg.timed:

@@ -61,6 +61,10 @@ class Msg:
     """How often an outlet was told to send it."""
     arrivals: list[int] = field(default_factory=list)
     """The lives in which its receiver got it."""
+    unsure: bool = False
+    """An attempt of this life ended without a reply."""
+    lost: bool = False
+    """An attempt of an earlier life ended without a reply, or with that life, and none was made since."""
     verdict_life: int = -1
     """The life in which the outlet gave a verdict that ends it."""
     ended: bool = False
@@ -224,6 +228,8 @@ class Model:
         """The server is gone, and with it who waits for what."""
         for msg in self.messages.values():
             msg.busy = False
+            msg.lost |= msg.unsure
+            msg.unsure = False
         self.subs = {name: sub for name, sub in self.subs.items() if sub.durable}
         for sub in self.subs.values():
             sub.new_life()

@@ -1,7 +1,11 @@
 """Scenarios that the simulation found, each in a few calls: what was wrong is in the docstrings."""
 
+import pytest
+
 from tarry.core.delivery import Delivered, Retry
+from tarry.core.errors import Conflict
 from tarry.core.message import Message
+from tarry.core.policy import Policy
 from tarry.engine.settings import EngineSettings
 from tarry.engine.topics import NewEntry, Received
 from tarry.ledger.ledger import LedgerSettings
@@ -204,3 +208,51 @@ def test_large_messages_due_together_go_in_units_that_fit_a_segment() -> None:
         )
     world.run(60_000)
     assert world.engine.topics.stats("t").next_entry == 10
+
+
+def test_what_may_have_been_sent_stays_so_when_a_limit_puts_it_off() -> None:
+    """After a crash its new version was not overdue, so that a cancel was answered although it had arrived."""
+    world = World(settings=EngineSettings(carry_after_ms=0))
+    *_, id_ = schedule(
+        world,
+        Message(destination="sim://h/1", payload=b"first", delay_ms=1),
+        Message(destination="sim://h/1", payload=b"second", delay_ms=2),
+    )
+    world.clock.advance(10)
+    world.tick()
+    world.outlet.under_way[1].arrive()
+    world.kill()
+    world.start()
+    limited = world.engine.set_policy("broker", "", Policy(send_per_second=1))
+    commit_all(world)
+    assert limited.settled
+    world.tick()
+    commit_all(world)
+    assert under_way(world) == [b"first"]
+    cancelled = world.engine.cancel(id_)
+    commit_all(world)
+    with pytest.raises(Conflict, match="may have been sent"):
+        cancelled.value()
+
+
+def test_a_command_that_waits_for_an_attempt_hears_of_a_carried_version() -> None:
+    """It waited for the old version, which was never tried again."""
+    every_ms = {"reclaim_every_ms": 1, "snapshot_every_ms": 1, "flush_every_ms": 1}
+    world = World(ledger_settings=SMALL, settings=EngineSettings(**every_ms))  # type: ignore[arg-type]
+    (id_,) = schedule(world, Message(destination="sim://h/1", delay_ms=1_000))
+    world.clock.advance(2_000)
+    world.kill()
+    world.start()
+    # By this clock it is not due any more; it still counts as being sent.
+    world.clock.jump(-1_500)
+    waiting = world.engine.restart(id_, delay_ms=1)
+    rounds = 0
+    for _ in range(100):
+        schedule(world, Message(destination="sim://h/2", payload=b"x" * 200, delay_ms=0))
+        world.run(1)
+        rounds += 1
+        if waiting.settled:
+            break
+    assert rounds > 1
+    assert waiting.value().id == id_
+    assert world.clock.now_ms() < waiting.value().accepted_at_ms + 1_000

@@ -211,6 +211,7 @@ class Simulation:
         if power is None:
             power = random.random() < 0.7
         for attempt in list(self.world.outlet.under_way):
+            self._msg_of(attempt).lost = True
             # What is on its way when the sender dies may still arrive.
             if random.random() < 0.5:
                 self._arrive(attempt)

@@ -154,14 +154,8 @@ class Commands:
         flight = self._dispatcher.flights.by_seq.get(current.seq)
         if flight is not None and flight.state is State.SENDING:
             return State.SENDING
-        journal = self._journal
-        if (
-            current.seq <= journal.recovered_seq
-            and current.fire_at_ms <= journal.recovered_at_ms
-            and not put.destination.startswith(TOPIC_SCHEME)
-            and (flight is None or flight.attempts == put.attempts)
-        ):
-            # It was overdue at the last recovery: it may have been handed out before the crash (R11).
+        tried_again = flight is not None and flight.attempts > put.attempts
+        if self._journal.may_have_been_sent(current, put) and not tried_again:
             return State.SENDING
         return State.SCHEDULED
 

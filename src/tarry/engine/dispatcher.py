@@ -330,7 +330,10 @@ class Dispatcher:
         if at_ms - key.fire_at_ms <= self._settings.carry_after_ms:
             self._later(key, lane_of(head.owner), at_ms)
         else:
-            self.writing.end(key, lambda: [new_version(decode_put(body), key, at_ms)])
+            put = decode_put(body)
+            # The new version is not overdue, so that it has to say itself what its message went through (R11).
+            uncertain = put.uncertain or self._journal.may_have_been_sent(key, put)
+            self.writing.end(key, lambda: [new_version(put, key, at_ms, uncertain=uncertain)])
 
     def _later(self, key: Key, lane: int, at_ms: int) -> None:
         self._postponed[key.seq] = key

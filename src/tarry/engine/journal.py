@@ -20,6 +20,7 @@ from tarry.core.clock import Clock
 from tarry.core.errors import Conflict, Damage, DelayTooLong, NotFound, TarryError, Unavailable
 from tarry.core.ids import Ids
 from tarry.core.limits import MAX_DELAY_MS
+from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective, Policy
 from tarry.core.seqset import SeqSet
 from tarry.engine.arrow import Plan, due_of
@@ -464,6 +465,11 @@ class Journal:
         if live.origin != origin:
             raise NotFound("there is no such message")
         return live.current
+
+    def may_have_been_sent(self, key: Key, put: Put | PutHead) -> bool:
+        """Whether a version was overdue at the last recovery: then it may have been handed out before (R11)."""
+        overdue = key.seq <= self.recovered_seq and key.fire_at_ms <= self.recovered_at_ms
+        return overdue and not put.destination.startswith(TOPIC_SCHEME)
 
     def ends_of_siblings(self, owner: str, group: str, origin: Key, now_ms: int) -> list[Record]:
         """The ends of the other members of a group, because one of them is sent."""

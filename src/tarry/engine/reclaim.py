@@ -134,6 +134,8 @@ class Reclaim:
             if error is None:
                 for seq in again:
                     self._dispatcher.killed(seq)
+                # A command that waits for an attempt of the old version looks at the new one.
+                self._dispatcher.writing.settled(again)
                 if self._to_carry and self._may_reclaim():
                     self._carry_on()
                 else:
@@ -169,7 +171,9 @@ class Reclaim:
             if isinstance(record, Entry):
                 record = self._journal.topics.records.carried(record, seq)
             elif isinstance(record, Put):
-                record = new_version(record, Key(record.fire_at_ms, seq), record.fire_at_ms)
+                key = Key(record.fire_at_ms, seq)
+                uncertain = record.uncertain or self._journal.may_have_been_sent(key, record)
+                record = new_version(record, key, record.fire_at_ms, uncertain=uncertain)
             if record is not None:
                 again[seq] = record
         return again
