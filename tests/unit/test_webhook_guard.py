@@ -112,7 +112,9 @@ async def test_a_slow_name_times_out() -> None:
             return []
 
     async with sending(Slow([]), total_timeout_ms=100) as outlet:
-        assert await outlet.send(to("http://slow.example/")) == Retry("timed out (slow.example)", uncertain=True)
+        assert await outlet.send(to("http://slow.example/")) == Retry(
+            "timed out (slow.example)", uncertain=True
+        )
 
 
 async def test_proxies_in_the_environment_are_ignored(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,9 @@ async def test_a_silent_server_times_out() -> None:
 
     async with misbehaving(behave) as port, sending(total_timeout_ms=150) as outlet:
         started = time.monotonic()
-        assert await outlet.send(to(f"http://127.0.0.1:{port}/")) == Retry("timed out (127.0.0.1)", uncertain=True)
+        assert await outlet.send(to(f"http://127.0.0.1:{port}/")) == Retry(
+            "timed out (127.0.0.1)", uncertain=True
+        )
         assert 0.1 < time.monotonic() - started < 3
 
 
@@ -106,7 +108,9 @@ async def test_a_server_that_drips_its_head_times_out() -> None:
             await asyncio.sleep(0.02)
 
     async with misbehaving(behave) as port, sending(total_timeout_ms=300) as outlet:
-        assert await outlet.send(to(f"http://127.0.0.1:{port}/")) == Retry("timed out (127.0.0.1)", uncertain=True)
+        assert await outlet.send(to(f"http://127.0.0.1:{port}/")) == Retry(
+            "timed out (127.0.0.1)", uncertain=True
+        )
 
 
 async def test_endless_provisional_responses_time_out() -> None:
@@ -117,7 +121,9 @@ async def test_endless_provisional_responses_time_out() -> None:
             await asyncio.sleep(0.01)
 
     async with misbehaving(behave) as port, sending(total_timeout_ms=200) as outlet:
-        assert await outlet.send(to(f"http://127.0.0.1:{port}/")) == Retry("timed out (127.0.0.1)", uncertain=True)
+        assert await outlet.send(to(f"http://127.0.0.1:{port}/")) == Retry(
+            "timed out (127.0.0.1)", uncertain=True
+        )
 
 
 async def test_a_server_that_does_not_read_times_out() -> None:
