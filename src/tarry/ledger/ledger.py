@@ -32,7 +32,7 @@ from tarry.ledger.recovery import Recovered, recover
 from tarry.ledger.replay import Frame
 from tarry.ledger.segment import BLOCK_BYTES, SegmentHeader, SegmentInfo, begin_segment
 from tarry.ledger.spares import Spares
-from tarry.ledger.writer import Done, Post, Queued, Writer
+from tarry.ledger.writer import Defer, Done, Post, Queued, Writer
 
 MIN_SEGMENT_BYTES: Final = BLOCK_BYTES + 512
 MAX_SEGMENT_BYTES: Final = 1 << 31
@@ -203,9 +203,9 @@ class Ledger:
             self._writer.make_spare()
         return self._writer.commit()
 
-    def start(self, post: Post) -> None:
-        """Start the threads. `post` brings a callable to the engine's thread."""
-        self._writer.start(post)
+    def start(self, post: Post, defer: Defer | None = None) -> None:
+        """Start the threads. `post` brings a callable to the engine's thread; `defer`, to the end of its turn."""
+        self._writer.start(post, defer)
 
     def close(self) -> None:
         """Write out what has queued, seal, and let go of everything. What was read stays readable."""

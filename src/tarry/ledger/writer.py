@@ -32,6 +32,9 @@ Done = Callable[[TarryError | None], None]
 Post = Callable[[Callable[[], None]], object]
 """Brings a callable to the engine's thread; what it returns is not used."""
 
+Defer = Callable[[Callable[[], None]], object]
+"""Calls something at the end of the present turn of the engine's thread."""
+
 RETRY_PREPARING_S: Final = 1.0
 log = logging.getLogger(__name__)
 
@@ -88,7 +91,9 @@ class Writer:
         """Content bytes of all units that were ever called back."""
         self._post: Post | None = None
         self._wake: SimpleQueue[None] = SimpleQueue()
-        self._sleeping = False
+        self._nudged = False
+        """Whether a nudge is on its way: then what is queued meanwhile goes with it."""
+        self._defer: Defer | None = None
         self._stopping = False
         self._threads: list[threading.Thread] = []
         self._prepare = threading.Event()
@@ -96,10 +101,20 @@ class Writer:
     def put(self, queued: Queued) -> None:
         """Queue a unit, for which room was promised."""
         self.queue.append(queued)
-        if self._sleeping:
-            # Either the writer sees the unit after it has said that it sleeps, or this sees that it does.
-            self._sleeping = False
-            self._wake.put(None)
+        if not self._nudged:
+            self._nudged = True
+            if self._defer is None:
+                self._nudge()
+            else:
+                self._defer(self._nudge)
+
+    def _nudge(self) -> None:
+        """Let the writer begin, once for all that was queued in one turn of the engine's thread.
+
+        Woken at the first unit, it would sync that one alone, and fight with the rest of the turn for the interpreter.
+        """
+        self._nudged = False
+        self._wake.put(None)
 
     def plan_anew(self) -> None:
         """Make the plan of the engine's side exact again."""
@@ -234,9 +249,10 @@ class Writer:
         except RuntimeError:
             log.warning("the event loop is closed: %d callbacks were dropped", len(dones))
 
-    def start(self, post: Post) -> None:
+    def start(self, post: Post, defer: Defer | None = None) -> None:
         """Start the two threads."""
         self._post = post
+        self._defer = defer
         self._threads = [
             threading.Thread(target=self._write_on, name="tarry-ledger-writer", daemon=True),
             threading.Thread(target=self._prepare_on, name="tarry-ledger-preparer", daemon=True),
@@ -257,14 +273,12 @@ class Writer:
 
     def _write_on(self) -> None:
         while True:
-            while self.queue:
+            # What queues while it writes brings a nudge of its own.
+            while self.queue and (not self._nudged or self._stopping):
                 self._commit_or_fail()
             if self._stopping:
                 return
-            self._sleeping = True
-            if not self.queue and not self._stopping:
-                self._wake.get()
-            self._sleeping = False
+            self._wake.get()
 
     def _commit_or_fail(self) -> None:
         """A fault in this program stops the writer as a fault of the disk does: never silently."""

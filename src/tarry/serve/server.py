@@ -141,8 +141,9 @@ class Server:
         took_ms = round((time.monotonic() - began) * 1000)
         log.info("recovered", extra={"seq": stats.durable_seq, "pending": stats.pending, "took_ms": took_ms})
         engine.journal.on_fault = self._faulted
-        self._driver = Driver(engine, asyncio.get_running_loop(), self._faulted)
-        self._ledger.start(self._driver.post)
+        loop = asyncio.get_running_loop()
+        self._driver = Driver(engine, loop, self._faulted)
+        self._ledger.start(self._driver.post, loop.call_soon)
         self._driver.start()
         self._app = build_app(engine, access, door_settings(config))
         await self._listener.start(self._app)
