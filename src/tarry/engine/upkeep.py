@@ -24,6 +24,9 @@ SWEEP_DEAD = 100_000
 SWEEP_EVERY_MS = 10
 """A step of a sweep takes some milliseconds: doors and deliveries have their turn in between."""
 
+FLUSH_LATEST_MS = 5_000
+"""While more is due than can be taken, the registry is brought up to date only so often."""
+
 IDLE_MARK_MS = 60_000
 """How often an idle server marks: nothing but the clock moves the watermark then."""
 
@@ -49,6 +52,7 @@ class Upkeep:
         self._next_mark_ms = 0
         self._next_flush_ms = 0
         self._next_reclaim_ms = 0
+        self._flushed_at_ms = 0
         self._flushing: Answer[None] | None = None
         self._flush_failed = False
         """Whether the last flush failed; that is said once, not at every try."""
@@ -69,7 +73,15 @@ class Upkeep:
             self.mark(now_ms)
         if now_ms >= self._next_flush_ms or self._next_flush_ms - now_ms > 2 * self._settings.flush_every_ms:
             self._next_flush_ms = now_ms + self._settings.flush_every_ms
-            if self._flushing is None and self._journal.dirty and self._journal.ledger.failed is None:
+            # Making the rows of a burst would compete with the burst itself; they can wait, but not for ever.
+            busy = self._dispatcher.backlogged and now_ms - self._flushed_at_ms < FLUSH_LATEST_MS
+            if (
+                self._flushing is None
+                and self._journal.dirty
+                and self._journal.ledger.failed is None
+                and not busy
+            ):
+                self._flushed_at_ms = now_ms
                 _ = self.flush()
         if (
             now_ms >= self._next_reclaim_ms
