@@ -94,6 +94,8 @@ class Journal:
         self._fresh: dict[int, bytes] = {}
         self._fresh_bytes = 0
         self._on_durable: list[tuple[int, Done]] = []
+        self._effective_seq = 0
+        """Everything up to here is durable and has taken effect."""
         self.sizes = Sizes()
         self.on_fault: Callable[[Exception], None] | None = None
         """Told when a record is enqueued that could not be decided: only a new start mends that."""
@@ -110,7 +112,7 @@ class Journal:
                     self._effect(first + at, record, unit[at])
                 self._enqueued.pop(first + at, None)
             done(error)
-            self._tell_durable(error)
+            self._tell_durable(first + len(records) - 1, error)
 
         first = self.ledger.append(unit, durable, essential=essential)
         try:
@@ -126,16 +128,18 @@ class Journal:
         return first
 
     def when_durable(self, seq: int, callback: Done) -> None:
-        """Call back once everything up to a seq is durable, or never will be."""
-        if self.ledger.durable_seq >= seq:
+        """Call back once everything up to a seq is durable and has taken effect, or never will be."""
+        if self._effective_seq >= seq:
             callback(None)
         elif self.ledger.failed is not None:
             callback(Unavailable(f"the disk failed ({self.ledger.failed})"))
         else:
             self._on_durable.append((seq, callback))
 
-    def _tell_durable(self, error: TarryError | None) -> None:
-        while self._on_durable and (error is not None or self._on_durable[0][0] <= self.ledger.durable_seq):
+    def _tell_durable(self, last_seq: int, error: TarryError | None) -> None:
+        if error is None:
+            self._effective_seq = last_seq
+        while self._on_durable and (error is not None or self._on_durable[0][0] <= last_seq):
             self._on_durable.pop(0)[1](error)
 
     @property
@@ -304,7 +308,7 @@ class Journal:
                 for topic, next_id in next_ids.items():
                     self.topics.records.appended(topic, next_id - 1)
             done(error)
-            self._tell_durable(error)
+            self._tell_durable(first + len(unit) - 1, error)
 
         first = self.ledger.append(unit, durable)
         for at, encoded in enumerate(unit):
@@ -332,7 +336,7 @@ class Journal:
             if error is None:
                 self.horizon.add_many(*due_of(plan, first))
             done(first, error)
-            self._tell_durable(error)
+            self._tell_durable(first + len(plan.unit) - 1, error)
 
         first = self.ledger.append(plan.unit, durable)
         self.sizes.add_many(
@@ -418,7 +422,7 @@ class Journal:
         self._load()
         self._replay(applied)
         self.topics.records.replayed()
-        self.recovered_seq = self.ledger.durable_seq
+        self.recovered_seq = self._effective_seq = self.ledger.durable_seq
         self.recovered_at_ms = now_ms
         self.horizon.at = Key(0, 0)
         self.horizon.advance(now_ms)
