@@ -40,6 +40,11 @@ pip_install() {
   "$env/bin/python" -m pip install --quiet --disable-pip-version-check --no-input "$@"
 }
 
+# locked NAME: what the lock says of one package, with its hashes.
+locked() {
+  awk -v name="$1==" '/^[^ #]/ { inside = index($0, name) == 1 } inside' "$lock"
+}
+
 current() {
   holds "$level" "$lock_digest" && holds tree "$tree_digest"
 }
@@ -80,8 +85,11 @@ if ! holds "$level" "$lock_digest"; then
     "$python" -m venv "$env"
   fi
   echo "Installing $lock into $env (once) ..." >&2
-  # Wheels only: building a package from source would run build tools that no lock names.
-  pip_install --require-hashes --only-binary :all: --requirement "$lock"
+  # Wheels only: building a package from source would run build tools that no lock names. PySpark is published
+  # as source alone; the locked setuptools, put there first, packs it.
+  locked setuptools >"$env/setuptools.txt"
+  pip_install --require-hashes --only-binary :all: --requirement "$env/setuptools.txt"
+  pip_install --require-hashes --only-binary :all: --no-binary pyspark --no-build-isolation --requirement "$lock"
   remember base "$(digest requirements/base.txt)"
   remember "$level" "$lock_digest"
 fi

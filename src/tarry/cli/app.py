@@ -15,7 +15,7 @@ from typing import Final
 
 import typer
 
-from tarry.cli import doctor, messages, server, settings, topics
+from tarry.cli import doctor, messages, pipeline, server, settings, topics
 from tarry.config import ConfigError
 from tarry.core import errors
 from tarry.core.errors import TarryError
@@ -41,6 +41,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 server.add_to(app)
+pipeline.add_to(app)
 messages.add_to(app)
 topics.add_to(app)
 doctor.add_to(app)

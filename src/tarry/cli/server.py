@@ -37,12 +37,21 @@ def up(data: Data = None, host: Host = None, port: Port = None, config: ConfigFi
 
     given = {"data": data, "http.host": host, "http.port": port}
     loaded = load(config, os.environ, given)
-    command = [sys.executable, "-m", "tarry", "serve"]
-    for option, value in (("--data", data), ("--host", host), ("--port", port), ("--config", config)):
-        if value is not None:
-            command += [option, str(value)]
+    shared = _options(("--data", data), ("--config", config))
+    serve = [sys.executable, "-m", "tarry", "serve", *shared, *_options(("--host", host), ("--port", port))]
+    children = [Child("serve", serve)]
+    if loaded.config.pipeline.enabled:
+        # The server goes on without it: it is started again for as long as it takes, and never ends the whole.
+        children.append(
+            Child("pipeline", [sys.executable, "-m", "tarry", "pipeline", *shared], essential=False)
+        )
     print(banner(loaded.config), flush=True)
-    sys.exit(Supervisor([Child("serve", command)]).run())
+    sys.exit(Supervisor(children).run())
+
+
+def _options(*given: tuple[str, object]) -> list[str]:
+    """Options as they stand on a command line; those that were not given are left out."""
+    return [text for option, value in given if value is not None for text in (option, str(value))]
 
 
 def banner(config: Config) -> str:

@@ -79,6 +79,29 @@ class Http(Table, frozen=True, kw_only=True):
     """Without tokens, further names by which browsers may reach the server."""
 
 
+class Pipeline(Table, frozen=True, kw_only=True):
+    """The Spark program that keeps the index of what waits and the history of what became of it."""
+
+    enabled: bool = False
+    """Whether `tarry up` runs it beside the server."""
+    master: str = "local[2]"
+    """The Spark master: this machine, or a cluster's address."""
+    tables: Path | None = None
+    """Folder or address of the tables; by default `tables` in the data folder."""
+    spark: dict[str, str] = {}
+    """Further settings of Spark, by their own names."""
+    flush_rows: Annotated[int, Meta(ge=1, le=10_000_000)] = 500_000
+    """Records in one batch at most."""
+    flush_every_ms: Annotated[int, Meta(ge=0, le=limits.DAY_MS)] = 60_000
+    """How long fewer than that may wait to be indexed."""
+    cascade_every_ms: Annotated[int, Meta(ge=1_000, le=limits.DAY_MS)] = 30_000
+    """How often slots that have come near are split, and small files put together."""
+    keep_bodies: bool = False
+    """Whether the history keeps the payloads of messages that were sent."""
+    nice: Annotated[int, Meta(ge=0, le=19)] = 10
+    """How far the program steps back for the server on the same machine."""
+
+
 class Log(Table, frozen=True, kw_only=True):
     """What the server says of itself, on standard error. Never an id, a payload or a token."""
 
@@ -124,6 +147,7 @@ class Config(Table, frozen=True, kw_only=True):
     engine: EngineSettings = EngineSettings()
     http: Http = Http()
     webhook: WebhookSettings = WebhookSettings()
+    pipeline: Pipeline = Pipeline()
     log: Log = Log()
     policies: Policies = Policies()
     tokens: tuple[Token, ...] = ()

@@ -1,0 +1,62 @@
+"""Slots of due time, in sizes: the levels through which a message comes nearer.
+
+A far message goes into a coarse slot and is moved into finer ones as it comes near: a hierarchical timing wheel on a
+table. The finest size is a namespace's granularity (PIP-26's time-partition granularity); a granularity coarser than a
+level ends the cascade there. Nothing but speed depends on which slot a message is in.
+"""
+
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tarry.core.limits import DAY_MS, HOUR_MS
+
+LEVELS: Final = (365 * DAY_MS, 30 * DAY_MS, DAY_MS, HOUR_MS)
+"""Sizes above the granularity, from coarse to fine. The two coarsest keep a batch that spans a century in few files."""
+
+
+class Slot(NamedTuple):
+    """A half-open interval of due time: [start, start + size)."""
+
+    size_ms: int
+    start_ms: int
+
+    @property
+    def end_ms(self) -> int:
+        """The first instant after it."""
+        return self.start_ms + self.size_ms
+
+    @property
+    def name(self) -> str:
+        """How it is written in the index: size and start, both in milliseconds."""
+        return f"{self.size_ms}_{self.start_ms}"
+
+
+def parse_slot(name: str) -> Slot:
+    """Read a slot's name back; raises ValueError."""
+    size, _, start = name.partition("_")
+    return Slot(int(size), int(start))
+
+
+def size_for(fire_at_ms: int, now_ms: int, granularity_ms: int) -> int:
+    """The size of the slot in which a message belongs now: the coarsest that lies at least one of it ahead."""
+    for level_ms in LEVELS:
+        if level_ms > granularity_ms and fire_at_ms - now_ms >= level_ms:
+            return level_ms
+    return granularity_ms
+
+
+def sizes_for(
+    fire_at_ms: NDArray[np.int64], now_ms: int, granularity_ms: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """`size_for`, for many messages."""
+    sizes = granularity_ms.astype(np.int64, copy=True)
+    for level_ms in reversed(LEVELS):
+        sizes[(level_ms > granularity_ms) & (fire_at_ms - now_ms >= level_ms)] = level_ms
+    return sizes
+
+
+def slot_of(fire_at_ms: int, size_ms: int) -> Slot:
+    """The slot of a size that an instant is in."""
+    return Slot(size_ms, fire_at_ms // size_ms * size_ms)

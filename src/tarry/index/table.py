@@ -1,0 +1,202 @@
+"""A Delta table whose commits are guarded: appended to by ranges of seqs, rewritten under a fence (R6, R7).
+
+delta-rs checks neither that a range was committed before nor that files exist, and syncs nothing. So:
+
+- The table says up to which seq it is complete, as the version of the application transaction `cursor`. An append must
+  begin right after it; what is covered is skipped by the caller, a gap is refused here.
+- Check and commit use one handle, and every commit sets `cursor`, so that two commits from one snapshot conflict: that
+  is the fence under which files are replaced.
+- Files are synced before they are committed, by who wrote them; the log is synced here, after the commit.
+
+Only the pipeline's driver commits. The server reads (`tarry.index.delta`).
+"""
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
+from msgspec import Struct
+
+from tarry.core.errors import Conflict, Unavailable
+
+CURSOR: Final = "cursor"
+
+STATE: Final = "tarry"
+"""The key of a commit's custom metadata under which the pipeline keeps its own small state."""
+
+
+class IndexFile(Struct, frozen=True):
+    """A Parquet file of a table, synced and not necessarily committed."""
+
+    path: str
+    """Relative to the table."""
+    size: int
+    rows: int
+    partition: str
+    low: int
+    """The lowest value of the table's ordered column, and below the highest."""
+    high: int
+
+
+class GuardedTable:
+    """One of the two tables, at one version."""
+
+    def __init__(self, table: DeltaTable, schema: pa.Schema, partition: str, ordered: str) -> None:
+        self._table = table
+        self._schema = schema
+        self._partition = partition
+        self._ordered = ordered
+
+    @classmethod
+    def open(
+        cls,
+        uri: str,
+        schema: pa.Schema,
+        partition: str,
+        ordered: str,
+        ledger_id: bytes,
+        options: dict[str, str] | None = None,
+    ) -> "GuardedTable":
+        """Open a table at its newest version; make it if there is none. Refuses one of another ledger."""
+        try:
+            table = DeltaTable(uri, storage_options=options)
+        except TableNotFoundError:
+            if "://" not in uri:
+                os.makedirs(uri, exist_ok=True)
+            table = DeltaTable.create(
+                uri,
+                schema,
+                mode="ignore",
+                partition_by=[partition],
+                configuration={
+                    "delta.checkpointInterval": "50",
+                    "delta.logRetentionDuration": "interval 1 days",
+                },
+                description=json.dumps({"ledger": ledger_id.hex()}),
+                storage_options=options,
+            )
+            _sync_log(uri)
+        except DeltaError as error:
+            raise Unavailable(f"{uri}: cannot be opened as a Delta table: {error}") from error
+        opened = cls(table, schema, partition, ordered)
+        owner = json.loads(table.metadata().description or "{}").get("ledger")
+        if owner != ledger_id.hex():
+            raise Unavailable(f"{uri}: belongs to another ledger; were two backups mixed?")
+        return opened
+
+    @property
+    def version(self) -> int:
+        """The version that this handle is at."""
+        return self._table.version()
+
+    @property
+    def uri(self) -> str:
+        """Where the table is."""
+        return self._table.table_uri
+
+    def refresh(self) -> None:
+        """Go to the newest version."""
+        self._table.update_incremental()
+
+    def cursor(self) -> int:
+        """The seq up to which this version is complete."""
+        return self._table.transaction_version(CURSOR) or 0
+
+    def state(self) -> dict[str, Any]:
+        """What the last commit left under `STATE`."""
+        for commit in self._table.history(20):
+            if STATE in commit:
+                state: dict[str, Any] = json.loads(commit[STATE])
+                return state
+        return {}
+
+    def files(self) -> list[IndexFile]:
+        """The files of this version."""
+        actions = pa.table(self._table.get_add_actions(flatten=True))
+        columns = [
+            actions.column(name).to_pylist()
+            for name in (
+                "path", "size_bytes", "num_records", f"partition.{self._partition}",
+                f"min.{self._ordered}", f"max.{self._ordered}",
+            )
+        ]  # fmt: skip
+        return [IndexFile(*row) for row in zip(*columns, strict=True)]
+
+    def append(
+        self, files: Sequence[IndexFile], first_seq: int, last_seq: int, state: dict[str, Any]
+    ) -> None:
+        """Commit files that hold exactly what the records of a range say (R6)."""
+        cursor = self.cursor()
+        if first_seq != cursor + 1:
+            raise Conflict(
+                f"the table is complete up to seq {cursor}; a batch from {first_seq} does not follow", "gap"
+            )
+        self._commit([self._add(file, data_change=True) for file in files], last_seq, state)
+
+    def replace(self, old: Sequence[IndexFile], new: Sequence[IndexFile], state: dict[str, Any]) -> None:
+        """Put files in the place of others that hold the same, under the fence (R7)."""
+        active = {file.path for file in self.files()}
+        gone = [file.path for file in old if file.path not in active]
+        if gone:
+            raise Conflict(f"{len(gone)} of the files to replace are not there any more", "moved")
+        now_ms = time.time_ns() // 1_000_000
+        removes = [
+            RemoveAction(
+                path=file.path, data_change=False, deletion_timestamp=now_ms, size=file.size,
+                partition_values={self._partition: file.partition},
+            )
+            for file in old
+        ]  # fmt: skip
+        self._commit([*removes, *(self._add(file, data_change=False) for file in new)], self.cursor(), state)
+
+    def _add(self, file: IndexFile, *, data_change: bool) -> AddAction:
+        stats = {
+            "numRecords": file.rows,
+            "minValues": {self._ordered: file.low},
+            "maxValues": {self._ordered: file.high},
+            "nullCount": {self._ordered: 0},
+        }
+        return AddAction(
+            file.path, file.size, {self._partition: file.partition}, time.time_ns() // 1_000_000, data_change,
+            json.dumps(stats),
+        )  # fmt: skip
+
+    def _commit(self, actions: list[Any], cursor: int, state: dict[str, Any]) -> None:
+        properties = CommitProperties(
+            custom_metadata={STATE: json.dumps(state)},
+            max_commit_retries=0,
+            app_transactions=[Transaction(CURSOR, cursor, time.time_ns() // 1_000_000)],
+        )
+        try:
+            self._table.create_write_transaction(
+                actions,
+                mode="append",
+                schema=self._schema,
+                partition_by=[self._partition],
+                commit_properties=properties,
+            )
+        except CommitFailedError as error:
+            raise Conflict(f"another commit came first: {error}", "raced") from error
+        _sync_log(self.uri)
+        self.refresh()
+
+
+def _sync_log(uri: str) -> None:
+    """Sync the table's log; object stores do so by themselves."""
+    folder = uri.removeprefix("file://")
+    if "://" in folder:
+        return
+    log = os.path.join(folder, "_delta_log")
+    newest = sorted(name for name in os.listdir(log) if name.endswith(".json"))[-1:]
+    for path in (*(os.path.join(log, name) for name in newest), log, folder):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

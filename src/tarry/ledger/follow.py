@@ -1,0 +1,78 @@
+"""Following a ledger that another process writes: read-only, up to its published durable head (R1).
+
+The pipeline reads the ledger this way, beside the server and without asking it. Nothing here writes, locks or
+repairs; a segment that was reclaimed meanwhile is `NotFound`, damage is `Damage` with its place.
+"""
+
+import os
+from collections.abc import Iterator
+from itertools import pairwise
+
+from tarry.core.errors import NotFound, Unavailable
+from tarry.ledger.disk import RealDisk
+from tarry.ledger.head import HEAD_BYTES, HEAD_NAME, Head, decode_head
+from tarry.ledger.reader import Reader
+from tarry.ledger.replay import Frame
+from tarry.ledger.segment import (
+    BLOCK_BYTES,
+    Segment,
+    decode_segment_header,
+    segment_name,
+    segment_number,
+)
+
+
+class Follower:
+    """A reader of a ledger's folder."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
+        self._disk = RealDisk()
+
+    def head(self) -> Head:
+        """The durable head as it is now published; raises `Unavailable` where there is none."""
+        path = os.path.join(self._folder, HEAD_NAME)
+        # It is rewritten in place: a read in the middle of that is torn, and another one is not.
+        for _ in range(100):
+            try:
+                with open(path, "rb") as file:
+                    head = decode_head(file.read(HEAD_BYTES))
+            except FileNotFoundError:
+                break
+            if head is not None:
+                return head
+        raise Unavailable(f"{self._folder}: there is no ledger here yet; start the server first")
+
+    def first_seq(self) -> int:
+        """The first seq that has not been reclaimed."""
+        return self._segments()[0].first_seq
+
+    def frames(self, from_seq: int, upto_seq: int) -> Iterator[Frame]:
+        """Every record from one seq up to and with another, at most the durable head, in order."""
+        segments = self._segments()
+        for before, after in pairwise(segments):
+            before.last_seq = after.first_seq - 1
+        segments[-1].last_seq = max(segments[-1].last_seq, upto_seq)
+        yield from Reader(segments).frames(from_seq, upto_seq)
+
+    def bounds(self) -> list[int]:
+        """The first seq of each segment: good places to divide the work."""
+        return [segment.first_seq for segment in self._segments()]
+
+    def _segments(self) -> list[Segment]:
+        numbers = sorted(
+            number for name in os.listdir(self._folder) if (number := segment_number(name)) is not None
+        )
+        segments: list[Segment] = []
+        for number in numbers:
+            path = os.path.join(self._folder, segment_name(number))
+            try:
+                with open(path, "rb") as file:
+                    header = decode_segment_header(file.read(BLOCK_BYTES), path)
+            except FileNotFoundError:
+                # Reclaimed while we looked; only the oldest ones can be.
+                continue
+            segments.append(Segment(self._disk, path, header))
+        if not segments:
+            raise NotFound(f"{self._folder}: there are no segments")
+        return segments

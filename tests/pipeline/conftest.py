@@ -1,0 +1,17 @@
+"""One small Spark session for all tests of the pipeline."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tarry.pipeline.session import open_session
+from tarry.pipeline.source import LedgerSource
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = open_session("local[2]", {"spark.driver.memory": "512m"}, "tarry-tests")
+    session.dataSource.register(LedgerSource)
+    yield session
+    session.stop()

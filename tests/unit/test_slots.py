@@ -1,0 +1,65 @@
+"""Slots: which one a message is in, now and as it comes nearer."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tarry.core.limits import DAY_MS, HOUR_MS, MAX_DELAY_MS, MINUTE_MS
+from tarry.core.slots import LEVELS, Slot, parse_slot, size_for, sizes_for, slot_of
+
+FIVE_MINUTES_MS = 5 * MINUTE_MS
+NOW_MS = 1_794_740_400_000
+
+instants = st.integers(NOW_MS, NOW_MS + MAX_DELAY_MS)
+granularities = st.integers(1_000, 14 * DAY_MS)
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "size_ms"),
+    [
+        (0, FIVE_MINUTES_MS),
+        (HOUR_MS - 1, FIVE_MINUTES_MS),
+        (HOUR_MS, HOUR_MS),
+        (DAY_MS - 1, HOUR_MS),
+        (DAY_MS, DAY_MS),
+        (30 * DAY_MS, 30 * DAY_MS),
+        (365 * DAY_MS, 365 * DAY_MS),
+        (-DAY_MS, FIVE_MINUTES_MS),
+    ],
+)
+def test_a_message_is_in_the_coarsest_slot_that_lies_one_of_it_ahead(ahead_ms: int, size_ms: int) -> None:
+    assert size_for(NOW_MS + ahead_ms, NOW_MS, FIVE_MINUTES_MS) == size_ms
+
+
+def test_a_granularity_coarser_than_a_level_ends_the_cascade_there() -> None:
+    assert size_for(NOW_MS + 2 * HOUR_MS, NOW_MS, 2 * HOUR_MS) == 2 * HOUR_MS
+    assert size_for(NOW_MS + DAY_MS, NOW_MS, 2 * HOUR_MS) == DAY_MS
+    assert size_for(NOW_MS + 20 * DAY_MS, NOW_MS, 14 * DAY_MS) == 14 * DAY_MS
+
+
+@given(instants, granularities)
+def test_a_slot_holds_its_instant_and_can_be_read_back(fire_at_ms: int, granularity_ms: int) -> None:
+    slot = slot_of(fire_at_ms, size_for(fire_at_ms, NOW_MS, granularity_ms))
+    assert slot.start_ms <= fire_at_ms < slot.end_ms
+    assert parse_slot(slot.name) == slot
+
+
+@given(st.lists(st.tuples(instants, granularities), min_size=1, max_size=50))
+def test_many_are_as_one_by_one(pairs: list[tuple[int, int]]) -> None:
+    fires, granularity = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
+    assert sizes_for(fires, NOW_MS, granularity).tolist() == [size_for(f, NOW_MS, g) for f, g in pairs]
+
+
+@given(instants, granularities, st.integers(0, MAX_DELAY_MS))
+def test_slots_only_get_finer_as_time_passes(fire_at_ms: int, granularity_ms: int, passed_ms: int) -> None:
+    before = size_for(fire_at_ms, NOW_MS, granularity_ms)
+    after = size_for(fire_at_ms, NOW_MS + passed_ms, granularity_ms)
+    assert after <= before
+    assert after in (*LEVELS, granularity_ms)
+
+
+def test_a_name_that_is_none_is_refused() -> None:
+    assert Slot(300_000, 0).name == "300000_0"
+    with pytest.raises(ValueError, match="invalid literal"):
+        parse_slot("today")
