@@ -32,7 +32,7 @@ from tests.unit.ledger_kit import LEDGER_ID, StandingClock, record
 
 SETTINGS = LedgerSettings(segment_bytes=8192, spare_segments=1)
 GOLDEN = Path(__file__).parent
-NAMES = ("00000001.seg", "00000002.seg", "head")
+NAMES = ("00000001.seg", "00000002.seg", "00000003.seg", "head")
 
 
 def sample(kind: Any, name: str, n: int) -> Any:

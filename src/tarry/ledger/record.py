@@ -37,6 +37,8 @@ class Kind(IntEnum):
     POLICY = 9
     MARK = 10
     TOPIC = 11
+    ADOPT = 12
+    CANCEL_BATCH = 13
 
 
 class Key(NamedTuple):
@@ -266,7 +268,66 @@ class Topic(Struct, tag=int(Kind.TOPIC), array_like=True, frozen=True):
     partitions: int
 
 
-Record = Put | Finalise | Entry | Claim | Ack | Subscribe | Unsubscribe | Seek | PolicySet | Mark | Topic
+class StagedFile(Struct, array_like=True, frozen=True):
+    """A file of a batch: synced in the index's folder, and in no version of the index yet."""
+
+    path: str
+    """Relative to the index's folder."""
+    size_bytes: int
+    rows: int
+    slot: str
+    low_ms: int
+    """The first of its fire instants, before the floor, and below the last."""
+    high_ms: int
+
+
+class Adopt(Struct, tag=int(Kind.ADOPT), array_like=True, frozen=True):
+    """The acceptance of a batch: every message in its files, or none (R10).
+
+    The rows of its files are numbered from `first_seq` on, file after file, beyond all seqs of the ledger
+    (`FIRST_BATCH_SEQ`). A row fires at its instant or at the floor, whichever is later.
+    """
+
+    name: str
+    first_seq: int
+    count: int
+    floor_ms: int
+    adopted_at_ms: int
+    files: list[StagedFile]
+    owners: dict[str, int]
+    """How many of its messages belong to each owner."""
+    namespaces: list[str]
+
+
+class CancelBatch(Struct, tag=int(Kind.CANCEL_BATCH), array_like=True, frozen=True):
+    """Every message of a batch that has not ended, ends."""
+
+    name: str
+    first_seq: int
+    count: int
+    high_ms: int
+    """The last of its fire instants: once the watermark has passed it, nothing of the batch is left."""
+    cancelled_at_ms: int
+
+
+Record = (
+    Put
+    | Finalise
+    | Entry
+    | Claim
+    | Ack
+    | Subscribe
+    | Unsubscribe
+    | Seek
+    | PolicySet
+    | Mark
+    | Topic
+    | Adopt
+    | CancelBatch
+)
+
+FIRST_BATCH_SEQ: Final = 1 << 47
+"""Messages of adopted batches are numbered from here; the ledger's own records stay far below."""
 
 NO_KEY: Final = Key(0, 0)
 NO_PUT: Final = msgspec.Raw(b"\xc0")
