@@ -30,9 +30,9 @@ from tarry.ledger.record import (
 )
 from tests.unit.ledger_kit import LEDGER_ID, StandingClock, record
 
-SETTINGS = LedgerSettings(segment_bytes=8192, spare_segments=1)
+SETTINGS = LedgerSettings(segment_bytes=12288, spare_segments=1)
 GOLDEN = Path(__file__).parent
-NAMES = ("00000001.seg", "00000002.seg", "00000003.seg", "head")
+NAMES = ("00000001.seg", "00000002.seg", "head")
 
 
 def sample(kind: Any, name: str, n: int) -> Any:
@@ -142,7 +142,7 @@ def units() -> list[list[Encoded]]:
     """Single records, a batch, and enough for a second segment."""
     made = [*map(encode, records()[:-1]), quickly_fired()]
     half = len(made) // 2
-    return [*([of] for of in made[:half]), made[half:], [record(1, 0), record(2, 1500)]]
+    return [*([of] for of in made[:half]), made[half:], [record(1, 0), record(2, 5000)]]
 
 
 def main() -> None:
