@@ -269,7 +269,11 @@ class Topic(Struct, tag=int(Kind.TOPIC), array_like=True, frozen=True):
 
 
 class StagedFile(Struct, array_like=True, frozen=True):
-    """A file of a batch: synced in the index's folder, and in no version of the index yet."""
+    """A file of a batch: synced in the index's folder, and in no version of the index yet.
+
+    Its rows are in the order of their fire instants, and its column `seq` counts them from 0: so they stay in the
+    order of their keys whatever the floor.
+    """
 
     path: str
     """Relative to the index's folder."""
