@@ -2,19 +2,20 @@
 
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 from tarry.core.errors import Conflict, Unavailable
 from tarry.index.files import write_partitions
-from tarry.index.schema import INDEX_SCHEMA
+from tarry.index.schema import INDEX
 from tarry.index.table import GuardedTable, IndexFile
 
 LEDGER = b"a" * 16
 
 
 def table(folder: Path, ledger_id: bytes = LEDGER) -> GuardedTable:
-    return GuardedTable.open(str(folder / "index"), INDEX_SCHEMA, "slot", "fire_at_ms", ledger_id)
+    return GuardedTable.open(str(folder / "index"), INDEX, ledger_id)
 
 
 def files(at: GuardedTable, slot: str, fires: list[int], first_seq: int = 1) -> list[IndexFile]:
@@ -26,7 +27,7 @@ def files(at: GuardedTable, slot: str, fires: list[int], first_seq: int = 1) -> 
         "op": pa.array([1] * count, pa.int32()),
         "lane": pa.array([0] * count, pa.int32()),
     }
-    return write_partitions(pa.table(columns), at.uri, "slot", "fire_at_ms", "test")
+    return write_partitions(pa.table(columns), at.uri, INDEX, "test")
 
 
 def test_a_new_table_is_complete_up_to_nothing(tmp_path: Path) -> None:
@@ -43,6 +44,18 @@ def test_appends_move_the_cursor_and_are_seen_by_others(tmp_path: Path) -> None:
     assert other.files() == written
     assert (other.files()[0].low, other.files()[0].high, other.files()[0].rows) == (5, 7, 2)
     assert other.state() == {"granularity": {"": 1}}
+
+
+def test_a_file_of_a_batch_keeps_its_base_and_its_floor(tmp_path: Path) -> None:
+    opened = table(tmp_path)
+    [written] = files(opened, "300000_0", [5, 7])
+    staged = msgspec.structs.replace(written, base=1 << 47, floor_ms=6)
+    opened.append([staged], 1, 1, {})
+    other = table(tmp_path)
+    assert other.files() == [staged]
+    assert (other.files()[0].first_ms, other.files()[0].last_ms) == (6, 7)
+    other.replace([staged], [], {})
+    assert table(tmp_path).files() == []
 
 
 def test_an_append_without_files_moves_the_cursor(tmp_path: Path) -> None:
@@ -108,7 +121,7 @@ def test_rows_go_into_one_file_for_each_slot(tmp_path: Path) -> None:
         "fire_at_ms": pa.array([1, 999, 1000], pa.int64()),
         "seq": pa.array([1, 2, 3], pa.int64()),
     }
-    written = write_partitions(pa.table(columns), opened.uri, "slot", "fire_at_ms", "x")
+    written = write_partitions(pa.table(columns), opened.uri, INDEX, "x")
     assert [(file.partition, file.rows, file.low, file.high) for file in written] == [
         ("1000_0", 2, 1, 999),
         ("1000_1000", 1, 1000, 1000),

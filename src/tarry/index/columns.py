@@ -162,7 +162,7 @@ def _ended(seq: int, end: Finalise) -> dict[str, Any]:
         "owner": end.owner, "key": end.key, "scheduled_at_ms": end.accepted_at_ms, "due_at_ms": end.due_at_ms,
         "finalised_at_ms": end.finalised_at_ms,
         "lateness_ms": end.finalised_at_ms - asked_ms if sent and asked_ms is not None else None,
-        "attempts": end.attempts, "body": None,
+        "attempts": end.attempts, "body": None, "messages": 1, "batch": None,
     }  # fmt: skip
 
 
@@ -175,7 +175,7 @@ def _fired(seq: int, entry: Entry, fired: Key, *, keep: bool) -> dict[str, Any]:
         "owner": put.owner, "key": put.key, "scheduled_at_ms": put.accepted_at_ms, "due_at_ms": put.due_at_ms,
         "finalised_at_ms": entry.published_at_ms,
         "lateness_ms": None if asked_ms is None else entry.published_at_ms - asked_ms,
-        "attempts": put.attempts + 1, "body": put.payload if keep else None,
+        "attempts": put.attempts + 1, "body": put.payload if keep else None, "messages": 1, "batch": None,
     }  # fmt: skip
 
 

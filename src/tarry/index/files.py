@@ -9,14 +9,16 @@ import pyarrow as pa
 import pyarrow.fs
 import pyarrow.parquet as pq
 
+from tarry.index.schema import Layout
 from tarry.index.table import IndexFile
 
 ROW_GROUP_ROWS = 65_536
 """Rows that are read together: a message in the middle of a slot costs one of these."""
 
 
-def write_partitions(rows: pa.Table, uri: str, partition: str, ordered: str, name: str) -> list[IndexFile]:
+def write_partitions(rows: pa.Table, uri: str, layout: Layout, name: str) -> list[IndexFile]:
     """Write rows, which are sorted by partition, into one file for each partition; all are synced."""
+    partition = layout.partition
     filesystem, root = (
         pyarrow.fs.FileSystem.from_uri(uri) if "://" in uri else (pyarrow.fs.LocalFileSystem(), uri)
     )
@@ -47,7 +49,7 @@ def write_partitions(rows: pa.Table, uri: str, partition: str, ordered: str, nam
         if isinstance(filesystem, pyarrow.fs.LocalFileSystem):
             _sync(full)
             _sync(os.path.dirname(full))
-        bounds = part.column(ordered).to_numpy()
+        bounds = part.column(layout.ordered).to_numpy()
         files.append(
             IndexFile(
                 path,

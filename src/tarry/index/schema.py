@@ -3,11 +3,16 @@
 A row of the index is a *put* (a version that waits, with its body as it stands in the ledger) or a *del* (the key of a
 version that is dead). Both are in the slot of the key that they are about (R6). The columns after the body repeat
 parts of it, for people and for filters; a del has none of them.
+
+The key of a row is `(max(fire_at_ms, floor_ms), seq + base)`. For what the pipeline writes, base and floor are zero. The
+files of an adopted batch are in the table exactly as they were staged (R10), before anybody knew their seqs and their floor:
+there the two partition columns say them, and the cascade writes them into the rows.
 """
 
 from typing import Final
 
 import pyarrow as pa
+from msgspec import Struct
 
 PUT: Final = 1
 """A scheduled version (`op`)."""
@@ -19,6 +24,8 @@ DEL: Final = 0
 INDEX_SCHEMA: Final = pa.schema(
     [
         pa.field("slot", pa.string(), nullable=False),
+        pa.field("base", pa.int64(), nullable=False),
+        pa.field("floor_ms", pa.int64(), nullable=False),
         pa.field("fire_at_ms", pa.int64(), nullable=False),
         pa.field("seq", pa.int64(), nullable=False),
         pa.field("op", pa.int32(), nullable=False),
@@ -37,7 +44,8 @@ INDEX_SCHEMA: Final = pa.schema(
         pa.field("attempts", pa.int32()),
     ]
 )
-"""The index. Partitioned by `slot`, which is therefore not in the files; files are sorted by (fire_at_ms, seq)."""
+"""The index. Its first three columns are partitions and therefore not in the files; files are sorted by
+(fire_at_ms, seq)."""
 
 KEY_COLUMNS: Final = ("fire_at_ms", "seq", "op", "lane")
 """What the horizon reads."""
@@ -60,6 +68,33 @@ HISTORY_SCHEMA: Final = pa.schema(
         pa.field("lateness_ms", pa.int64()),
         pa.field("attempts", pa.int32()),
         pa.field("body", pa.binary()),
+        pa.field("messages", pa.int64(), nullable=False),
+        pa.field("batch", pa.string()),
     ]
 )
-"""The history. Partitioned by `day` (UTC, of the end). `body` stays empty unless the configuration keeps bodies."""
+"""The history. Partitioned by `day` (UTC, of the end). `body` stays empty unless the configuration keeps bodies. A
+row is one message; the cancellation of a batch is one row for all of its `messages`."""
+
+STAGED: Final = "staged"
+"""The folder in the index's folder below which the files of batches are staged: `staged/<token>/…`."""
+
+
+class Layout(Struct, frozen=True):
+    """How a table lies on disk."""
+
+    schema: pa.Schema
+    partition: str
+    """The partition column by whose values rows are divided into files."""
+    ordered: str
+    """The column by which files are sorted and chosen."""
+    constants: tuple[str, ...] = ()
+    """Further partition columns, all zero in what the pipeline writes."""
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The partition columns."""
+        return (self.partition, *self.constants)
+
+
+INDEX: Final = Layout(INDEX_SCHEMA, "slot", "fire_at_ms", ("base", "floor_ms"))
+HISTORY: Final = Layout(HISTORY_SCHEMA, "day", "finalised_at_ms")

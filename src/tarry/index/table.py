@@ -24,6 +24,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from msgspec import Struct
 
 from tarry.core.errors import Conflict, Unavailable
+from tarry.index.schema import Layout
 
 CURSOR: Final = "cursor"
 
@@ -39,29 +40,35 @@ class IndexFile(Struct, frozen=True):
     size: int
     rows: int
     partition: str
+    """The slot; in the history, the day."""
     low: int
     """The lowest value of the table's ordered column, and below the highest."""
     high: int
+    base: int = 0
+    """What is added to the seq of each row, and below the instant before which none fires: see `schema.py`."""
+    floor_ms: int = 0
+
+    @property
+    def first_ms(self) -> int:
+        """The lowest fire instant of its keys."""
+        return max(self.low, self.floor_ms)
+
+    @property
+    def last_ms(self) -> int:
+        """The highest fire instant of its keys."""
+        return max(self.high, self.floor_ms)
 
 
 class GuardedTable:
     """One of the two tables, at one version."""
 
-    def __init__(self, table: DeltaTable, schema: pa.Schema, partition: str, ordered: str) -> None:
+    def __init__(self, table: DeltaTable, layout: Layout) -> None:
         self._table = table
-        self._schema = schema
-        self._partition = partition
-        self._ordered = ordered
+        self._layout = layout
 
     @classmethod
     def open(
-        cls,
-        uri: str,
-        schema: pa.Schema,
-        partition: str,
-        ordered: str,
-        ledger_id: bytes,
-        options: dict[str, str] | None = None,
+        cls, uri: str, layout: Layout, ledger_id: bytes, options: dict[str, str] | None = None
     ) -> "GuardedTable":
         """Open a table at its newest version; make it if there is none. Refuses one of another ledger."""
         try:
@@ -71,9 +78,9 @@ class GuardedTable:
                 os.makedirs(uri, exist_ok=True)
             table = DeltaTable.create(
                 uri,
-                schema,
+                layout.schema,
                 mode="ignore",
-                partition_by=[partition],
+                partition_by=list(layout.partitions),
                 configuration={
                     "delta.checkpointInterval": "50",
                     "delta.logRetentionDuration": "interval 1 days",
@@ -84,7 +91,7 @@ class GuardedTable:
             _sync_log(uri)
         except DeltaError as error:
             raise Unavailable(f"{uri}: cannot be opened as a Delta table: {error}") from error
-        opened = cls(table, schema, partition, ordered)
+        opened = cls(table, layout)
         owner = json.loads(table.metadata().description or "{}").get("ledger")
         if owner != ledger_id.hex():
             raise Unavailable(f"{uri}: belongs to another ledger; were two backups mixed?")
@@ -119,11 +126,13 @@ class GuardedTable:
     def files(self) -> list[IndexFile]:
         """The files of this version."""
         actions = pa.table(self._table.get_add_actions(flatten=True))
+        layout = self._layout
         columns = [
             actions.column(name).to_pylist()
             for name in (
-                "path", "size_bytes", "num_records", f"partition.{self._partition}",
-                f"min.{self._ordered}", f"max.{self._ordered}",
+                "path", "size_bytes", "num_records", f"partition.{layout.partition}",
+                f"min.{layout.ordered}", f"max.{layout.ordered}",
+                *(f"partition.{name}" for name in layout.constants),
             )
         ]  # fmt: skip
         return [IndexFile(*row) for row in zip(*columns, strict=True)]
@@ -149,23 +158,33 @@ class GuardedTable:
         removes = [
             RemoveAction(
                 path=file.path, data_change=False, deletion_timestamp=now_ms, size=file.size,
-                partition_values={self._partition: file.partition},
+                partition_values=self._values(file),
             )
             for file in old
         ]  # fmt: skip
         self._commit([*removes, *(self._add(file, data_change=False) for file in new)], self.cursor(), state)
 
     def _add(self, file: IndexFile, *, data_change: bool) -> AddAction:
+        ordered = self._layout.ordered
         stats = {
             "numRecords": file.rows,
-            "minValues": {self._ordered: file.low},
-            "maxValues": {self._ordered: file.high},
-            "nullCount": {self._ordered: 0},
+            "minValues": {ordered: file.low},
+            "maxValues": {ordered: file.high},
+            "nullCount": {ordered: 0},
         }
         return AddAction(
-            file.path, file.size, {self._partition: file.partition}, time.time_ns() // 1_000_000, data_change,
+            file.path,
+            file.size,
+            self._values(file),
+            time.time_ns() // 1_000_000,
+            data_change,
             json.dumps(stats),
-        )  # fmt: skip
+        )
+
+    def _values(self, file: IndexFile) -> dict[str, str | None]:
+        """The partition values of a file, as a commit writes them."""
+        values: dict[str, str | None] = {self._layout.partition: file.partition}
+        return values | {name: str(getattr(file, name)) for name in self._layout.constants}
 
     def _commit(self, actions: list[Any], cursor: int, state: dict[str, Any]) -> None:
         properties = CommitProperties(
@@ -177,8 +196,8 @@ class GuardedTable:
             self._table.create_write_transaction(
                 actions,
                 mode="append",
-                schema=self._schema,
-                partition_by=[self._partition],
+                schema=self._layout.schema,
+                partition_by=list(self._layout.partitions),
                 commit_properties=properties,
             )
         except CommitFailedError as error:

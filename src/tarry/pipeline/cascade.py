@@ -21,7 +21,7 @@ from tarry.core.errors import Conflict
 from tarry.core.slots import parse_slot, size_for
 from tarry.index.columns import into_slots
 from tarry.index.files import write_partitions
-from tarry.index.schema import DEL
+from tarry.index.schema import DEL, INDEX
 from tarry.index.table import GuardedTable, IndexFile
 from tarry.pipeline.stream import State, now_ms
 
@@ -108,7 +108,7 @@ class RewriteTask(Struct, frozen=True):
         granularity = {name: size for name, size in self.state.granularity.items() if name}
         default_ms = self.state.granularity.get("", self.default_ms)
         return write_partitions(
-            into_slots(kept, self.now_ms, granularity, default_ms), self.uri, "slot", "fire_at_ms", "cascade"
+            into_slots(kept, self.now_ms, granularity, default_ms), self.uri, INDEX, "cascade"
         )
 
     def _read(self, file: IndexFile, columns: list[str] | None) -> pa.Table:

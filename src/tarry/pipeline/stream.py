@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame
 from tarry.core.errors import Conflict
 from tarry.index.columns import history_rows, index_rows
 from tarry.index.files import write_partitions
-from tarry.index.schema import HISTORY_SCHEMA, INDEX_SCHEMA
+from tarry.index.schema import HISTORY, INDEX
 from tarry.index.table import GuardedTable, IndexFile
 from tarry.ledger.record import Key, Kind, Mark, PolicySet, decode
 
@@ -57,10 +57,8 @@ class Tables(Struct, frozen=True):
         """Open both below one folder or address."""
         root = uri.rstrip("/")
         return cls(
-            GuardedTable.open(f"{root}/index", INDEX_SCHEMA, "slot", "fire_at_ms", ledger_id, options),
-            GuardedTable.open(
-                f"{root}/history", HISTORY_SCHEMA, "day", "finalised_at_ms", ledger_id, options
-            ),
+            GuardedTable.open(f"{root}/index", INDEX, ledger_id, options),
+            GuardedTable.open(f"{root}/history", HISTORY, ledger_id, options),
         )
 
     def refresh(self) -> None:
@@ -97,11 +95,11 @@ class Task(Struct, frozen=True):
         written = Written(
             write_partitions(
                 index_rows(records, watermark, self.now_ms, granularity, default_ms),
-                self.index_uri, "slot", "fire_at_ms", name,
+                self.index_uri, INDEX, name,
             ),
             write_partitions(
                 history_rows(self._after(records, self.history_cursor), bodies=self.keep_bodies).sort_by("day"),
-                self.history_uri, "day", "finalised_at_ms", name,
+                self.history_uri, HISTORY, name,
             ),
             *_seen(records),
         )  # fmt: skip
