@@ -169,6 +169,7 @@ def test_the_history_says_what_became_of_each(spark: SparkSession, writer: Write
     )
     assert (found["b"].outcome, found["b"].reason) == ("cancelled", "cancelled by command")
     assert found["a"].body is None
+    assert (found["a"].version_seq, found["a"].fire_at_ms) == (found["a"].origin_seq, START_MS + 5)
 
 
 def test_the_stream_follows_the_ledger(spark: SparkSession, writer: Writer, tmp_path: Path) -> None:

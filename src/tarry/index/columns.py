@@ -163,6 +163,7 @@ def _ended(seq: int, end: Finalise) -> dict[str, Any]:
         "finalised_at_ms": end.finalised_at_ms,
         "lateness_ms": end.finalised_at_ms - asked_ms if sent and asked_ms is not None else None,
         "attempts": end.attempts, "body": None, "messages": 1, "batch": None,
+        "version_seq": end.kills.seq, "fire_at_ms": end.kills.fire_at_ms,
     }  # fmt: skip
 
 
@@ -176,6 +177,7 @@ def _fired(seq: int, entry: Entry, fired: Key, *, keep: bool) -> dict[str, Any]:
         "finalised_at_ms": entry.published_at_ms,
         "lateness_ms": None if asked_ms is None else entry.published_at_ms - asked_ms,
         "attempts": put.attempts + 1, "body": put.payload if keep else None, "messages": 1, "batch": None,
+        "version_seq": fired.seq, "fire_at_ms": fired.fire_at_ms,
     }  # fmt: skip
 
 

@@ -70,10 +70,14 @@ HISTORY_SCHEMA: Final = pa.schema(
         pa.field("body", pa.binary()),
         pa.field("messages", pa.int64(), nullable=False),
         pa.field("batch", pa.string()),
+        pa.field("version_seq", pa.int64()),
+        pa.field("fire_at_ms", pa.int64()),
     ]
 )
 """The history. Partitioned by `day` (UTC, of the end). `body` stays empty unless the configuration keeps bodies. A
-row is one message; the cancellation of a batch is one row for all of its `messages`."""
+row is one message; the cancellation of a batch is one row for all of its `messages`. `version_seq` and `fire_at_ms` are
+the key of the version that ended: with them an audit can tell what was sent early from what was sent by command, also
+when the ledger is gone."""
 
 STAGED: Final = "staged"
 """The folder in the index's folder below which the files of batches are staged: `staged/<token>/…`."""
