@@ -42,6 +42,16 @@ class SeqSetAgainstSet(RuleBasedStateMachine):
         assert given_seqs.tolist() == seqs
         self.model.update(seqs)
 
+    @rule(first=SEQS, count=st.integers(0, 30))
+    def add_range(self, first: int, count: int) -> None:
+        self.set.add_range(first, count)
+        self.model.update(range(first, first + count))
+
+    @rule(first=SEQS, count=st.integers(0, 30) | st.just(3 * BLOCK_SEQS))
+    def drop_range(self, first: int, count: int) -> None:
+        self.set.drop_range(first, count)
+        self.model.difference_update(range(first, first + count))
+
     @rule(data=st.data())
     def discard(self, data: st.DataObject) -> None:
         seq = data.draw(st.sampled_from(sorted(self.model)) | SEQS if self.model else SEQS)
@@ -107,3 +117,18 @@ def test_many_seqs_over_few_and_many_blocks(
     assert np.array_equal(tested.between(0, last_seq), np.unique(members))
     seqs = np.concatenate([random.choice(members, asked), random.integers(0, 2 * last_seq, asked)])
     assert np.array_equal(tested.contains_many(seqs), np.isin(seqs, members))
+
+
+@pytest.mark.parametrize("first", [0, 7, BLOCK_SEQS - 1, 5 * BLOCK_SEQS])
+@pytest.mark.parametrize("count", [1, BLOCK_SEQS, 3 * BLOCK_SEQS + 9])
+def test_ranges_over_several_blocks(first: int, count: int) -> None:
+    tested = SeqSet()
+    tested.add(first + count)
+    tested.add_range(first, count)
+    assert len(tested) == count + 1
+    assert np.array_equal(tested.between(0, 1 << 40), np.arange(first, first + count + 1))
+    tested.drop_range(first + 1, count)
+    assert tested.between(0, 1 << 40).tolist() == [first]
+    assert tested.nbytes == BLOCK_BYTES
+    tested.drop_range(0, 1 << 20)
+    assert len(tested) == tested.nbytes == 0

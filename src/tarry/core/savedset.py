@@ -29,6 +29,16 @@ class SavedSet(SeqSet):
         super().add_many(seqs)
         self.dirty.update(np.unique(seqs >> BLOCK_BITS).tolist())
 
+    def add_range(self, first: int, count: int) -> None:
+        """Put in `count` numbers from `first` on."""
+        super().add_range(first, count)
+        self.dirty.update(range(first >> BLOCK_BITS, (first + count - 1 >> BLOCK_BITS) + 1))
+
+    def drop_range(self, first: int, count: int) -> None:
+        """Take out `count` numbers from `first` on."""
+        super().drop_range(first, count)
+        self.dirty.update(range(first >> BLOCK_BITS, (first + count - 1 >> BLOCK_BITS) + 1))
+
     def drop_upto(self, seq: int) -> int:
         """Forget the blocks that are wholly at or below a number."""
         self.dirty.update(number for number in self._blocks if number < (seq + 1) >> BLOCK_BITS)

@@ -6,6 +6,7 @@ Invariants: a block that is held has a bit set; the counts are those of the bits
 It is used from one thread. It knows nothing of what being in the set means.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -81,6 +82,21 @@ class SeqSet:
             else:
                 self._add_to_block(number, ordered[low:high] & IN_BLOCK)
 
+    def add_range(self, first: int, count: int) -> None:
+        """Put in `count` seqs from `first` on."""
+        for number, low, high in _blocks_of(first, count):
+            bitmap = np.frombuffer(self._blocks.get(number) or self._new_block(number), np.uint8)
+            bitmap |= _bits_between(low, high)
+            self._count_block(number)
+
+    def drop_range(self, first: int, count: int) -> None:
+        """Take out `count` seqs from `first` on, wherever they are there."""
+        for number, low, high in _blocks_of(first, count):
+            if number in self._blocks:
+                bitmap = np.frombuffer(self._blocks[number], np.uint8)
+                bitmap &= ~_bits_between(low, high)
+                self._count_block(number)
+
     def _add_to_block(self, number: int, places: NDArray[np.int64]) -> None:
         block = self._blocks.get(number)
         if block is None:
@@ -89,9 +105,15 @@ class SeqSet:
         bits[places] = 1
         bitmap = np.frombuffer(block, np.uint8)
         bitmap |= np.packbits(bits, bitorder="little")
-        count = int(np.bitwise_count(bitmap.view(np.uint64)).sum())
+        self._count_block(number)
+
+    def _count_block(self, number: int) -> None:
+        """Count a block's bits again after they changed; an empty one is not held."""
+        count = int(np.bitwise_count(np.frombuffer(self._blocks[number], np.uint64)).sum())
         self._count += count - self._counts[number]
         self._counts[number] = count
+        if not count:
+            del self._blocks[number], self._counts[number]
 
     def _new_block(self, number: int) -> bytearray:
         """An empty block, into which the caller puts something."""
@@ -161,6 +183,23 @@ class SeqSet:
             del self._blocks[number]
             self._count -= self._counts.pop(number)
         return before - self._count
+
+
+def _blocks_of(first: int, count: int) -> Iterator[tuple[int, int, int]]:
+    """The blocks that a range of seqs touches: (number, first place in it, place after the last)."""
+    end = first + count
+    while first < end:
+        number = first >> BLOCK_BITS
+        stop = min(end, (number + 1) << BLOCK_BITS)
+        yield number, first & IN_BLOCK, stop - (number << BLOCK_BITS)
+        first = stop
+
+
+def _bits_between(low: int, high: int) -> NDArray[np.uint8]:
+    """A block's bitmap with the bits from `low` to before `high` set."""
+    bits = np.zeros(BLOCK_SEQS, np.uint8)
+    bits[low:high] = 1
+    return np.packbits(bits, bitorder="little")
 
 
 def _by_block(ordered: NDArray[np.int64]) -> list[tuple[int, int, int]]:

@@ -24,6 +24,7 @@ from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective, Policy
 from tarry.core.seqset import SeqSet
 from tarry.engine.arrow import Plan, due_of
+from tarry.engine.batches import Batches
 from tarry.engine.burst import Burst
 from tarry.engine.horizon import Horizon
 from tarry.engine.policies import Policies
@@ -33,6 +34,9 @@ from tarry.engine.versions import end_of, end_unread_member
 from tarry.index.index import Index
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import (
+    FIRST_BATCH_SEQ,
+    Adopt,
+    CancelBatch,
     Claim,
     Encoded,
     Entry,
@@ -78,6 +82,7 @@ class Journal:
         self.ids = ids
         self.dead = SeqSet()
         """Seqs of versions that will not fire: replaced or finalised."""
+        self.batches = Batches(self.dead)
         self.horizon = Horizon(index, self.dead, lead_ms)
         self.policies = Policies(broker)
         self.topics = Topics(self)
@@ -145,7 +150,8 @@ class Journal:
     @property
     def dirty(self) -> bool:
         """Whether the registry lacks anything."""
-        return self.topics.records.changed or bool(self._changed_owners) or self.registry.dirty
+        changed = self.topics.records.changed or self.batches.changed
+        return changed or bool(self._changed_owners) or self.registry.dirty
 
     def fire_at(self, due_at_ms: int, now_ms: int, policy: Effective) -> int:
         """When a message due then goes out: never early, and never below the watermark (R4)."""
@@ -175,6 +181,8 @@ class Journal:
                 self.watermark = max(self.watermark, record.watermark)
             case PolicySet():
                 self._decide_policy(record)
+            case Adopt() | CancelBatch():
+                self._decide_batch(seq, record)
             case _:
                 self.topics.records.decide(seq, record)
 
@@ -196,6 +204,8 @@ class Journal:
         if put.origin is not None or put.listed:
             searched = (put.owner if put.listed else None, put.due_at_ms)
             self.registry.live.put((origin.seq,), Live(current, origin), searched)
+        if origin.seq >= FIRST_BATCH_SEQ and put.kills == origin:
+            self.batches.moved(origin.seq, put.owner)
         if put.group is not None:
             group = self.registry.groups.get(put.owner, put.group) or Group([])
             others = [member for member in group.members if member.origin != origin]
@@ -235,6 +245,8 @@ class Journal:
         self.dead.add(kills.seq)
         if owner is not None:
             self._forget_pending(owner, 1)
+            if origin.seq >= FIRST_BATCH_SEQ:
+                self.batches.ended(origin.seq, owner, apart=kills != origin)
         if listed or kills != origin:
             self.registry.live.remove(origin.seq)
         if group is not None:
@@ -259,6 +271,11 @@ class Journal:
     def _close_group(self, owner: str, name: str, at_ms: int) -> None:
         """Of a group at most one is ever sent: remember that it was."""
         self.registry.groups.put((owner, name), Group([], at_ms), (at_ms,))
+
+    def _decide_batch(self, seq: int, record: Adopt | CancelBatch) -> None:
+        for owner, change in self.batches.decide(seq, record).items():
+            self.counters["accepted" if change > 0 else "cancelled"] += abs(change)
+            self._forget_pending(owner, -change)
 
     def _decide_policy(self, record: PolicySet) -> None:
         policy = None if record.policy is None else msgspec.convert(record.policy, Policy)
@@ -321,6 +338,9 @@ class Journal:
         for head, fire_at_ms, seq, _ in fired:
             if head.listed or head.origin is not None:
                 self.registry.live.remove((head.origin or Key(fire_at_ms, seq)).seq)
+            origin_seq = seq if head.origin is None else head.origin.seq
+            if origin_seq >= FIRST_BATCH_SEQ:
+                self.batches.ended(origin_seq, head.owner, apart=head.origin is not None)
         for owner, count in Counter([head.owner for head, _, _, _ in fired]).items():
             self._forget_pending(owner, count)
         self.registry.defer_ended(
@@ -393,7 +413,9 @@ class Journal:
             else:
                 self.registry.owners.remove(owner)
         self._changed_owners.clear()
-        meta = Meta(self.ledger.ledger_id, self.ledger.next_seq - 1, self.watermark, dict(self.counters))
+        self.batches.save(self.registry)
+        counters, next_batch_seq = dict(self.counters), self.batches.next_seq
+        meta = Meta(self.ledger.ledger_id, self.ledger.next_seq - 1, self.watermark, counters, next_batch_seq)
         return self.registry.begin(meta)
 
     def recover(self) -> None:
@@ -429,6 +451,7 @@ class Journal:
 
     def _load(self) -> None:
         self.topics.records.load(self.registry)
+        self.batches.load(self.registry)
         for (owner,), count in self.registry.owners.rows():
             self.owners[owner] = count
         for (scope, name), policy in self.registry.policies.rows():

@@ -301,10 +301,22 @@ class Adopt(Struct, tag=int(Kind.ADOPT), array_like=True, frozen=True):
     owners: dict[str, int]
     """How many of its messages belong to each owner."""
     namespaces: list[str]
+    fingerprint: str = ""
+    """Of what was asked for, to tell a repeated request from another one with the same name; empty: the name says it."""
+
+
+class Spared(Struct, array_like=True, frozen=True):
+    """A message of a batch that was being sent when the batch was cancelled."""
+
+    seq: int
+    owner: str
 
 
 class CancelBatch(Struct, tag=int(Kind.CANCEL_BATCH), array_like=True, frozen=True):
-    """Every message of a batch that has not ended, ends."""
+    """Every message of a batch that has not ended, ends, except those that are spared.
+
+    Messages with a version of their own in the ledger (restarted, carried forward) end by records of their own too.
+    """
 
     name: str
     first_seq: int
@@ -312,6 +324,8 @@ class CancelBatch(Struct, tag=int(Kind.CANCEL_BATCH), array_like=True, frozen=Tr
     high_ms: int
     """The last of its fire instants: once the watermark has passed it, nothing of the batch is left."""
     cancelled_at_ms: int
+    spared: list[Spared] = []
+    """Being sent at that moment: each ends by a record of its own, once its verdict is known (R11)."""
 
 
 Record = (

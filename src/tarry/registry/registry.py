@@ -14,7 +14,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from tarry.core.errors import TarryError, Unavailable
-from tarry.ledger.record import Key
+from tarry.ledger.record import FIRST_BATCH_SEQ, Key, StagedFile
 from tarry.registry.snapshots import write_snapshot
 from tarry.registry.table import RegistryDamage, Table, trouble
 
@@ -90,6 +90,31 @@ class SubscriptionRow(Struct, array_like=True, frozen=True):
     properties: dict[str, str]
 
 
+class BatchRow(Struct, array_like=True, frozen=True):
+    """A batch that was adopted, without its files."""
+
+    adopt_seq: int
+    first_seq: int
+    count: int
+    floor_ms: int
+    adopted_at_ms: int
+    high_ms: int
+    """The last of its fire instants."""
+    fingerprint: str
+    namespaces: list[str]
+    waiting: dict[str, int]
+    """By owner: the messages that are as they were adopted."""
+    apart: dict[str, int] = {}
+    """By owner: the messages that end by records of their own."""
+    cancelled_at_ms: int | None = None
+    cancelled: int = 0
+    """How many messages ended with the batch."""
+    spared: list[int] = []
+    """Seqs of messages that were being sent when the batch was cancelled."""
+    past: bool = False
+    """Whether the watermark has passed it, so that its seqs are forgotten."""
+
+
 class Meta(Struct, array_like=True, frozen=True):
     """Where the registry is: the seq it has reached, in which ledger, and the watermark at that moment."""
 
@@ -97,6 +122,8 @@ class Meta(Struct, array_like=True, frozen=True):
     applied_seq: int
     watermark: Key
     counters: dict[str, int]
+    next_batch_seq: int = FIRST_BATCH_SEQ
+    """Seqs of messages in batches are never used again, also when their batch is forgotten."""
 
 
 class Flush:
@@ -132,10 +159,13 @@ class Registry:
         )
         self.acks: Table[bytes] = Table("acks", ("topic", "subscription", "number"), bytes)
         self.producers: Table[int] = Table("producers", ("topic", "producer"), int)
+        self.batches: Table[BatchRow] = Table("batches", ("name",), BatchRow)
+        self.batch_files: Table[list[StagedFile]] = Table("batch_files", ("name",), list[StagedFile])
         self._meta: Table[Meta] = Table("meta", ("name",), Meta)
         self.tables: list[Table[Any]] = [
             self.live, self.finalised, self.groups, self.idempotency, self.owners, self.policies, self.topics,
-            self.chunks, self.waiting, self.subscriptions, self.acks, self.producers,
+            self.chunks, self.waiting, self.subscriptions, self.acks, self.producers, self.batches,
+            self.batch_files,
         ]  # fmt: skip
         self._ended: list[Callable[[], Any]] = []
         try:
@@ -257,8 +287,10 @@ def _connect(path: str) -> sqlite3.Connection:
     # NORMAL may lose the newest transactions at a power loss, never the order: the ledger replays them.
     connection.execute("PRAGMA synchronous = NORMAL")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version == 0:
+    if version in (0, FORMAT_VERSION):
+        # Tables that came later are made in a registry that lacks them; the ledger fills them.
         connection.executescript(files("tarry.registry").joinpath("schema.sql").read_text("utf-8"))
+    if version == 0:
         connection.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
         connection.commit()

@@ -1,0 +1,245 @@
+"""Batches: what the records of adopted batches add up to (R10).
+
+The messages of a batch have no records of their own. They are numbered from `first_seq` on, beyond all seqs of the
+ledger, and live in the files that were adopted. Kept here is what has to be known without reading these: which batch a seq
+belongs to, how many messages of each owner are left, and that a batch was cancelled.
+
+A message of a batch stands *apart* once records of the ledger speak of it alone: it has a newer version (it was restarted
+or carried forward), or it was being sent when its batch was cancelled. Such a message ends by a record of its own; cancelling
+the batch ends all the others at once.
+"""
+
+from bisect import bisect_right
+from collections import Counter
+from typing import Final
+
+from msgspec.structs import replace
+
+from tarry.core.limits import FINALISED_RETENTION_MS, HOUR_MS
+from tarry.core.seqset import SeqSet
+from tarry.ledger.record import FIRST_BATCH_SEQ, Adopt, CancelBatch, Key, StagedFile
+from tarry.registry.registry import BatchRow, Registry
+
+OVER_AFTER_MS: Final = HOUR_MS
+"""How far the watermark is past a batch's last instant when its seqs are forgotten: longer than a dead entry of the wheel
+can be put off."""
+
+
+class Batch:
+    """One batch that was adopted."""
+
+    __slots__ = ("adopt_seq", "apart", "files", "name", "row", "waiting")
+
+    def __init__(self, name: str, row: BatchRow, files: list[StagedFile]) -> None:
+        self.name = name
+        self.row = row
+        self.files = files
+        """Empty once the index has them for good."""
+        self.adopt_seq = row.adopt_seq
+        self.waiting: Counter[str] = Counter(row.waiting)
+        """By owner: the messages that are as they were adopted."""
+        self.apart: Counter[str] = Counter(row.apart)
+        """By owner: the messages that end by records of their own."""
+
+    @property
+    def first_seq(self) -> int:
+        """The seq of its first message."""
+        return self.row.first_seq
+
+    @property
+    def count(self) -> int:
+        """How many messages it had."""
+        return self.row.count
+
+    @property
+    def floor_ms(self) -> int:
+        """No message of it fires before this instant."""
+        return self.row.floor_ms
+
+    @property
+    def cancelled_at_ms(self) -> int | None:
+        """When it was cancelled."""
+        return self.row.cancelled_at_ms
+
+    @property
+    def remaining(self) -> int:
+        """How many of its messages have not ended."""
+        return self.waiting.total() + self.apart.total()
+
+    def holds(self, seq: int) -> bool:
+        """Whether a seq is that of one of its messages."""
+        return self.row.first_seq <= seq < self.row.first_seq + self.row.count
+
+    def stored(self) -> BatchRow:
+        """What the registry keeps of it."""
+        return replace(self.row, waiting=dict(self.waiting), apart=dict(self.apart))
+
+
+class Batches:
+    """All batches that are not forgotten, in the order of their seqs."""
+
+    def __init__(self, dead: SeqSet) -> None:
+        self.by_name: dict[str, Batch] = {}
+        self.next_seq = FIRST_BATCH_SEQ
+        """The seq of the next batch's first message. It only grows, also when batches are forgotten."""
+        self._dead = dead
+        self._ordered: list[Batch] = []
+        self._firsts: list[int] = []
+        self._changed: set[str] = set()
+        self._files_changed: set[str] = set()
+        self._last: Batch | None = None
+        """The batch that was asked for last: its messages end in droves."""
+
+    @property
+    def changed(self) -> bool:
+        """Whether the registry lacks anything."""
+        return bool(self._changed or self._files_changed)
+
+    def decide(self, seq: int, record: Adopt | CancelBatch) -> Counter[str]:
+        """Take a record into the state; gives how many pending messages each owner has got, or lost."""
+        if isinstance(record, Adopt):
+            return self._adopt(seq, record)
+        batch = self.by_name.get(record.name)
+        if batch is None or batch.cancelled_at_ms is not None:
+            return Counter()
+        return self._cancel(batch, record)
+
+    def _adopt(self, seq: int, record: Adopt) -> Counter[str]:
+        high_ms = max([record.floor_ms, *(file.high_ms for file in record.files)])
+        row = BatchRow(
+            seq, record.first_seq, record.count, record.floor_ms, record.adopted_at_ms, high_ms, record.fingerprint,
+            record.namespaces, record.owners,
+        )  # fmt: skip
+        self._add(Batch(record.name, row, record.files))
+        self.next_seq = max(self.next_seq, record.first_seq + record.count)
+        self._changed.add(record.name)
+        self._files_changed.add(record.name)
+        return Counter(record.owners)
+
+    def _cancel(self, batch: Batch, record: CancelBatch) -> Counter[str]:
+        spared = Counter(one.owner for one in record.spared)
+        ended = batch.waiting - spared
+        batch.waiting.clear()
+        batch.apart.update(spared)
+        batch.row = replace(
+            batch.row,
+            cancelled_at_ms=record.cancelled_at_ms,
+            cancelled=ended.total(),
+            spared=[one.seq for one in record.spared],
+        )
+        self._kill(batch)
+        self._changed.add(batch.name)
+        return Counter({owner: -count for owner, count in ended.items()})
+
+    def _kill(self, batch: Batch) -> None:
+        self._dead.add_range(batch.first_seq, batch.count)
+        for seq in batch.row.spared:
+            self._dead.discard(seq)
+
+    def _add(self, batch: Batch) -> None:
+        self.by_name[batch.name] = batch
+        self._ordered.append(batch)
+        self._firsts.append(batch.first_seq)
+
+    # Single messages
+
+    def of(self, seq: int) -> Batch | None:
+        """The batch of a message, by its seq."""
+        if self._last is not None and self._last.holds(seq):
+            return self._last
+        at = bisect_right(self._firsts, seq) - 1
+        if at < 0 or not self._ordered[at].holds(seq):
+            return None
+        self._last = self._ordered[at]
+        return self._last
+
+    def moved(self, origin_seq: int, owner: str) -> None:
+        """A message has got its first version of its own."""
+        batch = self.of(origin_seq)
+        if batch is not None and batch.waiting[owner]:
+            _less(batch.waiting, owner)
+            batch.apart[owner] += 1
+            self._changed.add(batch.name)
+
+    def ended(self, origin_seq: int, owner: str, *, apart: bool = False) -> None:
+        """A message has ended by a record of its own; `apart` if it had a version of its own before."""
+        batch = self.of(origin_seq)
+        if batch is not None:
+            # Of a cancelled batch only those that stand apart are left.
+            _less(batch.apart if apart or batch.cancelled_at_ms is not None else batch.waiting, owner)
+            self._changed.add(batch.name)
+
+    # For the horizon
+
+    def unindexed(self, cursor: int) -> list[Batch]:
+        """Batches above the index's cursor of which anything is left: their files are part of the tail."""
+        return [
+            batch for batch in self._ordered if batch.adopt_seq > cursor and batch.files and batch.remaining
+        ]
+
+    def indexed(self, cursor: int) -> None:
+        """A version of the index with this cursor is here to stay: let go of the files that it has."""
+        for batch in self._ordered:
+            if batch.adopt_seq <= cursor and batch.files:
+                self._drop_files(batch)
+
+    def _drop_files(self, batch: Batch) -> None:
+        batch.files = []
+        self._files_changed.add(batch.name)
+
+    # The registry
+
+    def save(self, registry: Registry) -> None:
+        """Write down what has changed."""
+        for name in self._changed:
+            if name in self.by_name:
+                registry.batches.put((name,), self.by_name[name].stored())
+            else:
+                registry.batches.remove(name)
+        for name in self._files_changed:
+            if name in self.by_name and self.by_name[name].files:
+                registry.batch_files.put((name,), self.by_name[name].files)
+            else:
+                registry.batch_files.remove(name)
+        self._changed.clear()
+        self._files_changed.clear()
+
+    def load(self, registry: Registry) -> None:
+        """Begin with what the registry has."""
+        files = {name: of for (name,), of in registry.batch_files.rows()}
+        rows = sorted(registry.batches.rows(), key=lambda of: of[1].first_seq)
+        for (name,), row in rows:
+            batch = Batch(name, row, files.get(name, []))
+            self._add(batch)
+            self.next_seq = max(self.next_seq, row.first_seq + row.count)
+            if row.cancelled_at_ms is not None and not row.past:
+                self._kill(batch)
+        if registry.meta is not None:
+            self.next_seq = max(self.next_seq, registry.meta.next_batch_seq)
+
+    def forget(self, watermark: Key) -> None:
+        """Let go of the seqs of batches that are past, and after a while of the batches."""
+        for batch in list(self._ordered):
+            past_ms = watermark.fire_at_ms - batch.row.high_ms
+            if past_ms > OVER_AFTER_MS and not batch.row.past:
+                self._dead.drop_range(batch.first_seq, batch.count)
+                batch.row = replace(batch.row, past=True)
+                self._changed.add(batch.name)
+                self._drop_files(batch)
+            if past_ms > FINALISED_RETENTION_MS and not batch.apart.total():
+                self._remove(batch)
+
+    def _remove(self, batch: Batch) -> None:
+        at = self._ordered.index(batch)
+        del self._ordered[at], self._firsts[at], self.by_name[batch.name]
+        self._last = None
+        self._changed.add(batch.name)
+        self._files_changed.add(batch.name)
+
+
+def _less(counts: Counter[str], owner: str) -> None:
+    """One less; an owner without any is not kept."""
+    if counts[owner] > 1:
+        counts[owner] -= 1
+    else:
+        del counts[owner]
