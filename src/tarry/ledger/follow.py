@@ -1,12 +1,14 @@
 """Following a ledger that another process writes: read-only, up to its published durable head (R1).
 
-The pipeline reads the ledger this way, beside the server and without asking it. Nothing here writes, locks or
-repairs; a segment that was reclaimed meanwhile is `NotFound`, damage is `Damage` with its place.
+The pipeline reads the ledger this way. `FolderFollower` reads the folder beside the server and without asking it; where the
+folder cannot be seen, `tarry.pipeline.remote` asks the server. Nothing here writes, locks or repairs; what was reclaimed
+meanwhile is `NotFound`, damage is `Damage` with its place.
 """
 
 import os
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Protocol
 
 from tarry.core.errors import NotFound, Unavailable
 from tarry.ledger.disk import RealDisk
@@ -22,15 +24,58 @@ from tarry.ledger.segment import (
 )
 
 
-class Follower:
+class Follower(Protocol):
+    """A reader of somebody else's ledger. `NotFound` is what was reclaimed, `Damage` names its place."""
+
+    def ledger_id(self) -> bytes:
+        """Whose records these are."""
+
+    def durable_seq(self) -> int:
+        """The durable head as it is now published; `Unavailable` where there is no ledger yet."""
+
+    def first_seq(self) -> int:
+        """The first seq that has not been reclaimed."""
+
+    def bounds(self) -> list[int]:
+        """The first seq of each segment: good places to divide the work."""
+
+    def frames(self, from_seq: int, upto_seq: int) -> Iterator[Frame]:
+        """Every record from one seq up to and with another, at most the durable head, proved and in order."""
+
+
+class FolderFollower:
     """A reader of a ledger's folder."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._disk = RealDisk()
 
-    def head(self) -> Head:
-        """The durable head as it is now published; raises `Unavailable` where there is none."""
+    def ledger_id(self) -> bytes:
+        """Whose folder this is."""
+        return self._head().ledger_id
+
+    def durable_seq(self) -> int:
+        """The durable head."""
+        return self._head().seq
+
+    def first_seq(self) -> int:
+        """The first seq that has not been reclaimed."""
+        return self._segments()[0].first_seq
+
+    def frames(self, from_seq: int, upto_seq: int) -> Iterator[Frame]:
+        """Every record of a range."""
+        upto_seq = min(upto_seq, self.durable_seq())
+        segments = self._segments()
+        for before, after in pairwise(segments):
+            before.last_seq = after.first_seq - 1
+        segments[-1].last_seq = max(segments[-1].last_seq, upto_seq)
+        yield from Reader(segments).frames(from_seq, upto_seq)
+
+    def bounds(self) -> list[int]:
+        """The first seq of each segment."""
+        return [segment.first_seq for segment in self._segments()]
+
+    def _head(self) -> Head:
         path = os.path.join(self._folder, HEAD_NAME)
         # It is rewritten in place: a read in the middle of that is torn, and another one is not.
         for _ in range(100):
@@ -42,22 +87,6 @@ class Follower:
             if head is not None:
                 return head
         raise Unavailable(f"{self._folder}: there is no ledger here yet; start the server first")
-
-    def first_seq(self) -> int:
-        """The first seq that has not been reclaimed."""
-        return self._segments()[0].first_seq
-
-    def frames(self, from_seq: int, upto_seq: int) -> Iterator[Frame]:
-        """Every record from one seq up to and with another, at most the durable head, in order."""
-        segments = self._segments()
-        for before, after in pairwise(segments):
-            before.last_seq = after.first_seq - 1
-        segments[-1].last_seq = max(segments[-1].last_seq, upto_seq)
-        yield from Reader(segments).frames(from_seq, upto_seq)
-
-    def bounds(self) -> list[int]:
-        """The first seq of each segment: good places to divide the work."""
-        return [segment.first_seq for segment in self._segments()]
 
     def _segments(self) -> list[Segment]:
         numbers = sorted(

@@ -26,7 +26,7 @@ from tarry.core.errors import Invalid, NotFound, TooLarge, Unavailable
 from tarry.ledger.disk import Disk
 from tarry.ledger.frame import HEADER_BYTES, frame_bytes, rows_bytes
 from tarry.ledger.head import HEAD_NAME
-from tarry.ledger.reader import Reader, Stored
+from tarry.ledger.reader import Reader, Stored, Stretch
 from tarry.ledger.record import Encoded
 from tarry.ledger.recovery import Recovered, recover
 from tarry.ledger.replay import Frame
@@ -39,7 +39,7 @@ MAX_SEGMENT_BYTES: Final = 1 << 31
 
 log = logging.getLogger(__name__)
 
-__all__ = ["Done", "Frame", "Ledger", "LedgerSettings", "SegmentInfo", "Stored"]
+__all__ = ["Done", "Frame", "Ledger", "LedgerSettings", "SegmentInfo", "Stored", "Stretch"]
 
 
 class LedgerSettings(Struct, frozen=True):
@@ -234,6 +234,13 @@ class Ledger:
     def frames(self, from_seq: int) -> Iterator[Frame]:
         """Replay every record from `from_seq` up to the durable head, in order."""
         return self._reader.frames(from_seq, self._writer.durable_seq)
+
+    def stretch(self, from_seq: int, upto_seq: int) -> Stretch:
+        """Where the frames of a range are, within one segment and up to the durable head; for readers elsewhere."""
+        durable_seq = self._writer.durable_seq
+        if from_seq > durable_seq:
+            raise NotFound(f"seq {from_seq} is not durable yet")
+        return self._reader.stretch(from_seq, max(from_seq, min(upto_seq, durable_seq)))
 
     def segments(self) -> list[SegmentInfo]:
         """What there is on disk, oldest first."""

@@ -19,6 +19,7 @@ from google_crc32c import value
 from numpy.typing import NDArray
 
 from tarry.core.errors import Damage, NotFound
+from tarry.ledger.disk import File
 from tarry.ledger.frame import (
     FIXED,
     HEADER_BYTES,
@@ -64,6 +65,18 @@ class Table(NamedTuple):
     rows: bytes
     ends: NDArray[np.int64]
     """Where each body ends in the file, after where the first one begins."""
+
+
+class Stretch(NamedTuple):
+    """Whole frames of one segment, one after another, that hold a range of seqs: where they are on disk."""
+
+    file: File
+    """Stays readable while it is held, even if the segment is reclaimed."""
+    segment: int
+    offset: int
+    size_bytes: int
+    first_seq: int
+    last_seq: int
 
 
 class Walk:
@@ -164,6 +177,23 @@ class Reader:
                     offset, header = Walk(_WINDOW_BYTES).find(segment, from_seq, segment.point(from_seq))
                     seq = header.first_seq
                 yield from replay(segment, offset, seq, from_seq, upto_seq)
+
+    def stretch(self, from_seq: int, upto_seq: int) -> Stretch:
+        """The frames from the one that holds `from_seq` to the one with `upto_seq`, or to the end of the segment."""
+        segment = self._segment(from_seq)
+        walk = Walk(_WINDOW_BYTES)
+        offset, first = walk.find(segment, from_seq, segment.point(from_seq))
+        upto_seq = min(upto_seq, segment.last_seq)
+        end, last = walk.find(segment, upto_seq, segment.point(upto_seq))
+        end += last.length
+        return Stretch(
+            segment.file,
+            segment.number,
+            offset,
+            end - offset,
+            first.first_seq,
+            last.first_seq + last.records - 1,
+        )
 
     def forget(self, segment: Segment) -> None:
         """Drop all that is kept of a segment that is being reclaimed."""

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tarry.core.errors import TarryError
-from tarry.ledger.follow import Follower
+from tarry.ledger.follow import FolderFollower
 from tarry.pipeline.cascade import cascade
 from tarry.pipeline.session import open_session
 from tarry.pipeline.source import LedgerSource
@@ -55,14 +55,14 @@ class Pipeline:
     def __init__(self, settings: PipelineSettings) -> None:
         self._settings = settings
         self._stop = threading.Event()
-        self._follower = Follower(settings.ledger)
+        self._follower = FolderFollower(settings.ledger)
 
     def run(self, *, once: bool = False) -> int:
         """Index what is durable, and go on until stopped; gives the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stopped)
         Path(self._settings.work).mkdir(parents=True, exist_ok=True)
-        tables = Tables.open(self._settings.tables, self._follower.head().ledger_id)
+        tables = Tables.open(self._settings.tables, self._follower.ledger_id())
         spark = open_session(self._settings.master, self._settings.spark)
         try:
             spark.dataSource.register(LedgerSource)
@@ -115,7 +115,7 @@ class Pipeline:
 
     def _cascade(self, spark: SparkSession) -> None:
         # A handle of its own: the stream's is in use by its batches.
-        table = Tables.open(self._settings.tables, self._follower.head().ledger_id).index
+        table = Tables.open(self._settings.tables, self._follower.ledger_id()).index
         try:
             figures = cascade(spark, table, self._settings.slot_ms)
         except TarryError as error:
@@ -125,7 +125,7 @@ class Pipeline:
             log.info("cascade: %s", figures)
 
     def _report(self, tables: Tables, stream: IndexStream) -> None:
-        head = self._follower.head().seq
+        head = self._follower.durable_seq()
         progress: dict[str, Any] = {
             "at_ms": time.time_ns() // 1_000_000,
             "pid": os.getpid(),

@@ -1,15 +1,20 @@
 """`tarry-ledger`: the ledger as a Spark data source, batch and streaming, that yields Arrow record batches.
 
-Options: `folder`, the ledger's folder. `from` and `upto` bound a batch read; `from` is where a new streaming query begins (the
-index's cursor decides that, not the checkpoint). `rows` bounds a streaming batch and `partition_rows` an input partition;
-fewer rows than `rows` wait for `wait_seconds`.
+Options: `folder`, the ledger's folder; or `server`, the address of a server that shows its ledger, with `token_file` for its
+token. `from` and `upto` bound a batch read; `from` is where a new streaming query begins (the index's cursor decides that,
+not the checkpoint). `rows` bounds a streaming batch and `partition_rows` an input partition; fewer rows than `rows` wait
+for `wait_seconds`.
 
-Who is called where: `LedgerSource` and `LedgerStreamReader` in the driver's planner process, `read` in the executors.
+Who is called where: `LedgerSource` and the readers in the driver's planner process, `read` in the executors.
+
+A token is never an option: options stand in plans, logs and Spark's pages. The driver's planner process takes it from the file
+or from the variable `TARRY_PIPELINE__TOKEN`, and it reaches the executors inside the pickled reader.
 """
 
+import os
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +22,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
+from tarry.core.errors import Invalid, NotFound
 from tarry.index.columns import RECORDS
-from tarry.ledger.follow import Follower
+from tarry.ledger.follow import FolderFollower, Follower
 from tarry.ledger.replay import Frame
+from tarry.pipeline.remote import ServerFollower
 
 SCHEMA = StructType(
     [
@@ -34,8 +41,49 @@ SCHEMA = StructType(
     ]
 )
 
-BATCH_ROWS = 500_000
-PARTITION_ROWS = 250_000
+BATCH_ROWS: Final = 500_000
+PARTITION_ROWS: Final = 250_000
+TOKEN_VARIABLE: Final = "TARRY_PIPELINE__TOKEN"  # noqa: S105 - its name
+
+
+class Place:
+    """Where the ledger is, and what opens it. Travels to the executors; does not show its token."""
+
+    def __init__(self, folder: str | None, server: str | None, token: str | None = None) -> None:
+        self._folder = folder
+        self._server = server
+        self._token = token
+
+    @classmethod
+    def of(cls, options: Mapping[str, str]) -> "Place":
+        """What the options of a source say, with the token of this process or of the file that they name."""
+        folder, server = options.get("folder"), options.get("server")
+        if (folder is None) == (server is None):
+            raise Invalid("folder", "give the source the option folder or the option server")
+        if server is None:
+            return cls(folder, None)
+        return cls(None, server, read_token(options.get("token_file")) or os.environ.get(TOKEN_VARIABLE))
+
+    def follower(self) -> Follower:
+        """A reader of it."""
+        if self._folder is not None:
+            return FolderFollower(self._folder)
+        assert self._server is not None
+        return ServerFollower(self._server, self._token)
+
+    def __repr__(self) -> str:
+        return f"Place({self._folder or self._server})"
+
+
+def read_token(file: str | None) -> str | None:
+    """The token that a file holds; None without a file."""
+    if file is None:
+        return None
+    try:
+        with open(file, encoding="utf-8") as opened:
+            return opened.read().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid("token_file", f"{file} cannot be read: {error}") from None
 
 
 class Range(InputPartition):
@@ -54,6 +102,14 @@ def ranges(first_seq: int, last_seq: int, bounds: list[int], rows: int) -> list[
     for low, high in zip(cuts, [*cuts[1:], last_seq + 1], strict=True):
         found += [Range(at, min(at + rows, high) - 1) for at in range(low, high, rows)]
     return found
+
+
+def bounds_of(follower: Follower, first_seq: int) -> list[int]:
+    """Where segments begin; raises `NotFound` if what is asked for was reclaimed."""
+    bounds = follower.bounds()
+    if first_seq < bounds[0]:
+        raise NotFound(f"seq {first_seq} of the ledger has been reclaimed; {bounds[0]} is the first there is")
+    return bounds
 
 
 def batch_of(frame: Frame) -> pa.RecordBatch:
@@ -78,9 +134,9 @@ def batch_of(frame: Frame) -> pa.RecordBatch:
     )
 
 
-def read_range(options: dict[str, str], part: Range) -> Iterator[pa.RecordBatch]:
+def read_range(place: Place, part: Range) -> Iterator[pa.RecordBatch]:
     """The records of one input partition. Runs on an executor."""
-    for frame in Follower(options["folder"]).frames(part.first_seq, part.last_seq):
+    for frame in place.follower().frames(part.first_seq, part.last_seq):
         yield batch_of(frame)
 
 
@@ -110,18 +166,19 @@ class LedgerReader(DataSourceReader):
 
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
+        self._place = Place.of(options)
 
     def partitions(self) -> list[InputPartition]:
         """The range, divided."""
-        follower = Follower(self._options["folder"])
-        first = max(int(self._options.get("from", 1)), follower.first_seq())
-        last = min(int(self._options.get("upto", 1 << 62)), follower.head().seq)
+        follower = self._place.follower()
+        first = int(self._options.get("from", follower.first_seq()))
+        last = min(int(self._options.get("upto", 1 << 62)), follower.durable_seq())
         rows = int(self._options.get("partition_rows", PARTITION_ROWS))
-        return list(ranges(first, last, follower.bounds(), rows))
+        return list(ranges(first, last, bounds_of(follower, first), rows))
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """Records of one partition, on an executor."""
-        return read_range(self._options, partition)
+        return read_range(self._place, partition)
 
 
 class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -129,6 +186,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
+        self._place = Place.of(options)
         self._upto: int | None = None
         """Where a query ends that takes what is there now."""
         self._waiting_since_s: float | None = None
@@ -143,7 +201,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Take what is durable at this moment, and no more."""
-        self._upto = Follower(self._options["folder"]).head().seq
+        self._upto = self._place.follower().durable_seq()
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802 - Spark's name
         """As far as this batch goes: at most the limit, and only when it is worth one, by size or by time."""
@@ -151,7 +209,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else 1 << 62
         if self._upto is not None:
             return {"seq": min(self._upto, begin + rows)}
-        head = Follower(self._options["folder"]).head().seq
+        head = self._place.follower().durable_seq()
         now_s = time.monotonic()
         if head <= begin:
             self._waiting_since_s = None
@@ -166,13 +224,14 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """A batch, divided."""
-        follower = Follower(self._options["folder"])
+        follower = self._place.follower()
         rows = int(self._options.get("partition_rows", PARTITION_ROWS))
-        return list(ranges(start["seq"] + 1, end["seq"], follower.bounds(), rows))
+        first = start["seq"] + 1
+        return list(ranges(first, end["seq"], bounds_of(follower, first), rows))
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """Records of one partition, on an executor."""
-        return read_range(self._options, partition)
+        return read_range(self._place, partition)
 
     def commit(self, end: dict[str, int]) -> None:
         """Nothing: the index's own cursor says what is done."""

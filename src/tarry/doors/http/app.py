@@ -22,6 +22,7 @@ from tarry.doors.http.batches import Batches
 from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.events import EventEndpoint
 from tarry.doors.http.gate import CALLER, Gate
+from tarry.doors.http.ledger import LedgerEndpoints
 from tarry.doors.http.messages import Messages
 from tarry.doors.http.openapi import build_document
 from tarry.doors.http.policies import PolicyEndpoints
@@ -93,6 +94,7 @@ class HttpApp:
                 EventEndpoint(self._sessions, settings, deadlines),
             ),
             *_policy_routes(PolicyEndpoints(engine, settings, deadlines)),
+            *_ledger_routes(LedgerEndpoints(engine, settings, deadlines)),
             *_status_routes(status),
         ]
         self._router = Router(self.routes, redirect_slashes=False, default=_no_such_path)
@@ -182,6 +184,13 @@ def _policy_routes(policies: PolicyEndpoints) -> list[Route]:
         Route("/v1/policies/broker", methods),
         Route("/v1/policies/namespaces/{tenant}/{namespace}", methods),
         Route("/v1/policies/topics/{tenant}/{namespace}/{topic}", methods),
+    ]
+
+
+def _ledger_routes(ledger: LedgerEndpoints) -> list[Route]:
+    return [
+        Route("/v1/ledger", Methods({"GET": ledger.show})),
+        Route("/v1/ledger/frames", Methods({"GET": ledger.frames}, head=False)),
     ]
 
 

@@ -45,3 +45,9 @@ def json_response(value: Any, status: int = 200) -> Response:
 def nothing() -> Response:
     """An answer that says no more than that it is done."""
     return Response(status_code=204)
+
+
+async def until_gone(receive: Receive) -> None:
+    """Return when the client has gone, for an answer that takes a while."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tarry.core.errors import Conflict
-from tarry.doors.http.asgi import Receive, Scope, Send
+from tarry.doors.http.asgi import Receive, Scope, Send, until_gone
 from tarry.doors.http.bodies import read_query
 from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.problems import HttpRefusal
@@ -69,7 +69,7 @@ class _EventResponse(Response):
             # Proxies that buffer would hold entries back until their time is over.
             (b"x-accel-buffering", b"no"),
         ]
-        gone = asyncio.ensure_future(_until_gone(receive))
+        gone = asyncio.ensure_future(until_gone(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             await self._push(send, b": open\n\n")
@@ -101,11 +101,6 @@ class _EventResponse(Response):
     async def _push(self, send: Send, body: bytes) -> None:
         with self._deadlines.within():
             await send({"type": "http.response.body", "body": body, "more_body": True})
-
-
-async def _until_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def _event(entry: Received) -> bytes:

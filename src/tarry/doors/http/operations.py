@@ -18,6 +18,7 @@ JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
 ARROW: Final = "application/vnd.apache.arrow.stream"
 EVENTS: Final = "text/event-stream"
+OCTETS: Final = "application/octet-stream"
 PROMETHEUS: Final = "text/plain"
 
 _TOPIC: Final = "/v1/topics/{tenant}/{namespace}/{topic}"
@@ -159,6 +160,15 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
                 {204: None},
             ),
         )
+    ),
+    Operation(
+        "GET", "/v1/ledger", "ledger", "What there is of the ledger; needs a token for all namespaces", "admin",
+        {200: {JSON: shapes.LedgerAnswer}},
+    ),
+    Operation(
+        "GET", "/v1/ledger/frames", "ledgerFrames",
+        "A range of the ledger byte for byte, as far as one segment goes; needs a token for all namespaces", "admin",
+        {200: {OCTETS: _BYTES}}, query=shapes.FramesQuery, refusals=(404,),
     ),
     Operation(
         "GET", "/v1/status", "status", "Figures of the server", "admin", {200: {JSON: shapes.StatusAnswer}}

@@ -25,6 +25,8 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     ack_timeout_ms: int = 60 * SECOND_MS
     """Unacknowledged for so long, an entry is delivered again; a request may say otherwise."""
     max_ack_timeout_ms: int = 12 * HOUR_MS
+    max_ledger_readers: int = 8
+    """Ranges of the ledger being read at once by programs elsewhere; one more is told to come again."""
     keep_alive_ms: int = 15 * SECOND_MS
     """Between the comments that keep an event stream's connection from looking dead."""
     metrics_open: bool = False

@@ -260,6 +260,29 @@ class StatusAnswer(Struct, kw_only=True):
     batches: int
 
 
+class FramesQuery(Taken, kw_only=True):
+    """Query parameters of a read of the ledger: by default from the first seq there is, to the end of its segment."""
+
+    from_seq: Annotated[int, Meta(ge=1, le=MAX_EXACT_INT)] | None = None
+    upto_seq: Annotated[int, Meta(ge=1, le=MAX_EXACT_INT)] | None = None
+
+
+class SegmentAnswer(Struct):
+    """A segment of the ledger."""
+
+    number: int
+    first_seq: int
+
+
+class LedgerAnswer(Struct, kw_only=True):
+    """What there is of the ledger. The next seq to come is `durable_seq` + 1."""
+
+    ledger_id: str
+    first_seq: int
+    durable_seq: int
+    segments: list[SegmentAnswer]
+
+
 class ReadyAnswer(Struct, kw_only=True):
     """Whether messages are accepted and sent, and if not, why."""
 
