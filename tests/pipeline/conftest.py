@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from tarry.pipeline import datasource
 from tarry.pipeline.session import open_session
 from tarry.pipeline.source import LedgerSource
 
@@ -13,5 +14,6 @@ from tarry.pipeline.source import LedgerSource
 def spark() -> Iterator[SparkSession]:
     session = open_session("local[2]", {"spark.driver.memory": "512m"}, "tarry-tests")
     session.dataSource.register(LedgerSource)
+    datasource.register(session)
     yield session
     session.stop()

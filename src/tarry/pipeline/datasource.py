@@ -1,0 +1,43 @@
+"""`spark.read.format("tarry")` and `df.write.format("tarry")`: Tarry as a Spark data source.
+
+Reading is `tarry.pipeline.views`: the views `scheduled`, `history` and `ledger`. Options: `view`; `path` (by `load`), a data folder
+or a folder of tables; `ledger`, where it is not beside the tables; `bodies`, for payloads and headers; `columns`, to read only
+some; `storage.*`, for an object store. For a stream of the history also `from` and `rows`.
+"""
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from tarry.pipeline.views.reader import HistoryStreamReader, ViewReader, view_of
+
+
+class TarrySource(DataSource):
+    """The data source named `tarry`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in `format`."""
+        return "tarry"
+
+    def schema(self) -> StructType:
+        """The columns of the view; only asked for when reading."""
+        return view_of(self.options).schema(self.options)
+
+    # Reading
+
+    def reader(self, schema: StructType) -> ViewReader:
+        """A batch read of a view, as of this moment."""
+        return ViewReader(dict(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> HistoryStreamReader:  # noqa: N802 - Spark's name
+        """A stream of the history."""
+        return HistoryStreamReader(dict(self.options), schema)
+
+    # Writing: bulk schedule (R10). `writer` and `streamWriter` belong here.
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format known to a session, and let Spark push filters into it."""
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    spark.dataSource.register(TarrySource)

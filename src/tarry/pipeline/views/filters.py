@@ -1,0 +1,126 @@
+"""Filters that Spark pushes down, as what they ask of stored columns.
+
+They choose files by the Delta log, row groups by the statistics in Parquet's footers, and rows. Spark looks at
+every row again, so that leaving out too little is only slow.
+"""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from msgspec import Struct
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from tarry.core.names import TOPIC_SCHEME
+
+Range = tuple[int | None, int | None]
+
+
+class Wanted(Struct, frozen=True):
+    """What rows must be like, by stored column."""
+
+    ranges: dict[str, Range] = {}
+    """Both ends count; None is open."""
+    values: dict[str, list[Any]] = {}
+
+    def overlaps(self, column: str, low: int, high: int) -> bool:
+        """Whether values from low to high can be wanted."""
+        least, most = self.ranges.get(column, (None, None))
+        return (least is None or high >= least) and (most is None or low <= most)
+
+    def row_groups(self, file: pq.ParquetFile, floor_ms: int = 0) -> list[int]:
+        """The row groups that can hold wanted rows; no row fires before the floor."""
+        return [
+            number
+            for number in range(file.metadata.num_row_groups)
+            if self._in_group(file.metadata.row_group(number), floor_ms)
+        ]
+
+    def _in_group(self, group: Any, floor_ms: int) -> bool:
+        for at in range(group.num_columns):
+            column = group.column(at)
+            name, statistics = column.path_in_schema, column.statistics
+            if statistics is None or not statistics.has_min_max:
+                continue
+            low, high = statistics.min, statistics.max
+            if name == "fire_at_ms":
+                low, high = max(low, floor_ms), max(high, floor_ms)
+            if name in self.ranges and not self.overlaps(name, low, high):
+                return False
+            if name in self.values and not any(low <= value <= high for value in self.values[name]):
+                return False
+        return True
+
+    def rows(self, table: pa.Table) -> pa.Table:
+        """The wanted rows of a table, as far as its columns tell."""
+        for name, (low, high) in self.ranges.items():
+            if name in table.column_names and low is not None:
+                table = table.filter(pc.greater_equal(table.column(name), low))
+            if name in table.column_names and high is not None:
+                table = table.filter(pc.less_equal(table.column(name), high))
+        for name, values in self.values.items():
+            if name in table.column_names:
+                kind = table.schema.field(name).type
+                table = table.filter(pc.is_in(table.column(name), pa.array(values, kind)))
+        return table
+
+
+def wanted_of(filters: Iterable[Filter], stored: Mapping[str, str]) -> Wanted:
+    """What pushed filters ask of stored columns; `stored` names the one behind a column of the view."""
+    ranges: dict[str, Range] = {}
+    values: dict[str, list[Any]] = {}
+    for one in filters:
+        if not isinstance(one, EqualTo | In | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
+            continue
+        column = stored.get(one.attribute[0]) if len(one.attribute) == 1 else None
+        asked = list(one.value) if isinstance(one, In) else [one.value]
+        if column is None or any(value is None for value in asked):
+            continue
+        if isinstance(asked[0], str):
+            if isinstance(one, EqualTo | In) and not _may_be_masked(column, asked):
+                values[column] = asked
+        elif (bounds := _bounds(one, asked)) is not None:
+            ranges[column] = _both(ranges.get(column, (None, None)), bounds)
+    return Wanted(ranges, values)
+
+
+def _may_be_masked(column: str, values: list[str]) -> bool:
+    """Whether a row may show such a value though it holds another."""
+    return column == "destination" and not all(value.startswith(TOPIC_SCHEME) for value in values)
+
+
+def _bounds(one: Filter, values: list[Any]) -> Range | None:
+    numbers = [_ms(value) if isinstance(value, datetime) else value for value in values]
+    if not all(isinstance(number, int) for number in numbers):
+        return None
+    low: int | None = min(numbers)
+    high: int | None = max(numbers)
+    if isinstance(one, GreaterThan | GreaterThanOrEqual):
+        high = None
+    elif isinstance(one, LessThan | LessThanOrEqual):
+        # An instant was rounded down; the millisecond that it lies in counts.
+        high = None if high is None else high + 1
+        low = None
+    return low, high
+
+
+def _ms(instant: datetime) -> int:
+    aware = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+    return int(aware.timestamp() * 1_000_000) // 1000
+
+
+def _both(one: Range, other: Range) -> Range:
+    lows = [low for low in (one[0], other[0]) if low is not None]
+    highs = [high for high in (one[1], other[1]) if high is not None]
+    return max(lows, default=None), min(highs, default=None)

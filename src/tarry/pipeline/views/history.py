@@ -1,0 +1,118 @@
+"""The view `history`: what became of each message that has ended, as of the durable head.
+
+It is the history table, and with the records above its cursor what they end. As a stream it is the table alone, by seq: each
+row once, whatever is done to its files.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Struct
+from pyspark.sql.types import StructType
+
+from tarry.core.errors import Damage, Unavailable
+from tarry.index.columns import history_rows
+from tarry.index.table import IndexFile
+from tarry.pipeline.source import PARTITION_ROWS, Range, ranges, read_range
+from tarry.pipeline.views.filters import Wanted
+from tarry.pipeline.views.masking import masked_address
+from tarry.pipeline.views.place import Place, TableState, filesystem_of, table_state, tail_of
+from tarry.pipeline.views.shape import View, shaped
+
+HISTORY_VIEW: Final = View(
+    "history",
+    "seq long not null, origin_seq long not null, outcome string not null, reason string, door string,"
+    " namespace string, destination string, owner string, key string, scheduled_at timestamp, scheduled_at_ms long,"
+    " due_at timestamp, due_at_ms long, finalised_at timestamp not null, finalised_at_ms long not null,"
+    " lateness_ms long, attempts int, messages long not null, batch string, version_seq long, fire_at_ms long,"
+    " day string not null",
+    "payload binary",
+)
+
+_SEQS_IN_NAME: Final = re.compile(r"/(\d+)-(\d+)-[0-9a-f]+\.parquet$")
+"""The index stream calls a file after the seqs that it is made from."""
+
+
+class HistoryFile(Struct, frozen=True):
+    """One file of the table."""
+
+    uri: str
+    path: str
+    day: str
+
+
+class HistoryTail(Struct, frozen=True):
+    """A range of the ledger above the table's cursor."""
+
+    ledger: str
+    first_seq: int
+    last_seq: int
+
+
+class History(Struct, frozen=True):
+    """What every part needs to know. It travels to the executors."""
+
+    schema: StructType
+    wanted: Wanted
+
+    def read(self, part: HistoryFile | HistoryTail) -> Iterator[pa.RecordBatch]:
+        """The rows of one part."""
+        tables = self._file(part) if isinstance(part, HistoryFile) else self._tail(part)
+        for rows in tables:
+            if (found := self.wanted.rows(rows)).num_rows:
+                yield self._batch(found)
+
+    def _tail(self, part: HistoryTail) -> Iterator[pa.Table]:
+        for records in read_range({"folder": part.ledger}, Range(part.first_seq, part.last_seq)):
+            yield history_rows(records, bodies="payload" in self.schema.fieldNames())
+
+    def _file(self, part: HistoryFile) -> Iterator[pa.Table]:
+        filesystem, root = filesystem_of(part.uri)
+        path = f"{root}/{part.path}"
+        try:
+            with pq.ParquetFile(filesystem.open_input_file(path), page_checksum_verification=True) as file:
+                for number in self.wanted.row_groups(file):
+                    rows = file.read_row_group(number)
+                    yield rows.append_column("day", pa.array([part.day] * rows.num_rows))
+        except FileNotFoundError:
+            raise Unavailable(f"{path} was replaced while it was read; read again") from None
+        except (pa.ArrowInvalid, OSError) as error:
+            raise Damage(path, 0, str(error)) from error
+
+    def _batch(self, rows: pa.Table) -> pa.RecordBatch:
+        columns: dict[str, Any] = {name: rows.column(name) for name in rows.column_names if name != "body"}
+        columns["destination"] = [masked_address(one) for one in rows.column("destination").to_pylist()]
+        columns["payload"] = rows.column("body")
+        return shaped(columns, self.schema, rows.num_rows)
+
+
+def plan(place: Place, wanted: Wanted) -> list[HistoryFile | HistoryTail]:
+    """The parts that can hold wanted rows."""
+    table = table_state(place, "history") or TableState("", 0, 0, {}, [])
+    parts: list[HistoryFile | HistoryTail] = [*files_of(table, wanted)]
+    tail = tail_of(place, table.cursor)
+    if place.ledger is not None and tail.head >= tail.first_seq:
+        parts += [
+            HistoryTail(place.ledger, part.first_seq, part.last_seq)
+            for part in ranges(tail.first_seq, tail.head, [], PARTITION_ROWS)
+        ]
+    return parts
+
+
+def files_of(table: TableState, wanted: Wanted) -> list[HistoryFile]:
+    """The files of a table that can hold wanted rows."""
+    return [
+        HistoryFile(table.uri, file.path, file.partition) for file in table.files if _may_match(file, wanted)
+    ]
+
+
+def _may_match(file: IndexFile, wanted: Wanted) -> bool:
+    if not wanted.overlaps("finalised_at_ms", file.low, file.high):
+        return False
+    if file.partition not in wanted.values.get("day", [file.partition]):
+        return False
+    named = _SEQS_IN_NAME.search(file.path)
+    return named is None or wanted.overlaps("seq", int(named[1]), int(named[2]))

@@ -1,0 +1,131 @@
+"""The readers behind `spark.read.format("tarry")` and, on the history, `spark.readStream.format("tarry")`.
+
+Who is called where: `pushFilters`, `partitions` and the offsets in the driver's planner process, `read` in the executors.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Filter, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from tarry.core.errors import Invalid
+from tarry.pipeline.views import history, records, scheduled
+from tarry.pipeline.views.filters import Wanted, wanted_of
+from tarry.pipeline.views.history import HISTORY_VIEW, History
+from tarry.pipeline.views.place import Place, find_place, table_state
+from tarry.pipeline.views.records import LEDGER, Records
+from tarry.pipeline.views.scheduled import SCHEDULED, Scheduled
+from tarry.pipeline.views.shape import View, stored_columns
+
+VIEWS: Final = {view.name: view for view in (SCHEDULED, HISTORY_VIEW, LEDGER)}
+
+STREAM_ROWS: Final = 100_000
+"""Records of the ledger whose ends one streaming batch covers, unless the option `rows` says otherwise."""
+
+
+def view_of(options: Mapping[str, str]) -> View:
+    """The view that the option `view` names."""
+    name = options.get("view", SCHEDULED.name)
+    if name not in VIEWS:
+        raise Invalid("view", f"{name!r} is not one of {', '.join(VIEWS)}")
+    return VIEWS[name]
+
+
+class Part(InputPartition):
+    """A part of a view, and how to read it."""
+
+    def __init__(self, view: Scheduled | History | Records, part: Any) -> None:
+        super().__init__(None)
+        self.view = view
+        self.part = part
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Its rows."""
+        return self.view.read(self.part)
+
+
+class ViewReader(DataSourceReader):
+    """One read of a view."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._view = view_of(options)
+        self._place = find_place(options)
+        self._schema = schema
+        self._wanted = Wanted()
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take what leaves out files, row groups and rows; Spark looks at every row again."""
+        self._wanted = wanted_of(filters, stored_columns(self._schema))
+        return filters
+
+    def partitions(self) -> list[InputPartition]:
+        """The files and ranges that can hold wanted rows."""
+        return list(parts_of(self._view, self._place, self._schema, self._wanted))
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        """The rows of one part, on an executor."""
+        return partition.read() if isinstance(partition, Part) else iter(())
+
+
+def parts_of(view: View, place: Place, schema: StructType, wanted: Wanted) -> list[Part]:
+    """A view at this moment, divided."""
+    if view is SCHEDULED:
+        parts, head = scheduled.plan(place, wanted)
+        rows = Scheduled(schema, wanted, head, time.time_ns() // 1_000_000)
+        return [Part(rows, part) for part in parts]
+    if view is HISTORY_VIEW:
+        return [Part(History(schema, wanted), part) for part in history.plan(place, wanted)]
+    return [Part(Records(schema, wanted), part) for part in records.plan(place, wanted)]
+
+
+class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The history as it grows: by seq, so that each row comes once."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        if view_of(options) is not HISTORY_VIEW:
+            raise Invalid("view", "only the history can be read as a stream")
+        self._options = dict(options)
+        self._schema = schema
+        self._upto: int | None = None
+        """Where a query ends that takes what is there now."""
+
+    def _cursor(self) -> int:
+        table = table_state(find_place(self._options), "history")
+        return 0 if table is None else table.cursor
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """The seq before the first: the beginning, `latest`, or the option `from`."""
+        begin = self._options.get("from", "1")
+        return {"seq": self._cursor() if begin == "latest" else int(begin) - 1}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """How many records of the ledger one batch covers; each ends one message at most, or one batch."""
+        return ReadMaxRows(int(self._options.get("rows", STREAM_ROWS)))
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Take what the table holds at this moment, and no more."""
+        self._upto = self._cursor()
+
+    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """As far as this batch goes."""
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else 1 << 62
+        upto = self._cursor() if self._upto is None else self._upto
+        return {"seq": max(start["seq"], min(upto, start["seq"] + rows))}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        """The files that hold rows of a batch."""
+        table = table_state(find_place(self._options), "history")
+        wanted = Wanted({"seq": (start["seq"] + 1, end["seq"])})
+        rows = History(self._schema, wanted)
+        return [] if table is None else [Part(rows, part) for part in history.files_of(table, wanted)]
+
+    def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
+        """The rows of one part, on an executor."""
+        return partition.read() if isinstance(partition, Part) else iter(())
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Nothing is kept for a reader."""

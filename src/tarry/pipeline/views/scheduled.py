@@ -1,0 +1,235 @@
+"""The view `scheduled`: what waits, as of the durable head.
+
+It is the index's puts, without those that a del, the cancellation of their batch, the deletion of their topic or the watermark
+has ended, and with the records above the index's cursor applied: its puts, its ends, the files of its adopted batches.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from msgspec import Struct
+from numpy.typing import NDArray
+from pyspark.sql.types import StructType
+
+from tarry.core.errors import Damage, Unavailable
+from tarry.index.columns import index_rows
+from tarry.index.schema import DEL, ENTRY
+from tarry.index.table import IndexFile
+from tarry.ledger.record import Entry, Key, Put, decode
+from tarry.pipeline.source import PARTITION_ROWS, Range, ranges, read_range
+from tarry.pipeline.views.filters import Wanted
+from tarry.pipeline.views.masking import masked_address, masked_headers
+from tarry.pipeline.views.place import Place, TableState, Tail, filesystem_of, table_state, tail_of
+from tarry.pipeline.views.shape import View, shaped
+
+SCHEDULED: Final = View(
+    "scheduled",
+    "seq long not null, due_at timestamp, due_at_ms long, fire_at timestamp not null, fire_at_ms long not null,"
+    " accepted_at timestamp, accepted_at_ms long, namespace string, destination string, owner string, door string,"
+    " key string, group string, attempts int, batch string, entry boolean not null,"
+    " as_of timestamp not null, as_of_seq long not null",
+    "payload binary, headers map<string,string>",
+    "origin_seq long",
+)
+
+_STORED: Final = (
+    "fire_at_ms", "seq", "op", "due_at_ms", "accepted_at_ms", "namespace", "destination", "owner", "door", "key",
+    "group", "attempts", "batch",
+)  # fmt: skip
+_IN_BODY: Final = frozenset({"payload", "headers", "origin_seq"})
+
+
+class Ended(Struct, frozen=True):
+    """What has ended, as far as one part of the view needs to know."""
+
+    seqs: NDArray[np.int64]
+    watermark: Key
+    batches: list[tuple[int, int]]
+    """Cancelled: first seq and count."""
+    topics: dict[str, int]
+    """Deleted: name and the seq of the deletion."""
+
+    def waits(
+        self, fire: NDArray[np.int64], seq: NDArray[np.int64], op: NDArray[Any], destination: Any
+    ) -> NDArray[np.bool_]:
+        """Which rows still wait."""
+        mark = self.watermark
+        keep: NDArray[np.bool_] = (op != DEL) & ~np.isin(seq, self.seqs)
+        keep &= (fire > mark.fire_at_ms) | ((fire == mark.fire_at_ms) & (seq >= mark.seq))
+        for first, count in self.batches:
+            keep &= (seq < first) | (seq >= first + count)
+        for at in np.flatnonzero(keep & (op == ENTRY)).tolist() if self.topics else ():
+            keep[at] = seq[at] > self.topics.get(destination[at].as_py(), 0)
+        return keep
+
+
+class FilePart(Struct, frozen=True):
+    """One file of the index, and those beside it whose dels may concern it."""
+
+    uri: str
+    file: IndexFile
+    beside: list[IndexFile]
+    ended: Ended
+
+
+class TailPart(Struct, frozen=True):
+    """A range of the ledger above the cursor."""
+
+    ledger: str
+    first_seq: int
+    last_seq: int
+    ended: Ended
+
+
+class Scheduled(Struct, frozen=True):
+    """What every part needs to know. It travels to the executors."""
+
+    schema: StructType
+    wanted: Wanted
+    as_of_seq: int
+    as_of_ms: int
+
+    def read(self, part: FilePart | TailPart) -> Iterator[pa.RecordBatch]:
+        """The rows of one part."""
+        tables = self._file(part) if isinstance(part, FilePart) else self._tail(part)
+        for rows in tables:
+            if (found := self.wanted.rows(rows)).num_rows:
+                yield self._batch(found)
+
+    def _tail(self, part: TailPart) -> Iterator[pa.Table]:
+        for records in read_range({"folder": part.ledger}, Range(part.first_seq, part.last_seq)):
+            # Slots do not matter here.
+            rows = index_rows(records, Key(0, 0), 0, {}, 1)
+            yield _waiting(rows, part.ended, 0, 0)
+
+    def _file(self, part: FilePart) -> Iterator[pa.Table]:
+        ended = with_dels(part)
+        columns = [*_STORED, "body"] if _IN_BODY & set(self.schema.fieldNames()) else list(_STORED)
+        with _open(part.uri, part.file) as file:
+            for number in self.wanted.row_groups(file, part.file.floor_ms):
+                rows = _read(file, number, columns, part)
+                yield _waiting(rows, ended, part.file.base, part.file.floor_ms)
+
+    def _batch(self, rows: pa.Table) -> pa.RecordBatch:
+        columns: dict[str, Any] = {name: rows.column(name) for name in rows.column_names if name != "body"}
+        columns["entry"] = pa.array(rows.column("op").to_numpy() == ENTRY)
+        columns["destination"] = [masked_address(one) for one in rows.column("destination").to_pylist()]
+        columns["as_of_ms"] = pa.array(np.full(rows.num_rows, self.as_of_ms))
+        columns["as_of_seq"] = pa.array(np.full(rows.num_rows, self.as_of_seq))
+        if _IN_BODY & set(self.schema.fieldNames()):
+            columns |= _in_bodies(rows)
+        return shaped(columns, self.schema, rows.num_rows)
+
+
+def _waiting(rows: pa.Table, ended: Ended, base: int, floor_ms: int) -> pa.Table:
+    """The rows that wait, with their keys as they are."""
+    fire = np.maximum(rows.column("fire_at_ms").to_numpy(), floor_ms)
+    seq = rows.column("seq").to_numpy() + base
+    keep = ended.waits(fire, seq, rows.column("op").to_numpy(), rows.column("destination"))
+    for name, values in (("fire_at_ms", fire), ("seq", seq)):
+        rows = rows.set_column(rows.column_names.index(name), name, pa.array(values))
+    return rows.filter(pa.array(keep))
+
+
+def _in_bodies(rows: pa.Table) -> dict[str, list[Any]]:
+    payloads: list[bytes] = []
+    headers: list[list[tuple[str, str]]] = []
+    origins: list[int] = []
+    for seq, body in zip(rows.column("seq").to_pylist(), rows.column("body").to_pylist(), strict=True):
+        record = decode(body)
+        assert isinstance(record, Put | Entry)
+        payloads.append(record.payload)
+        headers.append(list(masked_headers(record.headers).items()))
+        origins.append(record.origin.seq if isinstance(record, Put) and record.origin else seq)
+    return {"payload": payloads, "headers": headers, "origin_seq": origins}
+
+
+def with_dels(part: FilePart) -> Ended:
+    """What has ended, with the dels of the index that lie in a file's range of fire instants."""
+    dels = Wanted({"fire_at_ms": (part.file.first_ms, part.file.last_ms), "op": (DEL, DEL)})
+    found = [part.ended.seqs]
+    for beside in part.beside:
+        with _open(part.uri, beside) as file:
+            for number in dels.row_groups(file):
+                rows = dels.rows(_read(file, number, ["seq", "op", "fire_at_ms"], part))
+                found.append(rows.column("seq").to_numpy())
+    ended = part.ended
+    return Ended(np.concatenate(found), ended.watermark, ended.batches, ended.topics)
+
+
+def _open(uri: str, file: IndexFile) -> pq.ParquetFile:
+    filesystem, root = filesystem_of(uri)
+    path = f"{root}/{file.path}"
+    try:
+        return pq.ParquetFile(filesystem.open_input_file(path), page_checksum_verification=True)
+    except FileNotFoundError:
+        raise Unavailable(f"{path} was replaced while it was read; read again") from None
+    except (pa.ArrowInvalid, OSError) as error:
+        raise Damage(path, 0, str(error)) from error
+
+
+def _read(file: pq.ParquetFile, number: int, columns: Sequence[str], part: FilePart) -> pa.Table:
+    try:
+        return file.read_row_group(number, columns=list(columns))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise Damage(f"{part.uri}/{part.file.path}", 0, str(error)) from error
+
+
+def plan(place: Place, wanted: Wanted) -> tuple[list[FilePart | TailPart], int]:
+    """The parts that can hold wanted rows, and the seq as of which they are."""
+    index = table_state(place, "index") or TableState("", 0, 0, {}, [])
+    tail = tail_of(place, index.cursor)
+    watermark = max(Key(*index.state.get("watermark", (0, 0))), tail.watermark)
+    batches = [(one.first_seq, one.count) for one in tail.cancelled]
+    batches += [(one[0], one[1]) for one in index.state.get("cancelled", ())]
+    parts: list[FilePart | TailPart] = []
+    files = [*index.files, *staged(tail)]
+    for file in files:
+        if file.last_ms < watermark.fire_at_ms or not _may_match(file, wanted):
+            continue
+        beside = [
+            one
+            for one in index.files
+            if not one.base and one.low <= file.last_ms and one.high >= file.first_ms
+        ]
+        near = (tail.kills_fire_at_ms >= file.first_ms) & (tail.kills_fire_at_ms <= file.last_ms)
+        ended = Ended(tail.kills_seq[near], watermark, batches, tail.deleted)
+        parts.append(FilePart(index.uri or f"{place.tables}/index", file, beside, ended))
+    if place.ledger is not None:
+        for part in (
+            ranges(tail.first_seq, tail.head, [], PARTITION_ROWS) if tail.head >= tail.first_seq else ()
+        ):
+            near = (tail.kills_seq >= part.first_seq) & (tail.kills_seq <= part.last_seq)
+            ended = Ended(tail.kills_seq[near], watermark, batches, tail.deleted)
+            parts.append(TailPart(place.ledger, part.first_seq, part.last_seq, ended))
+    return parts, tail.head
+
+
+def _may_match(file: IndexFile, wanted: Wanted) -> bool:
+    # Nothing fires before it is due, but by command.
+    return wanted.overlaps("fire_at_ms", file.first_ms, file.last_ms)
+
+
+def staged(tail: Tail) -> list[IndexFile]:
+    """The files of the batches that were adopted above the cursor (R10)."""
+    files: list[IndexFile] = []
+    for batch in tail.adopted:
+        base = batch.first_seq
+        for one in batch.files:
+            files.append(
+                IndexFile(
+                    one.path,
+                    one.size_bytes,
+                    one.rows,
+                    one.slot,
+                    one.low_ms,
+                    one.high_ms,
+                    base,
+                    batch.floor_ms,
+                )
+            )
+            base += one.rows
+    return files
