@@ -16,10 +16,10 @@ from pyspark.sql.types import StructType
 from tarry.core.errors import Damage, Unavailable
 from tarry.index.columns import history_rows
 from tarry.index.table import IndexFile
-from tarry.pipeline.source import PARTITION_ROWS, Range, ranges, read_range
+from tarry.pipeline.source import PARTITION_ROWS, Place, Range, ranges, read_range
 from tarry.pipeline.views.filters import Wanted
 from tarry.pipeline.views.masking import masked_address
-from tarry.pipeline.views.place import Place, TableState, filesystem_of, table_state, tail_of
+from tarry.pipeline.views.place import TableState, Whereabouts, filesystem_of, table_state, tail_of
 from tarry.pipeline.views.shape import View, shaped
 
 HISTORY_VIEW: Final = View(
@@ -47,7 +47,7 @@ class HistoryFile(Struct, frozen=True):
 class HistoryTail(Struct, frozen=True):
     """A range of the ledger above the table's cursor."""
 
-    ledger: str
+    ledger: Place
     first_seq: int
     last_seq: int
 
@@ -66,7 +66,7 @@ class History(Struct, frozen=True):
                 yield self._batch(found)
 
     def _tail(self, part: HistoryTail) -> Iterator[pa.Table]:
-        for records in read_range({"folder": part.ledger}, Range(part.first_seq, part.last_seq)):
+        for records in read_range(part.ledger, Range(part.first_seq, part.last_seq)):
             yield history_rows(records, bodies="payload" in self.schema.fieldNames())
 
     def _file(self, part: HistoryFile) -> Iterator[pa.Table]:
@@ -89,7 +89,7 @@ class History(Struct, frozen=True):
         return shaped(columns, self.schema, rows.num_rows)
 
 
-def plan(place: Place, wanted: Wanted) -> list[HistoryFile | HistoryTail]:
+def plan(place: Whereabouts, wanted: Wanted) -> list[HistoryFile | HistoryTail]:
     """The parts that can hold wanted rows."""
     table = table_state(place, "history") or TableState("", 0, 0, {}, [])
     parts: list[HistoryFile | HistoryTail] = [*files_of(table, wanted)]

@@ -17,42 +17,40 @@ from numpy.typing import NDArray
 from tarry.core.errors import NotFound, Unavailable
 from tarry.index.schema import HISTORY, INDEX, Layout
 from tarry.index.table import GuardedTable, IndexFile
-from tarry.ledger.follow import Follower
 from tarry.ledger.record import Adopt, CancelBatch, Key, Kind, Mark, Topic, decode
+from tarry.pipeline.source import Place as LedgerPlace
 
 FIRST_RUN = "run `tarry pipeline --once` to make the tables"
 
 
-class Place(Struct, frozen=True):
+class Whereabouts(Struct, frozen=True):
     """Where to read."""
 
     tables: str
     """The folder or address of the two tables."""
-    ledger: str | None
-    """The ledger's folder; without it everything is as of the tables."""
+    ledger: LedgerPlace | None
+    """Without a ledger everything is as of the tables."""
     storage: dict[str, str] = {}
     """Options of the object store, as delta-rs knows them."""
 
 
-def find_place(options: Mapping[str, str]) -> Place:
-    """The place that the options of a read name: a data folder, or tables, with `ledger` beside them or given."""
+def find(options: Mapping[str, str]) -> Whereabouts:
+    """What the options of a read name: a data folder, or tables, with the ledger beside them, in `ledger` or at `server`."""
     storage = {
         name.removeprefix("storage."): value for name, value in options.items() if name.startswith("storage.")
     }
-    path, ledger = options.get("path") or options.get("tables"), options.get("ledger")
+    path = options.get("path") or options.get("tables")
+    ledger = _ledger_place(options.get("ledger"), options)
     if not path:
         raise NotFound("say where to read: load(PATH), of a data folder or of a folder of tables")
     if "://" in path and not path.startswith("file://"):
-        return Place(path.rstrip("/"), ledger, storage)
+        return Whereabouts(path.rstrip("/"), ledger, storage)
     folder = os.path.abspath(path.removeprefix("file://"))
     if _is_folder(folder, "ledger") or _is_folder(folder, "tables"):
-        return Place(
-            options.get("tables") or os.path.join(folder, "tables"),
-            ledger or _if_there(folder, "ledger"),
-            storage,
-        )
+        tables = options.get("tables") or os.path.join(folder, "tables")
+        return Whereabouts(tables, ledger or _ledger_beside(folder), storage)
     if _is_folder(folder, "index", "_delta_log") or _is_folder(folder, "history", "_delta_log"):
-        return Place(folder, ledger or _if_there(os.path.dirname(folder), "ledger"), storage)
+        return Whereabouts(folder, ledger or _ledger_beside(os.path.dirname(folder)), storage)
     raise NotFound(f"{path}: neither a data folder nor a folder of tables; {FIRST_RUN}")
 
 
@@ -60,8 +58,14 @@ def _is_folder(*parts: str) -> bool:
     return os.path.isdir(os.path.join(*parts))
 
 
-def _if_there(*parts: str) -> str | None:
-    return os.path.join(*parts) if _is_folder(*parts) else None
+def _ledger_place(folder: str | None, options: Mapping[str, str]) -> LedgerPlace | None:
+    if folder is not None:
+        return LedgerPlace(os.path.abspath(folder), None)
+    return LedgerPlace.of(options) if "server" in options else None
+
+
+def _ledger_beside(folder: str) -> LedgerPlace | None:
+    return LedgerPlace(os.path.join(folder, "ledger"), None) if _is_folder(folder, "ledger") else None
 
 
 class TableState(Struct, frozen=True):
@@ -74,7 +78,7 @@ class TableState(Struct, frozen=True):
     files: list[IndexFile]
 
 
-def table_state(place: Place, name: str) -> TableState | None:
+def table_state(place: Whereabouts, name: str) -> TableState | None:
     """The table `index` or `history` as it is now; None while there is none."""
     layout: Layout = INDEX if name == "index" else HISTORY
     uri = f"{place.tables}/{name}"
@@ -111,7 +115,7 @@ class Tail(Struct, frozen=True):
     """By topic: the seq of its deletion, which ends its delayed entries."""
 
 
-def tail_of(place: Place, cursor: int) -> Tail:
+def tail_of(place: Whereabouts, cursor: int) -> Tail:
     """Read the records above a cursor up to the durable head; bodies only where they are few."""
     seqs: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
     fires: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
@@ -121,8 +125,8 @@ def tail_of(place: Place, cursor: int) -> Tail:
     deleted: dict[str, int] = {}
     if place.ledger is None:
         return Tail(cursor + 1, cursor, watermark, seqs[0], fires[0], [], [], {})
-    follower = Follower(place.ledger)
-    head = follower.head().seq
+    follower = place.ledger.follower()
+    head = follower.durable_seq()
     telling = (Kind.MARK, Kind.ADOPT, Kind.CANCEL_BATCH, Kind.TOPIC)
     for frame in follower.frames(cursor + 1, head) if head > cursor else ():
         kills = frame.fixed["kills_seq"] > 0

@@ -16,7 +16,7 @@ from tarry.core.errors import Invalid
 from tarry.pipeline.views import history, records, scheduled
 from tarry.pipeline.views.filters import Wanted, wanted_of
 from tarry.pipeline.views.history import HISTORY_VIEW, History
-from tarry.pipeline.views.place import Place, find_place, table_state
+from tarry.pipeline.views.place import Whereabouts, find, table_state
 from tarry.pipeline.views.records import LEDGER, Records
 from tarry.pipeline.views.scheduled import SCHEDULED, Scheduled
 from tarry.pipeline.views.shape import View, stored_columns
@@ -53,7 +53,7 @@ class ViewReader(DataSourceReader):
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._view = view_of(options)
-        self._place = find_place(options)
+        self._place = find(options)
         self._schema = schema
         self._wanted = Wanted()
 
@@ -71,7 +71,7 @@ class ViewReader(DataSourceReader):
         return partition.read() if isinstance(partition, Part) else iter(())
 
 
-def parts_of(view: View, place: Place, schema: StructType, wanted: Wanted) -> list[Part]:
+def parts_of(view: View, place: Whereabouts, schema: StructType, wanted: Wanted) -> list[Part]:
     """A view at this moment, divided."""
     if view is SCHEDULED:
         parts, head = scheduled.plan(place, wanted)
@@ -94,7 +94,7 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where a query ends that takes what is there now."""
 
     def _cursor(self) -> int:
-        table = table_state(find_place(self._options), "history")
+        table = table_state(find(self._options), "history")
         return 0 if table is None else table.cursor
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
@@ -118,7 +118,7 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """The files that hold rows of a batch."""
-        table = table_state(find_place(self._options), "history")
+        table = table_state(find(self._options), "history")
         wanted = Wanted({"seq": (start["seq"] + 1, end["seq"])})
         rows = History(self._schema, wanted)
         return [] if table is None else [Part(rows, part) for part in history.files_of(table, wanted)]

@@ -8,7 +8,6 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from pyspark.sql.types import StructType
 
-from tarry.ledger.follow import Follower
 from tarry.ledger.record import (
     Ack,
     Adopt,
@@ -28,10 +27,10 @@ from tarry.ledger.record import (
     decode,
     decode_put,
 )
-from tarry.pipeline.source import PARTITION_ROWS, Range, ranges, read_range
+from tarry.pipeline.source import PARTITION_ROWS, Place, Range, ranges, read_range
 from tarry.pipeline.views.filters import Wanted
 from tarry.pipeline.views.masking import masked_address, masked_headers
-from tarry.pipeline.views.place import Place
+from tarry.pipeline.views.place import Whereabouts
 from tarry.pipeline.views.shape import View, shaped
 
 LEDGER: Final = View(
@@ -49,7 +48,7 @@ KIND_NAMES: Final = {int(kind): kind.name.lower() for kind in Kind}
 class LedgerPart(Struct, frozen=True):
     """A range of the ledger."""
 
-    ledger: str
+    ledger: Place
     first_seq: int
     last_seq: int
 
@@ -65,7 +64,7 @@ class Records(Struct, frozen=True):
         names = self.wanted.values.get("kind")
         kinds = None if names is None else [kind for kind, name in KIND_NAMES.items() if name in names]
         rest = Wanted(self.wanted.ranges)
-        for records in read_range({"folder": part.ledger}, Range(part.first_seq, part.last_seq)):
+        for records in read_range(part.ledger, Range(part.first_seq, part.last_seq)):
             if kinds is not None:
                 records = records.filter(pc.is_in(records.column("kind"), pa.array(kinds, pa.int32())))
             found = rest.rows(
@@ -151,14 +150,14 @@ def _entry(entry: Entry) -> dict[str, Any]:
     )
 
 
-def plan(place: Place, wanted: Wanted) -> list[LedgerPart]:
+def plan(place: Whereabouts, wanted: Wanted) -> list[LedgerPart]:
     """The parts that can hold wanted records."""
     if place.ledger is None:
         return []
-    follower = Follower(place.ledger)
+    follower = place.ledger.follower()
     low, high = wanted.ranges.get("seq", (None, None))
     first = max(low or 0, follower.first_seq())
-    last = min(follower.head().seq if high is None else high, follower.head().seq)
+    last = min(follower.durable_seq() if high is None else high, follower.durable_seq())
     if first > last:
         return []
     parts = ranges(first, last, follower.bounds(), PARTITION_ROWS)

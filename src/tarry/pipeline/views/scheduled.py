@@ -19,10 +19,10 @@ from tarry.index.columns import index_rows
 from tarry.index.schema import DEL, ENTRY
 from tarry.index.table import IndexFile
 from tarry.ledger.record import Entry, Key, Put, decode
-from tarry.pipeline.source import PARTITION_ROWS, Range, ranges, read_range
+from tarry.pipeline.source import PARTITION_ROWS, Place, Range, ranges, read_range
 from tarry.pipeline.views.filters import Wanted
 from tarry.pipeline.views.masking import masked_address, masked_headers
-from tarry.pipeline.views.place import Place, TableState, Tail, filesystem_of, table_state, tail_of
+from tarry.pipeline.views.place import TableState, Tail, Whereabouts, filesystem_of, table_state, tail_of
 from tarry.pipeline.views.shape import View, shaped
 
 SCHEDULED: Final = View(
@@ -47,8 +47,8 @@ class Ended(Struct, frozen=True):
 
     seqs: NDArray[np.int64]
     watermark: Key
-    batches: list[tuple[int, int]]
-    """Cancelled: first seq and count."""
+    batches: list[tuple[int, int, list[int]]]
+    """Cancelled: first seq, count, and the seqs that were spared because they were being sent."""
     topics: dict[str, int]
     """Deleted: name and the seq of the deletion."""
 
@@ -59,8 +59,8 @@ class Ended(Struct, frozen=True):
         mark = self.watermark
         keep: NDArray[np.bool_] = (op != DEL) & ~np.isin(seq, self.seqs)
         keep &= (fire > mark.fire_at_ms) | ((fire == mark.fire_at_ms) & (seq >= mark.seq))
-        for first, count in self.batches:
-            keep &= (seq < first) | (seq >= first + count)
+        for first, count, spared in self.batches:
+            keep &= (seq < first) | (seq >= first + count) | np.isin(seq, spared)
         for at in np.flatnonzero(keep & (op == ENTRY)).tolist() if self.topics else ():
             keep[at] = seq[at] > self.topics.get(destination[at].as_py(), 0)
         return keep
@@ -78,7 +78,7 @@ class FilePart(Struct, frozen=True):
 class TailPart(Struct, frozen=True):
     """A range of the ledger above the cursor."""
 
-    ledger: str
+    ledger: Place
     first_seq: int
     last_seq: int
     ended: Ended
@@ -100,7 +100,7 @@ class Scheduled(Struct, frozen=True):
                 yield self._batch(found)
 
     def _tail(self, part: TailPart) -> Iterator[pa.Table]:
-        for records in read_range({"folder": part.ledger}, Range(part.first_seq, part.last_seq)):
+        for records in read_range(part.ledger, Range(part.first_seq, part.last_seq)):
             # Slots do not matter here.
             rows = index_rows(records, Key(0, 0), 0, {}, 1)
             yield _waiting(rows, part.ended, 0, 0)
@@ -178,13 +178,13 @@ def _read(file: pq.ParquetFile, number: int, columns: Sequence[str], part: FileP
         raise Damage(f"{part.uri}/{part.file.path}", 0, str(error)) from error
 
 
-def plan(place: Place, wanted: Wanted) -> tuple[list[FilePart | TailPart], int]:
+def plan(place: Whereabouts, wanted: Wanted) -> tuple[list[FilePart | TailPart], int]:
     """The parts that can hold wanted rows, and the seq as of which they are."""
     index = table_state(place, "index") or TableState("", 0, 0, {}, [])
     tail = tail_of(place, index.cursor)
     watermark = max(Key(*index.state.get("watermark", (0, 0))), tail.watermark)
-    batches = [(one.first_seq, one.count) for one in tail.cancelled]
-    batches += [(one[0], one[1]) for one in index.state.get("cancelled", ())]
+    batches = [(one.first_seq, one.count, [spared.seq for spared in one.spared]) for one in tail.cancelled]
+    batches += [(one[0], one[1], one[3] if len(one) > 3 else []) for one in index.state.get("cancelled", ())]
     parts: list[FilePart | TailPart] = []
     files = [*index.files, *staged(tail)]
     for file in files:
