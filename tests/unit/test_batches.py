@@ -60,7 +60,7 @@ def test_a_cancel_ends_all_but_what_stands_apart() -> None:
     batch = adopt()
     assert batches.decide(1, batch) == {"ann": 3, "bob": 2}
     batches.moved(FIRST + 1, "ann")
-    assert batches.decide(2, cancel(batch, Spared(FIRST + 4, "bob"))) == {"ann": -2, "bob": -1}
+    assert batches.decide(2, cancel(batch, Spared(Key(DAY, FIRST + 4), "bob"))) == {"ann": -2, "bob": -1}
     assert dead.between(0, 1 << 60).tolist() == [FIRST, FIRST + 1, FIRST + 2, FIRST + 3]
     letters = batches.by_name["letters"]
     assert (letters.remaining, letters.row.cancelled, letters.cancelled_at_ms) == (2, 3, 50)
@@ -99,7 +99,7 @@ def test_the_registry_brings_it_all_back() -> None:
     batches = Batches(dead)
     batches.decide(3, adopt())
     batches.decide(4, adopt("more", FIRST + 5))
-    batches.decide(5, cancel(adopt("more", FIRST + 5), Spared(FIRST + 6, "ann")))
+    batches.decide(5, cancel(adopt("more", FIRST + 5), Spared(Key(DAY, FIRST + 6), "ann")))
     batches.ended(FIRST, "ann")
     again = flushed(batches, registry)
     assert not batches.changed
@@ -193,7 +193,7 @@ def test_a_restart_arrives_at_the_same_counts_wherever_the_registry_was() -> Non
             end("ann", Key(DAY, FIRST), Key(DAY, FIRST)),
             put("ann", Key(DAY, FIRST + 1), Key(DAY, FIRST + 1), DAY + 9),
             adopt("more", FIRST + 5),
-            cancel(adopt(), Spared(FIRST + 2, "ann")),
+            cancel(adopt(), Spared(Key(DAY, FIRST + 2), "ann")),
         ]
         for at, record in enumerate(steps):
             if at == flush_after:

@@ -52,6 +52,11 @@ class Batch:
         return self.row.count
 
     @property
+    def last_seq(self) -> int:
+        """The seq of its last message."""
+        return self.row.first_seq + self.row.count - 1
+
+    @property
     def floor_ms(self) -> int:
         """No message of it fires before this instant."""
         return self.row.floor_ms
@@ -125,7 +130,7 @@ class Batches:
             batch.row,
             cancelled_at_ms=record.cancelled_at_ms,
             cancelled=ended.total(),
-            spared=[one.seq for one in record.spared],
+            spared=[one.key for one in record.spared],
         )
         self._kill(batch)
         self._changed.add(batch.name)
@@ -133,8 +138,8 @@ class Batches:
 
     def _kill(self, batch: Batch) -> None:
         self._dead.add_range(batch.first_seq, batch.count)
-        for seq in batch.row.spared:
-            self._dead.discard(seq)
+        for key in batch.row.spared:
+            self._dead.discard(key.seq)
 
     def _add(self, batch: Batch) -> None:
         self.by_name[batch.name] = batch
@@ -142,6 +147,10 @@ class Batches:
         self._firsts.append(batch.first_seq)
 
     # Single messages
+
+    def in_order(self) -> list[Batch]:
+        """All of them, the newest first."""
+        return self._ordered[::-1]
 
     def of(self, seq: int) -> Batch | None:
         """The batch of a message, by its seq."""

@@ -22,7 +22,7 @@ from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective
 from tarry.core.wheel import Due
 from tarry.engine.burst import Burst, Fired
-from tarry.engine.flights import Flights, Launch
+from tarry.engine.flights import Flight, Flights, Launch
 from tarry.engine.journal import Journal
 from tarry.engine.rates import Rates
 from tarry.engine.settings import EngineSettings
@@ -346,6 +346,21 @@ class Dispatcher:
         flight = self.flights.by_seq.get(seq)
         if flight is not None and flight.state is State.SCHEDULED:
             self.flights.leave(flight)
+
+    def killed_between(self, first_seq: int, last_seq: int) -> None:
+        """All versions in a range were ended, except those that are being sent."""
+        for seq in [seq for seq in (*self.flights.by_seq, *self._postponed) if first_seq <= seq <= last_seq]:
+            self.killed(seq)
+
+    def being_sent_between(self, first_seq: int, last_seq: int) -> list[Flight]:
+        """Messages in a range that are handed out and have no verdict yet."""
+        return [
+            flight
+            for seq, flight in self.flights.by_seq.items()
+            if first_seq <= seq <= last_seq
+            and flight.state is State.SENDING
+            and seq not in self._journal.dead
+        ]
 
     # For upkeep
 

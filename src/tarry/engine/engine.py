@@ -17,6 +17,7 @@ from tarry.core.ids import Ids
 from tarry.core.message import Message, MessagePage, MessageQuery, MessageView, Scheduled
 from tarry.core.names import parse_namespace, parse_topic
 from tarry.core.policy import Effective, Policy, Scope
+from tarry.engine.adoption import Adoption
 from tarry.engine.answer import Answer, failed
 from tarry.engine.arrow import ArrowScheduled
 from tarry.engine.commands import Commands
@@ -81,6 +82,8 @@ class Engine:
         self.upkeep = Upkeep(self.journal, self.dispatcher, settings, offload, snapshot_folder)
         self._scheduling = Scheduling(self.journal, clock, outlets)
         self._commands = Commands(self.journal, self.dispatcher, self.upkeep, clock)
+        self.batches = Adoption(self.journal, self.dispatcher, self.upkeep, self._commands, clock)
+        """Batches that are adopted, shown and cancelled as a whole."""
 
     @property
     def topics(self) -> Topics:

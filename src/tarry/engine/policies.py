@@ -31,6 +31,10 @@ class Policies:
         """What was set at a place itself."""
         return self._set.get((scope, self.check_name(scope, name)))
 
+    def places(self, scope: Scope) -> list[str]:
+        """The names of the places at which something was set."""
+        return [name for at, name in self._set if at == scope]
+
     def apply(self, scope: str, name: str, policy: Policy | None) -> None:
         """Set or remove a policy."""
         if policy is None:

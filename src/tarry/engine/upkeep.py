@@ -154,6 +154,7 @@ class Upkeep:
     def _prune(self, now_ms: int) -> None:
         settings = self._settings
         self._journal.topics.forget_unread(now_ms - settings.unread_retention_ms)
+        self._journal.batches.forget(self._journal.watermark)
         self._offload(
             lambda: self._journal.registry.prune(
                 now_ms - settings.finalised_retention_ms,

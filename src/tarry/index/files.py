@@ -15,40 +15,23 @@ from tarry.index.table import IndexFile
 ROW_GROUP_ROWS = 65_536
 """Rows that are read together: a message in the middle of a slot costs one of these."""
 
+REPEATED = ["namespace", "destination", "owner", "door", "batch", "group", "outcome", "reason"]
+"""Columns whose values repeat: they are stored as dictionaries."""
+
 
 def write_partitions(rows: pa.Table, uri: str, layout: Layout, name: str) -> list[IndexFile]:
     """Write rows, which are sorted by partition, into one file for each partition; all are synced."""
     partition = layout.partition
-    filesystem, root = (
-        pyarrow.fs.FileSystem.from_uri(uri) if "://" in uri else (pyarrow.fs.LocalFileSystem(), uri)
-    )
+    filesystem, root = filesystem_of(uri)
     files: list[IndexFile] = []
     for value, start, stop in _runs(rows.column(partition)):
         part = rows.slice(start, stop - start).drop_columns([partition])
         path = f"{partition}={value}/{name}-{uuid.uuid4().hex[:12]}.parquet"
         full = f"{root.rstrip('/')}/{path}"
         filesystem.create_dir(os.path.dirname(full), recursive=True)
-        pq.write_table(
-            part,
-            full,
-            filesystem=filesystem,
-            row_group_size=ROW_GROUP_ROWS,
-            compression="zstd",
-            write_page_checksum=True,
-            use_dictionary=[
-                "namespace",
-                "destination",
-                "owner",
-                "door",
-                "batch",
-                "group",
-                "outcome",
-                "reason",
-            ],
-        )
+        write_file(filesystem, full, part)
         if isinstance(filesystem, pyarrow.fs.LocalFileSystem):
-            _sync(full)
-            _sync(os.path.dirname(full))
+            sync(os.path.dirname(full))
         bounds = part.column(layout.ordered).to_numpy()
         files.append(
             IndexFile(
@@ -61,7 +44,7 @@ def write_partitions(rows: pa.Table, uri: str, layout: Layout, name: str) -> lis
             )
         )
     if files and isinstance(filesystem, pyarrow.fs.LocalFileSystem):
-        _sync(root)
+        sync(root)
     return files
 
 
@@ -80,7 +63,35 @@ def _runs(column: pa.ChunkedArray) -> Iterator[tuple[str, int, int]]:
         yield names[numbers[start]], start, stop
 
 
-def _sync(path: str) -> None:
+def filesystem_of(uri: str) -> tuple[pyarrow.fs.FileSystem, str]:
+    """The file system of a folder or an address, and the path there."""
+    if "://" in uri:
+        return pyarrow.fs.FileSystem.from_uri(uri)  # type: ignore[no-any-return]
+    return pyarrow.fs.LocalFileSystem(), uri
+
+
+def write_file(
+    filesystem: pyarrow.fs.FileSystem, path: str, rows: pa.Table, level: int | None = None
+) -> None:
+    """Write one file, and sync it where that is not the store's own affair; its folder is the caller's to sync."""
+    pq.write_table(
+        rows,
+        path,
+        filesystem=filesystem,
+        row_group_size=ROW_GROUP_ROWS,
+        compression="zstd",
+        compression_level=level,
+        write_page_checksum=True,
+        use_dictionary=REPEATED,
+        # Dictionaries of ours are plain strings to everybody else.
+        store_schema=False,
+    )
+    if isinstance(filesystem, pyarrow.fs.LocalFileSystem):
+        sync(path)
+
+
+def sync(path: str) -> None:
+    """Sync a local file or folder."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

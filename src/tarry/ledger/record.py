@@ -308,7 +308,7 @@ class Adopt(Struct, tag=int(Kind.ADOPT), array_like=True, frozen=True):
 class Spared(Struct, array_like=True, frozen=True):
     """A message of a batch that was being sent when the batch was cancelled."""
 
-    seq: int
+    key: Key
     owner: str
 
 

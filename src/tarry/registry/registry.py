@@ -109,8 +109,8 @@ class BatchRow(Struct, array_like=True, frozen=True):
     cancelled_at_ms: int | None = None
     cancelled: int = 0
     """How many messages ended with the batch."""
-    spared: list[int] = []
-    """Seqs of messages that were being sent when the batch was cancelled."""
+    spared: list[Key] = []
+    """Keys of messages that were being sent when the batch was cancelled."""
     past: bool = False
     """Whether the watermark has passed it, so that its seqs are forgotten."""
 

@@ -183,7 +183,9 @@ def plan(place: Whereabouts, wanted: Wanted) -> tuple[list[FilePart | TailPart],
     index = table_state(place, "index") or TableState("", 0, 0, {}, [])
     tail = tail_of(place, index.cursor)
     watermark = max(Key(*index.state.get("watermark", (0, 0))), tail.watermark)
-    batches = [(one.first_seq, one.count, [spared.seq for spared in one.spared]) for one in tail.cancelled]
+    batches = [
+        (one.first_seq, one.count, [spared.key.seq for spared in one.spared]) for one in tail.cancelled
+    ]
     batches += [(one[0], one[1], one[3] if len(one) > 3 else []) for one in index.state.get("cancelled", ())]
     parts: list[FilePart | TailPart] = []
     files = [*index.files, *staged(tail)]

@@ -1,0 +1,290 @@
+"""Adoption: a staged batch is accepted as a whole, shown, and cancelled as a whole (R10).
+
+The record that adopts a batch is its acceptance: every message in its files, or none. A name is used once; the same
+request again gets the same answer, so that a job that does not know whether it succeeded can simply try again. That the files
+are there and are what the manifest says was looked at by the caller, who can wait for a disk.
+
+Cancelling is one record too. Messages that are being sent at that moment, or that have a version of their own, are cancelled
+one by one, each by the rules of its own life (R11).
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from msgspec import Struct
+
+from tarry.core.clock import Clock
+from tarry.core.errors import (
+    Conflict,
+    DelayTooLong,
+    Invalid,
+    NotFound,
+    Rejected,
+    TarryError,
+    TooLarge,
+    TooManyPending,
+)
+from tarry.core.names import check_name, parse_namespace, parse_topic
+from tarry.core.policy import Effective
+from tarry.engine.answer import Answer, failed
+from tarry.engine.batches import Batch
+from tarry.engine.commands import Commands
+from tarry.engine.dispatcher import Dispatcher
+from tarry.engine.journal import Journal
+from tarry.engine.upkeep import Upkeep
+from tarry.index.manifest import Manifest, Terms
+from tarry.ledger.frame import ROW_BYTES
+from tarry.ledger.record import Adopt, CancelBatch, Key, Spared, encode
+
+APART_AT_ONCE: Final = 1_000
+"""Messages with a version of their own that are cancelled together."""
+
+
+class BatchView(Struct, frozen=True, kw_only=True):
+    """A batch as it can be shown."""
+
+    name: str
+    count: int
+    """How many messages it had."""
+    remaining: int
+    """How many of them have not ended."""
+    cancelled: int
+    """How many ended when the batch was cancelled."""
+    adopted_at_ms: int
+    last_due_at_ms: int
+    namespaces: list[str]
+    cancelled_at_ms: int | None
+    repeated: bool = False
+    """It was adopted before; this is the same answer again."""
+
+
+class BatchPage(Struct, frozen=True):
+    """Some batches, the newest first."""
+
+    batches: list[BatchView]
+    next_page: int | None
+
+
+def view_of(batch: Batch, *, repeated: bool = False) -> BatchView:
+    """A batch as it is now."""
+    row = batch.row
+    return BatchView(
+        name=batch.name, count=row.count, remaining=batch.remaining, cancelled=row.cancelled,
+        adopted_at_ms=row.adopted_at_ms, last_due_at_ms=row.high_ms, namespaces=row.namespaces,
+        cancelled_at_ms=row.cancelled_at_ms, repeated=repeated,
+    )  # fmt: skip
+
+
+class Adoption:
+    """Adopts batches, shows them, cancels them."""
+
+    def __init__(
+        self, journal: Journal, dispatcher: Dispatcher, upkeep: Upkeep, commands: Commands, clock: Clock
+    ) -> None:
+        self._journal = journal
+        self._dispatcher = dispatcher
+        self._upkeep = upkeep
+        self._commands = commands
+        self._clock = clock
+
+    # Terms
+
+    def terms(self, covers: Callable[[str], bool]) -> tuple[Terms, dict[str, Terms], dict[str, Terms]]:
+        """What is in force at the broker, and where a policy is set in the namespaces that somebody reaches."""
+        policies = self._journal.policies
+        namespaces = {name for name in policies.places("namespace") if covers(name)}
+        topics = {name for name in policies.places("topic") if covers(_namespace_of(name))}
+        return (
+            _terms(policies.effective(None, "")),
+            {name: _terms(policies.effective(None, name)) for name in namespaces},
+            {name: _terms(policies.effective(name, _namespace_of(name))) for name in topics},
+        )
+
+    # Adopting
+
+    def adopt(self, name: str, manifest: Manifest) -> Answer[BatchView]:
+        """Accept every message of a batch, or none; the answer comes when that is durable."""
+        answer: Answer[BatchView] = Answer()
+        try:
+            check_name(name, "name")
+            known = self._journal.batches.by_name.get(name)
+            if known is not None:
+                return self._repeat(known, manifest)
+            now_ms = self._clock.now_ms()
+            self._check(manifest, now_ms)
+            record = self._record(name, manifest, now_ms)
+            if len(encode(record).body) + ROW_BYTES > self._journal.ledger.unit_max_bytes:
+                raise TooLarge("manifest", self._journal.ledger.unit_max_bytes)
+            self._journal.append([record], lambda error: self._tell(answer, name, error))
+        except TarryError as error:
+            return failed(error)
+        return answer
+
+    def _tell(self, answer: Answer[BatchView], name: str, error: TarryError | None) -> None:
+        if error is None:
+            answer.settle(view_of(self._journal.batches.by_name[name]))
+        else:
+            answer.fail(error)
+
+    def _repeat(self, known: Batch, manifest: Manifest) -> Answer[BatchView]:
+        if manifest.fingerprint and known.row.fingerprint != manifest.fingerprint:
+            raise Conflict("there is a batch with this name and other messages", "reused")
+        return self._show(known, repeated=True)
+
+    def _check(self, manifest: Manifest, now_ms: int) -> None:
+        if manifest.ledger != self._journal.ledger.ledger_id.hex():
+            raise Conflict("the batch was staged for another ledger", "elsewhere")
+        if sum(manifest.owners.values()) != manifest.count:
+            raise Invalid("owners", "they do not add up to the rows of the files")
+        if not manifest.namespaces:
+            raise Invalid("namespaces", "there are none")
+        if len({file.path for file in manifest.files}) < len(manifest.files):
+            raise Invalid("files", "a file stands there twice")
+        for namespace, due_at_ms in manifest.namespaces.items():
+            policy = self._journal.policies.effective(None, parse_namespace(namespace))
+            if not policy.delayed_delivery:
+                raise Rejected(f"delayed delivery is off in {namespace}")
+            if policy.max_delay_ms and due_at_ms - now_ms > policy.max_delay_ms:
+                raise DelayTooLong(policy.max_delay_ms)
+            self._check_owners(manifest.owners, policy.max_pending_per_owner)
+
+    def _check_owners(self, owners: dict[str, int], limit: int) -> None:
+        if limit:
+            for owner, count in owners.items():
+                if self._journal.owners.get(owner, 0) + count > limit:
+                    raise TooManyPending(limit)
+
+    def _record(self, name: str, manifest: Manifest, now_ms: int) -> Adopt:
+        floor_ms = max(now_ms, self._journal.watermark.fire_at_ms)
+        files = [file.staged() for file in manifest.files]
+        return Adopt(
+            name, self._journal.batches.next_seq, manifest.count, floor_ms, now_ms, files, manifest.owners,
+            sorted(manifest.namespaces), manifest.fingerprint,
+        )  # fmt: skip
+
+    # Showing
+
+    def batch(self, name: str) -> Answer[BatchView]:
+        """A batch by its name."""
+        found = self._journal.batches.by_name.get(name)
+        return failed(NotFound("there is no such batch")) if found is None else self._show(found)
+
+    def _show(self, batch: Batch, *, repeated: bool = False) -> Answer[BatchView]:
+        answer: Answer[BatchView] = Answer()
+        self._journal.when_durable(
+            batch.adopt_seq,
+            lambda error: (
+                answer.settle(view_of(batch, repeated=repeated)) if error is None else answer.fail(error)
+            ),
+        )
+        return answer
+
+    def list_batches(
+        self, limit: int, page: int | None = None, covers: Callable[[str], bool] = lambda _: True
+    ) -> BatchPage:
+        """A page of the batches of which somebody reaches every namespace, the newest first."""
+        durable_seq = self._journal.ledger.durable_seq
+        found: list[Batch] = []
+        for batch in self._journal.batches.in_order():
+            if (page is not None and batch.adopt_seq >= page) or batch.adopt_seq > durable_seq:
+                continue
+            if all(map(covers, batch.row.namespaces)):
+                if len(found) == limit:
+                    return BatchPage([view_of(one) for one in found], found[-1].adopt_seq)
+                found.append(batch)
+        return BatchPage([view_of(one) for one in found], None)
+
+    # Cancelling
+
+    def cancel(self, name: str) -> Answer[BatchView]:
+        """End every message of a batch that has not ended. Once this is answered none of them goes out."""
+        batch = self._journal.batches.by_name.get(name)
+        if batch is None:
+            return failed(NotFound("there is no such batch"))
+        answer: Answer[BatchView] = Answer()
+
+        def cancelled(error: TarryError | None) -> None:
+            if error is not None:
+                answer.fail(error)
+            else:
+                self._cancel_apart(batch, answer)
+
+        if batch.cancelled_at_ms is not None or not batch.remaining:
+            self._journal.when_durable(self._journal.ledger.next_seq - 1, cancelled)
+            return answer
+        try:
+            self._journal.append([self._cancel_record(batch)], cancelled, essential=True)
+        except TarryError as error:
+            return failed(error)
+        self._dispatcher.killed_between(batch.first_seq, batch.last_seq)
+        return answer
+
+    def _cancel_record(self, batch: Batch) -> CancelBatch:
+        flights = self._dispatcher.being_sent_between(batch.first_seq, batch.last_seq)
+        spared = [Spared(flight.key, flight.head.owner) for flight in flights]
+        row = batch.row
+        return CancelBatch(batch.name, row.first_seq, row.count, row.high_ms, self._clock.now_ms(), spared)
+
+    def _cancel_apart(self, batch: Batch, answer: Answer[BatchView]) -> None:
+        """Cancel what stands apart, one by one; those that were sent in the meantime were."""
+        keys = [key for key in batch.row.spared if key.seq not in self._journal.dead]
+        self._cancel_each(keys, lambda: self._cancel_moved(batch, batch.first_seq, answer), answer)
+
+    def _cancel_moved(self, batch: Batch, from_seq: int, answer: Answer[BatchView]) -> None:
+        """Cancel messages with a version of their own, which the registry knows; a page of them at a time."""
+
+        def flushed(flush: Answer[None]) -> None:
+            try:
+                flush.value()
+                rows = self._journal.registry.live.select(
+                    "origin_seq BETWEEN ? AND ? ORDER BY origin_seq LIMIT ?",
+                    (from_seq, batch.last_seq, APART_AT_ONCE),
+                )
+            except TarryError as error:
+                answer.fail(error)
+                return
+            if not rows:
+                answer.settle(view_of(batch))
+                return
+            last_seq = rows[-1][2].origin.seq
+            self._cancel_each(
+                [row.origin for _, _, row in rows],
+                lambda: self._cancel_moved(batch, last_seq + 1, answer),
+                answer,
+            )
+
+        if batch.apart.total():
+            self._upkeep.flush().then(flushed)
+        else:
+            answer.settle(view_of(batch))
+
+    def _cancel_each(
+        self, origins: Iterable[Key], done: Callable[[], None], answer: Answer[BatchView]
+    ) -> None:
+        waiting = 1
+
+        def arrived(error: BaseException | None) -> None:
+            nonlocal waiting
+            waiting -= 1
+            # Sent, or ended otherwise: that is an end too.
+            if error is not None and not isinstance(error, Conflict | NotFound) and not answer.settled:
+                answer.fail(error)
+            if not waiting and not answer.settled:
+                done()
+
+        for origin in origins:
+            waiting += 1
+            single: Answer[Any] = self._commands.cancel(self._journal.ids.make(origin.seq, origin.fire_at_ms))
+            single.then(lambda one: arrived(one.error()))
+        arrived(None)
+
+
+def _terms(policy: Effective) -> Terms:
+    return Terms(
+        delayed_delivery=policy.delayed_delivery, tick_ms=policy.tick_ms, slot_ms=policy.slot_ms,
+        max_delay_ms=policy.max_delay_ms,
+    )  # fmt: skip
+
+
+def _namespace_of(topic: str) -> str:
+    return parse_topic(topic).namespace_name

@@ -1,0 +1,280 @@
+"""The rows of a batch as they come in: which column is what, and what its values mean (R10).
+
+Columns go by name, or by what a mapping calls them:
+
+- `due`: a timestamp with a zone is that instant; one without a zone is read in the mapping's time zone (UTC unless told
+  otherwise; where clocks were set, the later of what it may mean). A whole number counts milliseconds since 1970. A
+  string is ISO 8601 with a time, with or without a zone, or such a number. Fractions are rounded up: never early.
+- `delay_ms` instead: milliseconds from the beginning of the job, by the server's clock.
+- `payload`: binary as it is, a string as UTF-8, a struct, map or list as JSON. Null is empty.
+- `destination`, `namespace`, `owner`, `key`: strings. `headers`: a map of strings. `ttl_ms`: a whole number.
+
+Nothing else is known here. A row that cannot be taken is named with its reason; nothing is guessed.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from tarry.core import limits
+from tarry.core.errors import DelayTooLong, Invalid, TarryError, TooLarge
+from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_namespace, parse_topic
+from tarry.index.manifest import Place, Terms
+from tarry.ledger.puts import binary, check_sizes, column_of, headers_of, integers, mark, numbers, text, truth
+
+FIELDS: Final = (
+    "due",
+    "delay_ms",
+    "payload",
+    "destination",
+    "namespace",
+    "owner",
+    "key",
+    "headers",
+    "ttl_ms",
+)
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_NUMBER: Final = re.compile(r"[0-9]{1,15}")
+_TIMED: Final = re.compile(r"[0-9]{4}-?[0-9]{2}-?[0-9]{2}[Tt ][0-9]{2}.*")
+_FINE: Final = re.compile(r"[.,][0-9]{6}[0-9]*[1-9]")
+_PER_MS: Final = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}
+
+
+class Mapping(Struct, frozen=True, kw_only=True):
+    """Which column is what, and what holds where a row says nothing."""
+
+    columns: dict[str, str] = {}
+    """By field: what its column is called, where that is not the field's own name."""
+    destination: str | None = None
+    namespace: str | None = None
+    owner: str = ""
+    timezone: str = "UTC"
+    """For timestamps without a zone."""
+
+    def zone(self) -> tzinfo:
+        """The time zone; raises `Invalid`."""
+        try:
+            return ZoneInfo(self.timezone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise Invalid("timezone", f"{self.timezone} is not a time zone that is known here") from None
+
+    def field_of(self) -> dict[str, str]:
+        """By column: the field that it is."""
+        unknown = set(self.columns) - set(FIELDS)
+        if unknown:
+            raise Invalid(min(unknown), f"is not a field; there are {', '.join(FIELDS)}")
+        return {self.columns.get(field, field): field for field in FIELDS}
+
+    def check(self, names: list[str]) -> None:
+        """Raise `Invalid` unless these columns can make messages."""
+        self.zone()
+        fields = self.field_of()
+        missing = set(self.columns.values()) - set(names)
+        if missing:
+            raise Invalid(min(missing), "there is no such column")
+        for name in names:
+            if name not in fields:
+                raise Invalid(name, f"is not a column that is known here; there are {', '.join(FIELDS)}")
+        if len(set(names)) != len(names):
+            raise Invalid("columns", "a name stands there twice")
+        known = {fields[name] for name in names}
+        if len(known & {"due", "delay_ms"}) != 1:
+            raise Invalid("due", "there must be one column, due or delay_ms")
+        if "destination" not in known and self.destination is None:
+            raise Invalid("destination", "there is neither such a column nor a default")
+
+
+class Incoming(Struct, frozen=True):
+    """Checked rows, as columns."""
+
+    fire_at_ms: NDArray[np.int64]
+    due_at_ms: NDArray[np.int64]
+    delay_ms: NDArray[np.int64]
+    asked: NDArray[np.int64]
+    """The due instant or the delay, as it was given."""
+    slot_ms: NDArray[np.int64]
+    """The finest slot size that holds for the row."""
+    places: list[tuple[str, str]]
+    """Destinations with their namespaces."""
+    codes: NDArray[np.int32]
+    """Of each row: its place."""
+    payloads: Any
+    keys: Any
+    owners: pa.DictionaryArray
+    headers: Any
+    ttls: Any
+    errors: dict[int, TarryError]
+    """Row -> why it cannot be taken. If there are any, nothing else here counts."""
+
+
+def read(batch: pa.RecordBatch, mapping: Mapping, place: Place) -> Incoming:
+    """Read and check rows; raises `Invalid` for a column that is of no use as a whole."""
+    fields = mapping.field_of()
+    batch = batch.rename_columns([fields[name] for name in batch.schema.names])
+    errors: dict[int, TarryError] = {}
+    asked, due, has_time = _times(batch, mapping, place.now_ms, errors)
+    mark(errors, ~has_time, Invalid("due", "is missing"))
+    payloads = _payloads(batch)
+    owners = text(batch, "owner", mapping.owner)
+    keys = text(batch, "key", None, dictionary=False)
+    headers = headers_of(batch, {})
+    ttls = integers(batch, "ttl_ms", None)
+    check_sizes(payloads, keys, owners, headers, errors)
+    wrong_ttl = truth(pc.or_(pc.less(ttls, 1), pc.greater(ttls, limits.MAX_DELAY_MS)))
+    mark(errors, wrong_ttl, Invalid("ttl_ms", "is not between 1 ms and 100 years"))
+    places, terms, codes = _places(batch, mapping, place, errors)
+    ticks = np.array([term.tick_ms for term in terms], np.int64)[codes]
+    slots = np.array([term.slot_ms for term in terms], np.int64)[codes]
+    _check_delays(due - place.now_ms, terms, codes, errors)
+    # Rows in error may hold anything: keep the sums below from overflowing.
+    due[np.fromiter(errors, np.int64, len(errors))] = place.now_ms
+    rounded = -(-due // ticks) * ticks
+    # The due instant that is kept is the rounded one, except for what was due already.
+    due = np.where(due >= place.now_ms, rounded, due)
+    return Incoming(
+        np.maximum(rounded, place.now_ms), due, np.maximum(due - place.now_ms, 0), asked, slots, places, codes,
+        payloads, keys, owners, headers, ttls, errors,
+    )  # fmt: skip
+
+
+def _check_delays(
+    delays: NDArray[np.int64], terms: list[Terms], codes: NDArray[np.int32], errors: dict[int, TarryError]
+) -> None:
+    mark(errors, delays > limits.MAX_DELAY_MS, DelayTooLong(limits.MAX_DELAY_MS))
+    for code, term in enumerate(terms):
+        if term.max_delay_ms:
+            mark(errors, (codes == code) & (delays > term.max_delay_ms), DelayTooLong(term.max_delay_ms))
+        if not term.delayed_delivery:
+            mark(errors, codes == code, Invalid("destination", "delayed delivery is off there"))
+
+
+# Times
+
+
+def _times(
+    batch: pa.RecordBatch, mapping: Mapping, now_ms: int, errors: dict[int, TarryError]
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """What was asked for, the due instants, and which rows say anything."""
+    delay = column_of(batch, "delay_ms")
+    if delay is not None:
+        if not pa.types.is_integer(delay.type):
+            raise Invalid("delay_ms", f"is a column of {delay.type} and not of whole milliseconds")
+        delays, said = numbers(delay), truth(delay.is_valid())
+        mark(errors, said & (delays < 0), Invalid("delay_ms", "is negative"))
+        mark(errors, said & (delays > limits.MAX_DELAY_MS), DelayTooLong(limits.MAX_DELAY_MS))
+        delays[np.fromiter(errors, np.int64, len(errors))] = 0
+        return delays, now_ms + delays, said
+    column = column_of(batch, "due")
+    said = truth(column.is_valid())
+    due = _instants(column, mapping.zone(), mapping.timezone, errors)
+    mark(errors, said & (due < 0), Invalid("due", "is before 1970"))
+    return due, due.copy(), said
+
+
+def _instants(column: Any, zone: tzinfo, zone_name: str, errors: dict[int, TarryError]) -> NDArray[np.int64]:
+    """Milliseconds since 1970; null is 0."""
+    types = pa.types
+    if types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if types.is_integer(column.type):
+        return numbers(column)
+    if types.is_timestamp(column.type):
+        if column.type.tz is None:
+            # Where clocks were set, the later of what it may mean: never early.
+            column = pc.assume_timezone(column, zone_name, ambiguous="latest", nonexistent="latest")
+        ticks, per_ms = numbers(column.cast(pa.int64())), _PER_MS[column.type.unit]
+        return -(-ticks // per_ms) if per_ms else ticks * limits.SECOND_MS
+    if not (types.is_string(column.type) or types.is_large_string(column.type)):
+        raise Invalid("due", f"is a column of {column.type}, and neither timestamps nor numbers nor strings")
+    found = np.zeros(len(column), np.int64)
+    for row, said in enumerate(column.to_pylist()):
+        if said is not None:
+            try:
+                found[row] = _instant(said, zone)
+            except (ValueError, OverflowError):
+                errors.setdefault(
+                    row,
+                    Invalid(
+                        "due", "is not an instant like 2031-05-04T09:30:00Z, nor milliseconds since 1970"
+                    ),
+                )
+    return found
+
+
+def _instant(said: str, zone: tzinfo) -> int:
+    if _NUMBER.fullmatch(said):
+        return int(said)
+    if not _TIMED.fullmatch(said):
+        raise ValueError(said)
+    at = datetime.fromisoformat(said)
+    if at.tzinfo is None:
+        # Where clocks were set, the later of what it may mean.
+        at = max(at.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+    # What is finer than a microsecond was dropped.
+    micros = (at - _EPOCH) // timedelta(microseconds=1) + (_FINE.search(said) is not None)
+    return -(-micros // 1000)
+
+
+# Payloads and places
+
+
+def _payloads(batch: pa.RecordBatch) -> Any:
+    column = column_of(batch, "payload")
+    if column is None or not pa.types.is_nested(column.type):
+        return binary(batch, b"")
+    encode = msgspec.json.Encoder().encode
+    values = column.to_pylist(maps_as_pydicts="strict")
+    return pa.array([b"" if value is None else encode(value) for value in values], pa.binary())
+
+
+def _places(
+    batch: pa.RecordBatch, mapping: Mapping, place: Place, errors: dict[int, TarryError]
+) -> tuple[list[tuple[str, str]], list[Terms], NDArray[np.int32]]:
+    destinations = text(batch, "destination", mapping.destination)
+    spaces = text(batch, "namespace", mapping.namespace)
+    codes = destinations.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    mark(errors, codes < 0, Invalid("destination", "is missing"))
+    space_codes = spaces.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    width = len(spaces.dictionary) + 1
+    pairs, inverse = np.unique(np.maximum(codes, 0) * width + space_codes + 1, return_inverse=True)
+    names = destinations.dictionary.to_pylist() or [""]
+    space_names: list[str | None] = [None, *spaces.dictionary.to_pylist()]
+    places: list[tuple[str, str]] = []
+    terms: list[Terms] = []
+    for code, pair in enumerate(pairs.tolist()):
+        try:
+            found, term = place_of(names[pair // width], space_names[pair % width], place)
+        except TarryError as error:
+            found, term = ("", ""), place.broker
+            mark(errors, inverse == code, error)
+        places.append(found)
+        terms.append(term)
+    return places, terms, inverse.astype(np.int32)
+
+
+def place_of(destination: str, namespace: str | None, place: Place) -> tuple[tuple[str, str], Terms]:
+    """The full destination with its namespace, and what is in force there; raises `Invalid`."""
+    if len(destination.encode()) > limits.MAX_DESTINATION_BYTES:
+        raise TooLarge("destination", limits.MAX_DESTINATION_BYTES)
+    scheme, separator, rest = destination.partition("://")
+    if separator and scheme in place.outlets:
+        if not rest or not rest.isprintable() or " " in rest:
+            raise Invalid("destination", "is not a whole address")
+        namespace = DEFAULT_NAMESPACE if namespace is None else parse_namespace(namespace)
+        return (destination, namespace), place.namespaces.get(namespace, place.broker)
+    if separator and not destination.startswith(TOPIC_SCHEME):
+        raise Invalid("destination", f"there is no outlet for {scheme}:// there")
+    topic = parse_topic(destination, "destination")
+    if namespace is not None and namespace != topic.namespace_name:
+        raise Invalid("namespace", f"the destination is in {topic.namespace_name}")
+    terms = place.topics.get(topic.full) or place.namespaces.get(topic.namespace_name, place.broker)
+    return (topic.full, topic.namespace_name), terms

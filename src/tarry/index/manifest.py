@@ -1,0 +1,73 @@
+"""What the server and who stages a batch tell each other (R10): where to stage and on what terms, and what was staged."""
+
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+
+from tarry.core.limits import MAX_DESTINATION_BYTES, MAX_NAME_BYTES, MAX_OWNER_BYTES, NEVER_MS
+from tarry.ledger.record import StagedFile
+
+MAX_FILES: Final = 10_000
+"""Files of one batch: its record must fit a frame, and every one of them becomes a live file of the index."""
+
+Instant = Annotated[int, Meta(ge=0, le=NEVER_MS)]
+Count = Annotated[int, Meta(ge=1, le=1 << 40)]
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """What is in force at one place, as far as staging has to know."""
+
+    delayed_delivery: bool
+    tick_ms: int
+    slot_ms: int
+    max_delay_ms: int
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """Where a batch is staged, and on what terms."""
+
+    index: str
+    """The folder or address of the index, as the server knows it."""
+    ledger: str
+    """The ledger's id in hexadecimal; a manifest repeats it."""
+    now_ms: int
+    """The server's clock: delays count from here."""
+    outlets: list[str]
+    """The schemes of destinations that are not topics."""
+    broker: Terms
+    namespaces: dict[str, Terms]
+    """Where a policy is set: what is in force there."""
+    topics: dict[str, Terms]
+
+
+class ManifestFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file that was staged; see `tarry.ledger.record.StagedFile`."""
+
+    path: Annotated[str, Meta(min_length=1, max_length=MAX_DESTINATION_BYTES)]
+    size_bytes: Count
+    rows: Count
+    slot: Annotated[str, Meta(pattern="^[0-9]{1,15}_[0-9]{1,15}$")]
+    low_ms: Instant
+    high_ms: Instant
+
+    def staged(self) -> StagedFile:
+        """As the ledger holds it."""
+        return StagedFile(self.path, self.size_bytes, self.rows, self.slot, self.low_ms, self.high_ms)
+
+
+class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A batch that was staged and is to be adopted."""
+
+    ledger: Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+    files: Annotated[list[ManifestFile], Meta(min_length=1, max_length=MAX_FILES)]
+    owners: dict[Annotated[str, Meta(max_length=MAX_OWNER_BYTES)], Count]
+    """How many messages belong to each owner."""
+    namespaces: dict[Annotated[str, Meta(max_length=2 * MAX_NAME_BYTES + 1)], Instant]
+    """Of each namespace that messages fall under: the last due instant."""
+    fingerprint: Annotated[str, Meta(max_length=64)] = ""
+    """Of what was asked for: the same name with another one is a conflict. Empty: the name alone says what it is."""
+
+    @property
+    def count(self) -> int:
+        """How many messages there are."""
+        return sum(file.rows for file in self.files)

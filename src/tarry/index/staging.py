@@ -1,0 +1,302 @@
+"""Staging: the files of a batch, written and synced in the index's folder before anybody knows of them (R10).
+
+Rows are gathered to a bound, checked, encoded as the bodies of versions, sorted by instant, cut at the bounds of slots
+and written, one file for each slot. A file's `seq` counts its rows from 0; the server says at adoption what is to be added,
+and the floor. What was staged and never adopted is nothing: retention deletes it when it is old.
+
+No Spark and no server here: tasks of a job call it, and so does the command line.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Final
+
+import google_crc32c
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from tarry.core.errors import Rejected, TooLarge
+from tarry.core.slots import sizes_for
+from tarry.index.files import filesystem_of, sync, write_file
+from tarry.index.incoming import Incoming, Mapping, read
+from tarry.index.manifest import MAX_FILES, Manifest, ManifestFile, Place
+from tarry.index.schema import PUT, STAGED
+from tarry.ledger.puts import PutBodies, numbers
+from tarry.ledger.record import lane_of
+
+DOOR: Final = "bulk"
+"""The door of messages that came in a batch."""
+
+CHUNK_ROWS: Final = 500_000
+CHUNK_BYTES: Final = 64 * 1024 * 1024
+"""What is gathered before it is sorted and written, by its size as it came in: memory is a few times this."""
+
+MAX_BAD_ROWS: Final = 20
+"""So many rows that cannot be taken are named; then it is enough."""
+
+COMPRESSION_LEVEL: Final = 1
+"""A staged file is rewritten by the cascade before long: time matters more than size."""
+
+
+class BadRow(Struct, frozen=True):
+    """A row that cannot be taken, and why."""
+
+    where: str
+    reason: str
+
+
+class BadRows(Rejected):
+    """Some rows cannot be taken, and so the whole batch is not."""
+
+    code = "bad-rows"
+
+    def __init__(self, rows: list[BadRow]) -> None:
+        said = "; ".join(f"{row.where}: {row.reason}" for row in rows[:MAX_BAD_ROWS])
+        super().__init__(f"nothing was scheduled, because of {said}")
+        self.rows = rows
+
+
+class Staged(Struct, frozen=True):
+    """What one stager has written."""
+
+    files: list[ManifestFile]
+    owners: dict[str, int]
+    namespaces: dict[str, int]
+    rows: int
+    mixed: int
+    """The rows' hashes, added up: it does not depend on their order or on who staged which."""
+    bad: list[BadRow] = []
+
+
+class Stager:
+    """Takes rows and leaves files. One for each task; its token is that of the job."""
+
+    def __init__(self, place: Place, mapping: Mapping, batch: str, token: str, part: str = "0") -> None:
+        self._place = place
+        self._mapping = mapping
+        self._batch = batch
+        self._folder = f"{STAGED}/{token}"
+        self._part = part
+        self._filesystem, root = filesystem_of(place.index)
+        self._root = root.rstrip("/")
+        self._waiting: list[pa.RecordBatch] = []
+        self._waiting_rows = 0
+        self._waiting_bytes = 0
+        self._files: list[ManifestFile] = []
+        self._owners: Counter[str] = Counter()
+        self._namespaces: dict[str, int] = {}
+        self._rows = 0
+        self._mixed = 0
+        self._bad: list[BadRow] = []
+
+    @property
+    def rows(self) -> int:
+        """How many rows were taken so far."""
+        return self._rows + self._waiting_rows
+
+    def add(self, batch: pa.RecordBatch) -> bool:
+        """Take rows; False once so many were bad that there is no point in going on."""
+        if batch.num_rows:
+            self._waiting.append(batch)
+            self._waiting_rows += batch.num_rows
+            self._waiting_bytes += batch.nbytes
+            if self._waiting_rows >= CHUNK_ROWS or self._waiting_bytes >= CHUNK_BYTES:
+                self._write()
+        return len(self._bad) < MAX_BAD_ROWS
+
+    def finish(self) -> Staged:
+        """Write what is left; everything is synced when this returns."""
+        self._write()
+        if self._files and isinstance(self._filesystem, pyarrow.fs.LocalFileSystem):
+            for folder in (f"{self._root}/{self._folder}", f"{self._root}/{STAGED}", self._root):
+                sync(folder)
+        return Staged(
+            self._files,
+            dict(self._owners),
+            self._namespaces,
+            self._rows,
+            self._mixed,
+            self._bad[:MAX_BAD_ROWS],
+        )
+
+    def _write(self) -> None:
+        if not self._waiting_rows:
+            return
+        table = pa.Table.from_batches(self._waiting)
+        self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
+        for batch in table.combine_chunks().to_batches():
+            incoming = read(batch, self._mapping, self._place)
+            for row in sorted(incoming.errors)[: MAX_BAD_ROWS - len(self._bad)]:
+                where = f"row {self._rows + row + 1}" + (
+                    "" if self._part == "0" else f" of part {self._part}"
+                )
+                self._bad.append(BadRow(where, str(incoming.errors[row])))
+            self._rows += batch.num_rows
+            # Once a row is bad nothing is going to be adopted: the others are only looked at.
+            if not self._bad:
+                self._count(incoming)
+                self._write_slots(incoming)
+
+    def _count(self, incoming: Incoming) -> None:
+        sums = np.bincount(incoming.owners.indices.to_numpy(), minlength=len(incoming.owners.dictionary))
+        for owner, count in zip(incoming.owners.dictionary.to_pylist(), sums.tolist(), strict=True):
+            if count:
+                self._owners[owner] += count
+        latest = np.zeros(len(incoming.places), np.int64)
+        np.maximum.at(latest, incoming.codes, incoming.due_at_ms)
+        for (_, namespace), due_at_ms in zip(incoming.places, latest.tolist(), strict=True):
+            self._namespaces[namespace] = max(self._namespaces.get(namespace, 0), due_at_ms)
+        self._mixed = (self._mixed + _mixed(incoming)) & _MASK
+
+    def _write_slots(self, incoming: Incoming) -> None:
+        fire = incoming.fire_at_ms
+        sizes = sizes_for(fire, self._place.now_ms, incoming.slot_ms)
+        starts = fire // sizes * sizes
+        order = np.lexsort((fire, starts, sizes))
+        rows = _rows(incoming, order, self._batch, self._place.now_ms)
+        sizes, starts = sizes[order], starts[order]
+        cuts = (np.flatnonzero((np.diff(sizes) != 0) | (np.diff(starts) != 0)) + 1).tolist()
+        for low, high in zip([0, *cuts], [*cuts, len(order)], strict=True):
+            self._write_file(rows.slice(low, high - low), f"{sizes[low]}_{starts[low]}")
+
+    def _write_file(self, rows: pa.Table, slot: str) -> None:
+        if len(self._files) >= MAX_FILES:
+            raise TooLarge("files", MAX_FILES)
+        path = f"{self._folder}/{self._part}-{len(self._files)}.parquet"
+        full = f"{self._root}/{path}"
+        if not self._files:
+            self._filesystem.create_dir(os.path.dirname(full), recursive=True)
+        counted = rows.add_column(1, "seq", pa.array(np.arange(rows.num_rows, dtype=np.int64)))
+        write_file(self._filesystem, full, counted, COMPRESSION_LEVEL)
+        fire = rows.column("fire_at_ms")
+        self._files.append(
+            ManifestFile(
+                path=path, size_bytes=self._filesystem.get_file_info(full).size, rows=rows.num_rows, slot=slot,
+                low_ms=fire[0].as_py(), high_ms=fire[-1].as_py(),
+            )
+        )  # fmt: skip
+
+
+def manifest_of(place: Place, staged: Iterable[Staged], *, named: bool = False) -> Manifest:
+    """What all stagers of a job have written, to be adopted. Raises `BadRows`.
+
+    With `named` the name of the batch alone says what it is: for a job that can only be the same one again.
+    """
+    parts = list(staged)
+    if bad := [row for part in parts for row in part.bad]:
+        raise BadRows(bad)
+    owners: Counter[str] = Counter()
+    namespaces: dict[str, int] = {}
+    for part in parts:
+        owners.update(part.owners)
+        for namespace, due_at_ms in part.namespaces.items():
+            namespaces[namespace] = max(namespaces.get(namespace, 0), due_at_ms)
+    files = [file for part in parts for file in part.files]
+    if len(files) > MAX_FILES:
+        raise TooLarge("files", MAX_FILES)
+    count, mixed = sum(part.rows for part in parts), sum(part.mixed for part in parts) & _MASK
+    return Manifest(
+        ledger=place.ledger, files=files, owners=dict(owners), namespaces=namespaces,
+        fingerprint="" if named else f"{count}-{mixed:016x}",
+    )  # fmt: skip
+
+
+def remove_staged(place: Place, token: str) -> None:
+    """Delete what a job has staged, once it is known that it was not adopted."""
+    filesystem, root = filesystem_of(place.index)
+    folder = f"{root.rstrip('/')}/{STAGED}/{token}"
+    if filesystem.get_file_info(folder).type == pyarrow.fs.FileType.Directory:
+        filesystem.delete_dir(folder)
+
+
+def _rows(incoming: Incoming, order: NDArray[np.int64], batch: str, now_ms: int) -> pa.Table:
+    """The columns of the index, in this order of rows; without `seq`, which is counted by file."""
+    codes = PutBodies.places(incoming.codes, incoming.places)
+    bodies = PutBodies(now_ms, DOOR).encode(
+        incoming.fire_at_ms, incoming.due_at_ms, incoming.delay_ms, codes, incoming.keys, incoming.owners,
+        incoming.ttls, incoming.payloads, incoming.headers, order,
+    )  # fmt: skip
+    count = len(order)
+    crcs = np.fromiter(map(google_crc32c.value, bodies.to_pylist()), np.int64, count)
+    owner_codes = incoming.owners.indices.to_numpy()[order]
+    lanes = np.array([lane_of(name) for name in incoming.owners.dictionary.to_pylist()], np.int32)
+    place_codes = incoming.codes[order]
+    return pa.table(
+        {
+            "fire_at_ms": incoming.fire_at_ms[order],
+            "op": np.full(count, PUT, np.int32),
+            "lane": lanes[owner_codes],
+            "crc": crcs,
+            "body": bodies,
+            "batch": _repeated([batch], np.zeros(count, np.int32)),
+            "due_at_ms": incoming.due_at_ms[order],
+            "accepted_at_ms": np.full(count, now_ms, np.int64),
+            "namespace": _repeated([namespace for _, namespace in incoming.places], place_codes),
+            "destination": _repeated([destination for destination, _ in incoming.places], place_codes),
+            "owner": _repeated(incoming.owners.dictionary.to_pylist(), owner_codes),
+            "door": _repeated([DOOR], np.zeros(count, np.int32)),
+            "key": incoming.keys.take(pa.array(order)),
+            "group": pa.nulls(count, pa.string()),
+            "attempts": np.zeros(count, np.int32),
+        }
+    )
+
+
+def _repeated(values: list[str], codes: NDArray[np.int32]) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(values, pa.string()))
+
+
+# The fingerprint
+
+_MASK: Final = (1 << 64) - 1
+
+
+def _mixed(incoming: Incoming) -> int:
+    """A hash of every row as it was asked for, added up."""
+    texts = np.array([_text_hash("\0".join(place)) for place in incoming.places], np.uint64)
+    owners = np.array([_text_hash(name) for name in incoming.owners.dictionary.to_pylist()], np.uint64)
+    columns: list[Any] = [
+        incoming.asked.astype(np.uint64),
+        texts[incoming.codes],
+        owners[incoming.owners.indices.to_numpy()],
+        numbers(incoming.ttls).astype(np.uint64),
+        _hashes(incoming.payloads),
+        _hashes(incoming.keys),
+    ]
+    if incoming.headers.null_count < len(incoming.headers):
+        columns.append(
+            np.array([_text_hash(repr(pairs)) for pairs in incoming.headers.to_pylist()], np.uint64)
+        )
+    mixed = np.zeros(len(incoming.asked), np.uint64)
+    for column in columns:
+        mixed = _spread(mixed ^ column)
+    return int(mixed.sum(dtype=np.uint64))
+
+
+def _hashes(column: Any) -> NDArray[np.uint64]:
+    """A hash of each value, 0 for null; short values cost a fraction of a microsecond each."""
+    if column.null_count == len(column):
+        return np.zeros(len(column), np.uint64)
+    values = column.cast(pa.binary())
+    crcs = np.fromiter(map(google_crc32c.value, values.fill_null(b"").to_pylist()), np.uint64, len(column))
+    lengths = numbers(pc.binary_length(values)).astype(np.uint64)
+    return crcs | lengths << np.uint64(32)
+
+
+def _text_hash(text: str) -> int:
+    data = text.encode()
+    crc: int = google_crc32c.value(data)
+    return crc | len(data) << 32
+
+
+def _spread(mixed: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Spread every bit over all of them (splitmix64's last steps)."""
+    mixed = mixed + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
