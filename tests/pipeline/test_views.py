@@ -5,9 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as sf
 
 from tarry.core.limits import DAY_MS, HOUR_MS
+from tarry.pipeline.views.filters import Wanted
+from tarry.pipeline.views.place import find
+from tarry.pipeline.views.scheduled import plan
 from tests.pipeline.kit import START_MS, Writer
 from tests.pipeline.test_stream import index, tables_of
 
@@ -60,3 +65,125 @@ def test_what_waits_is_true_at_the_head_however_much_of_it_is_indexed(
 def test_there_is_a_view_before_there_are_tables(spark: SparkSession, writer: Writer) -> None:
     writer.schedule(HOUR_MS, owner="a")
     assert set(by_owner(view(spark, writer, "scheduled"))) == {"a"}
+
+
+@pytest.fixture(scope="module")
+def year(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Writer:
+    """Indexed: forty messages, one a day, of two owners; before them a message that was sent and one that was cancelled."""
+    writer = Writer(tmp_path_factory.mktemp("year"))
+    headers = {"Authorization": "Bearer x", "trace": "7"}
+    writer.schedule(5, owner="sent", payload=b"early", idempotency_key="once")
+    writer.settle(writer.engine.cancel(writer.schedule(HOUR_MS, owner="cancelled").id))
+    writer.run(7)
+    for day in range(40):
+        writer.schedule(
+            day * DAY_MS + HOUR_MS, owner=f"o{day % 2}", payload=b"%d" % day, headers=headers, key=str(day)
+        )
+    index(spark, writer, tables_of(writer))
+    return writer
+
+
+def test_filters_leave_out_files_rows_and_nothing_else(spark: SparkSession, year: Writer) -> None:
+    frame = view(spark, year, "scheduled")
+    first = START_MS + 7 + HOUR_MS
+    chosen = frame.filter(
+        (sf.col("fire_at_ms") >= first + 3 * DAY_MS) & (sf.col("fire_at_ms") < first + 5 * DAY_MS)
+    )
+    assert sorted(int(row.key) for row in chosen.collect()) == [3, 4]
+    place = find({"path": str(Path(year.folder).parent)})
+    assert len(plan(place, Wanted({"fire_at_ms": (first, first + DAY_MS)}))[0]) == 2
+    assert len(plan(place, Wanted())[0]) > 20
+    instant = datetime.fromtimestamp((first + 38 * DAY_MS) / 1000, UTC)
+    late = frame.filter((sf.col("due_at") >= sf.lit(instant)) & (sf.col("owner") == "o1"))
+    assert [int(row.key) for row in late.collect()] == [39]
+    topic = frame.filter(
+        "destination = 'persistent://public/default/orders' and namespace = 'public/default'"
+    )
+    assert topic.count() == 40
+    assert frame.filter("destination = 'persistent://public/default/other'").count() == 0
+
+
+def test_bodies_come_when_they_are_asked_for_and_without_secrets(spark: SparkSession, year: Writer) -> None:
+    assert not {"payload", "headers"} & set(view(spark, year, "scheduled").columns)
+    row = view(spark, year, "scheduled", bodies="true").filter("key = '7'").collect()[0]
+    assert bytes(row.payload) == b"7"
+    assert row.headers == {"Authorization": "********", "trace": "7"}
+    few = view(spark, year, "scheduled", columns="key, origin_seq, seq").filter("key = '7'").collect()[0]
+    assert few.asDict() == {"key": "7", "origin_seq": row.seq, "seq": row.seq}
+
+
+def test_the_history_says_what_became_of_each(spark: SparkSession, year: Writer) -> None:
+    rows = by_owner(view(spark, year, "history"))
+    assert set(rows) == {"sent", "cancelled"}
+    sent = rows["sent"]
+    assert (sent.outcome, sent.lateness_ms, sent.finalised_at_ms, sent.messages) == (
+        "sent",
+        2,
+        START_MS + 7,
+        1,
+    )
+    assert sent.finalised_at == datetime.fromtimestamp((START_MS + 7) / 1000, UTC).replace(tzinfo=None)
+    assert view(spark, year, "history").filter("outcome = 'cancelled' and day = '2026-11-15'").count() == 1
+    assert view(spark, year, "history").filter("finalised_at > timestamp'2026-11-16'").count() == 0
+
+
+def test_the_ledger_is_shown_record_by_record_without_secrets(spark: SparkSession, year: Writer) -> None:
+    frame = view(spark, year, "ledger", bodies="true")
+    rows = frame.filter("kind in ('put', 'finalise', 'entry')").orderBy("seq").collect()
+    assert [row.kind for row in rows].count("put") == 42
+    (entry,) = [row for row in rows if row.kind == "entry"]
+    assert (entry.owner, entry.outcome, bytes(entry.payload), entry.entry_id) == ("sent", "sent", b"early", 0)
+    assert entry.kills_seq == entry.origin_seq == rows[0].seq
+    text = str(rows)
+    assert "Bearer" not in text
+    assert "once" not in text
+    part = frame.filter("seq between 3 and 5")
+    assert sorted(row.seq for row in part.collect()) == [3, 4, 5]
+
+
+def test_the_history_streams_each_new_row_once(spark: SparkSession, writer: Writer, tmp_path: Path) -> None:
+    tables = tables_of(writer)
+
+    def more(count: int) -> None:
+        for n in range(count):
+            writer.schedule(n + 1)
+        writer.run(1_000)
+        index(spark, writer, tables)
+
+    def read() -> None:
+        query = (
+            spark.readStream.format("tarry")
+            .option("view", "history")
+            .option("rows", "4")
+            .load(str(tmp_path))
+            .writeStream.foreachBatch(lambda batch, _: batches.append([row.seq for row in batch.collect()]))
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination(120)
+        assert query.exception() is None
+
+    batches: list[list[int]] = []
+    more(5)
+    read()
+    more(3)
+    read()
+    seqs = [seq for batch in batches for seq in batch]
+    assert len(seqs) == 8
+    assert sorted(set(seqs)) == sorted(seqs)
+    assert max(map(len, batches)) <= 4
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"view": "nothing"}, "'nothing' is not one of scheduled, history, ledger"),
+        ({"columns": "due_at,id"}, "the view scheduled has no id"),
+        ({"path": "/nowhere"}, "neither a data folder nor a folder of tables"),
+    ],
+)
+def test_what_cannot_be_read_is_said(spark: SparkSession, options: dict[str, str], said: str) -> None:
+    reader = spark.read.format("tarry").option("path", "/")
+    with pytest.raises(PySparkException, match=said):
+        reader.options(**options).load().collect()

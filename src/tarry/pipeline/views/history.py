@@ -19,7 +19,14 @@ from tarry.index.table import IndexFile
 from tarry.pipeline.source import PARTITION_ROWS, Place, Range, ranges, read_range
 from tarry.pipeline.views.filters import Wanted
 from tarry.pipeline.views.masking import masked_address
-from tarry.pipeline.views.place import TableState, Whereabouts, filesystem_of, table_state, tail_of
+from tarry.pipeline.views.place import (
+    RECORD_BYTES,
+    TableState,
+    Whereabouts,
+    filesystem_of,
+    table_state,
+    tail_of,
+)
 from tarry.pipeline.views.shape import View, shaped
 
 HISTORY_VIEW: Final = View(
@@ -42,6 +49,7 @@ class HistoryFile(Struct, frozen=True):
     uri: str
     path: str
     day: str
+    size_bytes: int
 
 
 class HistoryTail(Struct, frozen=True):
@@ -50,6 +58,11 @@ class HistoryTail(Struct, frozen=True):
     ledger: Place
     first_seq: int
     last_seq: int
+
+    @property
+    def size_bytes(self) -> int:
+        """What reading it costs, about."""
+        return (self.last_seq - self.first_seq + 1) * RECORD_BYTES
 
 
 class History(Struct, frozen=True):
@@ -105,7 +118,9 @@ def plan(place: Whereabouts, wanted: Wanted) -> list[HistoryFile | HistoryTail]:
 def files_of(table: TableState, wanted: Wanted) -> list[HistoryFile]:
     """The files of a table that can hold wanted rows."""
     return [
-        HistoryFile(table.uri, file.path, file.partition) for file in table.files if _may_match(file, wanted)
+        HistoryFile(table.uri, file.path, file.partition, file.size)
+        for file in table.files
+        if _may_match(file, wanted)
     ]
 
 

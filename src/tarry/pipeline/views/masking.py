@@ -5,9 +5,10 @@ The rule, in full:
 - Message ids (in the Matrix door: delay ids) are in no record. They are the encryption of a seq and an instant under a key
   that the pipeline does not have, so that seqs may be shown.
 - Idempotency keys and fingerprints of requests are columns of no view.
-- A header is masked by its name, whatever its case and with `_` as `-`: where one of `WORDS` is in it. Signatures of
-  webhooks and access tokens of Matrix have such names.
-- A header is masked by its value where that is a bearer, basic or Matrix token, or has the shape of a message id.
+- A header is masked by its name, whatever its case and with `_` as `-`: where one of `WORDS` is in it. The headers of
+  a webhook's signature and access tokens of Matrix have such names.
+- A header is masked by its value where that is a bearer, basic or Matrix token, a signing secret, or has the shape of a
+  message id.
 - An address that is no topic shows no user, no password, and no value of its query.
 
 A payload is bytes that Tarry does not understand: it is shown as it is, and only where bodies were asked for.
@@ -23,12 +24,12 @@ MASK: Final = "********"
 
 WORDS: Final = (
     "auth", "cookie", "token", "secret", "passw", "signature", "credential", "api-key", "apikey", "session",
-    "idempotency", "delay-id", "delayid", "message-id", "private-key", "access-key",
+    "idempotency", "webhook-", "delay-id", "delayid", "message-id", "private-key", "access-key",
 )  # fmt: skip
 """A header with one of these in its name is a secret."""
 
 _SECRET_VALUE: Final = re.compile(
-    r"(?i:bearer|basic|digest)\s+\S|(?:syt|mat|mct)_[A-Za-z0-9_-]{8}|[0-9a-f]{32}$"
+    r"(?i:bearer|basic|digest)\s+\S|(?:syt|mat|mct|whsec)_[A-Za-z0-9_+/=-]{8}|[0-9a-f]{32}$"
 )
 _USER: Final = re.compile(r"(?<=://)[^/?#]*@")
 _QUERY_VALUE: Final = re.compile(r"=[^&#]*")

@@ -20,6 +20,9 @@ from tarry.index.table import GuardedTable, IndexFile
 from tarry.ledger.record import Adopt, CancelBatch, Key, Kind, Mark, Topic, decode
 from tarry.pipeline.source import Place as LedgerPlace
 
+RECORD_BYTES = 300
+"""A record of the ledger, about."""
+
 FIRST_RUN = "run `tarry pipeline --once` to make the tables"
 
 

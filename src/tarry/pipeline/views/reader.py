@@ -4,7 +4,7 @@ Who is called where: `pushFilters`, `partitions` and the offsets in the driver's
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -23,6 +23,9 @@ from tarry.pipeline.views.shape import View, stored_columns
 
 VIEWS: Final = {view.name: view for view in (SCHEDULED, HISTORY_VIEW, LEDGER)}
 
+TASK_BYTES: Final = 16 << 20
+"""What one task reads, at least; a file is not divided."""
+
 STREAM_ROWS: Final = 100_000
 """Records of the ledger whose ends one streaming batch covers, unless the option `rows` says otherwise."""
 
@@ -35,17 +38,32 @@ def view_of(options: Mapping[str, str]) -> View:
     return VIEWS[name]
 
 
-class Part(InputPartition):
-    """A part of a view, and how to read it."""
+class Parts(InputPartition):
+    """Parts of a view that one task reads, and how."""
 
-    def __init__(self, view: Scheduled | History | Records, part: Any) -> None:
+    def __init__(self, view: Scheduled | History | Records, parts: Sequence[Any]) -> None:
         super().__init__(None)
         self.view = view
-        self.part = part
+        self.parts = parts
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Its rows."""
-        return self.view.read(self.part)
+        """Their rows."""
+        for part in self.parts:
+            yield from self.view.read(part)
+
+
+def grouped(view: Scheduled | History | Records, parts: Sequence[Any]) -> list[InputPartition]:
+    """Small files together: a task costs more than most of them."""
+    groups: list[InputPartition] = []
+    group: list[Any] = []
+    size_bytes = 0
+    for part in parts:
+        if group and size_bytes + part.size_bytes > TASK_BYTES:
+            groups.append(Parts(view, group))
+            group, size_bytes = [], 0
+        group.append(part)
+        size_bytes += part.size_bytes
+    return [*groups, Parts(view, group)] if group else groups
 
 
 class ViewReader(DataSourceReader):
@@ -64,22 +82,21 @@ class ViewReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The files and ranges that can hold wanted rows."""
-        return list(parts_of(self._view, self._place, self._schema, self._wanted))
+        return partitions_of(self._view, self._place, self._schema, self._wanted)
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """The rows of one part, on an executor."""
-        return partition.read() if isinstance(partition, Part) else iter(())
+        return partition.read() if isinstance(partition, Parts) else iter(())
 
 
-def parts_of(view: View, place: Whereabouts, schema: StructType, wanted: Wanted) -> list[Part]:
+def partitions_of(view: View, place: Whereabouts, schema: StructType, wanted: Wanted) -> list[InputPartition]:
     """A view at this moment, divided."""
     if view is SCHEDULED:
         parts, head = scheduled.plan(place, wanted)
-        rows = Scheduled(schema, wanted, head, time.time_ns() // 1_000_000)
-        return [Part(rows, part) for part in parts]
+        return grouped(Scheduled(schema, wanted, head, time.time_ns() // 1_000_000), parts)
     if view is HISTORY_VIEW:
-        return [Part(History(schema, wanted), part) for part in history.plan(place, wanted)]
-    return [Part(Records(schema, wanted), part) for part in records.plan(place, wanted)]
+        return grouped(History(schema, wanted), history.plan(place, wanted))
+    return grouped(Records(schema, wanted), records.plan(place, wanted))
 
 
 class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -120,12 +137,13 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The files that hold rows of a batch."""
         table = table_state(find(self._options), "history")
         wanted = Wanted({"seq": (start["seq"] + 1, end["seq"])})
-        rows = History(self._schema, wanted)
-        return [] if table is None else [Part(rows, part) for part in history.files_of(table, wanted)]
+        return (
+            [] if table is None else grouped(History(self._schema, wanted), history.files_of(table, wanted))
+        )
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """The rows of one part, on an executor."""
-        return partition.read() if isinstance(partition, Part) else iter(())
+        return partition.read() if isinstance(partition, Parts) else iter(())
 
     def commit(self, end: dict[str, int]) -> None:
         """Nothing is kept for a reader."""

@@ -30,7 +30,7 @@ from tarry.ledger.record import (
 from tarry.pipeline.source import PARTITION_ROWS, Place, Range, ranges, read_range
 from tarry.pipeline.views.filters import Wanted
 from tarry.pipeline.views.masking import masked_address, masked_headers
-from tarry.pipeline.views.place import Whereabouts
+from tarry.pipeline.views.place import RECORD_BYTES, Whereabouts
 from tarry.pipeline.views.shape import View, shaped
 
 LEDGER: Final = View(
@@ -51,6 +51,11 @@ class LedgerPart(Struct, frozen=True):
     ledger: Place
     first_seq: int
     last_seq: int
+
+    @property
+    def size_bytes(self) -> int:
+        """What reading it costs, about."""
+        return (self.last_seq - self.first_seq + 1) * RECORD_BYTES
 
 
 class Records(Struct, frozen=True):

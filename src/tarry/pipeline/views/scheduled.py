@@ -22,7 +22,15 @@ from tarry.ledger.record import Entry, Key, Put, decode
 from tarry.pipeline.source import PARTITION_ROWS, Place, Range, ranges, read_range
 from tarry.pipeline.views.filters import Wanted
 from tarry.pipeline.views.masking import masked_address, masked_headers
-from tarry.pipeline.views.place import TableState, Tail, Whereabouts, filesystem_of, table_state, tail_of
+from tarry.pipeline.views.place import (
+    RECORD_BYTES,
+    TableState,
+    Tail,
+    Whereabouts,
+    filesystem_of,
+    table_state,
+    tail_of,
+)
 from tarry.pipeline.views.shape import View, shaped
 
 SCHEDULED: Final = View(
@@ -74,6 +82,11 @@ class FilePart(Struct, frozen=True):
     beside: list[IndexFile]
     ended: Ended
 
+    @property
+    def size_bytes(self) -> int:
+        """What reading it costs, about."""
+        return self.file.size
+
 
 class TailPart(Struct, frozen=True):
     """A range of the ledger above the cursor."""
@@ -82,6 +95,11 @@ class TailPart(Struct, frozen=True):
     first_seq: int
     last_seq: int
     ended: Ended
+
+    @property
+    def size_bytes(self) -> int:
+        """What reading it costs, about."""
+        return (self.last_seq - self.first_seq + 1) * RECORD_BYTES
 
 
 class Scheduled(Struct, frozen=True):

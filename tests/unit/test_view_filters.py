@@ -1,0 +1,66 @@
+"""Filters that Spark pushes down: they leave out only what cannot match."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+)
+
+from tarry.pipeline.views.filters import Wanted, wanted_of
+
+STORED = {"due_at": "due_at_ms", "fire_at_ms": "fire_at_ms", "owner": "owner", "destination": "destination"}
+AT = datetime(2026, 11, 15, 11, 0, 0, 500, UTC)
+AT_MS = 1_794_740_400_000
+
+
+@pytest.mark.parametrize(
+    ("filters", "ranges"),
+    [
+        ([GreaterThan(("fire_at_ms",), 5)], {"fire_at_ms": (5, None)}),
+        ([GreaterThanOrEqual(("due_at",), AT)], {"due_at_ms": (AT_MS, None)}),
+        ([LessThan(("due_at",), AT)], {"due_at_ms": (None, AT_MS + 1)}),
+        ([GreaterThan(("fire_at_ms",), 5), LessThanOrEqual(("fire_at_ms",), 9)], {"fire_at_ms": (5, 10)}),
+        ([EqualTo(("fire_at_ms",), 5), GreaterThan(("fire_at_ms",), 3)], {"fire_at_ms": (5, 5)}),
+        ([In(("fire_at_ms",), (7, 3))], {"fire_at_ms": (3, 7)}),
+        ([Not(EqualTo(("fire_at_ms",), 5)), EqualTo(("fire_at_ms", "x"), 5), EqualTo(("other",), 5)], {}),
+    ],
+)
+def test_ranges(filters: list[Filter], ranges: dict[str, Any]) -> None:
+    assert wanted_of(filters, STORED) == Wanted(ranges)
+
+
+def test_values() -> None:
+    assert wanted_of([EqualTo(("owner",), "a")], STORED) == Wanted({}, {"owner": ["a"]})
+    assert wanted_of([In(("owner",), ("a", None))], STORED) == Wanted()
+    topic = "persistent://public/default/orders"
+    assert wanted_of([EqualTo(("destination",), topic)], STORED) == Wanted({}, {"destination": [topic]})
+
+
+def test_an_address_that_may_be_masked_is_left_to_spark() -> None:
+    assert wanted_of([EqualTo(("destination",), "https://example.org/?a=********")], STORED) == Wanted()
+
+
+def test_row_groups_are_chosen_by_their_statistics(tmp_path: Path) -> None:
+    table = pa.table({"fire_at_ms": list(range(100)), "owner": [f"o{n // 10}" for n in range(100)]})
+    pq.write_table(table, tmp_path / "f.parquet", row_group_size=10)
+    with pq.ParquetFile(tmp_path / "f.parquet") as file:
+        assert Wanted({"fire_at_ms": (25, 41)}).row_groups(file) == [2, 3, 4]
+        assert Wanted({}, {"owner": ["o3", "o9"]}).row_groups(file) == [3, 9]
+        # Nothing fires before the floor.
+        assert Wanted({"fire_at_ms": (25, 50)}).row_groups(file, floor_ms=50) == [0, 1, 2, 3, 4, 5]
+        assert Wanted({"fire_at_ms": (25, 49)}).row_groups(file, floor_ms=50) == []
+    assert Wanted({"fire_at_ms": (25, 41)}, {"owner": ["o3"]}).rows(table).column(
+        "fire_at_ms"
+    ).to_pylist() == [*range(30, 40)]
