@@ -178,9 +178,10 @@ def test_the_terms_are_those_of_what_somebody_reaches(bench: Bench) -> None:
     bench.ask(bench.engine.set_policy("namespace", "shop/eu", Policy(tick_ms=1000)))
     bench.ask(bench.engine.set_policy("namespace", "shop/us", Policy(tick_ms=2000)))
     bench.ask(bench.engine.set_policy("topic", "shop/eu/orders", Policy(slot_ms=60_000)))
-    broker, namespaces, topics = bench.engine.batches.terms(lambda namespace: namespace == "shop/eu")
-    assert broker.tick_ms == 1
-    assert {name: terms.tick_ms for name, terms in namespaces.items()} == {"shop/eu": 1000}
-    (orders,) = topics.values()
-    assert list(topics) == ["persistent://shop/eu/orders"]
+    place = bench.engine.batches.place("/somewhere", lambda namespace: namespace == "shop/eu")
+    assert (place.index, place.now_ms, place.outlets) == ("/somewhere", bench.now_ms, ["sim"])
+    assert place.broker.tick_ms == 1
+    assert {name: terms.tick_ms for name, terms in place.namespaces.items()} == {"shop/eu": 1000}
+    assert list(place.topics) == ["persistent://shop/eu/orders"]
+    orders = place.topics["persistent://shop/eu/orders"]
     assert (orders.tick_ms, orders.slot_ms) == (1000, 60_000)

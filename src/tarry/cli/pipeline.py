@@ -39,10 +39,9 @@ def settings_of(config: Config) -> dict[str, Any]:
     """What the configuration says to the program."""
     data = Path(config.data).absolute()
     given = config.pipeline
-    tables = given.tables or str(data / "tables")
     return {
         "ledger": str(data / "ledger"),
-        "tables": tables if "://" in tables else str(Path(tables).absolute()),
+        "tables": config.tables(),
         "work": str(data / "pipeline"),
         "master": given.master,
         "spark": given.spark,

@@ -5,6 +5,7 @@ Pure values: nothing here reads a file, a variable or a socket. The text under a
 size in `_bytes`. Limits that are facts of the formats are in `core/limits.py` instead.
 """
 
+import os.path
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
@@ -152,3 +153,8 @@ class Config(Table, frozen=True, kw_only=True):
     policies: Policies = Policies()
     tokens: tuple[Token, ...] = ()
     """Who may do what; see below."""
+
+    def tables(self) -> str:
+        """The folder or address of the tables."""
+        given = self.pipeline.tables or os.path.join(self.data, "tables")
+        return given if "://" in given else os.path.abspath(given)

@@ -32,7 +32,7 @@ from tarry.engine.commands import Commands
 from tarry.engine.dispatcher import Dispatcher
 from tarry.engine.journal import Journal
 from tarry.engine.upkeep import Upkeep
-from tarry.index.manifest import Manifest, Terms
+from tarry.index.manifest import Manifest, Place, Terms
 from tarry.ledger.frame import ROW_BYTES
 from tarry.ledger.record import Adopt, CancelBatch, Key, Spared, encode
 
@@ -79,25 +79,34 @@ class Adoption:
     """Adopts batches, shows them, cancels them."""
 
     def __init__(
-        self, journal: Journal, dispatcher: Dispatcher, upkeep: Upkeep, commands: Commands, clock: Clock
+        self,
+        journal: Journal,
+        dispatcher: Dispatcher,
+        upkeep: Upkeep,
+        commands: Commands,
+        clock: Clock,
+        outlets: Iterable[str],
     ) -> None:
         self._journal = journal
         self._dispatcher = dispatcher
         self._upkeep = upkeep
         self._commands = commands
         self._clock = clock
+        self._outlets = sorted(outlets)
 
-    # Terms
-
-    def terms(self, covers: Callable[[str], bool]) -> tuple[Terms, dict[str, Terms], dict[str, Terms]]:
-        """What is in force at the broker, and where a policy is set in the namespaces that somebody reaches."""
+    def place(self, index: str, covers: Callable[[str], bool]) -> Place:
+        """Where to stage and on what terms, as far as somebody reaches."""
         policies = self._journal.policies
-        namespaces = {name for name in policies.places("namespace") if covers(name)}
-        topics = {name for name in policies.places("topic") if covers(_namespace_of(name))}
-        return (
-            _terms(policies.effective(None, "")),
-            {name: _terms(policies.effective(None, name)) for name in namespaces},
-            {name: _terms(policies.effective(name, _namespace_of(name))) for name in topics},
+        namespaces = [name for name in policies.places("namespace") if covers(name)]
+        topics = [name for name in policies.places("topic") if covers(_namespace_of(name))]
+        return Place(
+            index=index,
+            ledger=self._journal.ledger.ledger_id.hex(),
+            now_ms=self._clock.now_ms(),
+            outlets=self._outlets,
+            broker=_terms(policies.effective(None, "")),
+            namespaces={name: _terms(policies.effective(None, name)) for name in namespaces},
+            topics={name: _terms(policies.effective(name, _namespace_of(name))) for name in topics},
         )
 
     # Adopting

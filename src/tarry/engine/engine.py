@@ -82,7 +82,7 @@ class Engine:
         self.upkeep = Upkeep(self.journal, self.dispatcher, settings, offload, snapshot_folder)
         self._scheduling = Scheduling(self.journal, clock, outlets)
         self._commands = Commands(self.journal, self.dispatcher, self.upkeep, clock)
-        self.batches = Adoption(self.journal, self.dispatcher, self.upkeep, self._commands, clock)
+        self.batches = Adoption(self.journal, self.dispatcher, self.upkeep, self._commands, clock, outlets)
         """Batches that are adopted, shown and cancelled as a whole."""
 
     @property

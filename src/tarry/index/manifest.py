@@ -1,5 +1,7 @@
 """What the server and who stages a batch tell each other (R10): where to stage and on what terms, and what was staged."""
 
+import hashlib
+import secrets
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
@@ -71,3 +73,17 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def count(self) -> int:
         """How many messages there are."""
         return sum(file.rows for file in self.files)
+
+
+def new_token(name: str) -> str:
+    """The name of a folder of one's own to stage a batch in. It is good for a batch of that name only."""
+    return secrets.token_hex(8) + _mark_of(name)
+
+
+def is_token_for(token: str, name: str) -> bool:
+    """Whether a folder is for a batch of that name: so the same files cannot be adopted under another one too."""
+    return token[16:] == _mark_of(name)
+
+
+def _mark_of(name: str) -> str:
+    return hashlib.blake2b(name.encode(), digest_size=8).hexdigest()

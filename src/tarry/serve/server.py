@@ -286,7 +286,8 @@ def door_settings(config: Config) -> HttpSettings:
     """What the configuration says about the native HTTP door."""
     http = config.http
     shared = set(HttpSettings.__struct_fields__) & set(http.__struct_fields__)
-    return HttpSettings(**{name: getattr(http, name) for name in shared})
+    given = {name: getattr(http, name) for name in shared}
+    return HttpSettings(**given, index=f"{config.tables().rstrip('/')}/index")
 
 
 def access_of(config: Config) -> Access:

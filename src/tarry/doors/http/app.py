@@ -19,6 +19,7 @@ from tarry.core.errors import TarryError
 from tarry.doors.http.access import Access
 from tarry.doors.http.asgi import Disconnected, Receive, Scope, Send, refuse
 from tarry.doors.http.batches import Batches
+from tarry.doors.http.bulk import BulkEndpoints
 from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.events import EventEndpoint
 from tarry.doors.http.gate import CALLER, Gate
@@ -88,6 +89,7 @@ class HttpApp:
         )
         self.routes = [
             *_message_routes(messages),
+            *_bulk_routes(BulkEndpoints(engine, settings, deadlines)),
             *_topic_routes(TopicEndpoints(engine, settings, deadlines)),
             *_subscription_routes(
                 SubscriptionEndpoints(engine, self._sessions, settings, deadlines),
@@ -144,6 +146,15 @@ def _message_routes(messages: Messages) -> list[Route]:
         Route(one + "/cancel", Methods({"POST": messages.cancel})),
         Route(one + "/send", Methods({"POST": messages.send})),
         Route(one + "/restart", Methods({"POST": messages.restart})),
+    ]
+
+
+def _bulk_routes(bulk: BulkEndpoints) -> list[Route]:
+    one = "/v1/batches/{batch}"
+    return [
+        Route("/v1/batches", Methods({"GET": bulk.list})),
+        Route(one, Methods({"GET": bulk.get, "PUT": bulk.adopt, "DELETE": bulk.cancel})),
+        Route(one + "/place", Methods({"GET": bulk.place})),
     ]
 
 

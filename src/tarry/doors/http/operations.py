@@ -13,6 +13,7 @@ from tarry.core.policy import Effective, Policy
 from tarry.doors.http import shapes
 from tarry.doors.http.batches import MAX_BATCH_KEY_BYTES
 from tarry.engine.topics import TopicStats
+from tarry.index.manifest import Manifest, Place
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
@@ -87,6 +88,28 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         "Start its original delay again, or give it a new time", "produce",
         {200: {JSON: shapes.MessageAnswer}}, {JSON: shapes.RestartRequest}, body_required=False,
         refusals=(404, 408, 409, 413, 415, 429),
+    ),
+    Operation(
+        "GET", "/v1/batches", "listBatches", "List adopted batches, the newest first", "produce",
+        {200: {JSON: shapes.AdoptedBatchesAnswer}}, query=shapes.BatchesQuery,
+    ),
+    Operation(
+        "PUT", "/v1/batches/{batch}", "adoptBatch",
+        "Accept every message of a batch that was staged in the folder of the index, or none", "produce",
+        {201: {JSON: shapes.AdoptedAnswer}, 200: {JSON: shapes.AdoptedAnswer}}, {JSON: Manifest},
+        refusals=(408, 409, 413, 415, 429),
+    ),
+    Operation(
+        "GET", "/v1/batches/{batch}", "getBatch", "Look at a batch", "produce",
+        {200: {JSON: shapes.AdoptedAnswer}}, refusals=(404,),
+    ),
+    Operation(
+        "DELETE", "/v1/batches/{batch}", "cancelBatch", "Cancel every message of a batch that has not ended", "produce",
+        {200: {JSON: shapes.AdoptedAnswer}}, refusals=(404,),
+    ),
+    Operation(
+        "GET", "/v1/batches/{batch}/place", "placeOfBatch", "Where to stage a batch, and on what terms", "produce",
+        {200: {JSON: Place}},
     ),
     Operation(
         "GET", "/v1/topics", "listTopics", "List topics", "admin",

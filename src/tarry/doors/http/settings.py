@@ -27,6 +27,8 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     max_ack_timeout_ms: int = 12 * HOUR_MS
     max_ledger_readers: int = 8
     """Ranges of the ledger being read at once by programs elsewhere; one more is told to come again."""
+    index: str = ""
+    """Folder or address of the index, for batches that are staged there; empty where there is none."""
     keep_alive_ms: int = 15 * SECOND_MS
     """Between the comments that keep an event stream's connection from looking dead."""
     metrics_open: bool = False

@@ -100,6 +100,15 @@ class ListQuery(Taken, kw_only=True):
     page: Annotated[str, Meta(description="The next_page of the page before")] | None = None
 
 
+class BatchesQuery(Taken, kw_only=True):
+    """Which adopted batches to list."""
+
+    limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 100
+    page: (
+        Annotated[int, Meta(ge=1, le=MAX_EXACT_INT, description="The next_page of the page before")] | None
+    ) = None
+
+
 class TopicsQuery(Taken, kw_only=True):
     """Which topics to list."""
 
@@ -217,6 +226,30 @@ class MessagesAnswer(Struct, kw_only=True):
 
     messages: list[MessageAnswer]
     next_page: str | None
+
+
+class AdoptedAnswer(Struct, kw_only=True):
+    """A batch that was adopted, and what is left of it."""
+
+    name: str
+    count: int
+    remaining: int
+    """Messages that have not ended."""
+    cancelled: int
+    """Messages that ended when the batch was cancelled."""
+    adopted_at_ms: int
+    adopted_at: str
+    last_due_at_ms: int
+    last_due_at: str
+    namespaces: list[str]
+    cancelled_at_ms: int | None
+
+
+class AdoptedBatchesAnswer(Struct, kw_only=True):
+    """One page, the newest first."""
+
+    batches: list[AdoptedAnswer]
+    next_page: int | None
 
 
 class EntryAnswer(Struct, kw_only=True):

@@ -1,0 +1,112 @@
+"""Batches that were staged as files: where to stage, adopt, look at, list, cancel (R10).
+
+The files lie in the folder of the index, where only programs of the operator can write; what comes over this door is the
+manifest. Before it is recorded, every file is looked at on a thread of its own.
+"""
+
+import asyncio
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tarry.core.errors import NotFound, Unavailable
+from tarry.core.names import check_name
+from tarry.doors.http.access import Caller
+from tarry.doors.http.asgi import json_response
+from tarry.doors.http.bodies import check_json, decode, header, read_body, read_query
+from tarry.doors.http.deadlines import Deadlines
+from tarry.doors.http.gate import caller_of
+from tarry.doors.http.settings import HttpSettings
+from tarry.doors.http.shapes import AdoptedAnswer, AdoptedBatchesAnswer, BatchesQuery
+from tarry.doors.http.times import format_instant
+from tarry.engine.adoption import BatchView
+from tarry.engine.engine import Engine
+from tarry.index.inspection import inspect
+from tarry.index.manifest import Manifest
+
+AT_ONCE: Final = 2
+"""Manifests whose files are being looked at; others wait."""
+
+_decoder = msgspec.json.Decoder(Manifest)
+
+
+class BulkEndpoints:
+    """The endpoints under `/v1/batches`."""
+
+    def __init__(self, engine: Engine, settings: HttpSettings, deadlines: Deadlines) -> None:
+        self._engine = engine
+        self._deadlines = deadlines
+        self._max_body_bytes = settings.max_body_bytes
+        self._index = settings.index
+        self._places = asyncio.Semaphore(AT_ONCE)
+
+    async def place(self, request: Request) -> Response:
+        """GET /v1/batches/{batch}/place."""
+        caller, _ = _reach(request)
+        return json_response(self._engine.batches.place(self._folder(), caller.covers))
+
+    async def adopt(self, request: Request) -> Response:
+        """PUT /v1/batches/{batch}."""
+        caller, name = _reach(request)
+        check_json(header(request.scope, b"content-type"))
+        body = await read_body(request.scope, request.receive, self._max_body_bytes, self._deadlines)
+        manifest = decode(_decoder, body)
+        for namespace in manifest.namespaces:
+            caller.require_namespace(namespace)
+        folder = self._folder()
+        if name not in self._engine.journal.batches.by_name:
+            # What was adopted before is not looked at again: the index may have moved its files long ago.
+            async with self._places:
+                await asyncio.to_thread(inspect, folder, name, manifest.files)
+        view = await self._engine.batches.adopt(name, manifest)
+        return json_response(_answer(view), 200 if view.repeated else 201)
+
+    async def get(self, request: Request) -> Response:
+        """GET /v1/batches/{batch}."""
+        return json_response(_answer(await self._seen(request)))
+
+    async def list(self, request: Request) -> Response:
+        """GET /v1/batches."""
+        caller = caller_of(request)
+        caller.require("produce")
+        query = read_query(request.scope, BatchesQuery)
+        page = self._engine.batches.list_batches(query.limit, query.page, caller.covers)
+        return json_response(
+            AdoptedBatchesAnswer(batches=[_answer(view) for view in page.batches], next_page=page.next_page)
+        )
+
+    async def cancel(self, request: Request) -> Response:
+        """DELETE /v1/batches/{batch}."""
+        view = await self._seen(request)
+        return json_response(_answer(await self._engine.batches.cancel(view.name)))
+
+    async def _seen(self, request: Request) -> BatchView:
+        caller, name = _reach(request)
+        view = await self._engine.batches.batch(name)
+        if not all(map(caller.covers, view.namespaces)):
+            raise NotFound("there is no such batch")
+        return view
+
+    def _folder(self) -> str:
+        if not self._index:
+            raise Unavailable("there is no folder for an index here")
+        return self._index
+
+
+def _reach(request: Request) -> tuple[Caller, str]:
+    caller = caller_of(request)
+    caller.require("produce")
+    name: str = request.path_params["batch"]
+    check_name(name, "batch")
+    return caller, name
+
+
+def _answer(view: BatchView) -> AdoptedAnswer:
+    return AdoptedAnswer(
+        name=view.name, count=view.count, remaining=view.remaining, cancelled=view.cancelled,
+        adopted_at_ms=view.adopted_at_ms, adopted_at=format_instant(view.adopted_at_ms),
+        last_due_at_ms=view.last_due_at_ms, last_due_at=format_instant(view.last_due_at_ms),
+        namespaces=view.namespaces, cancelled_at_ms=view.cancelled_at_ms,
+    )  # fmt: skip
