@@ -14,14 +14,15 @@ from tarry.ledger.frame import (
     BadFrame,
     Encoding,
     Header,
+    Unit,
     check_frame,
     check_table,
     decode_header,
     encode_rows,
     encode_seal,
     frame_bytes,
-    rows_bytes,
     segment_id_of,
+    unit_of,
 )
 from tarry.ledger.record import Encoded
 
@@ -47,6 +48,10 @@ def encoded(draw: st.DrawFn) -> Encoded:
 units = st.lists(st.lists(encoded(), min_size=1, max_size=4), min_size=1, max_size=4)
 
 
+def laid_out(units: list[list[Encoded]]) -> list[Unit]:
+    return [unit_of(unit) for unit in units]
+
+
 def decode(data: bytes, segment_id: int, first_seq: int) -> tuple[Header, list[Encoded]]:
     """Prove and take apart a frame of rows, by the layout alone."""
     header = decode_header(data, 0, segment_id, first_seq, len(data))
@@ -65,18 +70,18 @@ def decode(data: bytes, segment_id: int, first_seq: int) -> tuple[Header, list[E
 
 @given(units, marks, marks, seqs)
 def test_rows_come_back(units: list[list[Encoded]], segment_id: int, number: int, first_seq: int) -> None:
-    data = encode_rows(units, segment_id, number, first_seq)
+    data = encode_rows(laid_out(units), segment_id, number, first_seq)
     header, found = decode(data, segment_id, first_seq)
     assert found == [of for unit in units for of in unit]
     assert header.frame_number == number
     assert header.encoding == Encoding.ROWS
-    assert len(data) == header.length == frame_bytes(sum(map(rows_bytes, units)))
+    assert len(data) == header.length == frame_bytes(sum(unit.content_bytes for unit in laid_out(units)))
     assert len(data) % 8 == 0
 
 
 @given(units)
 def test_numpy_reads_the_same_table(units: list[list[Encoded]]) -> None:
-    data = encode_rows(units, 1, 2, 3)
+    data = encode_rows(laid_out(units), 1, 2, 3)
     flat = [of for unit in units for of in unit]
     fixed = np.frombuffer(data, FIXED, len(flat), HEADER_BYTES)
     assert FIXED.itemsize == ROW_BYTES == 36
@@ -87,7 +92,7 @@ def test_numpy_reads_the_same_table(units: list[list[Encoded]]) -> None:
 def test_garbage_after_a_frame_does_not_matter(
     units: list[list[Encoded]], garbage: bytes, segment_id: int, first_seq: int
 ) -> None:
-    data = encode_rows(units, segment_id, 0, first_seq)
+    data = encode_rows(laid_out(units), segment_id, 0, first_seq)
     header = decode_header(data + garbage, 0, segment_id, first_seq, len(data) + len(garbage))
     assert header is not None
     check_frame(data + garbage, 0, header)
@@ -96,7 +101,7 @@ def test_garbage_after_a_frame_does_not_matter(
 
 @given(units, st.binary(max_size=20))
 def test_a_frame_is_found_at_any_place(units: list[list[Encoded]], before: bytes) -> None:
-    data = before + encode_rows(units, 1, 2, 3)
+    data = before + encode_rows(laid_out(units), 1, 2, 3)
     header = decode_header(data, len(before), 1, 3, len(data) - len(before))
     assert header is not None
     check_table(data, len(before), header)
@@ -106,7 +111,7 @@ def test_a_frame_is_found_at_any_place(units: list[list[Encoded]], before: bytes
 @given(units)
 def test_byte_by_byte_nothing_is_a_frame_before_its_last_byte(units: list[list[Encoded]]) -> None:
     """As it would be found if the write had stopped there: the rest of the segment is zeros."""
-    data = encode_rows(units, 1, 0, 1)
+    data = encode_rows(laid_out(units), 1, 0, 1)
     assert decode_header(bytes(len(data)), 0, 1, 1, len(data)) is None
     for cut in range(1, len(data)):
         torn = data[:cut] + bytes(len(data) - cut)
@@ -120,7 +125,7 @@ def test_byte_by_byte_nothing_is_a_frame_before_its_last_byte(units: list[list[E
 
 @given(units, st.data())
 def test_no_flipped_bit_passes(units: list[list[Encoded]], draw: st.DataObject) -> None:
-    data = bytearray(encode_rows(units, 1, 0, 1))
+    data = bytearray(encode_rows(laid_out(units), 1, 0, 1))
     at = draw.draw(st.integers(0, len(data) - 1))
     data[at] ^= 1 << draw.draw(st.integers(0, 7))
     flipped = bytes(data)
@@ -144,7 +149,7 @@ def test_random_bytes_are_no_frame(data: bytes, segment_id: int, first_seq: int)
 def test_a_frame_that_belongs_elsewhere_is_no_frame(
     units: list[list[Encoded]], segment_id: int, seq: int
 ) -> None:
-    data = encode_rows(units, segment_id, 0, seq)
+    data = encode_rows(laid_out(units), segment_id, 0, seq)
     for wrong_id, wrong_seq, room in (
         (segment_id ^ 1, seq, len(data)),
         (segment_id, seq + 1, len(data)),
@@ -156,7 +161,9 @@ def test_a_frame_that_belongs_elsewhere_is_no_frame(
 
 @pytest.mark.parametrize(("count", "right"), [(1, Encoding.ROWS), (0, Encoding.SEAL)])
 def test_no_other_encoding_is_a_frame(count: int, right: Encoding) -> None:
-    frame = encode_rows([[Encoded(1, 0, 0, 0, 0, 0, b"")]], 1, 0, 1) if count else encode_seal(1, 0, 1)
+    frame = (
+        encode_rows([unit_of([Encoded(1, 0, 0, 0, 0, 0, b"")])], 1, 0, 1) if count else encode_seal(1, 0, 1)
+    )
     for encoding in range(256):
         data = frame[:28] + bytes([encoding]) + frame[29:]
         if encoding == right:

@@ -17,7 +17,8 @@ from tarry.core.errors import (
 )
 from tarry.core.message import Message, MessageView
 from tarry.core.policy import Policy
-from tarry.engine.arrow import FRAME_ROWS, ArrowScheduled
+from tarry.engine.arrow import FRAME_ROWS
+from tarry.engine.planner import ColumnsScheduled
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import FOREIGN, Bench
 
@@ -29,16 +30,16 @@ def bench() -> Bench:
     return Bench(ledger_settings=LedgerSettings(segment_bytes=16 << 20))
 
 
-def schedule(bench: Bench, columns: dict[str, Any], **defaults: Any) -> ArrowScheduled:
+def schedule(bench: Bench, columns: dict[str, Any], **defaults: Any) -> ColumnsScheduled:
     defaults = {"destination": "orders", **defaults}
     return bench.ask(bench.engine.schedule_arrow(pa.record_batch(columns), Message(**defaults)))
 
 
-def ids(done: ArrowScheduled) -> list[str]:
+def ids(done: ColumnsScheduled) -> list[str]:
     return [id_.decode() for id_ in done.ids.tolist()]
 
 
-def errors(done: ArrowScheduled) -> dict[int, tuple[str, str]]:
+def errors(done: ColumnsScheduled) -> dict[int, tuple[str, str]]:
     """Row -> the kind of error and its field."""
     return {row: (type(error).__name__, getattr(error, "field", "")) for row, error in done.errors.items()}
 

@@ -18,7 +18,7 @@ from tarry.doors.http.ndjson import (
 )
 from tarry.doors.http.problems import HttpRefusal
 from tarry.doors.http.shapes import BatchDefaults
-from tarry.engine.arrow import ArrowScheduled
+from tarry.engine.planner import ColumnsScheduled
 
 ANYBODY = Access.open().caller(None)
 
@@ -165,7 +165,7 @@ def test_lines_that_look_at_others_do_not() -> None:
 
 def test_columns_are_answered_as_lines_in_their_places() -> None:
     lines = read_lines([b"{}", b"nope", b"{}", b"{}"], BatchDefaults(), ANYBODY)
-    scheduled = ArrowScheduled(
+    scheduled = ColumnsScheduled(
         np.array([b"x" * 22, b"", b"z" * 22]), np.array([999, 0, 1000], np.int64), {1: RateLimited(7)}
     )
     written = write_columns(lines, scheduled, 1000, 11)
@@ -174,5 +174,5 @@ def test_columns_are_answered_as_lines_in_their_places() -> None:
     assert (two["error"]["code"], two["line"]) == ("bad-json", 12)
     assert (three["error"]["code"], three["line"]) == ("rate-limited", 13)
     assert four == {"id": "z" * 22, "due_at_ms": 1000, "past_due": False, "repeated": False}
-    all_good = write_columns([lines[0]], ArrowScheduled(np.array([b"x" * 22]), np.array([5]), {}), 1000, 1)
+    all_good = write_columns([lines[0]], ColumnsScheduled(np.array([b"x" * 22]), np.array([5]), {}), 1000, 1)
     assert msgspec.json.decode(all_good)["id"] == "x" * 22

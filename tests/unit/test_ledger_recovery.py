@@ -10,6 +10,7 @@ from tarry.ledger.frame import (
     encode_rows,
     frame_bytes,
     segment_id_of,
+    unit_of,
 )
 from tarry.ledger.head import HEAD_BYTES, Head, decode_head, encode_head
 from tarry.ledger.ledger import LedgerSettings
@@ -207,7 +208,7 @@ def test_the_clearing_of_a_first_frame_is_durable() -> None:
 def test_a_frame_with_the_wrong_number_does_not_pass() -> None:
     built = Built()
     built.head_at(3)
-    frame = encode_rows([[record(3, 100)]], segment_id_of(LEDGER_ID, 1), 4, 4)
+    frame = encode_rows([unit_of([record(3, 100)])], segment_id_of(LEDGER_ID, 1), 4, 4)
     put(built.disk, FIRST, built.starts[3], frame)
     built.kept(3, noted=True)
 

@@ -87,6 +87,21 @@ def test_more_space_is_noticed_at_the_next_commit() -> None:
     model.append(ledger, [record(1)])
 
 
+def test_nobody_waits_for_room_on_a_full_disk() -> None:
+    ledger, _ = filled(SimulatedDisk(capacity_bytes=room_for(3)))
+    told = []
+    ledger.when_room(100, lambda: told.append("refused"))
+    assert told == ["refused"]
+    with pytest.raises(Unavailable, match="no space"):
+        ledger.append([record(1)], nothing)
+
+
+def test_a_unit_larger_than_a_segment_does_not_wait_for_ever() -> None:
+    told = []
+    open_ledger(SimulatedDisk()).when_room(1 << 40, lambda: told.append("too large"))
+    assert told == ["too large"]
+
+
 def test_a_new_ledger_on_a_full_disk_says_so() -> None:
     with pytest.raises(Unavailable, match="No space left"):
         open_ledger(SimulatedDisk(capacity_bytes=5000))

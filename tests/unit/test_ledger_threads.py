@@ -13,6 +13,8 @@ import pytest
 from tarry.core.errors import TarryError, Unavailable
 from tarry.ledger.disk import RealDisk, RealFile
 from tarry.ledger.ledger import Ledger, LedgerSettings
+from tarry.ledger.segment import Segment
+from tarry.ledger.spares import Spares
 from tests.unit.ledger_kit import StandingClock, contents, record
 
 SETTINGS = LedgerSettings(segment_bytes=1 << 18)
@@ -116,11 +118,16 @@ async def test_a_failed_sync_answers_everyone_and_stops(
     ledger.close()
 
 
-async def test_a_fault_in_the_writer_is_never_silent(tmp_path: Path) -> None:
+async def test_a_fault_in_the_writer_is_never_silent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = opened(tmp_path)
     ledger.start(asyncio.get_running_loop().call_soon_threadsafe)
+
+    def fault(segment: Segment, first_seq: int, records: int, length: int) -> None:
+        raise ValueError("a bug")
+
+    monkeypatch.setattr(Segment, "add", fault)
     with pytest.raises(Unavailable, match="writer failed"):
-        await appended(ledger, [record(0)._replace(lane=-1)])
+        await appended(ledger, [record(0)])
     assert ledger.failed is not None
     ledger.close()
 
@@ -162,6 +169,55 @@ async def test_low_space_is_left_when_space_comes_back(
             await asyncio.sleep(0.01)
     await appended(ledger, [record(1, 1000)])
     ledger.close()
+
+
+async def test_who_waits_for_room_is_told_when_a_spare_is_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ready = threading.Event()
+    prepare = Spares.prepare
+
+    def slow(spares: Spares) -> bool:
+        ready.wait(WAIT_S)
+        return prepare(spares)
+
+    ledger = opened(tmp_path)
+    monkeypatch.setattr(Spares, "prepare", slow)
+    ledger.start(asyncio.get_running_loop().call_soon_threadsafe)
+    with pytest.raises(Unavailable, match="slower"):
+        for n in itertools.count():
+            await appended(ledger, [record(n, 60_000)])
+    told = asyncio.Event()
+    ledger.when_room(60_000, told.set)
+    assert not told.is_set()
+    ready.set()
+    await asyncio.wait_for(told.wait(), WAIT_S)
+    await appended(ledger, [record(0, 60_000)])
+    ledger.close()
+
+
+async def test_who_waits_for_room_is_told_when_the_queue_is_shorter(tmp_path: Path) -> None:
+    ledger = opened(tmp_path, LedgerSettings(segment_bytes=1 << 18, queue_max_bytes=2000))
+    ledger.append([record(0, 1500)], lambda _: None)
+    told = asyncio.Event()
+    ledger.when_room(1500, told.set)
+    assert not told.is_set()
+    ledger.start(asyncio.get_running_loop().call_soon_threadsafe)
+    await asyncio.wait_for(told.wait(), WAIT_S)
+    await appended(ledger, [record(0, 1500)])
+    ledger.close()
+
+
+async def test_who_waits_for_room_is_told_when_there_will_be_none(tmp_path: Path) -> None:
+    told = []
+    ledger = opened(tmp_path, LedgerSettings(segment_bytes=1 << 18, queue_max_bytes=2000))
+    ledger.append([record(0, 1500)], lambda _: None)
+    ledger.when_room(1500, lambda: told.append("closed"))
+    assert not told
+    ledger.close()
+    assert told == ["closed"]
+    with pytest.raises(Unavailable, match="stopping"):
+        ledger.append([record(0, 1500)], print)
 
 
 def test_the_real_disk(tmp_path: Path) -> None:

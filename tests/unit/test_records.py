@@ -11,12 +11,15 @@ import pytest
 
 from tarry.core.message import Message
 from tarry.core.policy import effective
-from tarry.engine.arrow import Planner
+from tarry.engine.arrow import columns_of
+from tarry.engine.planner import Planner
 from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, end_unread, new_version
+from tarry.ledger.frame import ROW, Unit
 from tarry.ledger.record import (
     NO_PUT,
     Ack,
     Claim,
+    Encoded,
     Entry,
     Finalise,
     FiredEntries,
@@ -39,6 +42,16 @@ from tarry.ledger.record import (
     lane_of,
     read_entry,
 )
+
+
+def rows_of(unit: Unit) -> list[Encoded]:
+    """The records of a unit, by its layout alone."""
+    found, at = [], 0
+    for kind, _, lane, size, crc, *times in ROW.iter_unpack(unit.table):
+        found.append(Encoded._make([kind, lane, crc, *times, unit.bodies[at : at + size]]))
+        at += size
+    assert (len(found), at) == (unit.records, len(unit.bodies))
+    return found
 
 
 def put(**changes: Any) -> Put:
@@ -189,10 +202,13 @@ def test_bodies_from_columns_decode_as_what_they_say() -> None:
         }
     )
     planner = Planner(place, 0, 1000, Counter(), lambda *_: 0)
-    plan, errors = planner.plan(batch, Message(destination="", owner="bob", door="http"))
+    defaults = Message(destination="", owner="bob", door="http")
+    plan, errors = planner.plan(columns_of(batch, defaults), defaults)
     assert not errors
     assert plan is not None
-    for row, encoded in enumerate(plan.unit):
+    records = rows_of(plan.unit)
+    assert plan.sizes.tolist() == [len(encoded.body) for encoded in records]
+    for row, encoded in enumerate(records):
         version = decode_put(encoded.body)
         again = encode(version)
         assert (again.kind, again.lane, again.fire_at_ms) == (encoded.kind, encoded.lane, encoded.fire_at_ms)

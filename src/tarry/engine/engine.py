@@ -19,11 +19,12 @@ from tarry.core.names import parse_namespace, parse_topic
 from tarry.core.policy import Effective, Policy, Scope
 from tarry.engine.adoption import Adoption
 from tarry.engine.answer import Answer, failed
-from tarry.engine.arrow import ArrowScheduled
+from tarry.engine.columns import Columns
 from tarry.engine.commands import Commands
 from tarry.engine.dispatcher import Dispatcher
 from tarry.engine.flights import Launch
 from tarry.engine.journal import Journal
+from tarry.engine.planner import ColumnsScheduled
 from tarry.engine.reclaim import Offload
 from tarry.engine.scheduling import Scheduling
 from tarry.engine.settings import EngineSettings
@@ -140,9 +141,19 @@ class Engine:
         """Accept many messages, each by itself; what is not one is given back in its place."""
         return self._scheduling.schedule_many(messages)
 
-    def schedule_arrow(self, batch: pa.RecordBatch, defaults: Message) -> Answer[ArrowScheduled]:
+    def schedule_arrow(self, batch: pa.RecordBatch, defaults: Message) -> Answer[ColumnsScheduled]:
         """Accept a record batch (see `tarry.engine.arrow` for its columns); rows that cannot be are said."""
         return self._scheduling.schedule_arrow(batch, defaults)
+
+    def schedule_columns(self, columns: Columns, defaults: Message) -> Answer[ColumnsScheduled]:
+        """Accept messages that fit a frame together; rows that cannot be taken are said."""
+        return self._scheduling.schedule_columns(columns, defaults)
+
+    def room(self, size_bytes: int) -> Answer[None]:
+        """Settled once the ledger takes about so much: a batch waits where a single message is refused."""
+        answer: Answer[None] = Answer()
+        self.journal.ledger.when_room(size_bytes, lambda: answer.settle(None))
+        return answer
 
     def get(self, id: str) -> Answer[MessageView]:
         """A message as it is now."""

@@ -23,10 +23,10 @@ from tarry.core.limits import MAX_DELAY_MS
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective, Policy
 from tarry.core.seqset import SeqSet
-from tarry.engine.arrow import Plan, due_of
 from tarry.engine.batches import Batches
 from tarry.engine.burst import Burst
 from tarry.engine.horizon import Horizon
+from tarry.engine.planner import Plan
 from tarry.engine.policies import Policies
 from tarry.engine.sizes import SMALL_BYTES, Sizes
 from tarry.engine.topics import Topics
@@ -347,21 +347,19 @@ class Journal:
             lambda: [ended_row(head, Key(fire, seq), burst.now_ms) for head, fire, seq, _ in fired]
         )
 
-    # A request that arrived as Arrow: the same, as columns
+    # A batch: the same, as columns
 
     def append_plan(self, plan: Plan, done: Callable[[int, TarryError | None], None]) -> None:
-        """Enqueue the records of a checked record batch; `done` gets their first seq."""
+        """Enqueue the records of a checked batch; `done` gets their first seq."""
 
         def durable(error: TarryError | None) -> None:
             if error is None:
-                self.horizon.add_many(*due_of(plan, first))
+                self.horizon.add_many(*plan.due(first))
             done(first, error)
-            self._tell_durable(first + len(plan.unit) - 1, error)
+            self._tell_durable(first + plan.unit.records - 1, error)
 
-        first = self.ledger.append(plan.unit, durable)
-        self.sizes.add_many(
-            first, np.fromiter((len(one.body) for one in plan.unit), np.int64, len(plan.unit))
-        )
+        first = self.ledger.append_unit(plan.unit, durable)
+        self.sizes.add_many(first, plan.sizes)
         self.owners.update(plan.owners)
         self._changed_owners.update(plan.owners)
         self.counters["accepted"] += plan.owners.total()

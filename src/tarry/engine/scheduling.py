@@ -23,8 +23,10 @@ from tarry.core.message import Message, Scheduled
 from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_namespace, parse_topic
 from tarry.core.policy import Effective
 from tarry.engine.answer import Answer, failed, settled
-from tarry.engine.arrow import ArrowScheduled, Plan, Planner, due_of, frames_of
+from tarry.engine.arrow import columns_of, frames_of
+from tarry.engine.columns import Columns
 from tarry.engine.journal import Journal, past_due
+from tarry.engine.planner import ColumnsScheduled, Plan, Planner
 from tarry.engine.rates import Rates
 from tarry.ledger.record import Put
 
@@ -140,18 +142,36 @@ class Scheduling:
                 results[at] = self._ids.make(first + offset, put.fire_at_ms)
         return units
 
-    def schedule_arrow(self, batch: pa.RecordBatch, defaults: Message) -> Answer[ArrowScheduled]:
+    def schedule_arrow(self, batch: pa.RecordBatch, defaults: Message) -> Answer[ColumnsScheduled]:
         """Accept a record batch (see `tarry.engine.arrow` for its columns); rows that cannot be are said."""
-        count = batch.num_rows
-        result = ArrowScheduled(np.zeros(count, f"S{ID_CHARS}"), np.zeros(count, np.int64), {})
-        answer: Answer[ArrowScheduled] = Answer()
+        pieces: list[tuple[int, int, Columns | TarryError]] = []
+        for start, piece in frames_of(batch):
+            try:
+                pieces.append((start, piece.num_rows, columns_of(piece, defaults)))
+            except TarryError as error:
+                if not start:
+                    return failed(error)
+                # What cannot be read later on is refused by itself.
+                pieces.append((start, piece.num_rows, error))
+        return self._schedule_pieces(batch.num_rows, pieces, defaults)
+
+    def schedule_columns(self, columns: Columns, defaults: Message) -> Answer[ColumnsScheduled]:
+        """Accept messages that fit a frame together; rows that cannot be taken are said."""
+        return self._schedule_pieces(columns.count, [(0, columns.count, columns)], defaults)
+
+    def _schedule_pieces(
+        self, count: int, pieces: list[tuple[int, int, Columns | TarryError]], defaults: Message
+    ) -> Answer[ColumnsScheduled]:
+        """Accept pieces of a batch of `count` rows: where each begins, how many rows it has, and its columns."""
+        result = ColumnsScheduled(np.zeros(count, f"S{ID_CHARS}"), np.zeros(count, np.int64), {})
+        answer: Answer[ColumnsScheduled] = Answer()
         waiting = 1
 
         def arrived(plan: Plan | None, start: int, first: int, error: TarryError | None) -> None:
             nonlocal waiting
             waiting -= 1
             if plan is not None and error is None:
-                due = due_of(plan, first)
+                due = plan.due(first)
                 result.ids[start + plan.rows] = self._ids.make_many(due.seqs, due.fire_at_ms)
                 result.due_at_ms[start + plan.rows] = plan.due_at_ms
             elif plan is not None and error is not None:
@@ -159,15 +179,11 @@ class Scheduling:
             if not waiting:
                 answer.settle(result)
 
-        for start, piece in frames_of(batch):
-            try:
-                plan, errors = self._planner().plan(piece, defaults)
-            except TarryError as error:
-                if waiting == 1:
-                    return failed(error)
-                # Rows before it are on their way and keep their answer.
-                result.errors.update(dict.fromkeys(range(start, start + piece.num_rows), error))
+        for start, rows, columns in pieces:
+            if isinstance(columns, TarryError):
+                result.errors.update(dict.fromkeys(range(start, start + rows), columns))
                 continue
+            plan, errors = self._planner().plan(columns, defaults)
             result.errors.update((start + row, error) for row, error in errors.items())
             if plan is not None:
                 waiting += 1

@@ -3,7 +3,7 @@
 Kept for stretches of seqs, so that a few huge messages slow down only what lies beside them.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ class Sizes:
             stretch = seq >> STRETCH_BITS
             self._largest[stretch] = max(size_bytes, self._largest.get(stretch, 0))
 
-    def add_many(self, first_seq: int, sizes: NDArray[np.int64]) -> None:
+    def add_many(self, first_seq: int, sizes: NDArray[np.integer[Any]]) -> None:
         """Take note of bodies that follow each other."""
         for at in np.flatnonzero(sizes > SMALL_BYTES).tolist():
             self.add(first_seq + at, int(sizes[at]))

@@ -14,7 +14,7 @@ A header of zeros (length 0) is the end. docs/formats.md gives the bytes.
 This module is pure: bytes in, bytes out. It knows nothing of files, and nothing of what bodies mean.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from struct import Struct as Layout
 from typing import Final, NamedTuple
@@ -95,48 +95,72 @@ def segment_id_of(ledger_id: bytes, number: int) -> int:
     return mark
 
 
-def rows_bytes(unit: Sequence[Encoded]) -> int:
-    """How many bytes the table and the bodies of these records take."""
-    if len(unit) == 1:
-        return ROW_BYTES + len(unit[0][6])
-    return ROW_BYTES * len(unit) + sum([len(encoded[6]) for encoded in unit])
-
-
 def frame_bytes(content: int) -> int:
     """The length of a frame with that many bytes of table and bodies."""
     return (HEADER_BYTES + content + 7) & ~7
 
 
-def _assemble(
-    table: bytes, bodies: bytes, count: int, encoding: int, segment_id: int, number: int, first_seq: int
-) -> bytes:
-    content = len(table) + len(bodies)
-    length = (HEADER_BYTES + content + 7) & ~7
-    pad = length - HEADER_BYTES - content
-    table = _REST.pack(length, count, number, segment_id, encoding, pad, 0, first_seq) + table
-    table = value(table).to_bytes(4, "little") + table
-    bodies += _PADS[pad]
-    crc: int = extend(value(table), bodies)
-    return b"".join((MAGIC, crc.to_bytes(4, "little"), table, bodies))
+class Unit(NamedTuple):
+    """Records that are stored together or not at all, laid out as they will stand in a frame.
+
+    Whether they were encoded one by one (`unit_of`) or as columns (`ledger.puts`), the ledger gets this and
+    knows no other shape.
+    """
+
+    records: int
+    table: bytes
+    """`FIXED` for each record."""
+    bodies: bytes
+    """One after another, sized in the table."""
+
+    @property
+    def content_bytes(self) -> int:
+        """How many bytes of a frame it takes."""
+        return len(self.table) + len(self.bodies)
 
 
-def encode_rows(units: Iterable[Sequence[Encoded]], segment_id: int, number: int, first_seq: int) -> bytes:
-    """A frame of whole units, in order."""
+def unit_of(records: Sequence[Encoded]) -> Unit:
+    """Lay out records that were encoded one by one."""
     pack = ROW.pack
-    table = []
-    bodies = []
-    for unit in units:
-        for kind, lane, crc, fire_at_ms, kills_seq, kills_fire_at_ms, body in unit:
-            table.append(pack(kind, 0, lane, len(body), crc, fire_at_ms, kills_seq, kills_fire_at_ms))
-            bodies.append(body)
-    return _assemble(
-        b"".join(table), b"".join(bodies), len(bodies), Encoding.ROWS, segment_id, number, first_seq
+    table = [
+        pack(kind, 0, lane, len(body), crc, fire_at_ms, kills_seq, kills_fire_at_ms)
+        for kind, lane, crc, fire_at_ms, kills_seq, kills_fire_at_ms, body in records
+    ]
+    if len(table) == 1:
+        return Unit(1, table[0], records[0].body)
+    return Unit(len(table), b"".join(table), b"".join([encoded.body for encoded in records]))
+
+
+def _assemble(units: Sequence[Unit], encoding: int, segment_id: int, number: int, first_seq: int) -> bytes:
+    content = sum([len(table) + len(bodies) for _, table, bodies in units])
+    length = frame_bytes(content)
+    pad = length - HEADER_BYTES - content
+    records = sum([unit.records for unit in units])
+    table = b"".join(
+        (
+            _REST.pack(length, records, number, segment_id, encoding, pad, 0, first_seq),
+            *[unit.table for unit in units],
+        )
     )
+    table_crc = value(table).to_bytes(4, "little")
+    crc: int = extend(value(table_crc), table)
+    for unit in units:
+        crc = extend(crc, unit.bodies)
+    crc = extend(crc, _PADS[pad])
+    # The bodies are megabytes at times: they are copied once, here.
+    return b"".join(
+        (MAGIC, crc.to_bytes(4, "little"), table_crc, table, *[unit.bodies for unit in units], _PADS[pad])
+    )
+
+
+def encode_rows(units: Sequence[Unit], segment_id: int, number: int, first_seq: int) -> bytes:
+    """A frame of whole units, in order."""
+    return _assemble(units, Encoding.ROWS, segment_id, number, first_seq)
 
 
 def encode_seal(segment_id: int, number: int, next_seq: int) -> bytes:
     """The frame that a clean shutdown leaves. `next_seq` is the seq that the next record will get."""
-    return _assemble(b"", b"", 0, Encoding.SEAL, segment_id, number, next_seq)
+    return _assemble((), Encoding.SEAL, segment_id, number, next_seq)
 
 
 SEAL_BYTES: Final = frame_bytes(0)

@@ -14,7 +14,7 @@ It knows nothing of what records mean.
 
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tarry.core.clock import Clock
 from tarry.core.errors import Invalid, NotFound, TooLarge, Unavailable
 from tarry.ledger.disk import Disk
-from tarry.ledger.frame import HEADER_BYTES, frame_bytes, rows_bytes
+from tarry.ledger.frame import HEADER_BYTES, Unit, frame_bytes, unit_of
 from tarry.ledger.head import HEAD_NAME
 from tarry.ledger.reader import Reader, Stored, Stretch
 from tarry.ledger.record import Encoded
@@ -89,6 +89,9 @@ class Ledger:
         """The seq that the next appended record gets."""
         self._appended_bytes = 0
         self._closed = False
+        self._waiting: list[tuple[int, Callable[[], None]]] = []
+        """Who waits for how much room."""
+        self._writer.on_room = self._tell_room
 
     @classmethod
     def open(
@@ -150,7 +153,11 @@ class Ledger:
         """What essential units can still take for sure: nothing is sent unless its finalise fits (R2)."""
         return self._writer.room.left_bytes(self._spares.prepared)
 
-    def append(self, unit: Sequence[Encoded], done: Done, *, essential: bool = False) -> int:
+    def append(self, records: Sequence[Encoded], done: Done, *, essential: bool = False) -> int:
+        """Append records as one unit; see `append_unit`."""
+        return self.append_unit(unit_of(records), done, essential=essential)
+
+    def append_unit(self, unit: Unit, done: Done, *, essential: bool = False) -> int:
         """Give a unit its seqs, queue it, and return the first of them.
 
         The unit is stored as a whole or not at all. `done(None)` is called once it is durable, in the order of
@@ -158,9 +165,9 @@ class Ledger:
         acknowledge, mark) may use the reserve. Raises `Unavailable` or `TooLarge`, and then nothing was queued.
         """
         writer, spares = self._writer, self._spares
-        if not unit:
+        if not unit.records:
             raise ValueError("a unit has at least one record")
-        content_bytes = rows_bytes(unit)
+        content_bytes = unit.content_bytes
         need_bytes = frame_bytes(content_bytes)
         if need_bytes > writer.room.segment_bytes:
             raise TooLarge("the operation", writer.room.segment_bytes)
@@ -172,10 +179,42 @@ class Ledger:
         if not writer.room.promise_here(need_bytes, spares.prepared, essential):
             self._make_room(need_bytes, essential)
         first_seq = self.next_seq
-        self.next_seq += len(unit)
+        self.next_seq += unit.records
         self._appended_bytes += content_bytes
         writer.put(Queued(unit, content_bytes, done))
         return first_seq
+
+    def when_room(self, content_bytes: int, callback: Callable[[], None]) -> None:
+        """Call back once a unit with so many bytes would be taken; also when waiting does not help any more.
+
+        A request that can be made to wait need not be refused because the disk is behind for a moment.
+        """
+        if self._has_room(content_bytes):
+            callback()
+        else:
+            self._waiting.append((content_bytes, callback))
+
+    def _tell_room(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for content_bytes, callback in waiting:
+            self.when_room(content_bytes, callback)
+
+    def _has_room(self, content_bytes: int) -> bool:
+        writer, spares = self._writer, self._spares
+        if writer.failed is not None or self._closed or spares.error is not None:
+            return True
+        queued_bytes = self._appended_bytes - writer.finished_bytes
+        if queued_bytes and queued_bytes + content_bytes > self._settings.queue_max_bytes:
+            return False
+        need_bytes = min(frame_bytes(content_bytes), writer.room.segment_bytes)
+        if writer.room.fits(need_bytes, spares.prepared):
+            return True
+        writer.plan_anew()
+        while not writer.room.fits(need_bytes, spares.prepared):
+            if not writer.make_spare():
+                # Without a preparer that was the answer; with one, it tells.
+                return spares.error is not None
+        return True
 
     def _make_room(self, need_bytes: int, essential: bool) -> None:
         """Promise room by planning exactly, or by preparing a spare; raise `Unavailable` if there is none."""
@@ -212,6 +251,7 @@ class Ledger:
         if self._closed:
             return
         self._closed = True
+        self._tell_room()
         self._writer.stop()
         self._writer.seal()
         self._spares.close()

@@ -49,6 +49,10 @@ class Room:
         self.plan_rolls, self.plan_free_bytes = rolls, free_bytes
         return True
 
+    def fits(self, need_bytes: int, prepared: int) -> bool:
+        """Whether a unit that is not essential could be promised its room."""
+        return prepared - self._after(need_bytes)[0] >= RESERVED_SPARES
+
     def _after(self, need_bytes: int) -> tuple[int, int]:
         if need_bytes <= self.plan_free_bytes:
             return self.plan_rolls, self.plan_free_bytes - need_bytes

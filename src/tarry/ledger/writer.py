@@ -11,7 +11,7 @@ by hand and everything happens in that call.
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from errno import EIO
 from functools import partial
 from queue import SimpleQueue
@@ -20,10 +20,9 @@ from typing import Final, NamedTuple
 from tarry.core.clock import Clock
 from tarry.core.errors import TarryError, Unavailable
 from tarry.ledger.disk import Disk, File
-from tarry.ledger.frame import SEAL_BYTES, encode_rows, encode_seal, frame_bytes
+from tarry.ledger.frame import SEAL_BYTES, Unit, encode_rows, encode_seal, frame_bytes
 from tarry.ledger.head import Head, encode_head
 from tarry.ledger.reader import Reader
-from tarry.ledger.record import Encoded
 from tarry.ledger.room import Room
 from tarry.ledger.segment import Segment, SegmentHeader, begin_segment, usable_bytes
 from tarry.ledger.spares import Spares
@@ -42,7 +41,7 @@ log = logging.getLogger(__name__)
 class Queued(NamedTuple):
     """A unit on its way to the disk."""
 
-    unit: Sequence[Encoded]
+    unit: Unit
     content_bytes: int
     done: Done
 
@@ -89,6 +88,8 @@ class Writer:
         self._in_flight: list[Queued] = []
         self.finished_bytes = 0
         """Content bytes of all units that were ever called back."""
+        self.on_room: Callable[[], None] | None = None
+        """Called on the engine's thread when there may be more room than before, or never will be."""
         self._post: Post | None = None
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._nudged = False
@@ -148,8 +149,8 @@ class Writer:
             if not records:
                 self._abandon(batch)
                 return 0
-        self._call_back([queued.done for queued in batch], None)
         self.finished_bytes += sum([queued.content_bytes for queued in batch])
+        self._call_back([queued.done for queued in batch], None)
         return records
 
     def _take(self) -> tuple[list[Queued], bool]:
@@ -159,11 +160,11 @@ class Writer:
             if not queue:
                 return [], False
             batch = [queue.popleft()]
-            content, records = batch[0].content_bytes, len(batch[0].unit)
+            content, records = batch[0].content_bytes, batch[0].unit.records
             roll = room.needs_roll(frame_bytes(content))
             while queue:
                 queued = queue[0]
-                records += len(queued.unit)
+                records += queued.unit.records
                 total = content + queued.content_bytes
                 if (
                     records > self._max_records
@@ -197,7 +198,7 @@ class Writer:
         active, first_seq = self.active, self.durable_seq + 1
         units = [queued.unit for queued in batch]
         frame = encode_rows(units, active.segment_id, active.frames, first_seq)
-        records = sum(map(len, units))
+        records = sum([unit.records for unit in units])
         active.file.write(frame, active.end)
         active.file.sync()
         active.add(first_seq, records, len(frame))
@@ -237,10 +238,11 @@ class Writer:
             self.queue.clear()
         if batch:
             reason = f"the disk failed ({self.failed}): the operation may or may not be stored"
-            self._call_back([queued.done for queued in batch], Unavailable(reason))
             self.finished_bytes += sum([queued.content_bytes for queued in batch])
+            self._call_back([queued.done for queued in batch], Unavailable(reason))
 
     def _call_back(self, dones: list[Done], error: TarryError | None) -> None:
+        dones.append(self._tell_room)
         if self._post is None:
             _run(dones, error)
             return
@@ -248,6 +250,10 @@ class Writer:
             self._post(partial(_run, dones, error))
         except RuntimeError:
             log.warning("the event loop is closed: %d callbacks were dropped", len(dones))
+
+    def _tell_room(self, _error: TarryError | None) -> None:
+        if self.on_room is not None:
+            self.on_room()
 
     def start(self, post: Post, defer: Defer | None = None) -> None:
         """Start the two threads."""
@@ -293,8 +299,11 @@ class Writer:
     def _prepare_on(self) -> None:
         while not self._stopping:
             wanted = self._spare_segments + self.room.plan_rolls
-            if self.failed is None and self._spares.prepared < wanted and self._spares.prepare():
-                continue
+            if self.failed is None and self._spares.prepared < wanted:
+                prepared = self._spares.prepare()
+                self._call_back([], None)
+                if prepared:
+                    continue
             self._prepare.wait(RETRY_PREPARING_S if self._spares.error else None)
             self._prepare.clear()
 

@@ -24,13 +24,17 @@ from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.problems import encode, problem_of
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import BatchDefaults
-from tarry.engine.arrow import COLUMNS, ArrowScheduled
+from tarry.engine.arrow import COLUMNS
 from tarry.engine.engine import Engine
+from tarry.engine.planner import ColumnsScheduled
 
 ARROW_TYPE: Final = b"application/vnd.apache.arrow.stream"
 
 CHUNK_ROWS: Final = 8192
 """Rows handed to the engine at once: few enough that what is due in between is still on time."""
+
+ROW_OVERHEAD_BYTES: Final = 256
+"""What a row takes in the ledger beside its own columns, about."""
 
 ANSWER: Final = pa.schema(
     [
@@ -63,7 +67,9 @@ class ArrowBatches:
         # Chunks are enqueued one behind the other and share the syncs of the ledger.
         answers = []
         for chunk in _chunks(batches):
+            await wait_for_room(self._engine, chunk.nbytes + ROW_OVERHEAD_BYTES * chunk.num_rows)
             answers.append(self._engine.schedule_arrow(chunk, message))
+            # What is due meanwhile has its turn.
             await asyncio.sleep(0)
         done = [await answer for answer in answers]
         await respond(
@@ -72,6 +78,12 @@ class ArrowBatches:
             [(b"content-type", ARROW_TYPE), (b"cache-control", b"no-store")],
             await asyncio.to_thread(write_answers, done),
         )
+
+
+async def wait_for_room(engine: Engine, size_bytes: int) -> None:
+    """Return when the ledger takes so much; nothing else has its turn between that and the return."""
+    while not (room := engine.room(size_bytes)).settled:
+        await room
 
 
 def read_batches(body: bytes) -> list[pa.RecordBatch]:
@@ -167,7 +179,7 @@ def _check_reach(batches: list[pa.RecordBatch], caller: Caller, defaults: Messag
                 caller.require_destination(destination, defaults.namespace)
 
 
-def write_answers(answers: list[ArrowScheduled]) -> bytes:
+def write_answers(answers: list[ColumnsScheduled]) -> bytes:
     """The answers as a stream of their own."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, ANSWER) as writer:
@@ -177,7 +189,7 @@ def write_answers(answers: list[ArrowScheduled]) -> bytes:
     return written
 
 
-def _answer_batch(answer: ArrowScheduled) -> pa.RecordBatch:
+def _answer_batch(answer: ColumnsScheduled) -> pa.RecordBatch:
     count = len(answer.ids)
     taken = np.ones(count, np.bool_)
     errors: Any

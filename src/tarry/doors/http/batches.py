@@ -14,7 +14,13 @@ from typing import TypeVar
 from tarry.core.errors import Invalid, TarryError, Unavailable
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
 from tarry.doors.http.access import Caller
-from tarry.doors.http.arrow import ARROW_TYPE, ArrowBatches, defaults_message
+from tarry.doors.http.arrow import (
+    ARROW_TYPE,
+    ROW_OVERHEAD_BYTES,
+    ArrowBatches,
+    defaults_message,
+    wait_for_room,
+)
 from tarry.doors.http.asgi import Disconnected, Receive, Scope, Send, refuse
 from tarry.doors.http.bodies import read_query
 from tarry.doors.http.deadlines import Deadlines
@@ -104,10 +110,10 @@ class Batches:
                     if start:
                         # What is due meanwhile has its turn.
                         await asyncio.sleep(0)
+                    size = len(piece) * min(CHUNK_LINES, len(pieces) - start) // len(pieces)
+                    await wait_for_room(self._engine, 2 * size + CHUNK_LINES * ROW_OVERHEAD_BYTES)
                     lines = read_lines(pieces[start : start + CHUNK_LINES], defaults, caller)
-                    self._schedule_lines(
-                        lines, defaults, key, answers, len(piece) * len(lines) // len(pieces)
-                    )
+                    self._schedule_lines(lines, defaults, key, answers, size)
         except HttpRefusal as late:
             if not answers.begun:
                 raise

@@ -21,7 +21,7 @@ from tarry.doors.http.access import Caller
 from tarry.doors.http.bodies import explain, message_of, payload_of, times_of
 from tarry.doors.http.problems import problem_of
 from tarry.doors.http.shapes import BatchDefaults, BatchLine, BatchRefusal
-from tarry.engine.arrow import ArrowScheduled
+from tarry.engine.planner import ColumnsScheduled
 
 Piece = bytes | TarryError
 """A line as it came, or why it cannot be one."""
@@ -170,7 +170,7 @@ def write_answers(results: Sequence[Scheduled | TarryError], first_line: int) ->
     )
 
 
-def write_columns(lines: Sequence[Line], scheduled: ArrowScheduled, now_ms: int, first_line: int) -> bytes:
+def write_columns(lines: Sequence[Line], scheduled: ColumnsScheduled, now_ms: int, first_line: int) -> bytes:
     """The same for lines that went as columns; `now_ms` is when they went."""
     answers = [
         b'{"id":"%b","due_at_ms":%d,"past_due":%b,"repeated":false}\n'

@@ -1,0 +1,216 @@
+"""Checking a batch as columns: which rows can be taken, and what is written for them.
+
+The same rules as for one message at a time (`tarry.engine.scheduling`), with no `Message` in between. Rows that
+cannot be taken are answered one by one.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from tarry.core import limits
+from tarry.core.errors import DelayTooLong, Invalid, RateLimited, TarryError, TooLarge, TooManyPending
+from tarry.core.message import Message
+from tarry.core.policy import Effective
+from tarry.core.runs import Due
+from tarry.engine.columns import Coded, Columns, Numbers, count_by_value, given_of, lengths_of
+from tarry.engine.puts import encode_puts, place_text
+from tarry.ledger.frame import Unit
+from tarry.ledger.record import lane_of
+
+Place = Callable[[str, str | None], tuple[str, str, Effective]]
+"""The full destination, the namespace and the policy of a destination and namespace as they were given."""
+Places = list[tuple[str, str, Effective] | None]
+
+
+class ColumnsScheduled(Struct, frozen=True):
+    """The answer to a batch, row by row."""
+
+    ids: NDArray[np.bytes_]
+    """The id of each row, empty where it was not taken."""
+    due_at_ms: NDArray[np.int64]
+    errors: dict[int, TarryError]
+    """Row -> why it was not taken."""
+
+
+class Plan(Struct, frozen=True):
+    """A checked batch: its records, and which rows of the request they are."""
+
+    unit: Unit
+    sizes: NDArray[np.int32]
+    """Of the bodies."""
+    rows: NDArray[np.int64]
+    fire_at_ms: NDArray[np.int64]
+    due_at_ms: NDArray[np.int64]
+    lanes: NDArray[np.uint16]
+    owners: Counter[str]
+
+    def due(self, first_seq: int) -> Due:
+        """Its entries for the wheel, once it is written."""
+        seqs = np.arange(first_seq, first_seq + len(self.rows), dtype=np.int64)
+        return Due(self.fire_at_ms, seqs, self.lanes)
+
+
+class Planner:
+    """Checks a batch against limits and policies."""
+
+    def __init__(
+        self, place: Place, floor_ms: int, now_ms: int, pending: Counter[str], charge: Callable[..., int]
+    ) -> None:
+        self._place = place
+        self._floor_ms = floor_ms
+        self._now_ms = now_ms
+        self._pending = pending
+        self._charge = charge
+
+    def plan(self, columns: Columns, defaults: Message) -> tuple[Plan | None, dict[int, TarryError]]:
+        """The rows that can be taken, ready to be written, and the errors of the others."""
+        errors: dict[int, TarryError] = {}
+        if not columns.count:
+            return None, errors
+        _check_sizes(columns, errors)
+        places, codes = self._places(columns.destinations, defaults.namespace, errors)
+        due, delay = self._due(columns.due_at_ms, columns.delay_ms, defaults, errors)
+        fire = self._fire(due, places, codes, errors)
+        self._admit(columns.owners, places, codes, errors)
+        taken = np.delete(np.arange(columns.count), _rows(errors))
+        if not len(taken):
+            return None, errors
+        columns, fire, due = columns.take(taken), fire[taken], due[taken]
+        owners = columns.owners
+        lanes = np.array([lane_of(name) for name in owners.values], np.uint16)[owners.codes]
+        texts = [place_text(place[1], place[0]) if place else b"" for place in places]
+        unit, sizes = encode_puts(
+            columns, Coded(texts, codes[taken]), fire, due, delay[taken], lanes, self._now_ms, defaults.door
+        )
+        return Plan(unit, sizes, taken, fire, due, lanes, count_by_value(owners)), errors
+
+    def _places(
+        self, destinations: Coded[str], namespace: str | None, errors: dict[int, TarryError]
+    ) -> tuple[Places, NDArray[np.int32]]:
+        codes = destinations.codes
+        _mark(errors, codes < 0, Invalid("destination", "is missing"))
+        places: Places = []
+        for code, destination in enumerate(destinations.values):
+            try:
+                if len(destination.encode()) > limits.MAX_DESTINATION_BYTES:
+                    raise TooLarge("destination", limits.MAX_DESTINATION_BYTES)
+                places.append(self._place(destination, namespace))
+            except TarryError as error:
+                places.append(None)
+                _mark(errors, codes == code, error)
+        # Rows in error keep some code that exists: they are left out before anybody looks.
+        return places or [None], np.maximum(codes, 0)
+
+    def _due(
+        self, due: Numbers, delay: Numbers, defaults: Message, errors: dict[int, TarryError]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The due instant of each row, and how far ahead it is."""
+        now_ms, most_ms = self._now_ms, limits.MAX_DELAY_MS
+        has_due, has_delay = due.given, delay.given
+        dues, delays = due.values.copy(), delay.values.copy()
+        _mark(errors, has_due & has_delay, Invalid("delay_ms", "give a due instant or a delay, not both"))
+        _mark(errors, dues < 0, Invalid("due_at_ms", "is before 1970"))
+        _mark(errors, delays < 0, Invalid("delay_ms", "is negative"))
+        _mark(errors, delays > most_ms, DelayTooLong(most_ms))
+        _mark(errors, dues > now_ms + most_ms, DelayTooLong(most_ms))
+        neither = ~(has_due | has_delay)
+        if neither.any():
+            if defaults.due_at_ms is None and defaults.delay_ms is None:
+                _mark(errors, neither, Invalid("due_at_ms", "give a due instant or a delay"))
+            elif defaults.due_at_ms is not None:
+                dues[neither] = defaults.due_at_ms
+            else:
+                delays[neither] = defaults.delay_ms or 0
+                has_delay = has_delay | neither
+        # Rows in error may hold anything: keep the sums below from overflowing.
+        bad = _rows(errors)
+        dues[bad] = now_ms
+        delays[bad] = 0
+        dues = np.where(has_delay, now_ms + delays, dues)
+        return dues, np.maximum(dues - now_ms, 0)
+
+    def _fire(
+        self, due: NDArray[np.int64], places: Places, codes: NDArray[np.int32], errors: dict[int, TarryError]
+    ) -> NDArray[np.int64]:
+        """When each row goes out; `due` becomes what is answered."""
+        policies = [place[2] if place else None for place in places]
+        off = np.array([policy is not None and not policy.delayed_delivery for policy in policies])[codes]
+        due[off] = np.minimum(due[off], self._now_ms)
+        for code, policy in enumerate(policies):
+            if policy is not None and policy.max_delay_ms:
+                over = (codes == code) & (due - self._now_ms > policy.max_delay_ms)
+                _mark(errors, over, DelayTooLong(policy.max_delay_ms))
+        ticks = np.array([policy.tick_ms if policy else 1 for policy in policies], np.int64)
+        # The due instant that is answered is the rounded one, except for what was due already.
+        rounded = due.copy() if (ticks == 1).all() else -(-due // ticks[codes]) * ticks[codes]
+        due[:] = np.where(due >= self._now_ms, rounded, due)
+        fire: NDArray[np.int64] = np.maximum(rounded, max(self._now_ms, self._floor_ms))
+        return fire
+
+    def _admit(
+        self, owners: Coded[str], places: Places, codes: NDArray[np.int32], errors: dict[int, TarryError]
+    ) -> None:
+        """Refuse what is over a limit on pending messages or on the rate, row by row."""
+        limited = [
+            code for code, place in enumerate(places)
+            if place is not None and (place[2].max_pending_per_owner or place[2].accept_per_second)
+        ]  # fmt: skip
+        counts: Counter[str] = Counter()
+        for row in np.flatnonzero(np.isin(codes, limited)).tolist() if limited else ():
+            place = places[codes[row]]
+            if row in errors or place is None:
+                continue
+            owner, (_, namespace, policy) = owners.values[owners.codes[row]], place
+            if policy.max_pending_per_owner:
+                if self._pending.get(owner, 0) + counts[owner] >= policy.max_pending_per_owner:
+                    errors[row] = TooManyPending(policy.max_pending_per_owner)
+                    continue
+            if policy.accept_per_second:
+                wait_ms = self._charge((namespace, owner), policy.accept_per_second, self._now_ms)
+                if wait_ms:
+                    errors[row] = RateLimited(wait_ms)
+                    continue
+            counts[owner] += 1
+
+
+def _check_sizes(columns: Columns, errors: dict[int, TarryError]) -> None:
+    large = lengths_of(columns.payloads) > limits.MAX_PAYLOAD_BYTES
+    _mark(errors, large, TooLarge("payload", limits.MAX_PAYLOAD_BYTES))
+    if columns.keys is not None:
+        # Under a null there may be bytes as well.
+        long_keys = (lengths_of(columns.keys) > limits.MAX_KEY_BYTES) & given_of(columns.keys)
+        _mark(errors, long_keys, TooLarge("key", limits.MAX_KEY_BYTES))
+    for code, owner in enumerate(columns.owners.values):
+        if len(owner.encode()) > limits.MAX_OWNER_BYTES:
+            _mark(errors, columns.owners.codes == code, TooLarge("owner", limits.MAX_OWNER_BYTES))
+    if columns.headers is not None:
+        _check_headers(columns.headers, errors)
+    if columns.ttl_ms is not None:
+        values, given = columns.ttl_ms
+        outside = given & ((values < 1) | (values > limits.MAX_DELAY_MS))
+        _mark(errors, outside, Invalid("ttl_ms", "is not between 1 ms and 100 years"))
+
+
+def _check_headers(headers: Any, errors: dict[int, TarryError]) -> None:
+    for row, pairs in enumerate(headers.to_pylist()):
+        if pairs and row not in errors:
+            try:
+                if any(value is None for _, value in pairs):
+                    raise Invalid("headers", "a value is missing")
+                Message(destination="x", delay_ms=0, headers=dict(pairs)).check()
+            except TarryError as error:
+                errors[row] = error
+
+
+def _mark(errors: dict[int, TarryError], mask: NDArray[np.bool_], error: TarryError) -> None:
+    for row in np.flatnonzero(mask).tolist():
+        errors.setdefault(row, error)
+
+
+def _rows(errors: dict[int, TarryError]) -> NDArray[np.int64]:
+    return np.fromiter(errors, np.int64, len(errors))
