@@ -2,16 +2,29 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tarry.core.ids import Ids
 from tarry.core.message import Message, Scheduled
+from tarry.core.slots import slot_of
 from tarry.engine.answer import Answer
 from tarry.engine.engine import Engine
 from tarry.engine.settings import EngineSettings
+from tarry.index.files import Folder
 from tarry.index.index import NoIndex
+from tarry.index.live import live_versions
+from tarry.index.schema import STAGED
+from tarry.index.state import State
 from tarry.ledger.disk import RealDisk
+from tarry.ledger.follow import FolderFollower
 from tarry.ledger.ledger import Ledger, LedgerSettings
+from tarry.ledger.record import FIRST_BATCH_SEQ, Adopt, Put, Record, StagedFile, encode
+from tarry.pipeline.source import batch_of
+from tarry.pipeline.stream import IndexStream, Tables
 from tarry.registry.registry import Registry
 from tarry.testing.clock import SimulatedClock
 
@@ -64,3 +77,119 @@ class Writer:
 def _inline(work: Callable[[], Any], done: Callable[[Exception | None], None]) -> None:
     work()
     done(None)
+
+
+class Row(NamedTuple):
+    """What a task of the index stream says."""
+
+    first_seq: int
+    last_seq: int
+    rows: int
+    written: str
+
+
+class LocalBatch:
+    """Stands where Spark stands: runs a task over ranges of a ledger, one after another, in this process."""
+
+    def __init__(
+        self, writer: Writer, first_seq: int = 1, last_seq: int = 1 << 62, rows: int = 1 << 62
+    ) -> None:
+        self._follower = FolderFollower(writer.folder)
+        self._first, self._rows = first_seq, rows
+        self._last = min(last_seq, writer.ledger.durable_seq)
+
+    def mapInArrow(self, task: Any, schema: str) -> "LocalBatch":  # noqa: N802 - Spark's name
+        self._task = task
+        return self
+
+    def collect(self) -> list[Row]:
+        found: list[Row] = []
+        for first in range(self._first, self._last + 1, self._rows):
+            last = min(first + self._rows - 1, self._last)
+            frames = map(batch_of, self._follower.frames(first, last))
+            found += [Row(**row) for said in self._task(frames) for row in said.to_pylist()]
+        return found[::-1]
+
+
+def index_locally(
+    writer: Writer, tables: Tables, *, default_ms: int = 300_000, **options: int
+) -> IndexStream:
+    """One batch of the index stream, without Spark."""
+    stream = IndexStream(tables, default_ms)
+    stream.process(cast(Any, LocalBatch(writer, **options)), 0)
+    return stream
+
+
+def live(tables: Tables) -> list[tuple[int, int]]:
+    """The keys that the index holds to be alive, in order."""
+    tables.index.refresh()
+    state = msgspec.convert(tables.index.state(), State)
+    found = live_versions(Folder(tables.index.uri), tables.index.files(), state)
+    return sorted(zip(found.fire_at_ms.tolist(), found.seqs.tolist(), strict=True))
+
+
+def history(tables: Tables) -> list[dict[str, Any]]:
+    """The rows of the history."""
+    tables.history.refresh()
+    folder = Folder(tables.history.uri)
+    return [
+        row
+        for file in tables.history.files()
+        for table in folder.read(file.path)
+        for row in table.to_pylist()
+    ]
+
+
+def tables_of(writer: Writer) -> Tables:
+    """The tables beside a ledger."""
+    return Tables.open(f"{writer.folder}/../tables", writer.ledger.ledger_id)
+
+
+def record(writer: Writer, *records: Record) -> int:
+    """Append records that the engine knows nothing of; gives the last seq."""
+    writer.ledger.append([encode(one) for one in records], lambda error: None)
+    writer.ledger.commit()
+    return writer.ledger.durable_seq
+
+
+def staged(
+    writer: Writer, name: str, fires: list[list[int]], first_seq: int = FIRST_BATCH_SEQ, floor_ms: int = 0
+) -> Adopt:
+    """A batch whose files are staged, and the record that adopts it. Each list is a file."""
+    uri = tables_of(writer).index.uri.removeprefix("file://").rstrip("/")
+    files: list[StagedFile] = []
+    for number, instants in enumerate(fires):
+        puts = [put(fire) for fire in sorted(instants)]
+        encoded = [encode(one) for one in puts]
+        rows = pa.table(
+            {
+                "fire_at_ms": pa.array([one.fire_at_ms for one in puts], pa.int64()),
+                "seq": pa.array(range(len(puts)), pa.int64()),
+                "op": pa.array([1] * len(puts), pa.int32()),
+                "lane": pa.array([one.lane for one in encoded], pa.int32()),
+                "crc": pa.array([one.crc for one in encoded], pa.int64()),
+                "body": pa.array([one.body for one in encoded], pa.binary()),
+                "batch": pa.array([name] * len(puts), pa.string()),
+                "due_at_ms": pa.array([one.due_at_ms for one in puts], pa.int64()),
+                "accepted_at_ms": pa.array([one.accepted_at_ms for one in puts], pa.int64()),
+                "namespace": pa.array([one.namespace for one in puts], pa.string()),
+            }
+        )
+        path = Path(uri) / STAGED / name / f"{number}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows, path, write_page_checksum=True)
+        low, high = puts[0].fire_at_ms, puts[-1].fire_at_ms
+        slot = slot_of(low, 86_400_000).name
+        files.append(
+            StagedFile(f"{STAGED}/{name}/{number}.parquet", path.stat().st_size, len(puts), slot, low, high)
+        )
+    count = sum(map(len, fires))
+    return Adopt(name, first_seq, count, floor_ms, START_MS, files, {"": count}, ["public/default"])
+
+
+def put(fire_at_ms: int) -> Put:
+    """A version that fires at an instant."""
+    return Put(
+        fire_at_ms, fire_at_ms, START_MS, "public/default", "orders", None, "", "http", None, None, None, 0, False,
+        b"payload", {}, START_MS, None,
+    )  # fmt: skip

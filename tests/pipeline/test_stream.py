@@ -11,7 +11,7 @@ from tarry.index.delta import DeltaIndex, IndexView
 from tarry.ledger.record import Key
 from tarry.pipeline import stream as module
 from tarry.pipeline.stream import IndexStream, Tables
-from tests.pipeline.kit import START_MS, Writer
+from tests.pipeline.kit import START_MS, Writer, tables_of
 
 DAY_MS = 86_400_000
 ALL = (Key(0, 0), Key(1 << 47, 0))
@@ -25,10 +25,6 @@ def writer(tmp_path: Path) -> Writer:
 @pytest.fixture(autouse=True)
 def _same_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "now_ms", lambda: START_MS)
-
-
-def tables_of(writer: Writer) -> Tables:
-    return Tables.open(f"{writer.folder}/../tables", writer.ledger.ledger_id)
 
 
 def ledger_frame(spark: SparkSession, writer: Writer, **options: Any) -> DataFrame:

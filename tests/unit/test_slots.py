@@ -10,6 +10,7 @@ from tarry.core.slots import LEVELS, Slot, parse_slot, size_for, sizes_for, slot
 
 FIVE_MINUTES_MS = 5 * MINUTE_MS
 NOW_MS = 1_794_740_400_000
+MIDNIGHT_MS = NOW_MS // DAY_MS * DAY_MS
 
 instants = st.integers(NOW_MS, NOW_MS + MAX_DELAY_MS)
 granularities = st.integers(1_000, 14 * DAY_MS)
@@ -18,24 +19,40 @@ granularities = st.integers(1_000, 14 * DAY_MS)
 @pytest.mark.parametrize(
     ("ahead_ms", "size_ms"),
     [
+        (-DAY_MS, FIVE_MINUTES_MS),
         (0, FIVE_MINUTES_MS),
         (HOUR_MS - 1, FIVE_MINUTES_MS),
         (HOUR_MS, HOUR_MS),
         (DAY_MS - 1, HOUR_MS),
         (DAY_MS, DAY_MS),
-        (30 * DAY_MS, 30 * DAY_MS),
-        (365 * DAY_MS, 365 * DAY_MS),
-        (-DAY_MS, FIVE_MINUTES_MS),
+        (40 * DAY_MS, 30 * DAY_MS),
+        (2 * 365 * DAY_MS, 365 * DAY_MS),
     ],
 )
-def test_a_message_is_in_the_coarsest_slot_that_lies_one_of_it_ahead(ahead_ms: int, size_ms: int) -> None:
-    assert size_for(NOW_MS + ahead_ms, NOW_MS, FIVE_MINUTES_MS) == size_ms
+def test_the_further_away_the_coarser_the_slot(ahead_ms: int, size_ms: int) -> None:
+    assert size_for(MIDNIGHT_MS + ahead_ms, MIDNIGHT_MS, FIVE_MINUTES_MS) == size_ms
+
+
+def test_a_slot_is_split_as_a_whole_a_quarter_before_it_starts() -> None:
+    first, last = MIDNIGHT_MS + DAY_MS, MIDNIGHT_MS + 2 * DAY_MS - 1
+    for fire_at_ms in (first, last):
+        assert size_for(fire_at_ms, first - DAY_MS // 4, FIVE_MINUTES_MS) == DAY_MS
+        assert size_for(fire_at_ms, first - DAY_MS // 4 + 1, FIVE_MINUTES_MS) == HOUR_MS
 
 
 def test_a_granularity_coarser_than_a_level_ends_the_cascade_there() -> None:
-    assert size_for(NOW_MS + 2 * HOUR_MS, NOW_MS, 2 * HOUR_MS) == 2 * HOUR_MS
-    assert size_for(NOW_MS + DAY_MS, NOW_MS, 2 * HOUR_MS) == DAY_MS
-    assert size_for(NOW_MS + 20 * DAY_MS, NOW_MS, 14 * DAY_MS) == 14 * DAY_MS
+    assert size_for(MIDNIGHT_MS + 2 * HOUR_MS, MIDNIGHT_MS, 2 * HOUR_MS) == 2 * HOUR_MS
+    assert size_for(MIDNIGHT_MS + DAY_MS, MIDNIGHT_MS, 2 * HOUR_MS) == DAY_MS
+    assert size_for(MIDNIGHT_MS + 6 * DAY_MS, MIDNIGHT_MS, 14 * DAY_MS) == 14 * DAY_MS
+
+
+@pytest.mark.parametrize("granularity_ms", [1_000, 10_000, MINUTE_MS, FIVE_MINUTES_MS, HOUR_MS, 14 * DAY_MS])
+def test_what_waits_over_a_year_is_in_few_slots(granularity_ms: int) -> None:
+    near, far = np.arange(0, 2 * HOUR_MS, 500), np.arange(0, 365 * DAY_MS, MINUTE_MS)
+    fires = MIDNIGHT_MS + np.concatenate([near, far])
+    sizes = sizes_for(fires, MIDNIGHT_MS, np.full(len(fires), granularity_ms))
+    starts = fires // sizes * sizes
+    assert len({*zip(sizes.tolist(), starts.tolist(), strict=True)}) <= 200
 
 
 @given(instants, granularities)

@@ -1,8 +1,8 @@
 """Slots of due time, in sizes: the levels through which a message comes nearer.
 
-A far message goes into a coarse slot and is moved into finer ones as it comes near: a hierarchical timing wheel on a
-table. The finest size is a namespace's granularity (PIP-26's time-partition granularity); a granularity coarser than a
-level ends the cascade there. Nothing but speed depends on which slot a message is in.
+A far message goes into a coarse slot, and a slot that comes near is split into finer ones, as a whole: a hierarchical
+timing wheel on a table. The finest size is a namespace's granularity (PIP-26's time-partition granularity); one that is
+coarser than a level ends the cascade there. Nothing but speed depends on which slot a message is in.
 """
 
 from typing import Final, NamedTuple
@@ -10,10 +10,16 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core.limits import DAY_MS, HOUR_MS
+from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS
 
-LEVELS: Final = (365 * DAY_MS, 30 * DAY_MS, DAY_MS, HOUR_MS)
-"""Sizes above the granularity, from coarse to fine. The two coarsest keep a batch that spans a century in few files."""
+LEVELS: Final = (365 * DAY_MS, 30 * DAY_MS, DAY_MS, HOUR_MS, MINUTE_MS)
+"""Sizes above the granularity, from coarse to fine. The two coarsest keep a batch that spans a century in few files, the
+finest keeps a granularity of seconds from making thousands."""
+
+
+def lead_of(size_ms: int) -> int:
+    """How long before its start a slot is split: a quarter of its size."""
+    return size_ms // 4
 
 
 class Slot(NamedTuple):
@@ -40,9 +46,10 @@ def parse_slot(name: str) -> Slot:
 
 
 def size_for(fire_at_ms: int, now_ms: int, granularity_ms: int) -> int:
-    """The size of the slot in which a message belongs now: the coarsest that lies at least one of it ahead."""
+    """The size of the slot in which a message belongs now: the coarsest whose slot need not be split yet."""
     for level_ms in LEVELS:
-        if level_ms > granularity_ms and fire_at_ms - now_ms >= level_ms:
+        start_ms = fire_at_ms // level_ms * level_ms
+        if level_ms > granularity_ms and start_ms - now_ms >= lead_of(level_ms):
             return level_ms
     return granularity_ms
 
@@ -53,7 +60,9 @@ def sizes_for(
     """`size_for`, for many messages."""
     sizes = granularity_ms.astype(np.int64, copy=True)
     for level_ms in reversed(LEVELS):
-        sizes[(level_ms > granularity_ms) & (fire_at_ms - now_ms >= level_ms)] = level_ms
+        # The first start that lies far enough ahead: whatever fires from there on is in this level or a coarser one.
+        from_ms = -(-(now_ms + lead_of(level_ms)) // level_ms) * level_ms
+        sizes[(level_ms > granularity_ms) & (fire_at_ms >= from_ms)] = level_ms
     return sizes
 
 

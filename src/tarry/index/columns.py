@@ -1,28 +1,29 @@
-"""From records of the ledger to rows of the two tables: functions of columns, without Spark and without files.
+"""From records of the ledger to rows of the index: functions of columns, without Spark and without files.
 
 Records come as Arrow batches with the columns of `RECORDS`. A put that is killed within the same batch leaves no row: short
 delays never reach the index. Rows below the watermark are dead and left out (R6).
 """
 
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tarry.core.slots import sizes_for
-from tarry.index.schema import DEL, HISTORY_SCHEMA, INDEX_SCHEMA
+from tarry.core.slots import Slot, sizes_for
+from tarry.index.schema import DEL, INDEX_SCHEMA
+from tarry.index.state import Cancelled, Seen
 from tarry.ledger.record import (
+    Adopt,
+    CancelBatch,
     Entry,
-    Finalise,
     Key,
     Kind,
+    Mark,
+    PolicySet,
     PutHead,
     decode,
-    decode_head,
     decode_heads,
-    decode_put,
 )
 
 RECORDS: Final = pa.schema(
@@ -51,48 +52,30 @@ def index_rows(
     puts = np.flatnonzero(waits & ~np.isin(seq, kills[kills > 0]) & ~_below(fire, seq, watermark))
     # A version of this same batch has no row to kill.
     dels = np.flatnonzero((kills > 0) & ~np.isin(kills, seq) & ~_below(kills_fire, kills, watermark))
-    put_table = _put_rows(records.take(pa.array(puts)))
-    del_table = _del_rows(kills_fire[dels], kills[dels])
-    rows = pa.concat_tables([put_table, del_table], promote_options="permissive")
+    # Entries of topics are rarely delayed, and are read apart.
+    parts = [_put_rows(taken(records, puts[kind[puts] == one]), one) for one in (Kind.PUT, Kind.ENTRY)]
+    rows = pa.concat_tables([*parts, _del_rows(kills_fire[dels], kills[dels])], promote_options="permissive")
     return into_slots(rows, now_ms, granularity, default_ms)
 
 
-def _put_rows(records: pa.RecordBatch) -> pa.Table:
-    heads = _heads(records)
-    names = (
-        "due_at_ms",
-        "accepted_at_ms",
-        "namespace",
-        "destination",
-        "owner",
-        "door",
-        "key",
-        "group",
-        "attempts",
-    )
+def taken(records: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
+    """Some rows of a batch, in the order given; the batch itself where they are all of it."""
+    return records if len(rows) == records.num_rows else records.take(pa.array(rows))
+
+
+def _put_rows(records: pa.RecordBatch, kind: Kind) -> pa.Table:
+    bodies: list[bytes] = records.column("body").to_pylist()
+    heads = decode_heads(bodies) if kind is Kind.PUT else [_entry_head(body) for body in bodies]
     columns: dict[str, Any] = {
-        "fire_at_ms": records.column("fire_at_ms"),
-        "seq": records.column("seq"),
-        "op": records.column("kind"),
-        "lane": records.column("lane"),
-        "crc": records.column("crc"),
-        "body": records.column("body"),
-        "batch": pa.nulls(records.num_rows, pa.string()),
+        name: records.column(name) for name in ("fire_at_ms", "seq", "kind", "lane", "crc", "body")
     }
-    for name in names:
+    columns["op"] = columns.pop("kind")
+    columns["batch"] = pa.nulls(records.num_rows, pa.string())
+    for name in (
+        "due_at_ms", "accepted_at_ms", "namespace", "destination", "owner", "door", "key", "group", "attempts",
+    ):  # fmt: skip
         columns[name] = pa.array([getattr(head, name) for head in heads], INDEX_SCHEMA.field(name).type)
     return pa.table(columns)
-
-
-def _heads(records: pa.RecordBatch) -> list[Any]:
-    bodies: list[bytes] = records.column("body").to_pylist()
-    kinds = _numbers(records, "kind")
-    if not (kinds == Kind.ENTRY).any():
-        return list(decode_heads(bodies))
-    return [
-        _entry_head(body) if kind == Kind.ENTRY else decode_head(body)
-        for kind, body in zip(kinds.tolist(), bodies, strict=True)
-    ]
 
 
 def _entry_head(body: bytes) -> PutHead:
@@ -124,65 +107,52 @@ def into_slots(rows: pa.Table, now_ms: int, granularity: dict[str, int], default
     A del does not know its put's namespace. It goes into the slot of the default granularity: slots of all sizes are
     read by the range of their due times, so that it is found beside its put wherever that is.
     """
-    fire = rows.column("fire_at_ms").to_numpy()
+    fire, seq = rows.column("fire_at_ms").to_numpy(), rows.column("seq").to_numpy()
+    finest = np.full(len(fire), default_ms, np.int64)
     if granularity:
-        named = [granularity.get(name, default_ms) for name in rows.column("namespace").to_pylist()]
-        finest = np.array(named, np.int64)
-    else:
-        finest = np.full(len(fire), default_ms, np.int64)
+        codes = rows.column("namespace").combine_chunks().dictionary_encode()
+        known = [granularity.get(name, default_ms) for name in codes.dictionary.to_pylist()]
+        of = codes.indices.fill_null(len(known)).to_numpy(zero_copy_only=False)
+        finest = np.array([*known, default_ms], np.int64)[of]
     sizes = sizes_for(fire, now_ms, finest)
-    starts = fire // sizes * sizes
-    order = np.lexsort((rows.column("seq").to_numpy(), fire, starts, sizes))
-    slots = np.char.add(np.char.add(sizes[order].astype(str), "_"), starts[order].astype(str))
-    taken = rows.take(pa.array(order))
-    return taken.add_column(0, "slot", pa.array(slots.tolist(), pa.string()))
+    # Within one size, the order of fire instants is that of the slots too.
+    order = np.lexsort((seq, fire, sizes))
+    sizes, starts = sizes[order], fire[order]
+    starts = starts // sizes * sizes
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = (np.diff(sizes) != 0) | (np.diff(starts) != 0)
+    first = np.flatnonzero(begins)
+    names = [Slot(*pair).name for pair in zip(sizes[first].tolist(), starts[first].tolist(), strict=True)]
+    slots = pa.DictionaryArray.from_arrays(
+        pa.array(np.cumsum(begins) - 1, pa.int32()), pa.array(names, pa.string())
+    )
+    return rows.take(pa.array(order)).add_column(0, "slot", slots)
 
 
-def history_rows(records: pa.RecordBatch, *, bodies: bool = False) -> pa.Table:
-    """The rows that records bring to the history: one for each message that they finalise."""
-    kind, kills = _numbers(records, "kind"), _numbers(records, "kills_seq")
-    ends = np.flatnonzero((kind == Kind.FINALISE) | ((kind == Kind.ENTRY) & (kills > 0)))
-    rows: list[dict[str, Any]] = []
-    chosen = records.take(pa.array(ends))
-    for seq, body in zip(chosen.column("seq").to_pylist(), chosen.column("body").to_pylist(), strict=True):
+def seen_in(records: pa.RecordBatch) -> tuple[Seen, list[Adopt]]:
+    """What records say beside their rows: the watermark, granularities, batches cancelled; and batches adopted."""
+    kind = _numbers(records, "kind")
+    watermark = (0, 0)
+    policies: list[tuple[str, int | None]] = []
+    cancelled: list[Cancelled] = []
+    adopted: list[Adopt] = []
+    marks = np.flatnonzero(kind == Kind.MARK)
+    rare = np.flatnonzero(np.isin(kind, [Kind.POLICY, Kind.ADOPT, Kind.CANCEL_BATCH]))
+    # The watermark only rises: the last mark says it.
+    for body in taken(records, np.sort(np.concatenate([rare, marks[-1:]]))).column("body").to_pylist():
         record = decode(body)
-        if isinstance(record, Finalise):
-            rows.append(_ended(seq, record))
-        elif isinstance(record, Entry) and record.fired is not None:
-            rows.append(_fired(seq, record, record.fired, keep=bodies))
-    return pa.Table.from_pylist(rows, HISTORY_SCHEMA)
-
-
-def _ended(seq: int, end: Finalise) -> dict[str, Any]:
-    sent = end.outcome == "sent"
-    asked_ms = None if end.due_at_ms is None else max(end.due_at_ms, end.accepted_at_ms)
-    return {
-        "day": _day(end.finalised_at_ms), "seq": seq, "origin_seq": end.origin.seq, "outcome": end.outcome,
-        "reason": end.reason, "door": end.door, "namespace": end.namespace, "destination": end.destination,
-        "owner": end.owner, "key": end.key, "scheduled_at_ms": end.accepted_at_ms, "due_at_ms": end.due_at_ms,
-        "finalised_at_ms": end.finalised_at_ms,
-        "lateness_ms": end.finalised_at_ms - asked_ms if sent and asked_ms is not None else None,
-        "attempts": end.attempts, "body": None, "messages": 1, "batch": None,
-        "version_seq": end.kills.seq, "fire_at_ms": end.kills.fire_at_ms,
-    }  # fmt: skip
-
-
-def _fired(seq: int, entry: Entry, fired: Key, *, keep: bool) -> dict[str, Any]:
-    put = decode_put(entry.put)
-    asked_ms = None if put.due_at_ms is None else max(put.due_at_ms, put.accepted_at_ms)
-    return {
-        "day": _day(entry.published_at_ms), "seq": seq, "origin_seq": (put.origin or fired).seq, "outcome": "sent",
-        "reason": None, "door": put.door, "namespace": put.namespace, "destination": put.destination,
-        "owner": put.owner, "key": put.key, "scheduled_at_ms": put.accepted_at_ms, "due_at_ms": put.due_at_ms,
-        "finalised_at_ms": entry.published_at_ms,
-        "lateness_ms": None if asked_ms is None else entry.published_at_ms - asked_ms,
-        "attempts": put.attempts + 1, "body": put.payload if keep else None, "messages": 1, "batch": None,
-        "version_seq": fired.seq, "fire_at_ms": fired.fire_at_ms,
-    }  # fmt: skip
-
-
-def _day(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%d")
+        if isinstance(record, Mark):
+            watermark = (record.watermark.fire_at_ms, record.watermark.seq)
+        elif isinstance(record, PolicySet) and record.scope in ("broker", "namespace"):
+            size = None if record.policy is None else record.policy.get("slot_ms")
+            name = "" if record.scope == "broker" else record.name
+            policies.append((name, None if size is None else int(size)))
+        elif isinstance(record, CancelBatch):
+            spared = [one.key.seq for one in record.spared]
+            cancelled.append(Cancelled(record.first_seq, record.count, record.high_ms, spared))
+        elif isinstance(record, Adopt):
+            adopted.append(record)
+    return Seen(watermark, policies, cancelled), adopted
 
 
 def _numbers(records: pa.RecordBatch, name: str) -> NDArray[np.int64]:

@@ -47,6 +47,13 @@ class IndexFile(Struct, frozen=True):
     base: int = 0
     """What is added to the seq of each row, and below the instant before which none fires: see `schema.py`."""
     floor_ms: int = 0
+    dels: int = 0
+    """How many of its rows are dels."""
+    low_seq: int = 0
+    """The lowest seq of its rows, before the base, and below the highest."""
+    high_seq: int = 0
+    written_ms: int = 0
+    """By which instant its rows were given their slot; 0 before it is committed, unless the writer says."""
 
     @property
     def first_ms(self) -> int:
@@ -127,15 +134,19 @@ class GuardedTable:
         """The files of this version."""
         actions = pa.table(self._table.get_add_actions(flatten=True))
         layout = self._layout
-        columns = [
-            actions.column(name).to_pylist()
-            for name in (
-                "path", "size_bytes", "num_records", f"partition.{layout.partition}",
-                f"min.{layout.ordered}", f"max.{layout.ordered}",
-                *(f"partition.{name}" for name in layout.constants),
-            )
-        ]  # fmt: skip
-        return [IndexFile(*row) for row in zip(*columns, strict=True)]
+        columns = {
+            "path": "path", "size": "size_bytes", "rows": "num_records", "partition": f"partition.{layout.partition}",
+            "low": f"min.{layout.ordered}", "high": f"max.{layout.ordered}", "dels": "null_count.body",
+            "low_seq": "min.seq", "high_seq": "max.seq", "written_ms": "modification_time",
+            **{name: f"partition.{name}" for name in layout.constants},
+        }  # fmt: skip
+        values = [actions.column(name).to_pylist() for name in columns.values()]
+        for path, *known in zip(*values, strict=True):
+            if None in known:
+                raise Unavailable(
+                    f"{self.uri}: the file {path} has no statistics; has another program changed the table?"
+                )
+        return [IndexFile(**dict(zip(columns, row, strict=True))) for row in zip(*values, strict=True)]
 
     def append(
         self, files: Sequence[IndexFile], first_seq: int, last_seq: int, state: dict[str, Any]
@@ -168,18 +179,12 @@ class GuardedTable:
         ordered = self._layout.ordered
         stats = {
             "numRecords": file.rows,
-            "minValues": {ordered: file.low},
-            "maxValues": {ordered: file.high},
-            "nullCount": {ordered: 0},
+            "minValues": {ordered: file.low, "seq": file.low_seq},
+            "maxValues": {ordered: file.high, "seq": file.high_seq},
+            "nullCount": {ordered: 0, "seq": 0, "body": file.dels},
         }
-        return AddAction(
-            file.path,
-            file.size,
-            self._values(file),
-            time.time_ns() // 1_000_000,
-            data_change,
-            json.dumps(stats),
-        )
+        written_ms = file.written_ms or time.time_ns() // 1_000_000
+        return AddAction(file.path, file.size, self._values(file), written_ms, data_change, json.dumps(stats))
 
     def _values(self, file: IndexFile) -> dict[str, str | None]:
         """The partition values of a file, as a commit writes them."""

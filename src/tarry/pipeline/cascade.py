@@ -1,74 +1,38 @@
 """Cascade and compaction, one job (R7): a slot's files are rewritten into the slots where their rows belong now.
 
-What comes near goes into finer slots, many small files become one, the rows of dead versions are dropped on the way, and
-files below the watermark go. Only exactly the files that were read are replaced, under the table's fence; whoever
-loses the race reads again later. Nothing but speed depends on any of it.
+What comes near goes into finer slots, many small files become one, the rows of dead versions are dropped on the way together
+with the dels that ended them, and files below the watermark go. Only exactly the files that were read are replaced, under the
+table's fence; whoever loses the race reads again later. Nothing but speed depends on any of it.
 """
 
 import time
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from msgspec import Struct
+from numpy.typing import NDArray
 from pyspark.sql import SparkSession
 
 from tarry.core.errors import Conflict
-from tarry.core.slots import parse_slot, size_for
+from tarry.index.adopted import with_keys
 from tarry.index.columns import into_slots
-from tarry.index.files import write_partitions
-from tarry.index.schema import DEL, INDEX
+from tarry.index.files import Folder
+from tarry.index.merge import PartitionWriter, merged
+from tarry.index.schema import DEL, HISTORY, INDEX
+from tarry.index.state import State
 from tarry.index.table import GuardedTable, IndexFile
-from tarry.pipeline.stream import State, now_ms
-
-FILES_PER_SLOT: Final = 8
-"""More files than this in one slot are put together."""
+from tarry.pipeline.plan import ROUND_ROWS, Plan, Rewrite, plan, plan_history
+from tarry.pipeline.stream import now_ms
 
 REWRITTEN: Final = "written string"
 
-
-class Rewrite(Struct, frozen=True):
-    """The files of one slot to be written anew, and the files whose dels may concern them."""
-
-    files: list[IndexFile]
-    beside: list[IndexFile]
-
-
-class Plan(Struct, frozen=True):
-    """What is to be done with the files of one version."""
-
-    expired: list[IndexFile]
-    """Wholly below the watermark: delivered, cancelled or carried elsewhere."""
-    rewrites: list[Rewrite]
-
-
-def plan(files: list[IndexFile], state: State, default_ms: int, now_ms: int) -> Plan:
-    """Decide which files go and which are rewritten. Pure."""
-    watermark_ms = state.watermark[0]
-    expired = [file for file in files if file.high < watermark_ms]
-    live = [file for file in files if file.high >= watermark_ms]
-    finest_ms = min([state.granularity.get("", default_ms), *state.granularity.values()])
-    by_slot: dict[str, list[IndexFile]] = defaultdict(list)
-    for file in live:
-        by_slot[file.partition].append(file)
-    rewrites = []
-    for name, members in sorted(by_slot.items(), key=lambda item: parse_slot(item[0]).start_ms):
-        slot = parse_slot(name)
-        # A slot is too coarse when its first row would not be put there today.
-        first_ms = max(slot.start_ms, watermark_ms)
-        coarse = slot.size_ms > max(finest_ms, size_for(first_ms, now_ms, finest_ms))
-        if coarse or len(members) > FILES_PER_SLOT:
-            low, high = min(file.low for file in members), max(file.high for file in members)
-            paths = {file.path for file in members}
-            beside = [
-                file for file in live if file.path not in paths and file.low <= high and file.high >= low
-            ]
-            rewrites.append(Rewrite(members, beside))
-    return Plan(expired, rewrites)
+FEW_ROWS: Final = 50_000
+FEW_BYTES: Final = 8 << 20
+"""Up to this a round is done in the driver itself: quicker than the start of a job, and cheap when little goes on."""
 
 
 class RewriteTask(Struct, frozen=True):
@@ -83,66 +47,130 @@ class RewriteTask(Struct, frozen=True):
         """Rewrite the slots that these rows name. On an executor."""
         for batch in batches:
             for text in batch.column("rewrite").to_pylist():
-                written = self._rewrite(msgspec.json.decode(text, type=Rewrite))
+                written = self.rewrite(msgspec.json.decode(text, type=Rewrite))
                 yield pa.RecordBatch.from_pydict({"written": [msgspec.json.encode(written).decode()]})
 
-    def _rewrite(self, rewrite: Rewrite) -> list[IndexFile]:
-        rows = pa.concat_tables(self._read(file, None) for file in rewrite.files)
-        op, seq, fire = (rows.column(name).to_numpy() for name in ("op", "seq", "fire_at_ms"))
-        here = seq[op == DEL]
-        beside = [self._read(file, ["seq", "op"]) for file in rewrite.beside]
-        dead = np.concatenate(
-            [
-                here,
-                *(table.column("seq").to_numpy()[table.column("op").to_numpy() == DEL] for table in beside),
-            ]
-        )
-        watermark_ms, watermark_seq = self.state.watermark
-        below = (fire < watermark_ms) | ((fire == watermark_ms) & (seq < watermark_seq))
-        # A del whose put is dropped with it has done its work; one whose put lies elsewhere stays.
-        done = (op == DEL) & np.isin(seq, seq[op != DEL])
-        keep = ~below & ~done & ~((op != DEL) & np.isin(seq, dead))
-        kept = rows.filter(pa.array(keep))
-        if not kept.num_rows:
-            return []
-        granularity = {name: size for name, size in self.state.granularity.items() if name}
-        default_ms = self.state.granularity.get("", self.default_ms)
-        return write_partitions(
-            into_slots(kept, self.now_ms, granularity, default_ms), self.uri, INDEX, "cascade"
-        )
-
-    def _read(self, file: IndexFile, columns: list[str] | None) -> pa.Table:
-        path = f"{self.uri.removeprefix('file://').rstrip('/')}/{file.path}"
-        with pq.ParquetFile(path, page_checksum_verification=True) as parquet:
-            return parquet.read(columns)
+    def rewrite(self, rewrite: Rewrite) -> list[IndexFile]:
+        """Write the rows of some files anew, without the dead; gives the new files."""
+        folder = Folder(self.uri)
+        dead, needed = ends(folder, rewrite)
+        writer = PartitionWriter(self.uri, INDEX, "cascade")
+        sources = [
+            (with_keys(table, file) for table in folder.read(file.path))
+            for file in rewrite.files
+        ]  # fmt: skip
+        for rows in merged(sources, "fire_at_ms"):
+            kept = living(rows, self.state, dead, needed)
+            if kept.num_rows:
+                writer.write(
+                    into_slots(
+                        kept, self.now_ms, self.state.namespaces(), self.state.other_ms(self.default_ms)
+                    )
+                )
+        return writer.close()
 
 
-def cascade(spark: SparkSession, table: GuardedTable, default_ms: int, limit: int = 64) -> dict[str, Any]:
-    """One round: plan, rewrite in parallel, commit. Gives figures; a lost race gives none and harms nothing."""
+def ends(folder: Folder, rewrite: Rewrite) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The seqs of all dels that concern some files, and those of their own dels whose puts lie in other files."""
+    own = _seqs(folder, [file for file in rewrite.files if file.dels], dels=True)
+    others = _seqs(folder, [file for file in rewrite.beside if file.dels], dels=True)
+    if not len(own):
+        return np.unique(others), own
+    low, high = min(file.first_ms for file in rewrite.files), max(file.last_ms for file in rewrite.files)
+    needed: list[NDArray[np.int64]] = []
+    for file in rewrite.beside:
+        if file.dels < file.rows and file.first_ms <= high and file.last_ms >= low:
+            puts = _seqs(folder, [file], dels=False)
+            needed.append(puts[np.isin(puts, own)])
+    return np.unique(np.concatenate([own, others])), np.concatenate([np.empty(0, np.int64), *needed])
+
+
+def _seqs(folder: Folder, files: Iterable[IndexFile], *, dels: bool) -> NDArray[np.int64]:
+    """The seqs of the dels, or of the puts, in some files."""
+    found = [np.empty(0, np.int64)]
+    for file in files:
+        for table in folder.read(file.path, ["fire_at_ms", "seq", "op"]):
+            seqs = table.column("seq").to_numpy() + file.base
+            found.append(seqs[(table.column("op").to_numpy() == DEL) == dels])
+    return np.concatenate(found)
+
+
+def living(rows: pa.Table, state: State, dead: NDArray[np.int64], needed: NDArray[np.int64]) -> pa.Table:
+    """The rows that are still worth keeping: puts that nothing ended, and dels whose put lies in another file."""
+    op, seq, fire = (rows.column(name).to_numpy() for name in ("op", "seq", "fire_at_ms"))
+    watermark_ms, watermark_seq = state.watermark
+    below = (fire < watermark_ms) | ((fire == watermark_ms) & (seq < watermark_seq))
+    is_del = op == DEL
+    keep = ~below & ~state.is_cancelled(seq) & np.where(is_del, np.isin(seq, needed), ~np.isin(seq, dead))
+    if is_del.any():
+        # The same end twice: once is enough.
+        first = np.zeros(len(seq), np.bool_)
+        first[np.unique(np.where(is_del, -seq, seq), return_index=True)[1]] = True
+        keep &= first
+    return rows if keep.all() else rows.filter(pa.array(keep))
+
+
+def cascade(spark: SparkSession | None, table: GuardedTable, default_ms: int) -> dict[str, Any]:
+    """One round on the index: plan, rewrite, commit. Gives figures; a lost race gives none and harms nothing."""
     began = time.monotonic()
     table.refresh()
     state = msgspec.convert(table.state(), State)
     at_ms = now_ms()
-    todo = plan(table.files(), state, default_ms, at_ms)
-    rewrites = todo.rewrites[:limit]
-    if not rewrites and not todo.expired:
+    todo = plan(table.files(), state, default_ms, at_ms).within(ROUND_ROWS)
+    task = RewriteTask(table.uri, state, default_ms, at_ms)
+    new = _rewritten(spark, task, todo.rewrites)
+    new = [msgspec.structs.replace(file, written_ms=at_ms) for file in new]
+    return _commit(table, todo, new, msgspec.to_builtins(state), began)
+
+
+def tidy_history(table: GuardedTable, keep_ms: int) -> dict[str, Any]:
+    """One round on the history: what is too old goes, small files are put together. In the driver."""
+    began = time.monotonic()
+    table.refresh()
+    keep_from = datetime.fromtimestamp((now_ms() - keep_ms) / 1000, UTC).strftime("%Y-%m-%d")
+    todo = plan_history(table.files(), keep_from).within(ROUND_ROWS // 20)
+    new = [file for rewrite in todo.rewrites for file in _history_together(table.uri, rewrite)]
+    return _commit(table, todo, new, table.state(), began)
+
+
+def _history_together(uri: str, rewrite: Rewrite) -> list[IndexFile]:
+    folder = Folder(uri)
+    writer = PartitionWriter(uri, HISTORY, "together")
+    day = rewrite.files[0].partition
+    for rows in merged([folder.read(file.path) for file in rewrite.files], "finalised_at_ms"):
+        ordered = rows.sort_by([("finalised_at_ms", "ascending"), ("seq", "ascending")])
+        writer.write(ordered.add_column(0, "day", pa.array([day] * rows.num_rows, pa.string())))
+    return writer.close()
+
+
+def _rewritten(spark: SparkSession | None, task: RewriteTask, rewrites: Sequence[Rewrite]) -> list[IndexFile]:
+    rows = sum(rewrite.rows for rewrite in rewrites)
+    size = sum(file.size for rewrite in rewrites for file in rewrite.files)
+    if spark is None or (rows <= FEW_ROWS and size <= FEW_BYTES):
+        return [file for rewrite in rewrites for file in task.rewrite(rewrite)]
+    texts = [(msgspec.json.encode(rewrite).decode(),) for rewrite in rewrites]
+    frame = spark.createDataFrame(texts, "rewrite string").repartition(len(texts))
+    return [
+        file
+        for row in frame.mapInArrow(task.run, REWRITTEN).collect()
+        for file in msgspec.json.decode(row.written, type=list[IndexFile])
+    ]
+
+
+def _commit(
+    table: GuardedTable, todo: Plan, new: list[IndexFile], state: dict[str, Any], began_s: float
+) -> dict[str, Any]:
+    old = [file for rewrite in todo.rewrites for file in rewrite.files]
+    if not old and not todo.expired:
         return {}
-    new: list[IndexFile] = []
-    if rewrites:
-        texts = [(msgspec.json.encode(rewrite).decode(),) for rewrite in rewrites]
-        frame = spark.createDataFrame(texts, "rewrite string").repartition(len(texts))
-        task = RewriteTask(table.uri, state, default_ms, at_ms)
-        for row in frame.mapInArrow(task.run, REWRITTEN).collect():
-            new += msgspec.json.decode(row.written, type=list[IndexFile])
-    old = [file for rewrite in rewrites for file in rewrite.files] + todo.expired
     try:
-        table.replace(old, new, msgspec.to_builtins(state))
+        table.replace([*old, *todo.expired], new, state)
     except Conflict:
         return {}
     return {
-        "rewritten": len(old) - len(todo.expired),
+        "rewritten": len(old),
         "expired": len(todo.expired),
         "files": len(new),
         "rows": sum(file.rows for file in new),
-        "took_ms": round((time.monotonic() - began) * 1000),
+        "took_ms": round((time.monotonic() - began_s) * 1000),
     }

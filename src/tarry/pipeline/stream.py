@@ -4,11 +4,12 @@ Spark's checkpoint and batch ids are hints. What is done is what the tables say:
 leave out what is covered, and its files are committed only if they begin right after the cursor and are dense. The
 history is committed first, under the same check, then the index: one cursor.
 
-Tasks write files and say which; only the driver commits.
+Tasks write files and say which; only the driver commits. The files of a batch that was adopted (R10) are there already: they
+are added as they were staged, in the commit that passes the record of the adoption.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -17,15 +18,25 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from pyspark.sql import DataFrame
 
-from tarry.core.errors import Conflict
-from tarry.index.columns import history_rows, index_rows
-from tarry.index.files import write_partitions
+from tarry.core.errors import Conflict, Unavailable
+from tarry.index.adopted import files_of
+from tarry.index.columns import index_rows, seen_in
+from tarry.index.files import Folder, write_partitions
+from tarry.index.history import history_rows
 from tarry.index.schema import HISTORY, INDEX
+from tarry.index.state import Seen, State
 from tarry.index.table import GuardedTable, IndexFile
-from tarry.ledger.record import Key, Kind, Mark, PolicySet, decode
+from tarry.ledger.record import Adopt, Key
 
 WRITTEN: Final = "first_seq long, last_seq long, rows long, written string"
 """What a task says: the range it has covered, and as JSON its files and what it saw."""
+
+FLUSH_ROWS: Final = 250_000
+FLUSH_BYTES: Final = 64 << 20
+"""What a task holds in memory at once, of bodies above all; then it writes files, and goes on."""
+
+ATTEMPTS: Final = 5
+"""How often a batch is tried while others commit: the cascade beside it, or a second driver."""
 
 
 class Written(Struct, frozen=True):
@@ -33,17 +44,8 @@ class Written(Struct, frozen=True):
 
     index: list[IndexFile]
     history: list[IndexFile]
-    watermark: tuple[int, int]
-    policies: list[tuple[str, str, int | None]]
-    """Granularities that were set or removed: scope, name, slot_ms."""
-
-
-class State(Struct, frozen=True):
-    """The pipeline's own small state, carried from commit to commit."""
-
-    watermark: tuple[int, int] = (0, 0)
-    granularity: dict[str, int] = {}
-    """By namespace; that of the broker stands under the empty name."""
+    seen: Seen
+    adopted: list[Adopt]
 
 
 class Tables(Struct, frozen=True):
@@ -82,54 +84,51 @@ class Task(Struct, frozen=True):
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the records of one partition that are not covered, and say what was written. On an executor."""
-        parts = [part for batch in batches if (part := self._after(batch, self.cursor)).num_rows]
-        if not parts:
-            return
-        records = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
-        seqs = records.column("seq")
-        first_seq, last_seq = seqs[0].as_py(), seqs[-1].as_py()
-        name = f"{first_seq}-{last_seq}"
-        watermark = Key(*self.state.watermark)
-        granularity = {name: size for name, size in self.state.granularity.items() if name}
-        default_ms = self.state.granularity.get("", self.default_ms)
-        written = Written(
-            write_partitions(
-                index_rows(records, watermark, self.now_ms, granularity, default_ms),
-                self.index_uri, INDEX, name,
-            ),
-            write_partitions(
-                history_rows(self._after(records, self.history_cursor), bodies=self.keep_bodies).sort_by("day"),
-                self.history_uri, HISTORY, name,
-            ),
-            *_seen(records),
-        )  # fmt: skip
-        yield pa.RecordBatch.from_pydict(
-            {
-                "first_seq": [first_seq],
-                "last_seq": [last_seq],
-                "rows": [records.num_rows],
-                "written": [msgspec.json.encode(written).decode()],
-            }
+        for records in gathered(after_seq(batch, self.cursor) for batch in batches):
+            seqs = records.column("seq")
+            written = self._written(records)
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "first_seq": [seqs[0].as_py()],
+                    "last_seq": [seqs[-1].as_py()],
+                    "rows": [records.num_rows],
+                    "written": [msgspec.json.encode(written).decode()],
+                }
+            )
+
+    def _written(self, records: pa.RecordBatch) -> Written:
+        name = f"{records.column('seq')[0].as_py()}-{records.column('seq')[-1].as_py()}"
+        state = self.state
+        waiting = index_rows(
+            records, Key(*state.watermark), self.now_ms, state.namespaces(), state.other_ms(self.default_ms)
+        )
+        ended = history_rows(after_seq(records, self.history_cursor), bodies=self.keep_bodies)
+        return Written(
+            write_partitions(waiting, self.index_uri, INDEX, name),
+            write_partitions(ended, self.history_uri, HISTORY, name),
+            *seen_in(records),
         )
 
-    @staticmethod
-    def _after(batch: pa.RecordBatch, seq: int) -> pa.RecordBatch:
-        return batch.filter(pc.greater(batch.column("seq"), seq))
+
+def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches put together until they are worth a flush."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        held.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= FLUSH_ROWS or size >= FLUSH_BYTES:
+            yield pa.concat_batches(held)
+            held, rows, size = [], 0, 0
+    if held:
+        yield pa.concat_batches(held)
 
 
-def _seen(records: pa.RecordBatch) -> tuple[tuple[int, int], list[tuple[str, str, int | None]]]:
-    """The highest watermark and the granularities among some records."""
-    kinds = records.column("kind").to_numpy()
-    watermark = (0, 0)
-    policies: list[tuple[str, str, int | None]] = []
-    for row in ((kinds == Kind.MARK) | (kinds == Kind.POLICY)).nonzero()[0].tolist():
-        record = decode(records.column("body")[row].as_py())
-        if isinstance(record, Mark):
-            watermark = max(watermark, (record.watermark.fire_at_ms, record.watermark.seq))
-        elif isinstance(record, PolicySet) and record.scope in ("broker", "namespace"):
-            size = None if record.policy is None else record.policy.get("slot_ms")
-            policies.append((record.scope, record.name, None if size is None else int(size)))
-    return watermark, policies
+def after_seq(batch: pa.RecordBatch, seq: int) -> pa.RecordBatch:
+    """The records above a seq."""
+    return batch.filter(pc.greater(batch.column("seq"), seq))
 
 
 class IndexStream:
@@ -144,11 +143,21 @@ class IndexStream:
 
     def process(self, batch: DataFrame, batch_id: int) -> None:
         """Write and commit one batch; what Structured Streaming calls for each."""
+        for attempt in range(1, ATTEMPTS + 1):
+            try:
+                self._attempt(batch)
+                return
+            except Conflict as conflict:
+                # Another driver was quicker: what it covered is left out the next time.
+                if conflict.state != "raced" or attempt == ATTEMPTS:
+                    raise
+
+    def _attempt(self, batch: DataFrame) -> None:
         began = time.monotonic()
         self._tables.refresh()
         index, history = self._tables.index, self._tables.history
         state = msgspec.convert(index.state(), State)
-        cursor = index.cursor()
+        cursor, at_ms = index.cursor(), now_ms()
         task = Task(
             index.uri,
             history.uri,
@@ -156,49 +165,69 @@ class IndexStream:
             history.cursor(),
             state,
             self._default_ms,
-            now_ms(),
+            at_ms,
             self._keep_bodies,
         )
         rows = batch.mapInArrow(task.write, WRITTEN).collect()
         if not rows:
             return
         rows.sort(key=lambda row: row.first_seq)
-        expected = cursor + 1
-        for row in rows:
-            if row.first_seq != expected or row.last_seq - row.first_seq + 1 != row.rows:
-                raise Conflict(
-                    f"the batch is not dense: seq {expected} is missing before {row.first_seq}", "gap"
-                )
-            expected = row.last_seq + 1
-        written = [msgspec.json.decode(row.written, type=Written) for row in rows]
-        after = _after(state, written)
-        body = msgspec.to_builtins(after)
+        check_dense(rows, cursor + 1)
+        parts = [msgspec.json.decode(row.written, type=Written) for row in rows]
+        files = [file for part in parts for file in (*part.index, *_adopted(index.uri, part.adopted))]
+        files = [msgspec.structs.replace(file, written_ms=at_ms) for file in files]
+        after = state.after([part.seen for part in parts], self._default_ms, at_ms)
         last_seq = rows[-1].last_seq
-        ended = [file for part in written for file in part.history]
         if history.cursor() < last_seq:
+            ended = [file for part in parts for file in part.history]
             history.append(ended, history.cursor() + 1, last_seq, {})
-        index.append([file for part in written for file in part.index], cursor + 1, last_seq, body)
+        commit(index, files, cursor + 1, last_seq, after)
         self.last_commit = {
             "seq": last_seq,
             "rows": last_seq - cursor,
-            "files": sum(len(part.index) for part in written),
+            "files": len(files),
             "took_ms": round((time.monotonic() - began) * 1000),
         }
+
+
+def commit(
+    index: GuardedTable, files: Sequence[IndexFile], first_seq: int, last_seq: int, state: State
+) -> None:
+    """Commit a batch to the index, also when the cascade commits beside it."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            index.append(files, first_seq, last_seq, msgspec.to_builtins(state))
+            return
+        except Conflict as conflict:
+            index.refresh()
+            # The cascade leaves the cursor where it is, and with it the state and what is to be appended.
+            if conflict.state != "raced" or attempt == ATTEMPTS or index.cursor() != first_seq - 1:
+                raise
+
+
+def check_dense(rows: Sequence[Any], first_seq: int) -> None:
+    """Raise `Conflict` unless ranges follow each other from a seq on, each with all of its records."""
+    expected = first_seq
+    for row in rows:
+        if row.first_seq != expected or row.last_seq - row.first_seq + 1 != row.rows:
+            raise Conflict(f"the batch is not dense: seq {expected} is missing before {row.first_seq}", "gap")
+        expected = row.last_seq + 1
+
+
+def _adopted(uri: str, adopted: Sequence[Adopt]) -> list[IndexFile]:
+    """The staged files of batches; every one must be there."""
+    files: list[IndexFile] = []
+    for adopt in adopted:
+        staged = files_of(adopt)
+        for path in Folder(uri).missing(staged):
+            raise Unavailable(
+                f"{path}: this staged file of the batch {adopt.name!r}, which the ledger has adopted, is missing; "
+                "restore it from a backup of the tables' folder"
+            )
+        files += staged
+    return files
 
 
 def now_ms() -> int:
     """The present instant, by the driver's clock. It decides slots, and with them speed alone."""
     return time.time_ns() // 1_000_000
-
-
-def _after(state: State, written: list[Written]) -> State:
-    watermark = max([state.watermark, *(part.watermark for part in written)])
-    granularity = dict(state.granularity)
-    for part in written:
-        for scope, name, size in part.policies:
-            key = "" if scope == "broker" else name
-            if size is None:
-                granularity.pop(key, None)
-            else:
-                granularity[key] = size
-    return State(watermark, granularity)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from pyspark.sql.types import StructType
 
 from tarry.core.errors import Damage, Unavailable
-from tarry.index.columns import history_rows
+from tarry.index.history import history_rows
 from tarry.index.table import IndexFile
 from tarry.pipeline.source import PARTITION_ROWS, Place, Range, ranges, read_range
 from tarry.pipeline.views.filters import Wanted

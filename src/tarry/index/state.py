@@ -1,0 +1,97 @@
+"""What the pipeline knows beside the rows: carried from commit to commit of the index, in the commit itself.
+
+Small, and made from the ledger alone: the watermark, the granularities of namespaces, the batches that were cancelled.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+
+class Cancelled(Struct, frozen=True, array_like=True):
+    """A batch that was cancelled as a whole."""
+
+    first_seq: int
+    count: int
+    high_ms: int
+    """The last of its fire instants: when the watermark has passed it, nothing of the batch is left."""
+    spared: list[int] = []
+    """The seqs of messages that were being sent: each ends by a record of its own (R11)."""
+
+    def covers(self, low_seq: int, high_seq: int) -> bool:
+        """Whether some seqs from the one to the other may belong to it."""
+        return high_seq >= self.first_seq and low_seq < self.first_seq + self.count
+
+    def ends_all(self, first_seq: int, count: int) -> bool:
+        """Whether so many messages from a seq on belong to it, and all ended with it."""
+        inside = self.first_seq <= first_seq and first_seq + count <= self.first_seq + self.count
+        return inside and not any(first_seq <= seq < first_seq + count for seq in self.spared)
+
+
+class Seen(Struct, frozen=True):
+    """What some records of the ledger say beside their rows, in the order of the ledger."""
+
+    watermark: tuple[int, int] = (0, 0)
+    policies: list[tuple[str, int | None]] = []
+    """Granularities that were set, or with None removed: by namespace, and for the broker under the empty name."""
+    cancelled: list[Cancelled] = []
+
+
+class State(Struct, frozen=True):
+    """The state as of one commit."""
+
+    watermark: tuple[int, int] = (0, 0)
+    granularity: dict[str, int] = {}
+    """By namespace; that of the broker stands under the empty name."""
+    cancelled: list[Cancelled] = []
+    default_ms: int = 0
+    """The granularity of the configuration when this was committed."""
+    revised_at_ms: int = 0
+    """When a granularity last became finer or a batch was last cancelled: files that were written up to then may hold
+    rows that do not belong there any more."""
+
+    def finest_ms(self, default_ms: int) -> int:
+        """The finest granularity of any namespace."""
+        return min([self.granularity.get("", default_ms), *self.granularity.values()])
+
+    def namespaces(self) -> dict[str, int]:
+        """The granularity of each namespace that has its own."""
+        return {name: size for name, size in self.granularity.items() if name}
+
+    def other_ms(self, default_ms: int) -> int:
+        """The granularity of every other namespace."""
+        return self.granularity.get("", default_ms)
+
+    def is_cancelled(self, seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these seqs belong to a batch that was cancelled."""
+        dead = np.zeros(len(seqs), np.bool_)
+        for batch in self.cancelled:
+            inside = (seqs >= batch.first_seq) & (seqs < batch.first_seq + batch.count)
+            dead |= inside & ~np.isin(seqs, batch.spared)
+        return dead
+
+    def after(self, parts: Sequence[Seen], default_ms: int, now_ms: int) -> "State":
+        """The state after some more records."""
+        watermark = max([self.watermark, *(part.watermark for part in parts)])
+        granularity = dict(self.granularity)
+        for part in parts:
+            for name, size in part.policies:
+                if size is None:
+                    granularity.pop(name, None)
+                else:
+                    granularity[name] = size
+        added = [batch for part in parts for batch in part.cancelled]
+        cancelled = [batch for batch in (*self.cancelled, *added) if batch.high_ms >= watermark[0]]
+        after = State(watermark, granularity, cancelled, default_ms, self.revised_at_ms)
+        finer = any(
+            after._of(name, default_ms) < self._of(name, self.default_ms or default_ms)
+            for name in {"", *self.granularity, *granularity}
+        )
+        if finer or added:
+            return State(watermark, granularity, cancelled, default_ms, now_ms)
+        return after
+
+    def _of(self, namespace: str, default_ms: int) -> int:
+        return self.granularity.get(namespace, self.other_ms(default_ms))
