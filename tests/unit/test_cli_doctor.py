@@ -5,7 +5,16 @@ from pathlib import Path
 import pytest
 
 from tarry.cli import checks
-from tarry.cli.checks import check_clock, check_folder, check_java, check_port, check_server, check_sync
+from tarry.cli.checks import (
+    check_clock,
+    check_folder,
+    check_java,
+    check_pipeline,
+    check_port,
+    check_server,
+    check_sync,
+)
+from tarry.index.progress import FRESH_MS, Progress, write_progress
 from tarry.serve.datafolder import DataFolder
 from tests.unit.cli_kit import Shell
 from tests.unit.server_kit import running
@@ -134,3 +143,18 @@ def test_the_whole(
     assert ended.code == 1
     assert "bad   configuration" in ended.out
     assert "note  server" in ended.out
+
+
+def test_the_pipeline_says_how_far_it_is_or_what_stopped_it(tmp_path: Path) -> None:
+    assert check_pipeline(tmp_path, 0).level == "note"
+    progress = Progress(
+        state="running", at_ms=100_000, pid=7, durable_seq=50, cursor=20, behind_ms=9_000, last_commit_at_ms=90_000
+    )  # fmt: skip
+    write_progress(tmp_path, progress)
+    found = check_pipeline(tmp_path, 100_000)
+    assert found.level == "ok"
+    assert "pid 7; 30 records behind for 9 s; last commit 10 s ago, up to seq 20" in found.text
+    assert "does not run" in check_pipeline(tmp_path, 100_000 + FRESH_MS).text
+    write_progress(tmp_path, Progress(state="failed", at_ms=100_000, failure="no Java"))
+    found = check_pipeline(tmp_path, 100_000)
+    assert (found.level, "its last error: no Java" in found.text) == ("note", True)

@@ -28,6 +28,12 @@ def test_a_clean_end_or_a_start_that_fails_at_once_ends_the_whole() -> None:
     assert child(essential=False).ended(1, 1.0) is None
 
 
+def test_what_cannot_run_here_is_left_alone_and_the_rest_goes_on() -> None:
+    one = child(essential=False)
+    assert one.ended(supervisor.CANNOT_RUN_HERE, 1.0) is None
+    assert one.start_at_s is None
+
+
 def test_a_crash_is_started_again_after_a_wait_that_doubles_and_begins_anew() -> None:
     one = child()
     waited = []

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tarry.cli.settings import in_force
 from tarry.config import Config, ConfigError, load
 from tarry.config.check import is_loopback, token_digest
 from tarry.config.fields import fields_of, tables_of, texts_of
@@ -267,3 +268,31 @@ def test_the_reference_is_what_the_code_says() -> None:
 def test_the_example_in_the_reference_is_a_configuration(toml: Toml, tmp_path: Path) -> None:
     example = reference().partition("```toml\n")[2].partition("```")[0]
     assert load(toml(example)).config.tokens[1].namespaces == ("shop/orders",)
+
+
+def test_settings_of_spark_keep_their_dotted_names(toml: Toml) -> None:
+    expected = {"spark.executor.memory": "4g", "spark.executor.cores": "2", "spark.ui.enabled": "true"}
+    for text in (
+        '[pipeline]\nspark.executor.memory = "4g"\nspark.executor.cores = 2\nspark.ui.enabled = true\n',
+        '[pipeline.spark]\n"spark.executor.memory" = "4g"\nexecutor.cores = 2\n"ui.enabled" = true\n',
+    ):
+        assert load(toml(text)).config.pipeline.spark == expected
+    variable = (
+        '{"spark.executor.memory": "4g", "spark": {"executor.cores": 2}, "spark.ui": {"enabled": true}}'
+    )
+    toml("")
+    assert load(None, {"TARRY_PIPELINE__SPARK": variable}).config.pipeline.spark == expected
+
+
+def test_tables_may_be_a_folder_beside_the_file_or_an_address(toml: Toml, tmp_path: Path) -> None:
+    assert load(toml("[pipeline]\ntables = 'here'\n")).config.pipeline.tables == str(tmp_path / "here")
+    assert load(toml("[pipeline]\ntables = 's3://bucket/x'\n")).config.pipeline.tables == "s3://bucket/x"
+
+
+def test_the_pipeline_has_one_token_and_a_server_is_an_address(toml: Toml) -> None:
+    assert "give one of" in refusal(toml("[pipeline]\ntoken = 'a'\ntoken_file = 'b'\n"))
+    assert "http://host:8080" in refusal(toml("[pipeline]\nserver = 'host'\n"))
+    toml("")
+    secret = load(None, {"TARRY_PIPELINE__STORAGE_OPTIONS": '{"AWS_SECRET_ACCESS_KEY": "hush"}'})
+    assert secret.config.pipeline.storage_options == {"AWS_SECRET_ACCESS_KEY": "hush"}
+    assert "hush" not in str(in_force(secret))

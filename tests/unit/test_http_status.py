@@ -1,11 +1,13 @@
 """Policies, readiness, status and metrics through the real server."""
 
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from tarry.index.progress import Progress, write_progress
 from tests.serving import ROOT, Serving, serving, until
 
 
@@ -129,6 +131,34 @@ async def test_every_metric_is_documented(served: Serving) -> None:
         if family.name.startswith("tarry_") and f"`{family.name}" not in documented
     ]
     assert missing == []
+
+
+async def test_the_pipeline_is_told_of(served: Serving, tmp_path: Path) -> None:
+    assert "tarry_pipeline_up 0.0" in (await served.client.get("/metrics")).text
+    for n in range(3):
+        await served.client.post("/v1/messages", json={"destination": "t", "delay": "1h", "payload": f"{n}"})
+    (tmp_path / "data" / "pipeline").mkdir()
+    now_ms = time.time_ns() // 1_000_000
+    write_progress(
+        tmp_path / "data" / "pipeline",
+        Progress(
+            state="running", at_ms=now_ms, cursor=1, behind_ms=7_000, commits=4, failures=2, last_commit_at_ms=5_000
+        ),
+    )  # fmt: skip
+    text = (await served.client.get("/metrics")).text
+    found = {
+        family.name: family.samples[0].value
+        for family in text_string_to_metric_families(text)
+        if family.samples
+    }
+    assert found["tarry_pipeline_up"] == 1
+    assert found["tarry_pipeline_cursor_seq"] == 1
+    assert found["tarry_pipeline_lag_records"] >= 2
+    assert found["tarry_pipeline_behind_seconds"] >= 7
+    assert found["tarry_pipeline_last_commit_seconds"] == 5
+    assert (found["tarry_pipeline_commits"], found["tarry_pipeline_failures"]) == (4, 2)
+    documented = (ROOT / "docs" / "metrics.md").read_text()
+    assert [name for name in found if name.startswith("tarry_") and f"`{name}" not in documented] == []
 
 
 async def test_status_shows_the_figures(served: Serving) -> None:

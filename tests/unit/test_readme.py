@@ -30,7 +30,12 @@ def free_port() -> int:
 def up(folder: Path, port: int) -> Iterator[None]:
     """`tarry up`, until it is ready, and after it a clean end."""
     command = [sys.executable, "-m", "tarry", "up", "--port", str(port), "--data", "tarry-data"]
-    settings = {"TARRY_WEBHOOK__ALLOW": "127.0.0.1", "TARRY_LEDGER__SEGMENT_BYTES": "1048576"}
+    settings = {
+        "TARRY_WEBHOOK__ALLOW": "127.0.0.1",
+        "TARRY_LEDGER__SEGMENT_BYTES": "1048576",
+        # Nothing on this page waits for it, and this machine has better things to do meanwhile.
+        "TARRY_PIPELINE__ENABLED": "false",
+    }
     with subprocess.Popen(
         command,
         cwd=folder,

@@ -7,6 +7,7 @@
 4  the state of things does not allow it (already sent, already cancelled)
 5  refused: a field is wrong or too large, or the token does not allow it
 6  not now: the server does not answer, is starting, or a limit is reached; try again
+7  a program that this needs is not installed (Java, for the pipeline)
 """
 
 import os
@@ -33,7 +34,7 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
 app = typer.Typer(
     name="tarry",
     help="Tarry holds messages until they are due and delivers each one: never early, never lost, on time.",
-    epilog="Exit codes: 0 done, 1 error, 2 usage, 3 not found, 4 conflict, 5 refused, 6 not now.",
+    epilog="Exit codes: 0 done, 1 error, 2 usage, 3 not found, 4 conflict, 5 refused, 6 not now, 7 no Java.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

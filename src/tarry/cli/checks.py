@@ -22,7 +22,8 @@ from urllib.parse import urlsplit
 from tarry.client.blocking import Client
 from tarry.config import Config
 from tarry.core.errors import TarryError
-from tarry.serve.datafolder import ID_KEY, LEDGER, explain, owner_pid
+from tarry.index.progress import Progress, read_progress
+from tarry.serve.datafolder import ID_KEY, LEDGER, PIPELINE, explain, owner_pid
 
 Level = Literal["ok", "note", "bad"]
 
@@ -50,6 +51,8 @@ def check_all(config: Config, url: str) -> Iterator[Finding]:
     yield check_clock()
     yield check_open_files()
     yield check_java()
+    if config.pipeline.enabled or (folder / PIPELINE).is_dir():
+        yield check_pipeline(folder / PIPELINE, time.time_ns() // 1_000_000)
     answers, finding = check_server(url, config.token)
     ours = answers and urlsplit(url).port == config.http.port
     yield check_port(config.http.host, config.http.port, ours)
@@ -189,6 +192,35 @@ def check_java() -> Finding:
     if int(found[1]) < JAVA_AT_LEAST:
         return Finding(about, "note", f"{found[1]} is too old; {advice}")
     return Finding(about, "ok", f"version {found[1]}")
+
+
+def check_pipeline(folder: Path, now_ms: int) -> Finding:
+    """Whether the pipeline runs and how far it is; deliveries do not wait for it."""
+    about = "pipeline"
+    progress = read_progress(folder)
+    if progress is None:
+        return Finding(about, "note", "has not run yet; `tarry up` runs it, or `tarry pipeline`")
+    if progress.is_up(now_ms):
+        lag = (
+            f"{progress.lag} records behind for {progress.behind_ms / 1000:.0f} s"
+            if progress.lag
+            else "up to date"
+        )
+        return Finding(
+            about, "ok", f"{progress.state}, pid {progress.pid}; {lag}{_last_commit(progress, now_ms)}"
+        )
+    failure = f"; its last error: {progress.failure}" if progress.state == "failed" else ""
+    return Finding(
+        about,
+        "note",
+        f"does not run{failure}{_last_commit(progress, now_ms)}; start it with `tarry pipeline`",
+    )
+
+
+def _last_commit(progress: Progress, now_ms: int) -> str:
+    if not progress.last_commit_at_ms:
+        return ""
+    return f"; last commit {max(0, now_ms - progress.last_commit_at_ms) / 1000:.0f} s ago, up to seq {progress.cursor}"
 
 
 def check_port(host: str, port: int, server_answers: bool) -> Finding:

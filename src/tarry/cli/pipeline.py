@@ -3,14 +3,14 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
 from tarry.cli.options import ConfigFile
 from tarry.cli.server import Data
+from tarry.cli.supervisor import CANNOT_RUN_HERE
 from tarry.config import Config, load
-from tarry.core.errors import Unavailable
 
 Once = Annotated[bool, typer.Option("--once", help="Index what is durable now, and stop.")]
 
@@ -21,18 +21,34 @@ def add_to(app: typer.Typer) -> None:
 
 
 def pipeline(once: Once = False, data: Data = None, config: ConfigFile = None) -> None:
-    """Keep the index and the history, with Spark, beside a running server."""
+    """Keep the index and the history, with Spark, beside a running server.
+
+    The exit code is 7 where there is no Java or no PySpark: trying again helps nobody.
+    """
     loaded = load(config, os.environ, {"data": data})
     # Late: nobody else waits for Spark to be loaded, or needs it to be there.
     try:
         from tarry.pipeline.program import Pipeline, PipelineSettings
+        from tarry.pipeline.session import NoJava
     except ImportError as error:
-        raise Unavailable(f"the pipeline needs the package {error.name}: pip install pyspark") from None
+        _cannot(f"the pipeline needs the package {error.name}: pip install pyspark")
     from tarry.serve.logs import set_up
 
     set_up(loaded.config.log)
     os.nice(loaded.config.pipeline.nice)
-    sys.exit(Pipeline(PipelineSettings(**settings_of(loaded.config))).run(once=once))
+    settings = PipelineSettings(**settings_of(loaded.config))
+    if loaded.config.pipeline.token is not None:
+        # For the planner process, which is a child of a child: see `tarry.pipeline.source`.
+        os.environ["TARRY_PIPELINE__TOKEN"] = loaded.config.pipeline.token
+    try:
+        Pipeline(settings).run(once=once)
+    except NoJava as error:
+        _cannot(str(error))
+
+
+def _cannot(reason: str) -> NoReturn:
+    print(f"tarry: {reason}", file=sys.stderr, flush=True)
+    sys.exit(CANNOT_RUN_HERE)
 
 
 def settings_of(config: Config) -> dict[str, Any]:
@@ -40,14 +56,25 @@ def settings_of(config: Config) -> dict[str, Any]:
     data = Path(config.data).absolute()
     given = config.pipeline
     return {
-        "ledger": str(data / "ledger"),
+        "ledger": _ledger(config, data),
         "tables": config.tables(),
         "work": str(data / "pipeline"),
-        "master": given.master,
-        "spark": given.spark,
-        "flush_rows": given.flush_rows,
-        "flush_every_ms": given.flush_every_ms,
-        "cascade_every_ms": given.cascade_every_ms,
         "slot_ms": config.policies.broker.slot_ms or 300_000,
-        "keep_bodies": given.keep_bodies,
+        **{name: getattr(given, name) for name in _SAME},
     }
+
+
+_SAME = (
+    "master", "connect_timeout_ms", "spark", "ship", "python", "storage_options",
+    "flush_rows", "flush_every_ms", "cascade_every_ms", "keep_bodies",
+)  # fmt: skip
+"""Settings that the program knows by the same name."""
+
+
+def _ledger(config: Config, data: Path) -> dict[str, str]:
+    given = config.pipeline
+    if given.server is None:
+        return {"folder": str(data / "ledger")}
+    if given.token_file is None:
+        return {"server": given.server}
+    return {"server": given.server, "token_file": str(Path(given.token_file).absolute())}

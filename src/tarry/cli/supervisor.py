@@ -2,7 +2,8 @@
 
 A child that ends is started again after a wait that doubles while it keeps ending soon, and begins anew once
 it has run for a while. One that ends cleanly, or at once at its very first start (its configuration is wrong:
-trying again helps nobody), ends the whole. A signal to stop is passed on, and after it nothing is started again.
+trying again helps nobody), ends the whole. One that is not essential never does; if it says that it cannot run here, it is
+left alone. A signal to stop is passed on, and after it nothing is started again.
 """
 
 import contextlib
@@ -24,6 +25,8 @@ GRACE_S: Final = 60.0
 """How long children may take to end before they are killed."""
 GIVE_UP_WITHIN_S: Final = 3.0
 """A first start that fails within this is not tried again."""
+CANNOT_RUN_HERE: Final = 7
+"""The exit code of a child that lacks something which trying again does not bring."""
 
 
 _LIBC: Final = ctypes.CDLL(None)
@@ -64,6 +67,9 @@ class Child:
         ran_s = now_s - self.started_at_s
         if self.essential and (code == 0 or (self.starts == 1 and ran_s < GIVE_UP_WITHIN_S and code > 0)):
             return code
+        if not self.essential and code == CANNOT_RUN_HERE:
+            _say(f"{self.name} cannot run here; the rest goes on without it")
+            return None
         if ran_s >= STEADY_AFTER_S:
             self.wait_s = FIRST_WAIT_S
         self.start_at_s = now_s + self.wait_s

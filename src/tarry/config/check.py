@@ -9,7 +9,7 @@ import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 
-from tarry.config.settings import Config, Http, Token
+from tarry.config.settings import Config, Http, Pipeline, Token
 from tarry.core.errors import Invalid
 from tarry.core.names import parse_namespace
 
@@ -30,6 +30,7 @@ def check(config: Config, sources: Mapping[str, str]) -> None:
     if config.webhook.ca_file and not Path(config.webhook.ca_file).is_file():
         place = sources.get("webhook.ca_file", "default")
         raise ConfigError(f"{place}: webhook.ca_file: there is no file {config.webhook.ca_file}")
+    _check_pipeline(config.pipeline, sources)
     place = sources.get("tokens", "default")
     names: set[str] = set()
     for token in config.tokens:
@@ -87,6 +88,16 @@ def _check_http(http: Http, sources: Mapping[str, str]) -> None:
     if (http.tls_cert is None) != (http.tls_key is None):
         given, missing = ("tls_cert", "tls_key") if http.tls_key is None else ("tls_key", "tls_cert")
         raise ConfigError(f"{sources.get('http.' + given)}: http.{given} needs http.{missing} beside it")
+
+
+def _check_pipeline(pipeline: Pipeline, sources: Mapping[str, str]) -> None:
+    if pipeline.token is not None and pipeline.token_file is not None:
+        raise ConfigError(
+            f"{sources.get('pipeline.token_file')}: give one of pipeline.token and pipeline.token_file"
+        )
+    if pipeline.server is not None and not pipeline.server.startswith(("http://", "https://")):
+        place = sources.get("pipeline.server")
+        raise ConfigError(f"{place}: pipeline.server is an address such as http://host:8080")
 
 
 def _check_token(token: Token, place: str) -> None:

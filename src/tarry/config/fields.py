@@ -22,6 +22,8 @@ class Field(NamedTuple):
     default: Any
     is_path: bool
     is_secret: bool
+    is_dotted: bool
+    """A table of settings whose own names have dots and begin with the field's."""
 
     @property
     def variable(self) -> str:
@@ -43,7 +45,7 @@ def fields_of(table: type[Struct] = Config, prefix: str = "") -> dict[str, Field
             default = None if field.default is NODEFAULT else field.default
             is_path = "path" in extra or field.name == "ca_file"
             is_secret = "secret" in extra or field.name.startswith("secrets")
-            found[name] = Field(name, hint, default, is_path, is_secret)
+            found[name] = Field(name, hint, default, is_path, is_secret, "dotted" in extra)
     return found
 
 

@@ -91,7 +91,7 @@ def _from_file(path: Path) -> dict[str, Value]:
             raise ConfigError(f"{place}: {name} is a table; write [{name}]")
         if name not in fields:
             raise ConfigError(f"{place}: unknown key {name}{_suggest(name, fields)}")
-        values[name] = Value(_located(given, fields[name], path.parent), place)
+        values[name] = Value(_located(_named(given, fields[name]), fields[name], path.parent), place)
     return values
 
 
@@ -105,9 +105,24 @@ def _leaves(tree: Mapping[str, Any], tables: set[str], prefix: str = "") -> Iter
             yield name, given
 
 
+def _named(given: Any, field: Field) -> Any:
+    """A table whose keys have dots of their own, with those keys in full: TOML makes tables of tables of them."""
+    if not field.is_dotted or not isinstance(given, dict):
+        return given
+    first = field.name.rpartition(".")[2]
+    flat: dict[str, Any] = {}
+    for key, value in given.items():
+        name = key if key.partition(".")[0] == first else f"{first}.{key}"
+        if isinstance(value, dict):
+            flat |= _named({f"{name}.{inner}": one for inner, one in value.items()}, field)
+        else:
+            flat[name] = value if isinstance(value, str) else json.dumps(value)
+    return flat
+
+
 def _located(given: Any, field: Field, folder: Path) -> Any:
     """Paths in the file are relative to the file's folder, wherever the server is started."""
-    if field.is_path and isinstance(given, str):
+    if field.is_path and isinstance(given, str) and "://" not in given:
         return str(folder / given)
     if field.name == "tokens" and isinstance(given, list):
         return [
@@ -142,7 +157,7 @@ def _parse(text: str, field: Field, variable: str) -> Any:
         if origin is not dict and not text.lstrip().startswith("["):
             return [part.strip() for part in text.split(",") if part.strip()]
         try:
-            return json.loads(text)
+            return _named(json.loads(text), field)
         except json.JSONDecodeError as error:
             raise ConfigError(f"environment {variable}: is not JSON: {error}") from None
     try:

@@ -17,6 +17,7 @@ from tarry.outlets.webhook.settings import WebhookSettings
 
 _PATH: Final = Meta(extra={"path": True})
 _SECRET: Final = Meta(extra={"secret": True})
+_DOTTED: Final = Meta(extra={"dotted": True})
 
 Path = Annotated[str, _PATH]
 """A file or folder; in the file, relative to the file's own folder."""
@@ -83,14 +84,28 @@ class Http(Table, frozen=True, kw_only=True):
 class Pipeline(Table, frozen=True, kw_only=True):
     """The Spark program that keeps the index of what waits and the history of what became of it."""
 
-    enabled: bool = False
-    """Whether `tarry up` runs it beside the server."""
-    master: str = "local[2]"
+    enabled: bool = True
+    """Whether `tarry up` runs it beside the server. Without Java the server goes on alone."""
+    master: Annotated[str, Meta(min_length=1)] = "local[2]"
     """The Spark master: this machine, or a cluster's address."""
+    connect_timeout_ms: Annotated[int, Meta(ge=1_000, le=limits.HOUR_MS)] = 60_000
+    """How long a cluster may take to give the first executor."""
+    spark: Annotated[dict[str, str], _DOTTED] = {}
+    """Further settings of Spark by their own names, such as `spark.executor.memory = "4g"`. Others can see them: secrets go into `storage_options`."""
+    ship: bool = True
+    """Whether a cluster's executors are sent this package; if not, it is installed there. What it imports is installed there either way."""
+    python: str | None = None
+    """The Python that executors run; by default the one that runs the driver."""
     tables: Path | None = None
-    """Folder or address of the tables; by default `tables` in the data folder."""
-    spark: dict[str, str] = {}
-    """Further settings of Spark, by their own names."""
+    """Folder or address of the tables (`s3://…`, `gs://…`, `abfss://…`); by default `tables` in the data folder."""
+    storage_options: Annotated[dict[str, str], _SECRET] = {}
+    """What the object store of the tables needs: keys, region, endpoint, by the names of delta-rs."""
+    server: str | None = None
+    """Address of the server, for a driver or executors that cannot see the data folder: the ledger is then read from there."""
+    token: Secret | None = None
+    """The token for that: role admin, all namespaces."""
+    token_file: Path | None = None
+    """A file that holds it, on the driver's machine."""
     flush_rows: Annotated[int, Meta(ge=1, le=10_000_000)] = 500_000
     """Records in one batch at most."""
     flush_every_ms: Annotated[int, Meta(ge=0, le=limits.DAY_MS)] = 60_000

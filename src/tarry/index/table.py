@@ -31,6 +31,11 @@ CURSOR: Final = "cursor"
 STATE: Final = "tarry"
 """The key of a commit's custom metadata under which the pipeline keeps its own small state."""
 
+CHANGES: Final = frozenset(
+    {"WRITE", "DELETE", "UPDATE", "MERGE", "OPTIMIZE", "RESTORE", "TRUNCATE", "STREAMING UPDATE"}
+)
+"""Operations that add or remove files. Others may vacuum, and set properties."""
+
 
 class IndexFile(Struct, frozen=True):
     """A Parquet file of a table, synced and not necessarily committed."""
@@ -99,8 +104,7 @@ class GuardedTable:
         except DeltaError as error:
             raise Unavailable(f"{uri}: cannot be opened as a Delta table: {error}") from error
         opened = cls(table, layout)
-        owner = json.loads(table.metadata().description or "{}").get("ledger")
-        if owner != ledger_id.hex():
+        if ledger_id.hex() not in (table.metadata().description or ""):
             raise Unavailable(f"{uri}: belongs to another ledger; were two backups mixed?")
         return opened
 
@@ -129,6 +133,17 @@ class GuardedTable:
                 state: dict[str, Any] = json.loads(commit[STATE])
                 return state
         return {}
+
+    def check_commits(self) -> None:
+        """Raise `Conflict` if one of the latest commits is not the pipeline's: what it changed is known to nobody."""
+        for commit in self._table.history(20):
+            operation = str(commit.get("operation"))
+            if STATE not in commit and operation in CHANGES:
+                raise Conflict(
+                    f"{self.uri}: version {commit.get('version')} was committed by another program "
+                    f"({operation}, {commit.get('engineInfo')}); rebuild the index",
+                    "changed",
+                )
 
     def files(self) -> list[IndexFile]:
         """The files of this version."""

@@ -1,47 +1,63 @@
 """The pipeline as a program: one Spark session, the index stream, and between batches the cascade.
 
-It reads the ledger's folder and writes the tables; the server knows nothing of it but what the tables say. `--once` drains
-what is durable now and stops. Progress is a small JSON file beside the tables, for `tarry doctor` and for people.
+It follows the ledger and writes the tables; the server knows nothing of it but what the tables and the progress file say.
+One at a time for a work folder; two that get past that are kept apart by the tables' own fence (R6, R7). `--once` drains
+what is durable now and stops. A signal to stop is obeyed at any time: nothing is lost by it, because what is done is what
+the tables say.
 """
 
-import json
+import contextlib
+import fcntl
 import logging
 import os
+import re
+import shutil
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Final
 
 from msgspec import Struct
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from tarry.core.errors import TarryError
-from tarry.ledger.follow import FolderFollower
+from tarry.core.errors import Conflict, TarryError, Unavailable
+from tarry.index.table import GuardedTable
 from tarry.pipeline.cascade import cascade
-from tarry.pipeline.session import open_session
-from tarry.pipeline.source import LedgerSource
+from tarry.pipeline.reporter import Reporter
+from tarry.pipeline.session import abandon, check_java, first_line, open_session, pack
+from tarry.pipeline.source import LedgerSource, Place
 from tarry.pipeline.stream import IndexStream, Tables
 
 log = logging.getLogger(__name__)
 
 # Spark's bridge says on this level what concerns nobody.
-logging.getLogger("py4j").setLevel(logging.WARNING)
+logging.getLogger("py4j").setLevel(logging.CRITICAL)
+
+STOP_WITHIN_S: Final = 15.0
+"""After this a stop is no longer graceful."""
+TRIGGER: Final = "1 second"
+"""How often the ledger's head is looked at. Most looks make no batch."""
 
 
 class PipelineSettings(Struct, frozen=True, kw_only=True):
     """What the program needs to know."""
 
-    ledger: str
-    """The ledger's folder."""
+    ledger: dict[str, str]
+    """Where the ledger is, as options of the source: `folder`; or `server`, perhaps with `token_file`."""
     tables: str
     """The folder or address of the two tables."""
     work: str
-    """A local folder for Spark's checkpoint and the progress file."""
+    """A local folder for Spark's checkpoint, the lock and the progress file."""
+    storage_options: dict[str, str] = {}
     master: str = "local[2]"
+    connect_timeout_ms: int = 60_000
     spark: dict[str, str] = {}
+    ship: bool = True
+    python: str | None = None
     flush_rows: int = 500_000
     flush_every_ms: int = 60_000
     cascade_every_ms: int = 30_000
@@ -49,90 +65,208 @@ class PipelineSettings(Struct, frozen=True, kw_only=True):
     keep_bodies: bool = False
 
 
+class Stopped(BaseException):
+    """A signal to stop came while Spark was being started. No `Exception`: nothing is to catch it but `run`."""
+
+
 class Pipeline:
     """Runs until it is told to stop."""
 
     def __init__(self, settings: PipelineSettings) -> None:
         self._settings = settings
+        self._work = Path(settings.work)
+        self._place = Place.of(settings.ledger)
+        self._follower = self._place.follower(patience_s=0)
         self._stop = threading.Event()
-        self._follower = FolderFollower(settings.ledger)
+        self._interruptible = True
+        """Whether a signal may end what the main thread does at once."""
 
-    def run(self, *, once: bool = False) -> int:
-        """Index what is durable, and go on until stopped; gives the exit code."""
+    def run(self, *, once: bool = False) -> None:
+        """Index what is durable, and go on until stopped. Raises what it cannot go on after."""
+        self._catch_signals()
+        try:
+            self._work.mkdir(parents=True, exist_ok=True)
+            with alone(self._work), Reporter(self._work, self._follower) as reporter:
+                check_java()
+                ledger_id = self._ledger_id(wait=not once)
+                tables, cascaded = self._open_tables(ledger_id), self._open_tables(ledger_id).index
+                with self._session() as spark:
+                    self._interruptible = False
+                    # Spark has put a handler of its own in the place of ours.
+                    self._catch_signals()
+                    _Run(self._settings, spark, tables, cascaded, reporter, self._stop).run(once=once)
+        except Stopped:
+            abandon()
+            log.info("stopped while starting")
+        except OSError as error:
+            raise Unavailable(f"{error.filename or self._work}: {error.strerror or error}") from error
+
+    def _catch_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stopped)
-        Path(self._settings.work).mkdir(parents=True, exist_ok=True)
-        tables = Tables.open(self._settings.tables, self._follower.ledger_id())
-        spark = open_session(self._settings.master, self._settings.spark)
-        try:
-            spark.dataSource.register(LedgerSource)
-            stream = IndexStream(tables, self._settings.slot_ms, keep_bodies=self._settings.keep_bodies)
-            query = self._start(spark, tables, stream, once=once)
-            self._watch(spark, tables, stream, query, once=once)
-            failure = query.exception()
-        finally:
-            spark.stop()
-        if failure is not None:
-            log.error("the index stream stopped: %s", failure)
-            return 1
-        return 0
 
     def _stopped(self, number: int, frame: FrameType | None) -> None:
         self._stop.set()
+        if self._interruptible:
+            raise Stopped
 
-    def _start(
-        self, spark: SparkSession, tables: Tables, stream: IndexStream, *, once: bool
-    ) -> StreamingQuery:
+    def _ledger_id(self, *, wait: bool) -> bytes:
+        """Whose ledger it is; waits for a server that has not begun one, unless told not to."""
+        told = False
+        while True:
+            try:
+                return self._follower.ledger_id()
+            except Unavailable as error:
+                if not wait:
+                    raise
+                if not told:
+                    log.info("waiting for the ledger: %s", error)
+                told = True
+            time.sleep(1.0)
+
+    def _open_tables(self, ledger_id: bytes) -> Tables:
+        tables = Tables.open(self._settings.tables, ledger_id, self._settings.storage_options or None)
+        tables.index.check_commits()
+        tables.history.check_commits()
+        return tables
+
+    @contextlib.contextmanager
+    def _session(self) -> Iterator[SparkSession]:
         settings = self._settings
-        # The table's cursor says where to begin; a checkpoint that says otherwise would only be in the way.
-        checkpoint = Path(settings.work) / f"checkpoint-{tables.index.cursor()}-{time.time_ns()}"
+        began_s = time.monotonic()
+        spark = open_session(
+            settings.master,
+            settings.spark,
+            python=settings.python,
+            package=pack(self._work) if settings.ship and not settings.master.startswith("local") else None,
+            connect_within_s=settings.connect_timeout_ms / 1000,
+        )
+        took_ms = round((time.monotonic() - began_s) * 1000)
+        log.info("spark is up", extra={"master": settings.master, "took_ms": took_ms})
+        try:
+            yield spark
+        finally:
+            spark.stop()
+
+
+class _Run:
+    """One session's work."""
+
+    def __init__(
+        self,
+        settings: PipelineSettings,
+        spark: SparkSession,
+        tables: Tables,
+        cascaded: GuardedTable,
+        reporter: Reporter,
+        stop: threading.Event,
+    ) -> None:
+        self._settings = settings
+        self._spark = spark
+        self._tables = tables
+        self._reporter = reporter
+        self._stop = stop
+        self._cascaded = cascaded
+        self._stream = IndexStream(tables, settings.slot_ms, keep_bodies=settings.keep_bodies)
+        self._checked_version = -1
+
+    def run(self, *, once: bool) -> None:
+        threading.Thread(target=self._hasten, daemon=True).start()
+        self._spark.dataSource.register(LedgerSource)
+        cursor = self._tables.index.cursor()
+        query = self._start(cursor, once=once)
+        self._reporter.running(cursor)
+        next_cascade_s = time.monotonic()
+        while query.isActive and not self._stop.wait(0.2 if once else 1.0):
+            if not once and time.monotonic() >= next_cascade_s:
+                self._cascade()
+                next_cascade_s = time.monotonic() + self._settings.cascade_every_ms / 1000
+        if query.isActive:
+            query.stop()
+        elif (failure := query.exception()) is not None and not self._stop.is_set():
+            raise Unavailable(f"the index stream stopped: {explain(failure)}")
+        if once and not self._stop.is_set():
+            self._cascade()
+
+    def _start(self, cursor: int, *, once: bool) -> StreamingQuery:
+        settings = self._settings
         source = (
-            spark.readStream.format("tarry-ledger")
-            .option("folder", settings.ledger)
-            .option("from", str(tables.index.cursor() + 1))
+            self._spark.readStream.format(LedgerSource.name())
+            .options(**settings.ledger)
+            .option("from", str(cursor + 1))
             .option("rows", str(settings.flush_rows))
             .option("wait_seconds", "0" if once else str(settings.flush_every_ms / 1000))
             .load()
         )
-        writer = source.writeStream.foreachBatch(stream.process).option("checkpointLocation", str(checkpoint))
-        trigger = {"availableNow": True} if once else {"processingTime": "1 second"}
-        return writer.trigger(**trigger).start()
+        writer = source.writeStream.foreachBatch(self._process).option(
+            "checkpointLocation", self._checkpoint()
+        )
+        if once:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=TRIGGER).start()
 
-    def _watch(
-        self, spark: SparkSession, tables: Tables, stream: IndexStream, query: StreamingQuery, *, once: bool
-    ) -> None:
-        next_cascade_s = time.monotonic()
-        while query.isActive and not self._stop.is_set():
-            self._report(tables, stream)
-            if time.monotonic() >= next_cascade_s:
-                next_cascade_s = time.monotonic() + self._settings.cascade_every_ms / 1000
-                self._cascade(spark)
-            self._stop.wait(0.5 if once else 1.0)
-        if query.isActive:
-            query.stop()
-        self._cascade(spark)
-        self._report(tables, stream)
+    def _checkpoint(self) -> str:
+        """An empty folder: the table's cursor says where to begin, and a checkpoint that says otherwise would be in the way."""
+        folder = Path(self._settings.work).absolute() / "checkpoint"
+        shutil.rmtree(folder, ignore_errors=True)
+        return f"file://{folder}"
 
-    def _cascade(self, spark: SparkSession) -> None:
+    def _process(self, batch: DataFrame, batch_id: int) -> None:
+        before = self._stream.last_commit
+        self._stream.process(batch, batch_id)
+        if self._stream.last_commit is not before:
+            self._reporter.committed(self._stream.last_commit)
+
+    def _cascade(self) -> None:
         # A handle of its own: the stream's is in use by its batches.
-        table = Tables.open(self._settings.tables, self._follower.ledger_id()).index
+        if self._cascaded.version != self._checked_version:
+            self._cascaded.check_commits()
+            self._checked_version = self._cascaded.version
         try:
-            figures = cascade(spark, table, self._settings.slot_ms)
+            figures = cascade(self._spark, self._cascaded, self._settings.slot_ms)
         except TarryError as error:
             log.warning("no cascade this time: %s", error)
-            return
-        if figures:
-            log.info("cascade: %s", figures)
+        except Exception as error:
+            # Its job was cancelled: that is how a stop looks from here.
+            if not self._stop.is_set():
+                raise Unavailable(f"the cascade stopped: {explain(error)}") from error
+        else:
+            if figures:
+                log.info("cascade", extra=figures)
 
-    def _report(self, tables: Tables, stream: IndexStream) -> None:
-        head = self._follower.durable_seq()
-        progress: dict[str, Any] = {
-            "at_ms": time.time_ns() // 1_000_000,
-            "pid": os.getpid(),
-            "head": head,
-            "last_commit": stream.last_commit,
-        }
-        path = Path(self._settings.work) / "progress.json"
-        draft = path.with_suffix(".draft")
-        draft.write_text(json.dumps(progress), encoding="utf-8")
-        draft.replace(path)
+    def _hasten(self) -> None:
+        """Once a stop is wanted: end the jobs that the main thread may be waiting for, and then do not wait for ever."""
+        self._stop.wait()
+        patience = threading.Timer(STOP_WITHIN_S, os._exit, (1,))
+        patience.daemon = True
+        patience.start()
+        with contextlib.suppress(Exception):
+            self._spark.sparkContext.cancelAllJobs()
+
+
+@contextlib.contextmanager
+def alone(work: Path) -> Iterator[None]:
+    """Hold the work folder's lock; raises `Conflict` if another pipeline has it."""
+    lock = os.open(work / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pid = os.pread(lock, 32, 0).decode(errors="replace").strip()
+            raise Conflict(
+                f"{work}: the pipeline with pid {pid or '?'} is at work here already", "running"
+            ) from None
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(lock)
+
+
+_OURS: Final = re.compile(r"^tarry\.core\.errors\.\w+: (.+)$", re.MULTILINE)
+
+
+def explain(error: BaseException) -> str:
+    """One line of an error that comes through Spark: our own words, which stand somewhere inside, or its first line."""
+    ours = _OURS.findall(str(error))
+    return str(ours[-1]) if ours else first_line(error)

@@ -26,7 +26,7 @@ from tarry.core.errors import Invalid, NotFound
 from tarry.index.columns import RECORDS
 from tarry.ledger.follow import FolderFollower, Follower
 from tarry.ledger.replay import Frame
-from tarry.pipeline.remote import ServerFollower
+from tarry.pipeline.remote import PATIENCE_S, ServerFollower
 
 SCHEMA = StructType(
     [
@@ -64,12 +64,12 @@ class Place:
             return cls(folder, None)
         return cls(None, server, read_token(options.get("token_file")) or os.environ.get(TOKEN_VARIABLE))
 
-    def follower(self) -> Follower:
-        """A reader of it."""
+    def follower(self, patience_s: float = PATIENCE_S) -> Follower:
+        """A reader of it; a server that does not answer is asked again for so long."""
         if self._folder is not None:
             return FolderFollower(self._folder)
         assert self._server is not None
-        return ServerFollower(self._server, self._token)
+        return ServerFollower(self._server, self._token, patience_s)
 
     def __repr__(self) -> str:
         return f"Place({self._folder or self._server})"

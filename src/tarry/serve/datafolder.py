@@ -5,6 +5,8 @@
     id.check    shows that this key and this ledger belong together
     ledger/     the ledger's segments
     registry/   the registry and its snapshots
+    tables/     the index and the history, which the pipeline writes
+    pipeline/   the pipeline's own lock, progress and scratch; nothing is lost with it
 
 Everything that is wrong with the folder is one `DataFolderError`, a line that says what to do.
 Knows nothing of what the ledger or the registry put into their folders.
@@ -26,6 +28,7 @@ ID_KEY: Final = "id.key"
 ID_CHECK: Final = "id.check"
 LEDGER: Final = "ledger"
 REGISTRY: Final = "registry"
+PIPELINE: Final = "pipeline"
 
 
 class DataFolderError(Exception):
@@ -63,6 +66,11 @@ class DataFolder:
     def registry(self) -> Path:
         """Where the registry is."""
         return self.path / REGISTRY
+
+    @property
+    def pipeline(self) -> Path:
+        """Where the pipeline's progress is."""
+        return self.path / PIPELINE
 
     def id_key(self) -> bytes:
         """The key that ids are made with; made once, when the folder is new."""

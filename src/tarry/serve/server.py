@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +34,7 @@ from tarry.doors.http.settings import HttpSettings
 from tarry.engine.drive import Driver, launcher, offloader
 from tarry.engine.engine import Engine
 from tarry.index.index import NoIndex
+from tarry.index.progress import read_progress
 from tarry.ledger.disk import RealDisk
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.outlets.webhook import WebhookOutlet
@@ -145,7 +147,9 @@ class Server:
         self._driver = Driver(engine, loop, self._faulted)
         self._ledger.start(self._driver.post, loop.call_soon)
         self._driver.start()
-        self._app = build_app(engine, access, door_settings(config))
+        self._app = build_app(
+            engine, access, door_settings(config), partial(read_progress, self._folder.pipeline)
+        )
         await self._listener.start(self._app)
         log.info("ready", extra={"url": url, "data": config.data, "tokens": len(config.tokens)})
         return url

@@ -34,6 +34,7 @@ from tarry.doors.http.status import StatusEndpoints
 from tarry.doors.http.subscriptions import SubscriptionEndpoints
 from tarry.doors.http.topics import TopicEndpoints
 from tarry.engine.engine import Engine
+from tarry.index.progress import Progress
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
@@ -71,7 +72,13 @@ class Methods:
 class HttpApp:
     """The application. `stop` ends what would otherwise go on: sessions and streams."""
 
-    def __init__(self, engine: Engine, access: Access, settings: HttpSettings) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        access: Access,
+        settings: HttpSettings,
+        progress: Callable[[], Progress | None] = lambda: None,
+    ) -> None:
         self._gate = Gate(access, settings.allowed_hosts)
         deadlines = Deadlines(settings.body_timeout_ms)
         self._sessions = Sessions(engine.topics, settings)
@@ -86,6 +93,7 @@ class HttpApp:
             batches,
             build_document(_version(), is_open=access.is_open),
             settings.metrics_open,
+            progress,
         )
         self.routes = [
             *_message_routes(messages),
@@ -132,9 +140,14 @@ class HttpApp:
         self._sessions.stop()
 
 
-def build_app(engine: Engine, access: Access, settings: HttpSettings) -> HttpApp:
-    """The ASGI application of the door."""
-    return HttpApp(engine, access, settings)
+def build_app(
+    engine: Engine,
+    access: Access,
+    settings: HttpSettings,
+    progress: Callable[[], Progress | None] = lambda: None,
+) -> HttpApp:
+    """The ASGI application of the door. `progress` is what the pipeline says of itself."""
+    return HttpApp(engine, access, settings, progress)
 
 
 def _message_routes(messages: Messages) -> list[Route]:

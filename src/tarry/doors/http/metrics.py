@@ -4,6 +4,7 @@ Figures are read from the engine when they are asked for; only lateness is count
 lists, because it is told for every message sent. No label ever holds an id, an owner or a name of a client's.
 """
 
+import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -15,6 +16,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from tarry.engine.engine import Engine
+from tarry.index.progress import Progress
 
 LATENESS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000, 600_000)
 OUTCOMES: Final = ("sent", "cancelled", "failed")
@@ -23,13 +25,20 @@ OUTCOMES: Final = ("sent", "cancelled", "failed")
 class Metrics:
     """The registry of this server's metrics."""
 
-    def __init__(self, engine: Engine, sessions: Callable[[], int], batches: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        sessions: Callable[[], int],
+        batches: Callable[[], int],
+        progress: Callable[[], Progress | None],
+    ) -> None:
         self._registry = CollectorRegistry()
         lateness = _Lateness()
         engine.dispatcher.on_sent = lateness.observe
         self._registry.register(lateness)
         self._registry.register(_EngineFigures(engine))
         self._registry.register(_DoorFigures(sessions, batches))
+        self._registry.register(_PipelineFigures(engine, progress))
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
 
@@ -136,3 +145,38 @@ class _DoorFigures(Collector):
         """Gauges."""
         yield GaugeMetricFamily("tarry_http_sessions", "Consumer sessions open", value=self._sessions())
         yield GaugeMetricFamily("tarry_http_batches", "Batch requests under way", value=self._batches())
+
+
+class _PipelineFigures(Collector):
+    """What the pipeline said of itself last; it is another process, and may be on another machine."""
+
+    def __init__(self, engine: Engine, progress: Callable[[], Progress | None]) -> None:
+        self._engine = engine
+        self._progress = progress
+
+    def collect(self) -> Iterator[Metric]:
+        """Whether it runs; and if it ever did here, how far it is."""
+        progress, now_ms = self._progress(), time.time_ns() // 1_000_000
+        is_up = progress is not None and progress.is_up(now_ms)
+        yield GaugeMetricFamily("tarry_pipeline_up", "1 while the pipeline runs here", value=float(is_up))
+        if progress is None or not self._engine.ready:
+            return
+        lag = max(0, self._engine.stats().durable_seq - progress.cursor)
+        behind_ms = progress.behind_ms + now_ms - progress.at_ms if lag else 0
+        for name, text, value in (
+            ("tarry_pipeline_cursor_seq", "The seq up to which the index is complete", progress.cursor),
+            ("tarry_pipeline_lag_records", "Records that are durable and not indexed", lag),
+            ("tarry_pipeline_behind_seconds", "For how long there have been such records", behind_ms / 1000),
+            (
+                "tarry_pipeline_last_commit_seconds",
+                "The instant of the last commit",
+                progress.last_commit_at_ms / 1000,
+            ),
+        ):
+            yield GaugeMetricFamily(name, text, value=float(value))
+        yield CounterMetricFamily("tarry_pipeline_commits", "Batches committed", value=progress.commits)
+        yield CounterMetricFamily(
+            "tarry_pipeline_failures",
+            "Lives of the pipeline that ended with an error",
+            value=progress.failures,
+        )

@@ -1,5 +1,7 @@
 """What the server says of itself: health, readiness, figures, metrics, and the OpenAPI document."""
 
+from collections.abc import Callable
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -11,20 +13,27 @@ from tarry.doors.http.metrics import Metrics
 from tarry.doors.http.sessions import Sessions
 from tarry.doors.http.shapes import ReadyAnswer, StatusAnswer
 from tarry.engine.engine import Engine
+from tarry.index.progress import Progress
 
 
 class StatusEndpoints:
     """The endpoints that are about the server and not about messages."""
 
     def __init__(
-        self, engine: Engine, sessions: Sessions, batches: Batches, document: bytes, metrics_open: bool
+        self,
+        engine: Engine,
+        sessions: Sessions,
+        batches: Batches,
+        document: bytes,
+        metrics_open: bool,
+        progress: Callable[[], Progress | None],
     ) -> None:
         self._engine = engine
         self._sessions = sessions
         self._batches = batches
         self._document = document
         self._metrics_open = metrics_open
-        self._metrics = Metrics(engine, lambda: len(sessions), lambda: batches.under_way)
+        self._metrics = Metrics(engine, lambda: len(sessions), lambda: batches.under_way, progress)
 
     async def health(self, _request: Request) -> Response:
         """GET /healthz: the process lives and its loop turns."""

@@ -1,0 +1,174 @@
+"""`tarry pipeline` as people run it: what it says when something is missing, how it stops, and that it drains."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from deltalake import write_deltalake
+
+from tarry.index.delta import DeltaIndex
+from tarry.index.progress import Progress, read_progress
+from tarry.index.schema import INDEX_SCHEMA
+from tarry.ledger.record import Key
+from tarry.pipeline.stream import Tables
+from tests.pipeline.kit import Writer
+
+ROOT = Path(__file__).parents[2]
+
+
+def environment(**settings: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
+    return kept | {"PYTHONPATH": str(ROOT / "src"), **settings}
+
+
+def command(data: Path, *options: str) -> list[str]:
+    return [sys.executable, "-m", "tarry", "pipeline", "--data", str(data), *options]
+
+
+def once(data: Path, **settings: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        command(data, "--once"),
+        env=environment(**settings),
+        cwd="/",
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@contextlib.contextmanager
+def started(data: Path, log: Path, **settings: str) -> Iterator["subprocess.Popen[bytes]"]:
+    with log.open("wb") as file:
+        process = subprocess.Popen(command(data), env=environment(**settings), cwd="/", stderr=file)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def wait_for(condition: Callable[[], object], within_s: float = 90) -> None:
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < deadline, "it never came to be"
+        time.sleep(0.05)
+
+
+def progress(data: Path) -> Progress:
+    return read_progress(data / "pipeline") or Progress()
+
+
+def ledger(data: Path, count: int = 20) -> Writer:
+    data.mkdir()
+    writer = Writer(data)
+    for n in range(count):
+        writer.schedule(60_000 + n)
+    return writer
+
+
+def fake_java(folder: Path, version: str) -> str:
+    (folder / "bin").mkdir(parents=True)
+    java = folder / "bin" / "java"
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    java.chmod(0o755)
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("java", "told"), [(None, "holds none"), ("11.0.2", "is version 11"), ("1.8.0_292", "is version 8")]
+)
+def test_without_a_usable_java_it_says_so_in_a_line(tmp_path: Path, java: str | None, told: str) -> None:
+    ledger(tmp_path / "data")
+    home = str(tmp_path / "none") if java is None else fake_java(tmp_path / "java", java)
+    ran = once(tmp_path / "data", JAVA_HOME=home)
+    assert ran.returncode == 7
+    assert ran.stderr.startswith("tarry: the pipeline needs Java 17 or newer")
+    assert (told in ran.stderr, ran.stderr.count("\n")) == (True, 1)
+    assert (progress(tmp_path / "data").state, progress(tmp_path / "data").failures) == ("failed", 1)
+
+
+def test_a_master_that_does_not_answer_is_told_at_once(tmp_path: Path) -> None:
+    ledger(tmp_path / "data")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    ran = once(tmp_path / "data", TARRY_PIPELINE__MASTER=f"spark://127.0.0.1:{port}")
+    assert ran.returncode == 6
+    assert ran.stderr == (
+        f"tarry: no Spark master answers at 127.0.0.1:{port}: [Errno 111] Connection refused; "
+        "start it, or set pipeline.master\n"
+    )
+
+
+def test_a_master_that_never_gives_an_executor_is_given_up(tmp_path: Path) -> None:
+    ledger(tmp_path / "data")
+    # It takes connections and says nothing, as a wrong port or a hung master does.
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        master = f"spark://127.0.0.1:{mute.getsockname()[1]}"
+        began = time.monotonic()
+        ran = once(
+            tmp_path / "data", TARRY_PIPELINE__MASTER=master, TARRY_PIPELINE__CONNECT_TIMEOUT_MS="6000",
+            SPARK_LOCAL_IP="127.0.0.1",
+        )  # fmt: skip
+    assert ran.returncode == 6
+    assert f"tarry: {master} gave no executor within 6 s" in ran.stderr
+    assert time.monotonic() - began < 60
+
+
+def test_tables_of_another_ledger_are_refused(tmp_path: Path) -> None:
+    ledger(tmp_path / "data")
+    Tables.open(str(tmp_path / "tables"), b"another ledger's")
+    ran = once(tmp_path / "data", TARRY_PIPELINE__TABLES=str(tmp_path / "tables"))
+    assert (ran.returncode, ran.stderr.count("\n")) == (6, 1)
+    assert "belongs to another ledger" in ran.stderr
+
+
+def test_a_table_that_somebody_else_changed_is_refused(tmp_path: Path) -> None:
+    writer = ledger(tmp_path / "data")
+    Tables.open(str(tmp_path / "data/tables"), writer.ledger.ledger_id)
+    write_deltalake(tmp_path / "data/tables/index", INDEX_SCHEMA.empty_table(), mode="append")
+    ran = once(tmp_path / "data")
+    assert (ran.returncode, ran.stderr.count("\n")) == (4, 1)
+    assert "tables/index/: version 1 was committed by another program (WRITE, delta-rs" in ran.stderr
+
+
+def test_it_waits_for_a_server_and_stops_at_once_while_it_does(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    assert once(data).returncode == 6
+    with started(data, tmp_path / "log") as process:
+        wait_for(lambda: "waiting for the ledger" in (tmp_path / "log").read_text())
+        again = once(data)
+        assert (again.returncode, f"the pipeline with pid {process.pid} is at work" in again.stderr) == (
+            4,
+            True,
+        )
+        process.terminate()
+        assert process.wait(10) == 0
+    assert progress(data).state == "stopped"
+
+
+def test_it_follows_until_it_is_told_to_stop(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    writer = ledger(data)
+    with started(data, tmp_path / "log", TARRY_PIPELINE__FLUSH_EVERY_MS="0") as process:
+        wait_for(lambda: process.poll() is not None or progress(data).cursor == writer.ledger.durable_seq)
+        assert (progress(data).state, progress(data).pid) == ("running", process.pid)
+        for n in range(5):
+            writer.schedule(90_000 + n)
+        wait_for(lambda: process.poll() is not None or progress(data).cursor == writer.ledger.durable_seq)
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) - os.getpriority(os.PRIO_PROCESS, 0) == 10
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    told = progress(data)
+    assert (told.state, told.lag, told.behind_ms, told.failures) == ("stopped", 0, 0, 0)
+    assert told.commits >= 2
+    view = DeltaIndex(str(data / "tables/index"), writer.ledger.ledger_id).newest()
+    assert view is not None
+    assert len(view.keys(Key(0, 0), Key(1 << 47, 0)).seqs) == 25
