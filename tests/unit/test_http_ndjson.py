@@ -1,3 +1,5 @@
+from typing import Any
+
 import msgspec
 import numpy as np
 import pytest
@@ -13,11 +15,13 @@ from tarry.doors.http.ndjson import (
     as_columns,
     as_messages,
     read_lines,
+    read_plain,
     write_answers,
     write_columns,
 )
 from tarry.doors.http.problems import HttpRefusal
-from tarry.doors.http.shapes import BatchDefaults
+from tarry.doors.http.shapes import BatchDefaults, BatchLine, PlainLine
+from tarry.engine.columns import Coded, Columns, Numbers
 from tarry.engine.planner import ColumnsScheduled
 
 ANYBODY = Access.open().caller(None)
@@ -136,43 +140,158 @@ def test_answers_are_lines_in_order_with_their_numbers() -> None:
     assert written.endswith(b"\n")
 
 
-def test_plain_lines_go_as_columns() -> None:
+def asked(columns: Columns) -> dict[str, list[Any]]:
+    """What the rows of columns say, None where they say nothing."""
+
+    def few(column: Coded[str]) -> list[str | None]:
+        return [None if code < 0 else column.values[code] for code in column.codes.tolist()]
+
+    def numbers(column: Numbers | None) -> list[int | None]:
+        if column is None:
+            return [None] * columns.count
+        pairs = zip(column.values.tolist(), column.given.tolist(), strict=True)
+        return [value if given else None for value, given in pairs]
+
+    def values(column: Any) -> list[Any]:
+        return [None] * columns.count if column is None else column.to_pylist()
+
+    return {
+        "destination": few(columns.destinations),
+        "owner": few(columns.owners),
+        "due_at_ms": numbers(columns.due_at_ms),
+        "delay_ms": numbers(columns.delay_ms),
+        "ttl_ms": numbers(columns.ttl_ms),
+        "payload": values(columns.payloads),
+        "key": values(columns.keys),
+        "headers": values(columns.headers),
+    }
+
+
+def test_lines_that_need_nothing_else_go_as_columns() -> None:
     lines = read_lines(
         [
             b'{"destination":"t","delay":"1s","payload":"a"}', b"{", b'{"due_at":"1970-01-01T00:00:01Z","headers":{"a":"b"}}',
             b'{"destination":"u","payload_json":[1],"key":"k","owner":"o","ttl_ms":5}',
+            b'{"destination":"t","payload_base64":""}',
         ],
         BatchDefaults(), ANYBODY,
     )  # fmt: skip
-    columns = as_columns(lines)
+    columns = as_columns(lines, BatchDefaults())
     assert columns is not None
-    assert columns.to_pydict() == {
-        "destination": ["t", None, "u"],
-        "due_at_ms": [None, 1000, None],
-        "delay_ms": [1000, None, None],
-        "payload": [b"a", None, b"[1]"],
-        "key": [None, None, "k"],
-        "owner": [None, None, "o"],
-        "ttl_ms": [None, None, 5],
-        "headers": [None, [("a", "b")], [("content-type", "application/json")]],
+    assert asked(columns) == {
+        "destination": ["t", None, "u", "t"],
+        "owner": ["", "", "o", ""],
+        "due_at_ms": [None, 1000, None, None],
+        "delay_ms": [1000, None, None, None],
+        "ttl_ms": [None, None, 5, None],
+        "payload": [b"a", b"", b"[1]", b""],
+        "key": [None, None, "k", None],
+        "headers": [None, [("a", "b")], [("content-type", "application/json")], None],
     }
 
 
 def test_lines_that_look_at_others_do_not() -> None:
     for line in (b'{"destination":"t","group":"g"}', b'{"destination":"t","delay_ms":1,"namespace":"a/b"}'):
-        assert as_columns(read_lines([b"{}", line], BatchDefaults(), ANYBODY)) is None
+        pieces = [b"{}", line]
+        assert read_plain(pieces, BatchDefaults(), ANYBODY) is None
+        assert as_columns(read_lines(pieces, BatchDefaults(), ANYBODY), BatchDefaults()) is None
+
+
+plain_lines = st.fixed_dictionaries(
+    {},
+    optional={
+        "destination": st.none() | st.sampled_from(["t", "u", "persistent://a/b/c"]),
+        "due_at_ms": st.none() | st.integers(0, 1 << 50),
+        "delay_ms": st.none() | st.integers(0, 1 << 50),
+        "payload": st.none() | st.text(st.characters(codec="utf-8"), max_size=9),
+        "key": st.none() | st.text(st.characters(codec="utf-8"), max_size=9),
+        "owner": st.none() | st.sampled_from(["", "ann", "é"]),
+        "ttl_ms": st.none() | st.integers(1, 1 << 50),
+        "headers": st.none() | st.dictionaries(st.sampled_from("ab"), st.text(st.characters(codec="utf-8"))),
+    },
+)
+
+
+@given(
+    st.lists(plain_lines, max_size=8),
+    st.fixed_dictionaries(
+        {}, optional={"destination": st.just("d"), "owner": st.just("bob"), "ttl_ms": st.just(7)}
+    ),
+)
+def test_the_short_way_reads_what_the_long_way_does(
+    lines: list[dict[str, Any]], defaults: dict[str, Any]
+) -> None:
+    given_defaults = BatchDefaults(**defaults)
+    pieces = [msgspec.json.encode(line) for line in lines]
+    read = read_lines(pieces, given_defaults, ANYBODY)
+    short = read_plain(pieces, given_defaults, ANYBODY)
+    if any(isinstance(line, TarryError) for line in read):
+        # Only this: both times. The engine refuses such a row by itself.
+        both = [line for line in lines if None not in (line.get("due_at_ms"), line.get("delay_ms"))]
+        assert len(both) == sum(isinstance(line, TarryError) for line in read)
+        return
+    long = as_columns(read, given_defaults)
+    assert short is not None
+    assert long is not None
+    assert asked(short) == asked(long)
+    assert asked(short)["owner"] == [
+        given_defaults.owner or "" if line.get("owner") is None else line["owner"] for line in lines
+    ]
+    assert asked(short)["destination"] == [
+        given_defaults.destination if line.get("destination") is None else line["destination"]
+        for line in lines
+    ]
+    assert asked(short)["payload"] == [(line.get("payload") or "").encode() for line in lines]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"", b"{", b"{}{}", b'{"x":1}', b'{"destination":"\xff"}', b'{"due_at_ms":-1}', b'{"due_at_ms":1.5}',
+        b'{"delay":"1s"}', b'{"payload_base64":""}', b'{"payload_json":1}', TooLarge("line", 10), b"[" * 10_000,
+    ],
+)  # fmt: skip
+def test_a_chunk_with_any_other_line_takes_the_long_way(line: Piece) -> None:
+    assert read_plain([b"{}", line, b"{}"], BatchDefaults(), ANYBODY) is None
+    assert read_plain([b"{}", b"{}"], BatchDefaults(), ANYBODY) is not None
+
+
+def test_the_short_way_reaches_no_further() -> None:
+    caller = Caller("shop", frozenset({"produce"}), frozenset({"acme/shop"}))
+    inside, outside = (
+        b'{"destination":"persistent://acme/shop/t"}',
+        b'{"destination":"persistent://acme/stock/t"}',
+    )
+    assert read_plain([inside, inside], BatchDefaults(), caller) is not None
+    assert read_plain([inside, outside], BatchDefaults(), caller) is None
+    assert read_plain([b"{}"], BatchDefaults(destination="persistent://acme/stock/t"), caller) is None
+
+
+def test_a_plain_line_is_a_line() -> None:
+    """The same fields, with the same types and bounds."""
+    whole = {field.name: field for field in msgspec.structs.fields(BatchLine)}
+    for field in msgspec.structs.fields(PlainLine):
+        assert (field.type, field.default) == (whole[field.name].type, None)
 
 
 def test_columns_are_answered_as_lines_in_their_places() -> None:
-    lines = read_lines([b"{}", b"nope", b"{}", b"{}"], BatchDefaults(), ANYBODY)
     scheduled = ColumnsScheduled(
-        np.array([b"x" * 22, b"", b"z" * 22]), np.array([999, 0, 1000], np.int64), {1: RateLimited(7)}
+        np.array([b"x" * 32, b"", b"z" * 32]), np.array([999, 0, 1000], np.int64), {1: RateLimited(7)}
     )
-    written = write_columns(lines, scheduled, 1000, 11)
+    written = write_columns(scheduled, 1000, 11, {1: Invalid("line", "is empty")})
     one, two, three, four = (msgspec.json.decode(line) for line in written.splitlines())
-    assert one == {"id": "x" * 22, "due_at_ms": 999, "past_due": True, "repeated": False}
-    assert (two["error"]["code"], two["line"]) == ("bad-json", 12)
+    assert one == {"id": "x" * 32, "due_at_ms": 999, "past_due": True, "repeated": False}
+    assert (two["error"]["code"], two["line"]) == ("invalid", 12)
     assert (three["error"]["code"], three["line"]) == ("rate-limited", 13)
-    assert four == {"id": "z" * 22, "due_at_ms": 1000, "past_due": False, "repeated": False}
-    all_good = write_columns([lines[0]], ColumnsScheduled(np.array([b"x" * 22]), np.array([5]), {}), 1000, 1)
-    assert msgspec.json.decode(all_good)["id"] == "x" * 22
+    assert four == {"id": "z" * 32, "due_at_ms": 1000, "past_due": False, "repeated": False}
+
+
+@given(
+    st.lists(st.integers(0, 10**14) | st.integers(10**12, 10**13 - 1), min_size=1, max_size=9),
+    st.integers(0, 10**14),
+)
+def test_answers_of_columns_are_the_answers_of_messages(due_at_ms: list[int], now_ms: int) -> None:
+    ids = [f"{n:032x}" for n in range(len(due_at_ms))]
+    scheduled = ColumnsScheduled(np.array(ids, "S32"), np.array(due_at_ms, np.int64), {})
+    singles = [Scheduled(id_, due, due < now_ms) for id_, due in zip(ids, due_at_ms, strict=True)]
+    assert write_columns(scheduled, now_ms, 1, {}) == write_answers(singles, 1)

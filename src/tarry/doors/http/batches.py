@@ -32,6 +32,7 @@ from tarry.doors.http.ndjson import (
     as_columns,
     as_messages,
     read_lines,
+    read_plain,
     write_answers,
     write_columns,
 )
@@ -39,6 +40,7 @@ from tarry.doors.http.problems import HttpRefusal, unsupported
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import BatchDefaults
 from tarry.engine.answer import Answer
+from tarry.engine.columns import Columns
 from tarry.engine.engine import Engine
 
 T = TypeVar("T")
@@ -112,8 +114,14 @@ class Batches:
                         await asyncio.sleep(0)
                     size = len(piece) * min(CHUNK_LINES, len(pieces) - start) // len(pieces)
                     await wait_for_room(self._engine, 2 * size + CHUNK_LINES * ROW_OVERHEAD_BYTES)
-                    lines = read_lines(pieces[start : start + CHUNK_LINES], defaults, caller)
-                    self._schedule_lines(lines, defaults, key, answers, size)
+                    chunk = pieces[start : start + CHUNK_LINES]
+                    columns = read_plain(chunk, defaults, caller) if key is None else None
+                    if columns is None:
+                        self._schedule_lines(
+                            read_lines(chunk, defaults, caller), defaults, key, answers, size
+                        )
+                    else:
+                        self._schedule_columns(columns, defaults, {}, answers, size)
         except HttpRefusal as late:
             if not answers.begun:
                 raise
@@ -129,22 +137,33 @@ class Batches:
     def _schedule_lines(
         self, lines: list[Line], defaults: BatchDefaults, key: str | None, answers: "_Answers", size: int
     ) -> None:
-        first_line = answers.next_line
-        columns = as_columns(lines) if key is None else None
-        if columns is None:
-            messages = as_messages(lines, defaults, key, first_line)
-            answers.add(
-                self._engine.schedule_many(messages),
-                lambda results: write_answers(results, first_line),
-                len(lines),
-                size,
-            )
+        columns = as_columns(lines, defaults) if key is None else None
+        if columns is not None:
+            refused = {at: line for at, line in enumerate(lines) if isinstance(line, TarryError)}
+            self._schedule_columns(columns, defaults, refused, answers, size)
             return
-        now_ms = self._engine.clock.now_ms()
+        first_line = answers.next_line
+        messages = as_messages(lines, defaults, key, first_line)
         answers.add(
-            self._engine.schedule_arrow(columns, defaults_message(defaults)),
-            lambda scheduled: write_columns(lines, scheduled, now_ms, first_line),
+            self._engine.schedule_many(messages),
+            lambda results: write_answers(results, first_line),
             len(lines),
+            size,
+        )
+
+    def _schedule_columns(
+        self,
+        columns: Columns,
+        defaults: BatchDefaults,
+        refused: dict[int, TarryError],
+        answers: "_Answers",
+        size: int,
+    ) -> None:
+        first_line, now_ms = answers.next_line, self._engine.clock.now_ms()
+        answers.add(
+            self._engine.schedule_columns(columns, defaults_message(defaults)),
+            lambda scheduled: write_columns(scheduled, now_ms, first_line, refused),
+            columns.count + len(refused),
             size,
         )
 

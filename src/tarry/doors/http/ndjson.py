@@ -4,23 +4,29 @@ Line n of the answer belongs to line n of the request, whatever became of it. A 
 long or no JSON is refused like any other that is wrong; none is skipped.
 
 Lines that need nothing but their fields go to the engine as columns, which cost it a fraction of what as
-many messages do. Those that look at others (a group, an idempotency key) go one by one.
+many messages do. Those that look at others (a group, an idempotency key) go one by one. Where every line of a
+chunk is plain (`read_plain`) nothing is looked at line by line; anything else takes the longer way (`read_lines`),
+which also says what is wrong.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from msgspec import UNSET, MsgspecError
+from numpy.typing import NDArray
 
-from tarry.core.errors import Invalid, TarryError, TooLarge
+from tarry.core.errors import Forbidden, Invalid, TarryError, TooLarge
+from tarry.core.ids import ID_CHARS
 from tarry.core.message import Message, Scheduled
 from tarry.core.names import parse_namespace
 from tarry.doors.http.access import Caller
 from tarry.doors.http.bodies import explain, message_of, payload_of, times_of
 from tarry.doors.http.problems import problem_of
-from tarry.doors.http.shapes import BatchDefaults, BatchLine, BatchRefusal
+from tarry.doors.http.shapes import BatchDefaults, BatchLine, BatchRefusal, PlainLine
+from tarry.engine.columns import Coded, Columns, Numbers, bytes_column, coded, no_numbers, one_value
 from tarry.engine.planner import ColumnsScheduled
 
 Piece = bytes | TarryError
@@ -29,6 +35,7 @@ Line = BatchLine | TarryError
 """A line as it was read, or why it cannot be one."""
 
 _decode = msgspec.json.Decoder(BatchLine).decode
+_decode_plain = msgspec.json.Decoder(PlainLine).decode
 _encoder = msgspec.json.Encoder()
 _HEADERS: Final = pa.map_(pa.string(), pa.string())
 
@@ -70,6 +77,19 @@ class LineSplitter:
         return TooLarge("line", self._limit) if size > self._limit else b"".join(parts)
 
 
+def read_plain(pieces: Sequence[Piece], defaults: BatchDefaults, caller: Caller) -> Columns | None:
+    """The lines as columns, if all of them are good and plain; None if one of them is not."""
+    try:
+        columns = _columns([_decode_plain(piece) for piece in pieces], defaults)  # type: ignore[arg-type]
+        if caller.namespaces is not None:
+            for destination in columns.destinations.values:
+                caller.require_destination(destination, defaults.namespace)
+    except (MsgspecError, TypeError, ValueError, RecursionError, Invalid, Forbidden):
+        # What it is, and which line it was, is found on the longer way.
+        return None
+    return columns
+
+
 def read_lines(pieces: Sequence[Piece], defaults: BatchDefaults, caller: Caller) -> list[Line]:
     """Each line with its payload and times in the plainest form, or the reason why it is none."""
     lines: list[Line] = []
@@ -109,40 +129,84 @@ def _check_reach(line: BatchLine, defaults: BatchDefaults, caller: Caller) -> No
     caller.require_destination(destination, defaults.namespace if line.namespace is None else line.namespace)
 
 
-def as_columns(lines: Sequence[Line]) -> pa.RecordBatch | None:
+def as_columns(lines: Sequence[Line], defaults: BatchDefaults) -> Columns | None:
     """The lines that are good as columns, in order; None if one of them has to go by itself."""
     good = [line for line in lines if not isinstance(line, TarryError)]
-    if _some([line.group for line in good]) or _some([line.namespace for line in good]):
+    if any(line.group is not None or line.namespace is not None for line in good):
         return None
-    columns: dict[str, Any] = {
-        "destination": pa.array([line.destination for line in good], pa.string()),
-        "due_at_ms": pa.array([line.due_at_ms for line in good], pa.int64()),
-        "delay_ms": pa.array([line.delay_ms for line in good], pa.int64()),
-        "payload": _payloads(good),
-    }
-    if _some(keys := [line.key for line in good]):
-        columns["key"] = pa.array(keys, pa.string())
-    if _some(owners := [line.owner for line in good]):
-        columns["owner"] = pa.array(owners, pa.string())
-    if _some(ttls := [line.ttl_ms for line in good]):
-        columns["ttl_ms"] = pa.array(ttls, pa.int64())
-    if _some(headers := [line.headers for line in good]):
-        columns["headers"] = pa.array([list(one.items()) if one else None for one in headers], _HEADERS)
-    return pa.record_batch(columns)
+    encoded = [line.payload_base64 for line in good]
+    if encoded.count(None) == len(good):
+        return _columns(good, defaults)
+    pairs = zip(good, encoded, strict=True)
+    payloads = [(line.payload or "").encode() if payload is None else payload for line, payload in pairs]
+    return _columns(good, defaults, bytes_column(payloads))
 
 
-def _some(values: list[Any]) -> bool:
-    """Whether any of them is given."""
-    return values.count(None) < len(values)
+def _columns(
+    lines: Sequence[BatchLine | PlainLine], defaults: BatchDefaults, payloads: Any = None
+) -> Columns:
+    return Columns(
+        len(lines),
+        _few([line.destination for line in lines], defaults.destination),
+        _few([line.owner for line in lines], defaults.owner or ""),
+        _texts([line.payload or "" for line in lines]) if payloads is None else payloads,
+        _numbers([line.due_at_ms for line in lines]),
+        _numbers([line.delay_ms for line in lines]),
+        _ttls([line.ttl_ms for line in lines], defaults.ttl_ms),
+        _keys([line.key for line in lines]),
+        _headers([line.headers for line in lines]),
+    )
 
 
-def _payloads(lines: Sequence[BatchLine]) -> Any:
-    texts = [line.payload for line in lines]
-    encoded = [line.payload_base64 for line in lines]
-    if not _some(encoded):
-        return pa.array(texts, pa.string())
-    pairs = zip(texts, encoded, strict=True)
-    return pa.array([payload if text is None else text.encode() for text, payload in pairs], pa.binary())
+def _few(values: list[str | None], default: str | None) -> Coded[str]:
+    """Values of which most are the same; None is the default, or none if there is no such."""
+    count = len(values)
+    if not count or values.count(values[0]) == count:
+        value = values[0] if count and values[0] is not None else default
+        return Coded([], np.full(count, -1, np.int32)) if value is None else one_value(value, count)
+    found = coded([default if value is None else value for value in values])
+    if None not in found.values:
+        return Coded([value for value in found.values if value is not None], found.codes)
+    # Codes above the one that is left out move down by one.
+    gap = found.values.index(None)
+    codes = np.where(found.codes == gap, -1, found.codes - (found.codes > gap)).astype(np.int32)
+    return Coded([value for value in found.values if value is not None], codes)
+
+
+def _numbers(values: list[int | None]) -> Numbers:
+    if None not in values:
+        return Numbers(np.array(values, np.int64), np.ones(len(values), np.bool_))
+    if values.count(None) == len(values):
+        return no_numbers(len(values))
+    given = np.array([value is not None for value in values], np.bool_)
+    return Numbers(np.array([value or 0 for value in values], np.int64), given)
+
+
+def _ttls(values: list[int | None], default: int | None) -> Numbers | None:
+    if default is not None:
+        values = [default if value is None else value for value in values]
+    return None if values.count(None) == len(values) else _numbers(values)
+
+
+def _texts(texts: list[str]) -> Any:
+    joined = "".join(texts)
+    if not joined.isascii():
+        return bytes_column([text.encode() for text in texts])
+    # One byte a character: encoded together, and cut by their lengths.
+    ends = np.zeros(len(texts) + 1, np.int32)
+    np.cumsum(np.fromiter(map(len, texts), np.int32, len(texts)), out=ends[1:])
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(joined.encode())]
+    return pa.BinaryArray.from_buffers(pa.binary(), len(texts), buffers)
+
+
+def _keys(keys: list[str | None]) -> Any:
+    return None if keys.count(None) == len(keys) else pa.array(keys, pa.string())
+
+
+def _headers(headers: list[dict[str, str] | None]) -> Any:
+    if headers.count(None) == len(headers):
+        return None
+    return pa.array([list(one.items()) if one else None for one in headers], _HEADERS)
 
 
 def as_messages(
@@ -170,22 +234,47 @@ def write_answers(results: Sequence[Scheduled | TarryError], first_line: int) ->
     )
 
 
-def write_columns(lines: Sequence[Line], scheduled: ColumnsScheduled, now_ms: int, first_line: int) -> bytes:
-    """The same for lines that went as columns; `now_ms` is when they went."""
-    answers = [
-        b'{"id":"%b","due_at_ms":%d,"past_due":%b,"repeated":false}\n'
-        % (id_, due_at_ms, b"true" if due_at_ms < now_ms else b"false")
-        for id_, due_at_ms in zip(scheduled.ids.tolist(), scheduled.due_at_ms.tolist(), strict=True)
-    ]
-    if not scheduled.errors and len(answers) == len(lines):
-        return b"".join(answers)
+def write_columns(
+    scheduled: ColumnsScheduled, now_ms: int, first_line: int, refused: Mapping[int, TarryError]
+) -> bytes:
+    """The same for lines that went as columns at `now_ms`; `refused` has those that did not, by their place."""
+    if not scheduled.errors and not refused:
+        return _write_ids(scheduled.ids, scheduled.due_at_ms, now_ms)
+    answers = iter(_write_ids(scheduled.ids, scheduled.due_at_ms, now_ms).splitlines(keepends=True))
+    rows = iter(range(len(scheduled.ids)))
     out: list[bytes] = []
-    row = 0
-    for number, line in enumerate(lines, first_line):
-        if isinstance(line, TarryError):
-            out.append(write_answers([line], number))
+    for number in range(len(scheduled.ids) + len(refused)):
+        if number in refused:
+            out.append(write_answers([refused[number]], first_line + number))
             continue
-        error = scheduled.errors.get(row)
-        out.append(answers[row] if error is None else write_answers([error], number))
-        row += 1
+        answer, error = next(answers), scheduled.errors.get(next(rows))
+        out.append(answer if error is None else write_answers([error], first_line + number))
     return b"".join(out)
+
+
+_ANSWER: Final = b'{"id":"%b","due_at_ms":%d,"past_due":%b,"repeated":false}\n'
+_DUE_DIGITS: Final = 13
+"""From 2001 to 2286."""
+_PLAIN_ANSWER: Final = np.frombuffer(_ANSWER % (bytes(ID_CHARS), 10 ** (_DUE_DIGITS - 1), b"false"), np.uint8)
+_ID_AT: Final = _ANSWER.index(b"%b")
+_DUE_AT: Final = _ANSWER.index(b"%d") + ID_CHARS - 2
+
+
+def _write_ids(ids: NDArray[np.bytes_], due_at_ms: NDArray[np.int64], now_ms: int) -> bytes:
+    lowest = 10 ** (_DUE_DIGITS - 1)
+    if len(ids) and (due_at_ms >= max(now_ms, lowest)).all() and (due_at_ms < 10 * lowest).all():
+        # All lines have one width: they are a matrix, and are written column by column.
+        lines = np.empty((len(ids), len(_PLAIN_ANSWER)), np.uint8)
+        lines[:] = _PLAIN_ANSWER
+        lines[:, _ID_AT : _ID_AT + ID_CHARS] = ids.view(np.uint8).reshape(len(ids), ID_CHARS)
+        left = due_at_ms
+        for at in reversed(range(_DUE_AT, _DUE_AT + _DUE_DIGITS)):
+            left, digit = np.divmod(left, 10)
+            lines[:, at] = digit + ord("0")
+        return lines.tobytes()
+    return b"".join(
+        [
+            _ANSWER % (id_, due, b"true" if due < now_ms else b"false")
+            for id_, due in zip(ids.tolist(), due_at_ms.tolist(), strict=True)
+        ]
+    )

@@ -27,6 +27,7 @@ Instant = Annotated[
 ]
 Duration = Annotated[str, Meta(max_length=100, description="Units w d h m s ms", examples=["1h30m"])]
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_BYTES)]
+Text = Annotated[str, Meta(description="Text, sent as UTF-8")]
 Json = Annotated[Raw, Meta(description="Any JSON value; sent as it is written here")]
 
 
@@ -46,7 +47,7 @@ class Times(Taken, kw_only=True):
 class Content(Times, kw_only=True):
     """What is sent, and when. At most one of the three forms of the payload."""
 
-    payload: Annotated[str, Meta(description="Text, sent as UTF-8")] | None = None
+    payload: Text | None = None
     payload_base64: bytes | None = None
     payload_json: Json | UnsetType = UNSET
     headers: dict[str, str] | None = None
@@ -67,6 +68,19 @@ class ScheduleRequest(BatchLine, kw_only=True):
     """A message: to a topic (`persistent://tenant/namespace/topic`) or another outlet's address."""
 
     destination: str
+
+
+class PlainLine(Taken, kw_only=True, gc=False):
+    """A line with nothing but the fields that go to the engine as they are: most lines are such."""
+
+    destination: str | None = None
+    due_at_ms: Milliseconds | None = None
+    delay_ms: Milliseconds | None = None
+    payload: Text | None = None
+    key: str | None = None
+    owner: str | None = None
+    ttl_ms: Annotated[int, Meta(ge=1, le=MAX_EXACT_INT)] | None = None
+    headers: dict[str, str] | None = None
 
 
 class BatchDefaults(Taken, kw_only=True):
