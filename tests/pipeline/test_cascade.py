@@ -121,7 +121,7 @@ def test_rows_move_into_finer_slots_and_the_dead_go(
     for message in dead:
         writer.settle(writer.engine.cancel(message.id))
     index(spark, writer, tables)
-    before = view(writer).keys(*ALL)
+    before = view(writer).load(*ALL, 1 << 40).due
     assert before.fire_at_ms.tolist() == [message.due_at_ms for message in kept]
     assert sizes(tables) == {DAY_MS}
     # A minute before the first is due: its day is split into hours, and its hour into slots.
@@ -129,13 +129,13 @@ def test_rows_move_into_finer_slots_and_the_dead_go(
     monkeypatch.setattr(module, "FEW_ROWS", 0)
     assert cascade(spark, tables.index, FIVE_MS)["rows"] == 20
     assert sizes(tables) == {FIVE_MS, HOUR_MS}
-    after = view(writer).keys(*ALL)
+    after = view(writer).load(*ALL, 1 << 40).due
     assert (after.fire_at_ms.tolist(), after.seqs.tolist()) == (
         before.fire_at_ms.tolist(),
         before.seqs.tolist(),
     )
     keys = [Key(*key) for key in zip(after.fire_at_ms.tolist(), after.seqs.tolist(), strict=True)]
-    assert view(writer).bodies(keys) == [writer.ledger.read(key.seq).body for key in keys]
+    assert view(writer).bodies(keys, 1 << 30) == [writer.ledger.read(key.seq).body for key in keys]
     assert cascade(spark, tables.index, FIVE_MS) == {}
 
 

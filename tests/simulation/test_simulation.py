@@ -14,8 +14,10 @@ import pytest
 
 from tarry.core.errors import TarryError
 from tarry.core.seqset import SeqSet
+from tarry.engine import recovery
 from tarry.engine.acks import AckSet
 from tarry.engine.flights import Flight, Flights
+from tarry.engine.groups import Groups
 from tarry.engine.horizon import Horizon
 from tarry.engine.journal import Journal
 from tarry.engine.reclaim import Reclaim
@@ -127,7 +129,7 @@ def send_before_the_claim_is_durable(patch: pytest.MonkeyPatch) -> None:
         head = flight.head
         assert head.group is not None
         claim = Claim(flight.key.seq, head.group, head.owner, now_ms)
-        siblings = self._journal.ends_of_siblings(head.owner, head.group, flight.origin, now_ms)
+        siblings = self._journal.groups.ends_of_siblings(head.owner, head.group, flight.origin, now_ms)
         self._journal.append([claim, *siblings], lambda error: None, essential=True)
         self._send(flight)
         return True
@@ -147,8 +149,10 @@ def ignore_idempotency_keys(patch: pytest.MonkeyPatch) -> None:
 
 def skip_a_record_at_replay(patch: pytest.MonkeyPatch) -> None:
     """R13: the registry lacks a record that is taken to be in it."""
-    replay = Journal._replay
-    patch.setattr(Journal, "_replay", lambda self, applied: replay(self, applied + 1 if applied else 0))
+    replay = recovery._replay
+    patch.setattr(
+        recovery, "_replay", lambda journal, applied, cursor: replay(journal, applied + bool(applied), cursor)
+    )
 
 
 def reclaim_what_is_needed(patch: pytest.MonkeyPatch) -> None:
@@ -181,7 +185,7 @@ def fire_twice(patch: pytest.MonkeyPatch) -> None:
 
 def keep_siblings(patch: pytest.MonkeyPatch) -> None:
     """Of a group at most one."""
-    patch.setattr(Journal, "ends_of_siblings", lambda self, owner, group, origin, now_ms: [])
+    patch.setattr(Groups, "ends_of_siblings", lambda self, owner, group, origin, now_ms: [])
 
 
 SABOTAGES: dict[Callable[[pytest.MonkeyPatch], None], dict[str, int]] = {

@@ -170,5 +170,5 @@ def test_the_record_of_an_acknowledgement_names_what_it_says(bench: Bench) -> No
     reader = bench.drain("t")
     before = bench.engine.journal.ledger.next_seq
     reader.ack(1)
-    found = decode(bench.engine.journal.body(before))
+    found = decode(bench.engine.journal.bodies.one(before))
     assert found == Ack(full("t"), "drain", 0, [1])

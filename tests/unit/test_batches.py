@@ -2,8 +2,8 @@
 
 from typing import Any
 
+from tarry.core.deadset import DeadSet
 from tarry.core.limits import DAY_MS, HOUR_MS
-from tarry.core.seqset import SeqSet
 from tarry.engine.batches import Batches
 from tarry.ledger.record import FIRST_BATCH_SEQ as FIRST
 from tarry.ledger.record import Adopt, CancelBatch, Finalise, Key, Put, Record, Spared, StagedFile
@@ -25,7 +25,7 @@ def cancel(batch: Adopt, *spared: Spared, at_ms: int = 50) -> CancelBatch:
 
 
 def decided(*records: Adopt | CancelBatch) -> Batches:
-    batches = Batches(SeqSet())
+    batches = Batches(DeadSet())
     for seq, record in enumerate(records, 1):
         batches.decide(seq, record)
     return batches
@@ -55,7 +55,7 @@ def test_what_ends_is_counted_where_it_was() -> None:
 
 
 def test_a_cancel_ends_all_but_what_stands_apart() -> None:
-    dead = SeqSet()
+    dead = DeadSet()
     batches = Batches(dead)
     batch = adopt()
     assert batches.decide(1, batch) == {"ann": 3, "bob": 2}
@@ -88,14 +88,14 @@ def flushed(batches: Batches, registry: Registry) -> Batches:
     flush = registry.begin(Meta(b"", 9, Key(0, 0), {}, batches.next_seq))
     registry.write(flush)
     registry.done(flush)
-    again = Batches(SeqSet())
+    again = Batches(DeadSet())
     again.load(registry)
     return again
 
 
 def test_the_registry_brings_it_all_back() -> None:
     registry = Registry(":memory:")
-    dead = SeqSet()
+    dead = DeadSet()
     batches = Batches(dead)
     batches.decide(3, adopt())
     batches.decide(4, adopt("more", FIRST + 5))
@@ -113,7 +113,7 @@ def test_the_registry_brings_it_all_back() -> None:
 
 def test_what_is_past_is_forgotten_in_two_steps_and_its_seqs_are_never_used_again() -> None:
     registry = Registry(":memory:")
-    dead = SeqSet()
+    dead = DeadSet()
     batches = Batches(dead)
     batches.decide(3, adopt())
     batches.decide(4, cancel(adopt()))

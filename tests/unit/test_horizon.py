@@ -1,9 +1,12 @@
 """The horizon: what is near is in the wheel, in bounded steps, and dispatch never passes it."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 
-from tarry.core.seqset import SeqSet
+from tarry.core.deadset import DeadSet
 from tarry.engine import horizon as module
 from tarry.engine.horizon import Horizon
 from tarry.index.index import NoIndex
@@ -11,8 +14,13 @@ from tarry.index.index import NoIndex
 LEAD_MS = 600_000
 
 
+def inline(work: Callable[[], Any], done: Callable[[Exception | None], None]) -> None:
+    work()
+    done(None)
+
+
 def filled(fires: list[int]) -> Horizon:
-    horizon = Horizon(NoIndex(), SeqSet(), LEAD_MS)
+    horizon = Horizon(NoIndex(), inline, DeadSet(), LEAD_MS)
     count = len(fires)
     horizon.add_many(
         np.array(fires, np.int64), np.arange(1, count + 1, dtype=np.int64), np.zeros(count, np.uint16)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tarry.core.errors import Damage
 from tarry.core.message import Message
 from tarry.engine import sizes as module
+from tarry.engine.bodies import Body
 from tarry.engine.sizes import SMALL_BYTES, STRETCH_BITS, TOGETHER_BYTES, Sizes
 from tarry.testing.world import World
 
@@ -44,18 +44,18 @@ def test_many_large_messages_due_at_once_are_read_a_few_at_a_time(monkeypatch: p
         world.settle(world.engine.schedule(Message(destination="t", payload=payload, delay_ms=5_000)))
     sub = world.settle(world.engine.topics.subscribe("t", "s"))
     read: list[int] = []
-    bodies, entry_bodies = journal.bodies, journal.entry_bodies
+    many, entries = journal.bodies.many, journal.bodies.entries
 
-    def spied(seqs: NDArray[np.int64]) -> list[bytes | Damage | None]:
+    def spied(seqs: NDArray[np.int64]) -> list[Body]:
         read.append(len(seqs))
-        return bodies(seqs)
+        return many(seqs)
 
-    def spied_entries(seqs: NDArray[np.int64]) -> list[bytes | None]:
+    def spied_entries(seqs: NDArray[np.int64]) -> list[Body]:
         read.append(len(seqs))
-        return entry_bodies(seqs)
+        return entries(seqs)
 
-    monkeypatch.setattr(journal, "bodies", spied)
-    monkeypatch.setattr(journal, "entry_bodies", spied_entries)
+    monkeypatch.setattr(journal.bodies, "many", spied)
+    monkeypatch.setattr(journal.bodies, "entries", spied_entries)
     got: list[int] = []
     consumer = sub.attach("c", lambda entries: got.extend(entry.entry_id for entry in entries))
     consumer.flow(1_000)

@@ -184,6 +184,20 @@ class SeqSet:
             self._count -= self._counts.pop(number)
         return before - self._count
 
+    def merge(self, other: "SeqSet") -> None:
+        """Put in everything that another set has. The other one is not to be used any more."""
+        for number, block in other._blocks.items():
+            mine = self._blocks.get(number)
+            if mine is None:
+                self._blocks[number], self._counts[number] = block, other._counts[number]
+                self._count += other._counts[number]
+                continue
+            bitmap = np.frombuffer(mine, np.uint8)
+            bitmap |= np.frombuffer(block, np.uint8)
+            count = int(np.bitwise_count(bitmap.view(np.uint64)).sum())
+            self._count += count - self._counts[number]
+            self._counts[number] = count
+
 
 def _blocks_of(first: int, count: int) -> Iterator[tuple[int, int, int]]:
     """The blocks that a range of seqs touches: (number, first place in it, place after the last)."""

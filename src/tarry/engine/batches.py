@@ -15,8 +15,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from tarry.core.deadset import DeadSet
 from tarry.core.limits import FINALISED_RETENTION_MS, HOUR_MS
-from tarry.core.seqset import SeqSet
 from tarry.ledger.record import FIRST_BATCH_SEQ, Adopt, CancelBatch, Key, StagedFile
 from tarry.registry.registry import BatchRow, Registry
 
@@ -83,7 +83,7 @@ class Batch:
 class Batches:
     """All batches that are not forgotten, in the order of their seqs."""
 
-    def __init__(self, dead: SeqSet) -> None:
+    def __init__(self, dead: DeadSet) -> None:
         self.by_name: dict[str, Batch] = {}
         self.next_seq = FIRST_BATCH_SEQ
         """The seq of the next batch's first message. It only grows, also when batches are forgotten."""

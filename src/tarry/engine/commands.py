@@ -12,12 +12,14 @@ from msgspec import Struct
 
 from tarry.core import limits
 from tarry.core.clock import Clock
-from tarry.core.errors import Conflict, DelayTooLong, Invalid, NotFound, TarryError, Unavailable
+from tarry.core.errors import Conflict, Damage, DelayTooLong, Invalid, NotFound, TarryError, Unavailable
 from tarry.core.lifecycle import Event, State, Wait, next_state
 from tarry.core.message import MessagePage, MessageQuery, MessageView
 from tarry.core.names import TOPIC_SCHEME
-from tarry.engine.answer import Answer, failed, settled
+from tarry.engine.answer import Answer, failed
+from tarry.engine.bodies import Absent, Body
 from tarry.engine.dispatcher import Dispatcher
+from tarry.engine.horizon import Offload
 from tarry.engine.journal import Journal
 from tarry.engine.listing import list_finalised, list_scheduled
 from tarry.engine.upkeep import Upkeep
@@ -35,10 +37,26 @@ class Found(Struct, frozen=True):
     state: State
 
 
+class Elsewhere(Struct, frozen=True):
+    """The present version of a message, of which the index alone knows whether it lives."""
+
+    current: Key
+
+
+class Fetched(Struct, frozen=True):
+    """What the index has of a version."""
+
+    key: Key
+    body: Body
+
+
 class Commands:
     """Finds messages by their ids and acts on them."""
 
-    def __init__(self, journal: Journal, dispatcher: Dispatcher, upkeep: Upkeep, clock: Clock) -> None:
+    def __init__(
+        self, journal: Journal, dispatcher: Dispatcher, upkeep: Upkeep, clock: Clock, reading: Offload
+    ) -> None:
+        self._reading = reading
         self._journal = journal
         self._dispatcher = dispatcher
         self._upkeep = upkeep
@@ -62,7 +80,7 @@ class Commands:
         try:
             if query.state == "finalised":
                 return self._after_flush(lambda: list_finalised(self._journal, query))
-            return settled(list_scheduled(self._journal, self._dispatcher, query))
+            return list_scheduled(self._journal, self._dispatcher, query, self._reading)
         except TarryError as error:
             return failed(error)
 
@@ -100,18 +118,32 @@ class Commands:
         return self._with(id, lambda found: self._restart(id, found, delay_ms, due_at_ms))
 
     def _with(
-        self, id_: str, act: Callable[[Found], Answer[MessageView]], *, ended: bool = False
+        self,
+        id_: str,
+        act: Callable[[Found], Answer[MessageView]],
+        *,
+        ended: bool = False,
+        fetched: Fetched | None = None,
     ) -> Answer[MessageView]:
         """Find a message and act on it. A finalised one is shown if `ended`, else a conflict."""
         try:
             if self._journal.ledger.failed is not None:
                 # What is in memory may be more than what is on disk.
                 raise Unavailable(f"the disk failed ({self._journal.ledger.failed})")
-            found = self._find(id_)
+            found = self._find(id_, fetched)
             if isinstance(found, Found):
                 return act(found)
         except TarryError as error:
             return failed(error)
+        answer: Answer[MessageView] = Answer()
+        if isinstance(found, Elsewhere):
+
+            def look_again(body: Body) -> None:
+                again = Fetched(found.current, body)
+                self._with(id_, act, ended=ended, fetched=again).then(lambda of: _pass_on(of, answer))
+
+            self._journal.bodies.look_up(found.current, look_again)
+            return answer
         origin = found
 
         def look() -> MessageView:
@@ -130,16 +162,26 @@ class Commands:
 
         return self._after_flush(look)
 
-    def _find(self, id_: str) -> Found | Key:
+    def _find(self, id_: str, fetched: Fetched | None) -> Found | Elsewhere | Key:
         """A message by its id; one that is finalised is given by its origin alone."""
         place = self._ids.read(id_)
-        if place is None or place[0] >= self._journal.ledger.next_seq or place[0] == 0:
+        if place is None or place[0] == 0 or not self._was_given_out(place[0]):
             raise NotFound("there is no such message")
         origin = Key(place[1], place[0])
         current = self._journal.current(origin)
-        if current.seq in self._journal.dead or current.seq < self._journal.ledger.first_seq:
+        if current.seq in self._journal.dead or current < self._journal.watermark:
             return origin
-        record = decode(self._journal.body(current.seq))
+        body: Body | Elsewhere = self._body(current)
+        if isinstance(body, Elsewhere):
+            if fetched is None or fetched.key != current:
+                return body
+            body = fetched.body
+        if isinstance(body, Damage):
+            raise body
+        if body is None:
+            # The index has none that lives.
+            return origin
+        record = decode(body)
         if (
             not isinstance(record, Put)
             or record.fire_at_ms != current.fire_at_ms
@@ -147,6 +189,21 @@ class Commands:
         ):
             raise NotFound("there is no such message")
         return Found(origin, current, record, self._state(current, record))
+
+    def _was_given_out(self, seq: int) -> bool:
+        return seq < self._journal.ledger.next_seq or self._journal.batches.of(seq) is not None
+
+    def _body(self, current: Key) -> Body | Elsewhere:
+        """The body of a version, or where else to look: what ended long ago, the index alone knows."""
+        journal = self._journal
+        if current.seq < journal.replayed_from and journal.horizon.view.identity:
+            return Elsewhere(current)
+        try:
+            return journal.bodies.one(current.seq)
+        except Absent:
+            return Elsewhere(current) if journal.horizon.view.identity else None
+        except NotFound:
+            return None
 
     def _state(self, current: Key, put: Put) -> State:
         if current.seq in self._dispatcher.firing:
@@ -173,14 +230,7 @@ class Commands:
         answer: Answer[MessageView] = Answer()
 
         def look_again() -> None:
-            def pass_on(of: Answer[MessageView]) -> None:
-                error = of.error()
-                if error is None:
-                    answer.settle(of.value())
-                else:
-                    answer.fail(error)
-
-            self._with(id_, again).then(pass_on)
+            self._with(id_, again).then(lambda of: _pass_on(of, answer))
 
         self._dispatcher.writing.when_settled(found.current.seq, look_again)
         return answer
@@ -197,7 +247,7 @@ class Commands:
                 return waiting  # type: ignore[no-any-return]
             now_ms = self._clock.now_ms()
             end = end_of(found.put, found.current, "cancelled", now_ms, "cancelled by command")
-            records = [end, *self._journal.ends_of_orphans(found.put, found.origin, now_ms)]
+            records = [end, *self._journal.groups.ends_of_orphans(found.put, found.origin, now_ms)]
             row = msgspec.structs.replace(
                 view_of_put(found.put, id_, State.CANCELLED), finalised_at_ms=now_ms, reason=end.reason
             )
@@ -262,3 +312,11 @@ class Commands:
         self._journal.append(records, durable, essential=view.state is State.CANCELLED)
         self._dispatcher.killed(found.current.seq)
         return answer
+
+
+def _pass_on(of: Answer[MessageView], to: Answer[MessageView]) -> None:
+    error = of.error()
+    if error is None:
+        to.settle(of.value())
+    else:
+        to.fail(error)

@@ -83,6 +83,8 @@ class Dispatcher:
         """By seq: entries of the wheel whose key is lower than the instant they wait for."""
         self._postponed_keys: list[Key] = []
         """A heap of these; those that are not postponed any more are dropped late."""
+        self._awaiting: dict[int, list[Key]] = {}
+        """Keys of due messages whose bodies are being fetched, by the first seq of each lot."""
         self._dispatched_ms = 0
         self._turned_ms = 0
 
@@ -161,13 +163,31 @@ class Dispatcher:
                 self.killed(seq)
             self.writing.settled(seqs[dead].tolist())
             fires, seqs = fires[~dead], seqs[~dead]
+        absent = self._journal.bodies.absent(seqs)
+        if absent.any():
+            self._await_bodies(fires[absent], seqs[absent])
+            fires, seqs = fires[~absent], seqs[~absent]
         together = self._journal.sizes.together(seqs)
         for start in range(0, len(seqs), together):
             some = slice(start, start + together)
             self._dispatch_together(fires[some], seqs[some], now_ms)
 
+    def _await_bodies(self, fires: NDArray[np.int64], seqs: NDArray[np.int64]) -> None:
+        """Bodies that only the index has are fetched; then their messages come again, due as they are."""
+        keys = list(map(Key, fires.tolist(), seqs.tolist()))
+        self._awaiting[keys[0].seq] = keys
+
+        def held() -> None:
+            del self._awaiting[keys[0].seq]
+            horizon = self._journal.horizon
+            # They had their turn among the lanes already.
+            horizon.wheel.add_many(fires, seqs, np.zeros(len(seqs), np.uint16))
+            horizon.wake()
+
+        self._journal.bodies.hold(keys, held)
+
     def _dispatch_together(self, fires: NDArray[np.int64], seqs: NDArray[np.int64], now_ms: int) -> None:
-        bodies = self._journal.bodies(seqs)
+        bodies = self._journal.bodies.many(seqs)
         self._burst = Burst(now_ms)
         try:
             heads: list[PutHead] | None = decode_heads(bodies)  # type: ignore[arg-type]
@@ -257,7 +277,7 @@ class Dispatcher:
         attempts = head.attempts if flight is None else flight.attempts
 
         def ends() -> list[Record]:
-            orphans = self._journal.ends_of_orphans(head, head.origin or key, now_ms)
+            orphans = self._journal.groups.ends_of_orphans(head, head.origin or key, now_ms)
             return [end_of(head, key, "failed", now_ms, reason, None, attempts), *orphans]
 
         self.writing.end(key, ends)
@@ -296,7 +316,7 @@ class Dispatcher:
         assert head.group is not None
         entry_id = self._journal.topics.records.next_id(head.destination)
         records: list[Record] = [Entry(head.destination, 0, now_ms, entry_id, key, msgspec.Raw(body))]
-        records += self._journal.ends_of_siblings(head.owner, head.group, head.origin or key, now_ms)
+        records += self._journal.groups.ends_of_siblings(head.owner, head.group, head.origin or key, now_ms)
         unit = self.writing.open(key)
         self.firing.add(key.seq)
 
@@ -371,13 +391,15 @@ class Dispatcher:
             heappop(heap)
         lows = [Key(min(self._dispatched_ms, now_ms), 0), self.flights.lowest(), self.writing.lowest()]
         lows += heap[:1]
+        lows += (min(keys) for keys in self._awaiting.values())
         lows += (Key(int(queue[0][0][0]), int(queue[0][1][0])) for queue in self._lanes.values())
         return min(low for low in lows if low is not None)
 
     def keys_out_of_wheel(self) -> Keys:
         """The keys of what is due and on its way, and so in no wheel: for listing."""
-        flights = [flight.key for seq, flight in self.flights.by_seq.items() if seq not in self._postponed]
-        keys = np.array(flights, np.int64).reshape(-1, 2)
+        out = [flight.key for seq, flight in self.flights.by_seq.items() if seq not in self._postponed]
+        out += (key for keys in self._awaiting.values() for key in keys)
+        keys = np.array(out, np.int64).reshape(-1, 2)
         parts = [(keys[:, 0], keys[:, 1]), *(part for queue in self._lanes.values() for part in queue)]
         fires, seqs = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         return fires, seqs

@@ -13,7 +13,7 @@ from typing import Any
 from tarry.core.delivery import Delivery, Outlet, Retry, Verdict
 from tarry.engine.engine import Engine
 from tarry.engine.flights import Launch
-from tarry.engine.reclaim import Offload
+from tarry.engine.horizon import Offload
 
 log = logging.getLogger(__name__)
 

@@ -23,9 +23,10 @@ from tarry.engine.columns import Columns
 from tarry.engine.commands import Commands
 from tarry.engine.dispatcher import Dispatcher
 from tarry.engine.flights import Launch
+from tarry.engine.horizon import Offload
 from tarry.engine.journal import Journal
 from tarry.engine.planner import ColumnsScheduled
-from tarry.engine.reclaim import Offload
+from tarry.engine.recovery import recover
 from tarry.engine.scheduling import Scheduling
 from tarry.engine.settings import EngineSettings
 from tarry.engine.topics import Topics
@@ -69,6 +70,7 @@ class Engine:
         outlets: Mapping[str, Outlet],
         launch: Launch,
         offload: Offload,
+        reading: Offload | None = None,
         settings: EngineSettings,
         broker_policy: Policy | None = None,
         snapshot_folder: str | None = None,
@@ -77,12 +79,12 @@ class Engine:
         self.clock = clock
         self.ready = False
         self.journal = Journal(
-            ledger, registry, index, clock, ids, broker_policy or Policy(), settings.lead_ms
+            ledger, registry, index, clock, ids, broker_policy or Policy(), settings, reading or offload
         )
         self.dispatcher = Dispatcher(self.journal, outlets, settings, launch, seed)
         self.upkeep = Upkeep(self.journal, self.dispatcher, settings, offload, snapshot_folder)
         self._scheduling = Scheduling(self.journal, clock, outlets)
-        self._commands = Commands(self.journal, self.dispatcher, self.upkeep, clock)
+        self._commands = Commands(self.journal, self.dispatcher, self.upkeep, clock, reading or offload)
         self.batches = Adoption(self.journal, self.dispatcher, self.upkeep, self._commands, clock, outlets)
         """Batches that are adopted, shown and cancelled as a whole."""
 
@@ -91,17 +93,23 @@ class Engine:
         """Tarry's own topics."""
         return self.journal.topics
 
+    @property
+    def trouble(self) -> str | None:
+        """Why not everything that it holds can be delivered on time, while that is so."""
+        return self.journal.horizon.trouble
+
     # Running
 
     def recover(self) -> None:
         """Arrive at the state of the ledger; then the engine takes work."""
-        self.journal.recover()
+        recover(self.journal)
         self.ready = True
 
     def tick(self) -> int:
         """One turn of everything: gives the instant at which to come again, or 0 for at once."""
         now_ms = self.clock.now_ms()
         self.journal.horizon.advance(now_ms)
+        self.journal.bodies.turn(now_ms)
         more = self.dispatcher.turn(now_ms)
         self.topics.records.pump()
         again_ms = self.upkeep.tick(now_ms)

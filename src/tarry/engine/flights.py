@@ -205,7 +205,7 @@ class Flights:
         head = flight.head
         assert head.group is not None
         records: list[Record] = [Claim(flight.key.seq, head.group, head.owner, now_ms)]
-        records += self._journal.ends_of_siblings(head.owner, head.group, flight.origin, now_ms)
+        records += self._journal.groups.ends_of_siblings(head.owner, head.group, flight.origin, now_ms)
 
         def synced(error: Exception | None) -> None:
             if error is None:
@@ -219,7 +219,7 @@ class Flights:
 
     def _send(self, flight: Flight) -> None:
         try:
-            put = decode_put(self._journal.body(flight.key.seq))
+            put = decode_put(self._journal.bodies.one(flight.key.seq))
         except Damage as damage:
             # It was sound when it became due, and is not any more (R3).
             self._journal.counters["damaged"] += 1
@@ -270,10 +270,10 @@ class Flights:
     def _failure(self, key: Key, head: PutHead, reason: str, now_ms: int, attempts: int) -> list[Record]:
         """The end of a message as failed, and in the same unit its copy in the dead-letter topic."""
         records: list[Record] = [end_of(head, key, "failed", now_ms, reason, None, attempts)]
-        records += self._journal.ends_of_orphans(head, head.origin or key, now_ms)
+        records += self._journal.groups.ends_of_orphans(head, head.origin or key, now_ms)
         if self._settings.dead_letter_topic:
             try:
-                put = decode_put(self._journal.body(key.seq))
+                put = decode_put(self._journal.bodies.one(key.seq))
             except Damage as damage:
                 log.error("a dead letter cannot be written: %s", damage)
                 return records
@@ -352,7 +352,7 @@ class Flights:
 
     def _size_bytes(self, flight: Flight) -> int:
         try:
-            return len(self._journal.body(flight.key.seq))
+            return len(self._journal.bodies.one(flight.key.seq))
         except Damage:
             return 0
 
@@ -368,7 +368,7 @@ class Flights:
 
     def _next_version(self, flight: Flight, at_ms: int) -> Record:
         try:
-            put = decode_put(self._journal.body(flight.key.seq))
+            put = decode_put(self._journal.bodies.one(flight.key.seq))
         except Damage as damage:
             self._journal.counters["damaged"] += 1
             now_ms = self._journal.clock.now_ms()

@@ -1,45 +1,90 @@
 """What waits, by due time: the wheel below the horizon, and the un-indexed tail at or above it (R8).
 
 Versions that are in the index only, at or above the horizon, cost nothing here. The horizon advances ahead of
-the clock and brings in what comes next, from the index and from the tail. Dispatch never passes it.
+the clock and brings in what comes next: from the pinned view of the index, read in a worker, and from the tail. Dispatch
+never passes it.
+
+A version is in exactly one of these: the wheel (its key is below the horizon), the tail (its seq is above the view's
+cursor), the view. So a view is exchanged for a newer one only in one turn with the part of the tail that the newer one
+has, and never while a load from the older one is under way.
 """
 
-from collections.abc import Callable, Iterator
-from typing import Final
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core.seqset import SeqSet
+from tarry.core.deadset import DeadSet
+from tarry.core.errors import TarryError
 from tarry.core.wheel import Due, Wheel
-from tarry.index.index import Index
-from tarry.ledger.record import Key
+from tarry.index.index import NOTHING, Index, IndexMoved, Loaded, NoView, Staged, View
+from tarry.ledger.record import NO_KEY, Key
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Offload = Callable[[Callable[[], Any], Callable[[Exception | None], None]], None]
+"""Run the first on another thread, then the second on the engine's, with the error if there was one."""
 
 STEP: Final = 200_000
 """Entries brought in at once: a few milliseconds of work, however many are due in one instant."""
 
+FOLLOW_EVERY_MS: Final = 2_000
+"""How often it is looked for a newer version of the index."""
+
+TROUBLE_EVERY_MS: Final = 1_000
+"""How often an index that cannot be read is tried again."""
+
 
 class Horizon:
-    """The wheel, the tail, and the key between them."""
+    """The wheel, the tail, the view, and the key between them."""
 
-    def __init__(self, index: Index, dead: SeqSet, lead_ms: int) -> None:
+    def __init__(
+        self, index: Index, offload: Offload, dead: DeadSet, lead_ms: int, wheel_entries: int = 4_000_000
+    ) -> None:
         self.wheel = Wheel()
         self.tail = Wheel()
-        self.at = Key(0, 0)
+        self.at = NO_KEY
         self.index = index
+        self.view: View = NoView()
+        """What is read: the newest version, and with it the staged files of batches that it does not hold."""
         self.on_earlier: Callable[[int], None] | None = None
         """Called when something was added that is due before everything else."""
-        self._dead = dead
+        self.on_view: Callable[[View], None] | None = None
+        """Told of each newer view that was taken."""
+        self.check: Callable[[View], None] = _accept
+        """Raises `Unavailable` for a view that must not be taken."""
+        self.unindexed: Callable[[int], Sequence[Staged]] = _no_batches
+        """The batches that a view with this cursor does not hold."""
+        self._newest: View = self.view
+        self._offload = offload
+        self.dead = dead
         self._lead_ms = lead_ms
+        self._wheel_entries = wheel_entries
         self._behind = False
         """Whether the last step stopped short of the lead."""
+        self._reading = False
+        """Something is being read from the index: one thing at a time."""
+        self._troubles: dict[str, str] = {}
+        """What could not be read the last time, and why."""
+        self._again_at_ms = 0
+        """After trouble: when the index is tried again."""
+        self._followed_ms = -FOLLOW_EVERY_MS
+        self._to_join: list[Staged] = []
+        """Batches whose messages below the horizon are to be brought into the wheel."""
+        self._joined = NO_KEY
+        """The key up to which that was done with the first of them."""
+
+    # Adding
 
     def add(self, fire_at_ms: int, seq: int, lane: int) -> None:
         """Add a durable version (R2): into the wheel if its key is below the horizon, else the tail."""
         if (fire_at_ms, seq) < self.at:
             self.wheel.add(fire_at_ms, seq, lane)
-            if self.on_earlier is not None:
-                self.on_earlier(fire_at_ms)
+            self._tell_earlier(fire_at_ms)
         else:
             self.tail.add(fire_at_ms, seq, lane)
 
@@ -50,38 +95,164 @@ class Horizon:
         near = (fire_at_ms < self.at.fire_at_ms) | ((fire_at_ms == self.at.fire_at_ms) & (seqs < self.at.seq))
         if near.any():
             self.wheel.add_many(fire_at_ms[near], seqs[near], lanes[near])
-            if self.on_earlier is not None:
-                self.on_earlier(int(fire_at_ms[near].min()))
+            self._tell_earlier(int(fire_at_ms[near].min()))
         far = ~near
         if far.any():
             self.tail.add_many(fire_at_ms[far], seqs[far], lanes[far])
 
-    def advance(self, now_ms: int) -> None:
-        """Bring in what is due within the lead, a bounded number at a time, cutting at a key."""
-        # Half a lead at a time, so that the step is taken now and then, and not at each tick.
-        if self.at.fire_at_ms - now_ms > self._lead_ms // 2 and not self._behind:
-            return
-        goal = Key(now_ms + self._lead_ms, 0)
-        cut = self.tail.nth_key(STEP)
-        self._behind = cut is not None and cut < goal
-        if cut is not None:
-            goal = min(goal, Key(*cut))
-        if goal <= self.at:
-            return
-        loaded = self.index.keys(self.at, goal)
-        if len(loaded.seqs):
-            alive = ~self._dead.contains_many(loaded.seqs)
-            self.wheel.add_many(loaded.fire_at_ms[alive], loaded.seqs[alive], loaded.lanes[alive])
-        near = self.tail.take_below(*goal)
-        if len(near.seqs):
-            self.wheel.add_many(*near)
-        self.at = goal
+    def add_batch(self, batch: Staged) -> None:
+        """A batch was adopted, durably: its files are part of the tail, and what is near enters the wheel (R10)."""
+        self._to_join.append(batch)
+        self.wake()
 
     def postpone(self, until_ms: int, seq: int, lane: int) -> None:
         """Try an entry of the wheel again later; its key and record stay as they are."""
         self.wheel.add(until_ms, seq, lane)
+        self._tell_earlier(until_ms)
+
+    # Advancing
+
+    def advance(self, now_ms: int) -> None:
+        """Take the next step, if one is due: join a batch, follow the index, or bring in what is due next."""
+        if self._may_read(now_ms) and abs(now_ms - self._followed_ms) >= FOLLOW_EVERY_MS:
+            self._follow(now_ms)
+        if self._may_read(now_ms):
+            if self._to_join:
+                self._join(now_ms)
+            else:
+                self._bring_in_more(now_ms)
+
+    def _may_read(self, now_ms: int) -> bool:
+        troubled = bool(self._troubles) and 0 < self._again_at_ms - now_ms <= TROUBLE_EVERY_MS
+        return not self._reading and not troubled
+
+    def _bring_in_more(self, now_ms: int) -> None:
+        # Half a lead at a time, so that the step is taken now and then, and not at each tick.
+        ahead_ms = self.at.fire_at_ms - now_ms
+        if ahead_ms > self._lead_ms // 2 and not self._behind:
+            return
+        # Full of what is not due yet: the rest follows as it goes out.
+        if ahead_ms > 0 and len(self.wheel) >= self._wheel_entries:
+            return
+        low, goal = self.at, Key(now_ms + self._lead_ms, 0)
+        if goal <= low:
+            return
+        if not self.view.may_hold(low, goal):
+            self._bring_in(Loaded(NOTHING, goal), goal)
+            return
+        view = self.view
+        self._read(
+            "keys", lambda: view.load(low, goal, STEP), lambda loaded: self._bring_in(loaded, goal), now_ms
+        )
+
+    def _bring_in(self, loaded: Loaded, goal: Key) -> None:
+        """In one turn: what was loaded, without the dead, the tail's part, and the new horizon (R8)."""
+        upto = loaded.upto
+        cut = self.tail.nth_key(STEP)
+        if cut is not None:
+            upto = min(upto, Key(*cut))
+        self._behind = upto < goal
+        self._into_wheel(loaded.due, upto)
+        near = self.tail.take_below(*upto)
+        if len(near.seqs):
+            self.wheel.add_many(*near)
+        self.at = max(self.at, upto)
+        if self._behind or len(loaded.due.seqs):
+            self.wake()
+
+    def _into_wheel(self, due: Due, upto: Key) -> None:
+        fire, seqs, _ = due
+        if len(seqs):
+            alive = (fire < upto.fire_at_ms) | ((fire == upto.fire_at_ms) & (seqs < upto.seq))
+            alive &= ~self.dead.contains_many(seqs)
+            self.wheel.add_many(*due.at(alive))
+
+    def _join(self, now_ms: int) -> None:
+        """Bring what is near of a new batch into the wheel, in pieces; then its files are part of the view.
+
+        Nothing else moves the horizon meanwhile.
+        """
+        batch, low, at = self._to_join[0], self._joined, self.at
+        files = self.index.staged([batch])
+
+        def joined(loaded: Loaded) -> None:
+            self._into_wheel(loaded.due, loaded.upto)
+            self._joined = loaded.upto
+            if loaded.upto >= at:
+                self._to_join.pop(0)
+                self._joined = NO_KEY
+                if batch in self.unindexed(self.view.cursor):
+                    self.view = self.view.with_batches([batch])
+            self.wake()
+
+        self._read("a batch", lambda: files.load(low, at, STEP), joined, now_ms)
+
+    # The index
+
+    def _follow(self, now_ms: int) -> None:
+        self._followed_ms = now_ms
+        self._read("versions", self.index.newest, self._take, now_ms)
+
+    def follow_soon(self) -> None:
+        """A file is gone: a newer version is there."""
+        self._followed_ms = -FOLLOW_EVERY_MS
+        self.wake()
+
+    def _take(self, newest: View) -> None:
+        if newest is not self._newest:
+            self.check(newest)
+            self.take(newest)
+
+    def take(self, newest: View) -> None:
+        """Read from a newer view from now on, and let go of the part of the tail that it has (R8)."""
+        self._newest = newest
+        self.tail.drop_seqs_upto(newest.cursor)
+        waiting = [batch.name for batch in self._to_join]
+        batches = [batch for batch in self.unindexed(newest.cursor) if batch.name not in waiting]
+        self.view = newest.with_batches(batches)
+        if self.on_view is not None:
+            self.on_view(newest)
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the index cannot be read, while it cannot: what it holds is late, and nothing passes the horizon."""
+        return next(iter(self._troubles.values()), None)
+
+    def report(self, what: str, trouble: str, now_ms: int) -> None:
+        """Something cannot be read; it is tried again."""
+        if self._troubles.get(what) != trouble:
+            log.error("the index cannot be read: %s", trouble)
+        self._troubles[what] = trouble
+        self._again_at_ms = now_ms + TROUBLE_EVERY_MS
+
+    def _read(self, what: str, work: Callable[[], T], then: Callable[[T], None], now_ms: int) -> None:
+        """Read from the index on another thread, and go on here."""
+        self._reading = True
+        read: list[T] = []
+
+        def done(error: Exception | None) -> None:
+            self._reading = False
+            try:
+                if error is not None:
+                    raise error
+                then(read[0])
+                self._troubles.pop(what, None)
+            except IndexMoved:
+                self.follow_soon()
+            except (TarryError, OSError) as trouble:
+                self.report(what, str(trouble), now_ms)
+
+        self._offload(lambda: read.append(work()), done)
+
+    def wake(self) -> None:
+        """There is something to do at once."""
+        self._tell_earlier(0)
+
+    def _tell_earlier(self, fire_at_ms: int) -> None:
         if self.on_earlier is not None:
-            self.on_earlier(until_ms)
+            self.on_earlier(fire_at_ms)
+
+    # Taking and looking
 
     def pop_due(self, now_ms: int, limit: int) -> Due:
         """Take what is due, in the order of keys. Whatever is not below the horizon is not in the wheel."""
@@ -92,17 +263,14 @@ class Horizon:
         return self.wheel.next_fire_at_ms()
 
     def entries(self, low: Key, limit: int) -> Due:
-        """Entries from a key on, in order, without taking them: for listing."""
-        parts = [part.entries(low, limit) for part in (self.wheel, self.tail)]
-        fires, seqs, lanes = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        order = np.lexsort((seqs, fires))[:limit]
-        return Due(fires[order], seqs[order], lanes[order])
+        """Entries of the wheel and the tail from a key on, in order, without taking them: for listing."""
+        return merged([part.entries(low, limit) for part in (self.wheel, self.tail)], limit)
 
     def sweep(self) -> Iterator[int]:
         """Give back the memory of dead entries, in steps of a few milliseconds; yields how many each dropped."""
 
         def alive(seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
-            return ~self._dead.contains_many(seqs)
+            return ~self.dead.contains_many(seqs)
 
         # The tail first: entries move from it into the wheel, and never back.
         yield from self.tail.filter_stepwise(alive)
@@ -110,3 +278,18 @@ class Horizon:
 
     def __len__(self) -> int:
         return len(self.wheel) + len(self.tail)
+
+
+def merged(parts: Sequence[Due], limit: int) -> Due:
+    """The first entries of all the parts, in the order of keys."""
+    fires, seqs, lanes = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    order = np.lexsort((seqs, fires))[:limit]
+    return Due(fires[order], seqs[order], lanes[order])
+
+
+def _accept(view: View) -> None:
+    """Any view will do."""
+
+
+def _no_batches(_cursor: int) -> Sequence[Staged]:
+    return ()

@@ -10,27 +10,28 @@ Doors do not know of it; the engine, the dispatcher and the topics write through
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.clock import Clock
-from tarry.core.errors import Conflict, Damage, DelayTooLong, NotFound, TarryError, Unavailable
+from tarry.core.deadset import DeadSet
+from tarry.core.errors import Damage, DelayTooLong, NotFound, TarryError, Unavailable
 from tarry.core.ids import Ids
 from tarry.core.limits import MAX_DELAY_MS
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective, Policy
-from tarry.core.seqset import SeqSet
 from tarry.engine.batches import Batches
+from tarry.engine.bodies import Bodies
 from tarry.engine.burst import Burst
-from tarry.engine.horizon import Horizon
+from tarry.engine.groups import Groups
+from tarry.engine.horizon import Horizon, Offload
 from tarry.engine.planner import Plan
 from tarry.engine.policies import Policies
+from tarry.engine.settings import EngineSettings
 from tarry.engine.sizes import SMALL_BYTES, Sizes
 from tarry.engine.topics import Topics
-from tarry.engine.versions import end_of, end_unread_member
 from tarry.index.index import Index
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import (
@@ -42,25 +43,19 @@ from tarry.ledger.record import (
     Entry,
     Finalise,
     Key,
-    Kind,
     Mark,
     PolicySet,
     Put,
     PutHead,
     Record,
-    decode,
     decode_head,
-    decode_put,
     encode,
 )
-from tarry.registry.registry import Ended, Flush, Group, Live, Member, Meta, Registry, Repeat
+from tarry.registry.registry import Ended, Flush, Live, Meta, Registry, Relied, Repeat
 
 log = logging.getLogger(__name__)
 
 Done = Callable[[TarryError | None], None]
-
-FRESH_BYTES = 32 * 1024 * 1024
-"""Bodies of new topic entries kept in memory, so that consumers at the head need no disk."""
 
 
 class Journal:
@@ -74,16 +69,19 @@ class Journal:
         clock: Clock,
         ids: Ids,
         broker: Policy,
-        lead_ms: int,
+        settings: EngineSettings,
+        reading: Offload,
     ) -> None:
         self.ledger = ledger
         self.registry = registry
         self.clock = clock
         self.ids = ids
-        self.dead = SeqSet()
+        self.dead = DeadSet()
         """Seqs of versions that will not fire: replaced or finalised."""
+        self.horizon = Horizon(index, reading, self.dead, settings.lead_ms, settings.wheel_entries)
         self.batches = Batches(self.dead)
-        self.horizon = Horizon(index, self.dead, lead_ms)
+        self.horizon.unindexed = self.batches.unindexed
+        self.bodies = Bodies(ledger, self.horizon, reading, clock)
         self.policies = Policies(broker)
         self.topics = Topics(self)
         self.owners: Counter[str] = Counter()
@@ -94,10 +92,11 @@ class Journal:
         """The head at the last recovery: up to here it is not known which overdue messages were handed out."""
         self.recovered_at_ms = 0
         self._changed_owners: set[str] = set()
-        self._enqueued: dict[int, bytes] = {}
-        """Bodies of records that are not durable yet and so cannot be read from the ledger."""
-        self._fresh: dict[int, bytes] = {}
-        self._fresh_bytes = 0
+        self.groups = Groups(registry, self.bodies, self.dead)
+        self.relied = Relied()
+        """What was reclaimed because the index has it."""
+        self.replayed_from = 1
+        """Of what ended below this seq, the index alone knows."""
         self._on_durable: list[tuple[int, Done]] = []
         self._effective_seq = 0
         """Everything up to here is durable and has taken effect."""
@@ -115,7 +114,7 @@ class Journal:
             for at, record in enumerate(records):
                 if error is None:
                     self._effect(first + at, record, unit[at])
-                self._enqueued.pop(first + at, None)
+                self.bodies.enqueued.pop(first + at, None)
             done(error)
             self._tell_durable(first + len(records) - 1, error)
 
@@ -123,8 +122,8 @@ class Journal:
         try:
             for at, record in enumerate(records):
                 self.sizes.add(first + at, len(unit[at].body))
-                self._enqueued[first + at] = unit[at].body
-                self._decide(first + at, record)
+                self.bodies.enqueued[first + at] = unit[at].body
+                self.decide(first + at, record)
         except Exception as error:
             # The ledger has it, and what is in memory does not follow it any more.
             if self.on_fault is not None:
@@ -150,7 +149,9 @@ class Journal:
     @property
     def dirty(self) -> bool:
         """Whether the registry lacks anything."""
-        changed = self.topics.records.changed or self.batches.changed
+        meta = self.registry.meta
+        relies = meta is not None and meta.relied != self.relied
+        changed = self.topics.records.changed or self.batches.changed or relies
         return changed or bool(self._changed_owners) or self.registry.dirty
 
     def fire_at(self, due_at_ms: int, now_ms: int, policy: Effective) -> int:
@@ -163,7 +164,8 @@ class Journal:
 
     # Deciding: the state changes when a record is enqueued
 
-    def _decide(self, seq: int, record: Record) -> None:
+    def decide(self, seq: int, record: Record) -> None:
+        """Let a record change the state: when it is enqueued, or when it is replayed."""
         match record:
             case Put():
                 self._decide_put(seq, record)
@@ -172,11 +174,11 @@ class Journal:
             case Entry():
                 self.topics.records.decide(seq, record)
                 if record.carries is not None:
-                    self.dead.add(record.carries.seq)
+                    self._kill(record.carries.seq)
                 if record.fired is not None:
                     self._decide_fired(record, record.fired)
             case Claim():
-                self._close_group(record.owner, record.group, record.claimed_at_ms)
+                self.groups.close(record.owner, record.group, record.claimed_at_ms)
             case Mark():
                 self.watermark = max(self.watermark, record.watermark)
             case PolicySet():
@@ -190,7 +192,7 @@ class Journal:
         current = Key(put.fire_at_ms, seq)
         origin = put.origin or current
         if put.kills is not None:
-            self.dead.add(put.kills.seq)
+            self._kill(put.kills.seq)
         if put.origin is None:
             self.owners[put.owner] += 1
             self._changed_owners.add(put.owner)
@@ -207,13 +209,7 @@ class Journal:
         if origin.seq >= FIRST_BATCH_SEQ and put.kills == origin:
             self.batches.moved(origin.seq, put.owner)
         if put.group is not None:
-            group = self.registry.groups.get(put.owner, put.group) or Group([])
-            others = [member for member in group.members if member.origin != origin]
-            if group.closed_at_ms is None:
-                others.append(Member(origin, current, put.due_at_ms is not None))
-            self.registry.groups.put(
-                (put.owner, put.group), Group(others, group.closed_at_ms), (group.closed_at_ms,)
-            )
+            self.groups.join(put, origin, current)
 
     def _decide_finalise(self, record: Finalise) -> None:
         self.counters[record.outcome] += 1
@@ -229,7 +225,7 @@ class Journal:
             (record.origin.seq,), ended, (record.owner if record.listed else None, record.finalised_at_ms)
         )
         if record.outcome == "sent" and record.group is not None:
-            self._close_group(record.owner, record.group, record.finalised_at_ms)
+            self.groups.close(record.owner, record.group, record.finalised_at_ms)
 
     def _decide_fired(self, entry: Entry, fired: Key) -> None:
         head = decode_head(bytes(entry.put))
@@ -239,10 +235,10 @@ class Journal:
         key, searched, ended = ended_row(head, fired, entry.published_at_ms)
         self.registry.finalised.put(key, ended, searched)
         if head.group is not None:
-            self._close_group(head.owner, head.group, entry.published_at_ms)
+            self.groups.close(head.owner, head.group, entry.published_at_ms)
 
     def _end(self, kills: Key, origin: Key, owner: str | None, group: str | None, listed: bool) -> None:
-        self.dead.add(kills.seq)
+        self._kill(kills.seq)
         if owner is not None:
             self._forget_pending(owner, 1)
             if origin.seq >= FIRST_BATCH_SEQ:
@@ -250,15 +246,11 @@ class Journal:
         if listed or kills != origin:
             self.registry.live.remove(origin.seq)
         if group is not None:
-            found = self.registry.groups.get(owner, group)
-            if found is not None:
-                members = [member for member in found.members if member.origin != origin]
-                if members or found.closed_at_ms is not None:
-                    self.registry.groups.put(
-                        (owner, group), Group(members, found.closed_at_ms), (found.closed_at_ms,)
-                    )
-                else:
-                    self.registry.groups.remove(owner, group)
+            self.groups.leave(owner, group, origin)
+
+    def _kill(self, seq: int) -> None:
+        self.dead.add(seq)
+        self.bodies.forget(seq)
 
     def _forget_pending(self, owner: str, count: int) -> None:
         left = self.owners[owner] - count
@@ -267,10 +259,6 @@ class Journal:
         else:
             del self.owners[owner]
         self._changed_owners.add(owner)
-
-    def _close_group(self, owner: str, name: str, at_ms: int) -> None:
-        """Of a group at most one is ever sent: remember that it was."""
-        self.registry.groups.put((owner, name), Group([], at_ms), (at_ms,))
 
     def _decide_batch(self, seq: int, record: Adopt | CancelBatch) -> None:
         for owner, change in self.batches.decide(seq, record).items():
@@ -292,21 +280,12 @@ class Journal:
             case Put():
                 self.horizon.add(record.fire_at_ms, seq, encoded.lane)
             case Entry():
-                self.keep_fresh(seq, encoded.body)
+                self.bodies.keep_fresh([seq], [encoded.body])
                 self.topics.records.appended(record.topic, record.entry_id)
                 if record.fire_at_ms:
                     self.horizon.add(record.fire_at_ms, seq, encoded.lane)
-
-    def keep_fresh(self, seq: int, body: bytes) -> None:
-        """Keep the body of a new entry for the consumers that are about to read it."""
-        self._fresh[seq] = body
-        self._fresh_bytes += len(body)
-        self._trim_fresh()
-
-    def _trim_fresh(self) -> None:
-        while self._fresh_bytes > FRESH_BYTES:
-            oldest = next(iter(self._fresh))
-            self._fresh_bytes -= len(self._fresh.pop(oldest))
+            case Adopt():
+                self.horizon.add_batch(self.batches.by_name[record.name])
 
     # A burst of due messages into topics: the same decisions and effects, without a record object for each
 
@@ -319,9 +298,7 @@ class Journal:
         def durable(error: TarryError | None) -> None:
             if error is None:
                 bodies = [encoded.body for encoded in unit]
-                self._fresh.update(zip(range(first, first + len(unit)), bodies, strict=True))
-                self._fresh_bytes += sum(map(len, bodies))
-                self._trim_fresh()
+                self.bodies.keep_fresh(range(first, first + len(unit)), bodies)
                 for topic, next_id in next_ids.items():
                     self.topics.records.appended(topic, next_id - 1)
             done(error)
@@ -333,8 +310,9 @@ class Journal:
                 self.sizes.add(first + at, len(encoded.body))
         next_ids = self.topics.records.place_many(first, sizes, burst.now_ms)
         self.counters["sent"] += len(unit)
-        self.dead.add_many(np.fromiter((encoded.kills_seq for encoded in unit), np.int64, len(unit)))
         fired = list(burst.fired())
+        self.dead.add_many(np.fromiter((seq for _, _, seq, _ in fired), np.int64, len(fired)))
+        self.bodies.forget_many(seq for _, _, seq, _ in fired)
         for head, fire_at_ms, seq, _ in fired:
             if head.listed or head.origin is not None:
                 self.registry.live.remove((head.origin or Key(fire_at_ms, seq)).seq)
@@ -364,41 +342,15 @@ class Journal:
         self._changed_owners.update(plan.owners)
         self.counters["accepted"] += plan.owners.total()
 
-    # Reading
-
-    def body(self, seq: int) -> bytes:
-        """The body of one record, checked (R3)."""
-        return self._enqueued.get(seq) or self._fresh.get(seq) or self.ledger.read(seq).body
-
     def entry_bodies(self, seqs: NDArray[np.int64]) -> list[bytes | None]:
         """The bodies of topic entries; None for one that is gone or damaged."""
-        fresh, enqueued = self._fresh, self._enqueued
-        wanted = seqs.tolist()
-        # An entry that is being carried forward has its new place already, which may not be durable yet.
-        found: list[bytes | None] = [fresh.get(seq) or enqueued.get(seq) for seq in wanted]
-        missing = [at for at, body in enumerate(found) if body is None and wanted[at]]
-        if missing:
-            for at, body in zip(missing, self.bodies(seqs[missing]), strict=True):
-                if isinstance(body, Damage):
-                    self.counters["damaged"] += 1
-                    log.error("an entry cannot be read and is passed over: %s", body)
-                found[at] = body if isinstance(body, bytes) else None
+        found: list[bytes | None] = []
+        for body in self.bodies.entries(seqs):
+            if isinstance(body, Damage):
+                self.counters["damaged"] += 1
+                log.error("an entry cannot be read and is passed over: %s", body)
+            found.append(body if isinstance(body, bytes) else None)
         return found
-
-    def bodies(self, seqs: NDArray[np.int64]) -> list[bytes | Damage | None]:
-        """The bodies of records; `Damage` in the place of one that is not what was written."""
-        try:
-            return [stored.body for stored in self.ledger.read_many(seqs)]
-        except (Damage, NotFound):
-            return [self._body_or_damage(seq) for seq in seqs.tolist()]
-
-    def _body_or_damage(self, seq: int) -> bytes | Damage | None:
-        try:
-            return self.ledger.read(seq).body
-        except Damage as damage:
-            return damage
-        except NotFound:
-            return None
 
     # The registry
 
@@ -412,73 +364,21 @@ class Journal:
                 self.registry.owners.remove(owner)
         self._changed_owners.clear()
         self.batches.save(self.registry)
-        counters, next_batch_seq = dict(self.counters), self.batches.next_seq
-        meta = Meta(self.ledger.ledger_id, self.ledger.next_seq - 1, self.watermark, counters, next_batch_seq)
+        meta = Meta(
+            self.ledger.ledger_id,
+            self.ledger.next_seq - 1,
+            self.watermark,
+            dict(self.counters),
+            self.batches.next_seq,
+            self.relied,
+            self.sizes.saved(),
+        )
         return self.registry.begin(meta)
 
-    def recover(self) -> None:
-        """Arrive at the state of the ledger's head (protocol: Recovery, steps 4 to 7)."""
-        now_ms = self.clock.now_ms()
-        meta = self.registry.meta
-        applied = 0
-        if meta is not None:
-            if meta.ledger_id != self.ledger.ledger_id:
-                raise Unavailable(
-                    "the registry and the ledger are not of the same installation: were two backups mixed?"
-                )
-            if meta.applied_seq > self.ledger.durable_seq:
-                raise Unavailable(
-                    f"the registry has reached seq {meta.applied_seq}, but the ledger ends at"
-                    f" {self.ledger.durable_seq}: the ledger is older than the registry"
-                )
-            applied = meta.applied_seq
-            self.watermark = meta.watermark
-            self.counters.update(meta.counters)
-        if applied + 1 < self.ledger.first_seq:
-            raise Unavailable(
-                f"the registry has reached seq {applied}, but the ledger begins at {self.ledger.first_seq}:"
-                " restore the registry from its snapshot"
-            )
-        self._load()
-        self._replay(applied)
-        self.topics.records.replayed()
+    def recovered(self, now_ms: int) -> None:
+        """The state is that of the ledger's head."""
         self.recovered_seq = self._effective_seq = self.ledger.durable_seq
         self.recovered_at_ms = now_ms
-        self.horizon.at = Key(0, 0)
-        self.horizon.advance(now_ms)
-
-    def _load(self) -> None:
-        self.topics.records.load(self.registry)
-        self.batches.load(self.registry)
-        for (owner,), count in self.registry.owners.rows():
-            self.owners[owner] = count
-        for (scope, name), policy in self.registry.policies.rows():
-            self.policies.apply(scope, name, msgspec.convert(policy, Policy))
-
-    def _replay(self, applied: int) -> None:
-        """Keys of everything, whole records above the registry's seq."""
-        waiting: list[Any] = []
-        for frame in self.ledger.frames(self.ledger.first_seq):
-            fixed = frame.fixed
-            seqs = np.arange(frame.first_seq, frame.first_seq + frame.count, dtype=np.int64)
-            self.sizes.add_many(frame.first_seq, fixed["size"].astype(np.int64))
-            kills = fixed["kills_seq"]
-            self.dead.add_many(kills[kills > 0])
-            fire = fixed["fire_at_ms"]
-            delayed = (fixed["kind"] == Kind.ENTRY) & (fire > 0)
-            chosen = (fixed["kind"] == Kind.PUT) | delayed
-            if chosen.any():
-                due = fire[chosen].astype(np.int64), seqs[chosen], fixed["lane"][chosen].astype(np.uint16)
-                waiting.append((*due, delayed[chosen]))
-            first_new = max(0, applied + 1 - frame.first_seq)
-            for at in range(first_new, frame.count):
-                self._decide(frame.first_seq + at, decode(frame.body(at)))
-        # A delayed entry waits if its topic says so; the others were ready before.
-        entries_waiting = self.topics.records.waiting_seqs()
-        for fires, seqs, lanes, delayed in waiting:
-            alive = ~self.dead.contains_many(seqs) & (~delayed | np.isin(seqs, entries_waiting))
-            if alive.any():
-                self.horizon.tail.add_many(fires[alive], seqs[alive], lanes[alive])
 
     # Looking up
 
@@ -495,51 +395,6 @@ class Journal:
         """Whether a version was overdue at the last recovery: then it may have been handed out before (R11)."""
         overdue = key.seq <= self.recovered_seq and key.fire_at_ms <= self.recovered_at_ms
         return overdue and not put.destination.startswith(TOPIC_SCHEME)
-
-    def ends_of_siblings(self, owner: str, group: str, origin: Key, now_ms: int) -> list[Record]:
-        """The ends of the other members of a group, because one of them is sent."""
-        found = self.registry.groups.get(owner, group)
-        if found is None:
-            return []
-        reason = "another of its group was sent"
-        return [
-            self._end_of_member(member, owner, group, now_ms, reason)
-            for member in found.members
-            if member.origin != origin and member.current.seq not in self.dead
-        ]
-
-    def ends_of_orphans(self, put: Put | PutHead, origin: Key, now_ms: int) -> list[Record]:
-        """The ends of the other members of a group, if the one that goes unsent was the last with a due instant."""
-        found = None if put.group is None else self.registry.groups.get(put.owner, put.group)
-        left = [member for member in found.members if member.origin != origin] if found else []
-        if any(member.timed for member in left):
-            return []
-        reason = "its group lost its last message with a due instant"
-        group = put.group or ""
-        return [self._end_of_member(member, put.owner, group, now_ms, reason) for member in left]
-
-    def _end_of_member(self, member: Member, owner: str, group: str, now_ms: int, reason: str) -> Finalise:
-        try:
-            put = decode_put(self.body(member.current.seq))
-        except Damage as damage:
-            reason = f"{reason}; it was {damage}"
-            return end_unread_member(member.current, member.origin, owner, group, "cancelled", now_ms, reason)
-        return end_of(put, member.current, "cancelled", now_ms, reason)
-
-    def check_group(self, owner: str, name: str, timed: bool, limit: int) -> None:
-        """Raise unless a new member may join this group."""
-        group = self.registry.groups.get(owner, name)
-        if group is not None and group.closed_at_ms is not None:
-            raise Conflict(
-                "the group has ended: one of its messages was sent, or all were discarded", "closed"
-            )
-        members = group.members if group else []
-        if len(members) >= limit:
-            raise Conflict(f"the group has its limit of {limit} messages", "full")
-        if not timed and not any(member.timed for member in members):
-            raise Conflict(
-                "a message without a due instant needs a group that holds one with a due instant", "untimed"
-            )
 
 
 def past_due(put: Put) -> bool:

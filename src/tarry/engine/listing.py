@@ -1,26 +1,33 @@
 """Listing: pages in key order, stable while things change, at a bounded cost for each page.
 
-No row is kept for a message that only waits (R13), so scheduled messages are listed by walking the wheel and
-the tail in (due, seq) order and reading each. A page looks at a bounded number of them: it may come back short,
+No row is kept for a message that only waits (R13), so scheduled messages are listed by walking the wheel, the tail and
+the index in (due, seq) order and reading each. A page looks at a bounded number of them: it may come back short,
 or empty, and still have a next page.
 """
 
 import base64
 import binascii
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
-from tarry.core.errors import Invalid
+from tarry.core.errors import Invalid, TarryError, Unavailable
 from tarry.core.lifecycle import State
 from tarry.core.message import MessagePage, MessageQuery, MessageView
-from tarry.engine.dispatcher import Dispatcher, Keys
+from tarry.engine.answer import Answer, settled
+from tarry.engine.bodies import Body
+from tarry.engine.dispatcher import Dispatcher
+from tarry.engine.horizon import Offload
 from tarry.engine.journal import Journal
 from tarry.engine.views import view_of_ended, view_of_put
+from tarry.index.index import NOTHING, IndexMoved, Loaded, View
 from tarry.ledger.record import Key, Put, decode
 
 LOOK_AT: Final = 5_000
 """Messages looked at for one page."""
+
+PAGE_BYTES: Final = 16 * 1024 * 1024
+"""Bodies read from the index for one page, about."""
 
 MAX_LIMIT: Final = 1_000
 
@@ -28,41 +35,105 @@ MAX_NUMBER: Final = (1 << 63) - 1
 """What fits the columns that instants and seqs are kept in."""
 
 
-def list_scheduled(journal: Journal, dispatcher: Dispatcher, query: MessageQuery) -> MessagePage:
+class Waiting(NamedTuple):
+    """Keys of what waits, in order, with the bodies that were fetched from the index."""
+
+    keys: list[Key]
+    bodies: dict[int, Body]
+    upto: Key
+    """Below this key these are all."""
+
+
+def list_scheduled(
+    journal: Journal, dispatcher: Dispatcher, query: MessageQuery, reading: Offload
+) -> Answer[MessagePage]:
     """A page of what waits, the next due first."""
     limit = _check_limit(query)
     low = _read_page(query.page) or Key(min(max(0, query.due_from_ms or 0), MAX_NUMBER), 0)
-    fires, seqs = _keys_from(journal, dispatcher, low)
+    high = Key(MAX_NUMBER if query.due_to_ms is None else min(max(0, query.due_to_ms), MAX_NUMBER), 0)
+    here = _keys_here(journal, dispatcher, low, high)
+    # Below the horizon, what the view has is in the wheel, or is dead.
+    start = max(low, journal.horizon.at)
+    view = journal.horizon.view
+    absent = [key for key in here.keys if _is_absent(journal, key)]
+    if not absent and (start >= here.upto or not view.may_hold(start, here.upto)):
+        return settled(_page(journal, dispatcher, query, limit, here, high))
+    answer: Answer[MessagePage] = Answer()
+    read: list[Waiting] = []
+
+    def done(error: Exception | None) -> None:
+        if error is None:
+            answer.settle(_page(journal, dispatcher, query, limit, _merged(here, read[0]), high))
+        elif isinstance(error, IndexMoved):
+            answer.fail(Unavailable("the index is being rewritten; ask again"))
+        elif isinstance(error, TarryError):
+            answer.fail(error)
+        else:
+            raise error
+
+    reading(lambda: read.append(_from_view(view, start, here.upto, absent)), done)
+    return answer
+
+
+def _is_absent(journal: Journal, key: Key) -> bool:
+    return bool(journal.bodies.absent(np.array([key.seq], np.int64))[0])
+
+
+def _from_view(view: View, low: Key, high: Key, absent: list[Key]) -> Waiting:
+    """What the index has in a range, and the bodies of other keys too, within a bound."""
+    loaded = view.load(low, high, LOOK_AT) if low < high else Loaded(NOTHING, high)
+    keys = list(map(Key, loaded.due.fire_at_ms.tolist(), loaded.due.seqs.tolist()))
+    wanted = sorted([*absent, *keys])
+    bodies: dict[int, Body] = {}
+    room = PAGE_BYTES
+    while len(bodies) < len(wanted) and room > 0:
+        left = wanted[len(bodies) :]
+        found = view.bodies(left, room)
+        bodies.update(zip((key.seq for key in left), found, strict=False))
+        room -= sum(len(body) for body in found if isinstance(body, bytes))
+    upto = loaded.upto if len(bodies) == len(wanted) else min(loaded.upto, wanted[len(bodies)])
+    return Waiting(keys, bodies, upto)
+
+
+def _merged(here: Waiting, there: Waiting) -> Waiting:
+    """What waits here and in the index, as far as both were looked at."""
+    upto = min(here.upto, there.upto)
+    keys = sorted(key for key in (*here.keys, *there.keys) if key < upto)
+    return Waiting(keys, there.bodies, upto)
+
+
+def _page(
+    journal: Journal, dispatcher: Dispatcher, query: MessageQuery, limit: int, waiting: Waiting, high: Key
+) -> MessagePage:
     views: list[MessageView] = []
-    alive = ~journal.dead.contains_many(seqs)
-    for fire_at_ms, seq in zip(fires[alive].tolist(), seqs[alive].tolist(), strict=True):
-        if query.due_to_ms is not None and fire_at_ms >= query.due_to_ms:
-            return MessagePage(views, None)
+    for key in waiting.keys:
+        if key.seq in journal.dead:
+            continue
         if len(views) >= limit:
-            return MessagePage(views, _make_page(Key(fire_at_ms, seq)))
-        for body in journal.bodies(np.array([seq], np.int64)):
-            record = decode(body) if isinstance(body, bytes) else None
-            if isinstance(record, Put):
-                origin = record.origin or Key(record.fire_at_ms, seq)
-                flight = dispatcher.flights.by_seq.get(seq)
-                state = State.SCHEDULED if flight is None else flight.state
-                view = view_of_put(record, journal.ids.make(origin.seq, origin.fire_at_ms), state)
-                if _matches(view, query):
-                    views.append(view)
-    if len(seqs) < LOOK_AT:
-        return MessagePage(views, None)
-    return MessagePage(views, _make_page(Key(int(fires[-1]), int(seqs[-1]) + 1)))
+            return MessagePage(views, _make_page(key))
+        body = waiting.bodies.get(key.seq) or journal.bodies.many(np.array([key.seq], np.int64))[0]
+        record = decode(body) if isinstance(body, bytes) else None
+        if isinstance(record, Put):
+            origin = record.origin or Key(record.fire_at_ms, key.seq)
+            flight = dispatcher.flights.by_seq.get(key.seq)
+            state = State.SCHEDULED if flight is None else flight.state
+            view = view_of_put(record, journal.ids.make(origin.seq, origin.fire_at_ms), state)
+            if _matches(view, query):
+                views.append(view)
+    return MessagePage(views, None if waiting.upto >= high else _make_page(waiting.upto))
 
 
-def _keys_from(journal: Journal, dispatcher: Dispatcher, low: Key) -> Keys:
-    """The first keys from one on of all that waits or is on its way, in order."""
+def _keys_here(journal: Journal, dispatcher: Dispatcher, low: Key, high: Key) -> Waiting:
+    """The first keys in a range of all that waits in memory or is on its way."""
     due = journal.horizon.entries(low, LOOK_AT)
     fires, seqs = dispatcher.keys_out_of_wheel()
     later = (fires > low.fire_at_ms) | ((fires == low.fire_at_ms) & (seqs >= low.seq))
     fires = np.concatenate([due.fire_at_ms, fires[later]])
     seqs = np.concatenate([due.seqs, seqs[later]])
     order = np.lexsort((seqs, fires))[:LOOK_AT]
-    return fires[order], seqs[order]
+    keys = list(map(Key, fires[order].tolist(), seqs[order].tolist()))
+    upto = high if len(keys) < LOOK_AT else min(high, Key(keys[-1].fire_at_ms, keys[-1].seq + 1))
+    return Waiting([key for key in keys if key < high], {}, upto)
 
 
 def list_finalised(journal: Journal, query: MessageQuery) -> MessagePage:

@@ -1,9 +1,10 @@
 """Reclaiming ledger segments (R12): the oldest ones go, once nobody needs what is in them.
 
 A segment goes when both snapshots of the registry have passed it and nothing in it lives: no version that waits or
-is on its way, no topic entry that somebody has yet to acknowledge. Where little lives, it is carried forward: written
-again at the head, as the same version or with the same entry id, so that neither one message due in a year nor one
-subscription that is never read keeps everybody's storage.
+is on its way, no topic entry that somebody has yet to acknowledge. With an index, what waits is there, and a segment
+goes once the index's cursor has passed it. Where little else lives, it is carried forward: written again at the head, as the
+same version or with the same entry id, so that neither one message due in a year nor one subscription that is never
+read keeps everybody's storage.
 
 Slow work goes to another thread through `Offload`. It knows nothing of what is done with a message.
 """
@@ -14,23 +15,23 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
 from tarry.core.errors import Damage, TarryError, Unavailable
+from tarry.engine.answer import Answer
 from tarry.engine.dispatcher import Dispatcher
+from tarry.engine.horizon import Offload
 from tarry.engine.journal import Journal
 from tarry.engine.settings import EngineSettings
 from tarry.engine.versions import new_version
 from tarry.ledger.ledger import SegmentInfo
 from tarry.ledger.record import Entry, Key, Put, Record, decode
+from tarry.registry.registry import Relied
 from tarry.registry.snapshots import SNAPSHOTS
 
 log = logging.getLogger(__name__)
-
-Offload = Callable[[Callable[[], Any], Callable[[Exception | None], None]], None]
-"""Run the first on the registry's thread, then the second on the engine's, with the error if there was one."""
 
 CARRY_LIMIT: Final = 2_000
 """Records carried forward at once."""
@@ -52,6 +53,7 @@ class Reclaim:
         settings: EngineSettings,
         offload: Offload,
         folder: str | None,
+        flush: Callable[[], Answer[None]],
         reclaimed: Callable[[int], None],
     ) -> None:
         self.held = 0
@@ -62,6 +64,7 @@ class Reclaim:
         self._offload = offload
         self._folder = folder
         """Where snapshots of the registry go; None keeps none, and then nothing is reclaimed."""
+        self._flush = flush
         self._reclaimed = reclaimed
         self._next_snapshot_ms = 0
         self._snapshotting = False
@@ -80,6 +83,8 @@ class Reclaim:
         if len(segments) < 2 or self._busy or not self._may_reclaim():
             return
         bound = min(self._snapshot_seqs)
+        if self._indexed:
+            bound = min(bound, journal.horizon.view.cursor)
         sealed = [segment for segment in segments[:-1] if segment.last_seq <= bound]
         if not sealed:
             return
@@ -88,7 +93,7 @@ class Reclaim:
         if unneeded:
             # What is dead was decided when it was enqueued; only once that is durable may its bytes go (R2).
             self._busy = True
-            journal.when_durable(journal.ledger.next_seq - 1, partial(self._delete, unneeded[-1].last_seq))
+            self._rely(unneeded[-1].last_seq)
         else:
             upto_seq = _worth_carrying_upto(sealed, living)
             under_way = set(self._dispatcher.open_between(sealed[0].first_seq, upto_seq))
@@ -99,6 +104,26 @@ class Reclaim:
         # What waits for its turn or for room in the ledger is in no wheel, and must still be found.
         dispatcher = self._dispatcher
         return not (self.held or self._folder is None or dispatcher.backlogged or dispatcher.stuck)
+
+    @property
+    def _indexed(self) -> bool:
+        """Whether there is an index: then it has what waits in segments up to its cursor."""
+        return bool(self._journal.horizon.view.identity)
+
+    def _rely(self, upto_seq: int) -> None:
+        """Before segments go because the index has what is in them, the registry says so; then they go."""
+        journal = self._journal
+        if self._indexed:
+            journal.relied = Relied(max(upto_seq, journal.relied.seq), journal.horizon.view.identity)
+
+        def flushed(flush: Answer[None]) -> None:
+            error = flush.error()
+            if error is not None:
+                self._busy = False
+            else:
+                journal.when_durable(journal.ledger.next_seq - 1, partial(self._delete, upto_seq))
+
+        self._flush().then(flushed)
 
     def _delete(self, upto_seq: int, error: TarryError | None) -> None:
         self._busy = False
@@ -111,10 +136,13 @@ class Reclaim:
     def _living(self, first_seq: int, last_seq: int) -> list[int]:
         """Seqs of the records in a range that something still needs, in order."""
         journal = self._journal
-        waiting = np.concatenate(
-            [part.seqs_between(first_seq, last_seq) for part in (journal.horizon.wheel, journal.horizon.tail)]
-        )
-        living = set(waiting[~journal.dead.contains_many(waiting)].tolist())
+        if self._indexed:
+            # What waits is in the index. The members of groups are wanted at once, when one of them is sent.
+            living = {seq for seq in journal.groups.seqs if first_seq <= seq <= last_seq}
+        else:
+            parts = (journal.horizon.wheel, journal.horizon.tail)
+            waiting = np.concatenate([part.seqs_between(first_seq, last_seq) for part in parts])
+            living = set(waiting[~journal.dead.contains_many(waiting)].tolist())
         living.update(self._dispatcher.open_between(first_seq, last_seq))
         # After a seek back somebody may want entries that are gone already.
         living.update(seq for seq in journal.topics.records.needed_upto(last_seq) if seq >= first_seq)
@@ -157,7 +185,7 @@ class Reclaim:
                 self._to_carry.popleft()
                 continue
             try:
-                body = self._journal.body(seq)
+                body = self._journal.bodies.one(seq)
             except Damage as damage:
                 # It stays where it is, and with it its segment: that is what backups are for.
                 log.error("a record cannot be carried forward: %s", damage)

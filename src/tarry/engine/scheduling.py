@@ -242,7 +242,7 @@ class Scheduling:
                 raise TooManyPending(policy.max_pending_per_owner)
         timed = message.due_at_ms is not None or message.delay_ms is not None
         if message.group is not None:
-            self._journal.check_group(message.owner, message.group, timed, limits.MAX_GROUP_MEMBERS)
+            self._journal.groups.check(message.owner, message.group, timed, limits.MAX_GROUP_MEMBERS)
         due_at_ms, fire_at_ms = self._times(message, now_ms, policy) if timed else (None, limits.NEVER_MS)
         if policy.accept_per_second:
             wait_ms = self._rates.wait_ms((namespace, message.owner), policy.accept_per_second, now_ms)

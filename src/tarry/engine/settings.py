@@ -17,6 +17,8 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     lead_ms: int = 10 * MINUTE_MS
     """How far ahead of the clock the wheel is filled."""
+    wheel_entries: int = 4_000_000
+    """When the wheel has so many, of 18 bytes each, it is filled only as they go out."""
     batch: int = 1024
     """Due messages taken in one turn of the dispatcher."""
     concurrency: int = 256

@@ -33,6 +33,14 @@ class Sizes:
         for at in np.flatnonzero(sizes > SMALL_BYTES).tolist():
             self.add(first_seq + at, int(sizes[at]))
 
+    def saved(self) -> dict[int, int]:
+        """What there is to remember."""
+        return dict(self._largest)
+
+    def load(self, saved: dict[int, int]) -> None:
+        """Take over what was remembered."""
+        self._largest.update(saved)
+
     def forget_upto(self, seq: int) -> None:
         """Forget stretches that are wholly at or below a seq."""
         self._largest = {

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from tarry.core.errors import TarryError, Unavailable
 from tarry.engine.answer import Answer, settled
 from tarry.engine.dispatcher import Dispatcher
+from tarry.engine.horizon import Offload
 from tarry.engine.journal import Journal
-from tarry.engine.reclaim import Offload, Reclaim
+from tarry.engine.reclaim import Reclaim
 from tarry.engine.settings import EngineSettings
 from tarry.ledger.record import Key, Mark
 
@@ -46,7 +47,9 @@ class Upkeep:
         self._dispatcher = dispatcher
         self._settings = settings
         self._offload = offload
-        self.reclaim = Reclaim(journal, dispatcher, settings, offload, folder, self._note_reclaimed)
+        self.reclaim = Reclaim(
+            journal, dispatcher, settings, offload, folder, self.flush, self._note_reclaimed
+        )
         self._marked_seq = 0
         self._marked_at_ms = 0
         self._next_mark_ms = 0
@@ -59,6 +62,8 @@ class Upkeep:
         self._sweep: Iterator[int] | None = None
         self._sweep_bound = 0
         self._swept_at_ms = 0
+        self._aged_seq = 0
+        """Everything that was dead when the sweep began had ended by this seq."""
         self._dead_swept = 0
         """How many dead seqs there were after the last sweep."""
         self._reclaimed = 0
@@ -172,7 +177,8 @@ class Upkeep:
     def _sweep_on(self, now_ms: int) -> None:
         """Take dead entries out of the wheel and the tail, a step at a time; then forget the dead that are reclaimed.
 
-        The order matters: an entry whose seq is no longer known to be dead would fire.
+        The order matters: an entry whose seq is no longer known to be dead would fire. So they are forgotten only when
+        the index knows of their ends as well.
         """
         journal = self._journal
         if self._sweep is None:
@@ -180,13 +186,17 @@ class Upkeep:
             if self._reclaimed <= self._forgotten and dead <= max(SWEEP_DEAD, len(journal.horizon) // 2):
                 return
             self._sweep, self._sweep_bound = journal.horizon.sweep(), self._reclaimed
+            journal.dead.age()
+            self._aged_seq = journal.ledger.next_seq - 1
         if abs(now_ms - self._swept_at_ms) < SWEEP_EVERY_MS:
             return
         self._swept_at_ms = now_ms
-        if next(self._sweep, None) is None and not self._dispatcher.backlogged:
+        # An index that does not know yet of the ends of these would bring them back.
+        indexed = not journal.horizon.view.identity or journal.horizon.view.cursor >= self._aged_seq
+        if next(self._sweep, None) is None and not self._dispatcher.backlogged and indexed:
             self._sweep = None
             self._forgotten = self._sweep_bound
-            journal.dead.drop_upto(self._sweep_bound)
+            journal.dead.forget_old(self._sweep_bound)
             journal.sizes.forget_upto(self._sweep_bound)
             self._dead_swept = len(journal.dead)
 

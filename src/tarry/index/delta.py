@@ -1,19 +1,20 @@
-"""The index as the server reads it: a Delta table, read with pyarrow, without a JVM.
+"""The index as a Delta table, read with pyarrow and without a JVM.
 
-A view is pinned to one version: its cursor, and the files with the range of their due times as arrays. Files are chosen by
-that range, so that slots of any size can lie side by side. Rows are read by Parquet row groups, with page checksums
-verified (R3). A file that is gone means that a newer version replaced it: the caller pins that one and reads again (R8).
-
-Everything here may be called from a worker thread; a view does not change.
+A view is pinned to one version: its cursor, and its files with the range of their keys, as arrays. Files are chosen by
+that range, so that slots of any size lie side by side. Each is in the order of its keys and read by Parquet row groups,
+with page checksums verified (R3). The rows of an adopted batch are shifted as its record says (`tarry.index.schema`).
 """
 
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from typing import NamedTuple
 
 import google_crc32c
+import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.fs
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -21,156 +22,334 @@ from numpy.typing import NDArray
 
 from tarry.core.errors import Damage, Unavailable
 from tarry.core.wheel import Due
+from tarry.index.index import NOTHING, IndexMoved, Loaded, Staged
 from tarry.index.schema import DEL, KEY_COLUMNS
 from tarry.index.table import CURSOR
-from tarry.ledger.record import Key
+from tarry.ledger.record import Key, decode_put, encode
+
+BODY_COLUMNS = ("fire_at_ms", "seq", "op", "crc", "body")
 
 
-class IndexMoved(Exception):
-    """A file of this version is gone: a newer version has replaced it."""
+class File(NamedTuple):
+    """A file of the index, and what is added to its rows."""
+
+    path: str
+    low_ms: int
+    high_ms: int
+    base: int
+    floor_ms: int
+
+
+class Rows(NamedTuple):
+    """Key columns of rows in the order of their keys."""
+
+    fire_at_ms: NDArray[np.int64]
+    seqs: NDArray[np.int64]
+    op: NDArray[np.int32]
+    lanes: NDArray[np.int32]
 
 
 class IndexView:
     """The index at one version."""
 
-    def __init__(self, table: DeltaTable) -> None:
-        self.version = table.version()
-        self._root = table.table_uri.removeprefix("file://")
-        self._cursor = table.transaction_version(CURSOR) or 0
-        actions = pa.table(table.get_add_actions(flatten=True))
-        self._paths: list[str] = actions.column("path").to_pylist()
-        self._low = actions.column("min.fire_at_ms").to_numpy().astype(np.int64)
-        self._high = actions.column("max.fire_at_ms").to_numpy().astype(np.int64)
-        self.rows = int(np.sum(actions.column("num_records").to_numpy())) if self._paths else 0
+    def __init__(self, place: "Place", version: int, identity: str, cursor: int, files: list[File]) -> None:
+        self.version = version
+        self.identity = identity
+        self.cursor = cursor
+        self._place = place
+        self._files = files
 
-    def cursor(self) -> int:
-        """The seq up to which it is complete."""
-        return self._cursor
+    @cached_property
+    def _ranges(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The first and the last fire instant of each file."""
+        files = self._files
+        low = np.fromiter((max(file.low_ms, file.floor_ms) for file in files), np.int64, len(files))
+        high = np.fromiter((max(file.high_ms, file.floor_ms) for file in files), np.int64, len(files))
+        return low, high
 
+    @property
     def files(self) -> int:
         """How many files it has."""
-        return len(self._paths)
+        return len(self._files)
 
-    def keys(self, low: Key, high: Key) -> Due:
-        """Every version with low <= key < high that is not known here to be dead, in order."""
-        parts = [
-            self._key_rows(path, low, high) for path in self._overlapping(low.fire_at_ms, high.fire_at_ms)
-        ]
+    def with_batches(self, batches: Sequence[Staged]) -> "IndexView":
+        """The same with the staged files of batches as well (R10)."""
+        staged = [file for batch in batches for file in _staged(batch)]
+        if not staged:
+            return self
+        return IndexView(self._place, self.version, self.identity, self.cursor, [*self._files, *staged])
+
+    def may_hold(self, low: Key, high: Key) -> bool:
+        """Whether there may be anything in a range."""
+        return bool(self._overlapping(low.fire_at_ms, high.fire_at_ms))
+
+    def load(self, low: Key, high: Key, limit: int) -> Loaded:
+        """The versions with low <= key < high that are not known here to be dead."""
+        upto = high
+        parts: list[Rows] = []
+        for file in self._overlapping(low.fire_at_ms, high.fire_at_ms):
+            rows, reached = self._first_rows(file, low, high, limit)
+            parts.append(rows)
+            upto = min(upto, reached)
         if not parts:
-            return Due(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint16))
-        fire, seq, op, lane = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-        dead = seq[op == DEL]
-        keep = (op != DEL) & ~np.isin(seq, dead)
-        order = np.lexsort((seq[keep], fire[keep]))
-        return Due(fire[keep][order], seq[keep][order], lane[keep][order].astype(np.uint16))
+            return Loaded(NOTHING, high)
+        fire, seqs, op, lanes = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        # A del has the key of its put, so that both are below the key up to which all files were read, or neither.
+        keep = (op != DEL) & _below(fire, seqs, upto)
+        dead = seqs[op == DEL]
+        if len(dead):
+            keep &= ~np.isin(seqs, dead)
+        fire, seqs, lanes = fire[keep], seqs[keep], lanes[keep]
+        if len(parts) > 1:
+            order = np.lexsort((seqs, fire))
+            fire, seqs, lanes = fire[order], seqs[order], lanes[order]
+        if len(seqs) > limit:
+            upto = Key(int(fire[limit]), int(seqs[limit]))
+            fire, seqs, lanes = fire[:limit], seqs[:limit], lanes[:limit]
+        return Loaded(Due(fire, seqs, lanes.astype(np.uint16)), upto)
 
-    def count(self, low: Key, high: Key) -> int:
-        """About how many rows lie in a range: the bound that a budget is checked against."""
-        return sum(
-            len(self._key_rows(path, low, high)[1])
-            for path in self._overlapping(low.fire_at_ms, high.fire_at_ms)
-        )
-
-    def bodies(self, keys: Sequence[Key]) -> list[bytes | None]:
-        """The bodies of versions, checked (R3); None where the index does not hold one."""
-        found: dict[int, bytes] = {}
-        wanted = sorted(keys)
-        for path in self._overlapping(wanted[0].fire_at_ms, wanted[-1].fire_at_ms + 1) if wanted else ():
-            missing = [key for key in wanted if key.seq not in found]
-            if not missing:
+    def bodies(self, keys: Sequence[Key], max_bytes: int) -> list[bytes | Damage | None]:
+        """The bodies of the first of these versions, as many as fit."""
+        found: dict[int, bytes | Damage] = {}
+        dead: set[int] = set()
+        room = max_bytes
+        taken = 0
+        # By stretches of due time, so that what does not fit any more is not read.
+        for stretch in _stretches(keys):
+            wanted = np.sort(np.array([key.seq for key in stretch], np.int64))
+            low_ms = min(key.fire_at_ms for key in stretch)
+            high_ms = max(key.fire_at_ms for key in stretch)
+            for file in self._overlapping(low_ms, high_ms):
+                self._read_bodies(file, low_ms, high_ms, wanted, found, dead)
+            taken += len(stretch)
+            room -= sum(len(body) for key in stretch if isinstance(body := found.get(key.seq), bytes))
+            if room <= 0:
                 break
-            found.update(self._bodies_in(path, missing))
-        return [found.get(key.seq) for key in keys]
+        return [None if key.seq in dead else found.get(key.seq) for key in keys[:taken]]
 
-    def _overlapping(self, low_ms: int, high_ms: int) -> list[str]:
-        """The files that hold due times in [low, high], which may be in the last millisecond too."""
-        chosen = np.flatnonzero((self._low <= high_ms) & (self._high >= low_ms))
-        return [self._paths[at] for at in chosen.tolist()]
+    # Files
 
-    def _open(self, path: str) -> pq.ParquetFile:
+    def _overlapping(self, low_ms: int, high_ms: int) -> list[File]:
+        """The files that hold fire instants in [low, high]."""
+        low, high = self._ranges
+        return [self._files[at] for at in np.flatnonzero((low <= high_ms) & (high >= low_ms)).tolist()]
+
+    def _first_rows(self, file: File, low: Key, high: Key, limit: int) -> tuple[Rows, Key]:
+        """The first rows of a file in a range, in whole row groups, and the key below which these are all."""
+        parts: list[Rows] = []
+        count = 0
+        reached = high
+        with self._place.open(file) as parquet:
+            groups = list(_groups(parquet, file, low.fire_at_ms, high.fire_at_ms))
+            for number in groups:
+                rows = _inside(_rows(self._place.read(parquet, file, number, KEY_COLUMNS), file), low, high)
+                parts.append(rows)
+                count += len(rows.seqs)
+                if count > limit and number != groups[-1]:
+                    reached = Key(int(rows.fire_at_ms[-1]), int(rows.seqs[-1]))
+                    break
+        if not parts:
+            return Rows(*(np.empty(0, np.int64),) * 4), reached  # type: ignore[arg-type]
+        return Rows(*(np.concatenate(columns) for columns in zip(*parts, strict=True))), reached
+
+    def _read_bodies(
+        self,
+        file: File,
+        low_ms: int,
+        high_ms: int,
+        wanted: NDArray[np.int64],
+        found: dict[int, bytes | Damage],
+        dead: set[int],
+    ) -> None:
         try:
-            return pq.ParquetFile(os.path.join(self._root, path), page_checksum_verification=True)
+            with self._place.open(file) as parquet:
+                for number in _groups(parquet, file, low_ms, high_ms):
+                    seqs = (
+                        self._place.read(parquet, file, number, ("seq",)).column("seq").to_numpy() + file.base
+                    )
+                    if np.isin(seqs, wanted).any():
+                        table = self._place.read(parquet, file, number, BODY_COLUMNS)
+                        self._take_bodies(table, file, wanted, found, dead)
+        except Damage as damage:
+            for seq in wanted.tolist():
+                found.setdefault(seq, damage)
+
+    def _take_bodies(
+        self,
+        table: pa.Table,
+        file: File,
+        wanted: NDArray[np.int64],
+        found: dict[int, bytes | Damage],
+        dead: set[int],
+    ) -> None:
+        chosen = table.take(
+            pa.array(np.flatnonzero(np.isin(table.column("seq").to_numpy() + file.base, wanted)))
+        )
+        for fire, seq, op, crc, body in zip(
+            *(chosen.column(name).to_pylist() for name in BODY_COLUMNS), strict=True
+        ):
+            seq += file.base
+            if op == DEL:
+                dead.add(seq)
+            elif google_crc32c.value(body) != crc:
+                found[seq] = Damage(
+                    self._place.name_of(file), 0, f"the checksum of the body of seq {seq} does not match"
+                )
+            else:
+                found[seq] = body if fire >= file.floor_ms else _raised(body, file.floor_ms)
+
+
+class Place:
+    """Where the table's files are."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        if "://" in uri:
+            self._filesystem, self._root = pyarrow.fs.FileSystem.from_uri(uri)
+        else:
+            self._filesystem, self._root = pyarrow.fs.LocalFileSystem(), uri
+
+    def name_of(self, file: File) -> str:
+        """The whole path of a file."""
+        return f"{self._root.rstrip('/')}/{file.path}"
+
+    def open(self, file: File) -> pq.ParquetFile:
+        """Open a file; raises `IndexMoved` if it is gone, `Damage` if it is not what it should be."""
+        path = self.name_of(file)
+        try:
+            return pq.ParquetFile(path, filesystem=self._filesystem, page_checksum_verification=True)
         except FileNotFoundError as error:
             raise IndexMoved(path) from error
+        except pa.ArrowInvalid as error:
+            raise Damage(path, 0, str(error)) from error
+        except OSError as error:
+            raise _trouble(path, error) from error
+
+    def read(self, parquet: pq.ParquetFile, file: File, group: int, columns: Sequence[str]) -> pa.Table:
+        """Some columns of one row group."""
+        try:
+            return parquet.read_row_group(group, columns=list(columns), use_threads=False)
         except (pa.ArrowInvalid, OSError) as error:
-            raise Damage(os.path.join(self._root, path), 0, str(error)) from error
-
-    def _groups(self, file: pq.ParquetFile, low_ms: int, high_ms: int) -> list[int]:
-        """The row groups of a file whose due times touch a range."""
-        metadata = file.metadata
-        at = metadata.schema.to_arrow_schema().get_field_index("fire_at_ms")
-        chosen = []
-        for number in range(metadata.num_row_groups):
-            statistics = metadata.row_group(number).column(at).statistics
-            if statistics is None or (statistics.min <= high_ms and statistics.max >= low_ms):
-                chosen.append(number)
-        return chosen
-
-    def _read(self, path: str, low_ms: int, high_ms: int, columns: Sequence[str]) -> Any:
-        with self._open(path) as file:
-            try:
-                return file.read_row_groups(self._groups(file, low_ms, high_ms), columns=list(columns))
-            except (pa.ArrowInvalid, OSError) as error:
-                raise Damage(os.path.join(self._root, path), 0, str(error)) from error
-
-    def _key_rows(self, path: str, low: Key, high: Key) -> tuple[NDArray[Any], ...]:
-        table = self._read(path, low.fire_at_ms, high.fire_at_ms, KEY_COLUMNS)
-        fire, seq, op, lane = (table.column(name).to_numpy() for name in KEY_COLUMNS)
-        # Sorted by key: the range is one stretch.
-        inside = slice(_rank(fire, seq, low), _rank(fire, seq, high))
-        return fire[inside], seq[inside], op[inside], lane[inside]
-
-    def _bodies_in(self, path: str, keys: list[Key]) -> dict[int, bytes]:
-        table = self._read(path, keys[0].fire_at_ms, keys[-1].fire_at_ms, ("seq", "op", "crc", "body"))
-        seqs = table.column("seq").to_numpy()
-        rows = np.flatnonzero(
-            np.isin(seqs, [key.seq for key in keys]) & (table.column("op").to_numpy() != DEL)
-        )
-        found: dict[int, bytes] = {}
-        chosen = table.take(pa.array(rows))
-        for seq, crc, body in zip(
-            *(chosen.column(name).to_pylist() for name in ("seq", "crc", "body")), strict=True
-        ):
-            if google_crc32c.value(body) != crc:
-                raise Damage(
-                    os.path.join(self._root, path), 0, f"the checksum of the body of seq {seq} does not match"
-                )
-            found[seq] = body
-        return found
+            raise _trouble(self.name_of(file), error) from error
 
 
 class DeltaIndex:
     """Follows the table's versions and gives views of them."""
 
     def __init__(self, uri: str, ledger_id: bytes, options: dict[str, str] | None = None) -> None:
-        self._uri = uri
+        self._place = Place(uri)
         self._ledger_id = ledger_id
         self._options = options
         self._table: DeltaTable | None = None
+        self._view = IndexView(self._place, -1, "", 0, [])
 
-    def newest(self) -> IndexView | None:
-        """A view of the newest version; None while there is no table. Raises `Unavailable` if it cannot be read."""
+    def newest(self) -> IndexView:
+        """A view of the newest version; an empty one while there is no table. Raises `Unavailable`."""
         try:
             if self._table is None:
-                if "://" not in self._uri and not os.path.isdir(os.path.join(self._uri, "_delta_log")):
-                    return None
-                table = DeltaTable(self._uri, storage_options=self._options)
-                if self._ledger_id.hex() not in (table.metadata().description or ""):
-                    raise Unavailable(
-                        f"{self._uri}: the index belongs to another ledger; were two backups mixed?"
-                    )
-                self._table = table
+                self._table = self._open()
             else:
                 self._table.update_incremental()
-            return IndexView(self._table)
+            if self._table is not None and self._view.version != self._table.version():
+                self._view = _view_of(self._place, self._table)
+            return self._view
+        except (DeltaError, OSError) as error:
+            raise Unavailable(f"{self._place.uri}: the index cannot be read: {error}") from error
+
+    def staged(self, batches: Sequence[Staged]) -> IndexView:
+        """A view of the staged files of batches alone."""
+        return IndexView(self._place, -1, "", 0, []).with_batches(batches)
+
+    def _open(self) -> DeltaTable | None:
+        uri = self._place.uri
+        if "://" not in uri and not os.path.isdir(os.path.join(uri, "_delta_log")):
+            return None
+        try:
+            table = DeltaTable(uri, storage_options=self._options)
         except TableNotFoundError:
             return None
-        except DeltaError as error:
-            raise Unavailable(f"{self._uri}: the index cannot be read: {error}") from error
+        if self._ledger_id.hex() not in (table.metadata().description or ""):
+            raise Unavailable(f"{uri}: the index belongs to another ledger; were two backups mixed?")
+        return table
 
 
-def _rank(fire: NDArray[Any], seq: NDArray[Any], key: Key) -> int:
+def _view_of(place: Place, table: DeltaTable) -> IndexView:
+    actions = pa.table(table.get_add_actions(flatten=True))
+    names = ("path", "min.fire_at_ms", "max.fire_at_ms", "partition.base", "partition.floor_ms")
+    files: list[File] = []
+    if actions.num_rows:
+        files = [
+            File(*row) for row in zip(*(actions.column(name).to_pylist() for name in names), strict=True)
+        ]
+    cursor = table.transaction_version(CURSOR) or 0
+    return IndexView(place, table.version(), str(table.metadata().id), cursor, files)
+
+
+def _staged(batch: Staged) -> Iterator[File]:
+    """The files of a batch, each with the number of its first row."""
+    base = batch.first_seq
+    for file in batch.files:
+        yield File(file.path, file.low_ms, file.high_ms, base, batch.floor_ms)
+        base += file.rows
+
+
+def _groups(parquet: pq.ParquetFile, file: File, low_ms: int, high_ms: int) -> Iterator[int]:
+    """The row groups whose fire instants touch a range, in order."""
+    metadata = parquet.metadata
+    at = metadata.schema.to_arrow_schema().get_field_index("fire_at_ms")
+    for number in range(metadata.num_row_groups):
+        statistics = metadata.row_group(number).column(at).statistics
+        if statistics is None or (
+            max(statistics.min, file.floor_ms) <= high_ms and max(statistics.max, file.floor_ms) >= low_ms
+        ):
+            yield number
+
+
+def _rows(table: pa.Table, file: File) -> Rows:
+    fire, seqs, op, lanes = (table.column(name).to_numpy() for name in KEY_COLUMNS)
+    if file.floor_ms:
+        fire = np.maximum(fire, file.floor_ms)
+    return Rows(fire, seqs + file.base if file.base else seqs, op, lanes)
+
+
+def _inside(rows: Rows, low: Key, high: Key) -> Rows:
+    """The rows in a range: one stretch, for they are in the order of their keys."""
+    chosen = slice(_rank(rows, low), _rank(rows, high))
+    fire, seqs, op, lanes = rows
+    return Rows(fire[chosen], seqs[chosen], op[chosen], lanes[chosen])
+
+
+def _rank(rows: Rows, key: Key) -> int:
     """The position of the first row whose key is not below this one."""
-    low = int(np.searchsorted(fire, key.fire_at_ms))
-    high = int(np.searchsorted(fire, key.fire_at_ms, "right"))
-    return low + int(np.searchsorted(seq[low:high], key.seq))
+    low = int(np.searchsorted(rows.fire_at_ms, key.fire_at_ms))
+    high = int(np.searchsorted(rows.fire_at_ms, key.fire_at_ms, "right"))
+    return low + int(np.searchsorted(rows.seqs[low:high], key.seq))
+
+
+def _below(fire: NDArray[np.int64], seqs: NDArray[np.int64], key: Key) -> NDArray[np.bool_]:
+    below: NDArray[np.bool_] = (fire < key.fire_at_ms) | ((fire == key.fire_at_ms) & (seqs < key.seq))
+    return below
+
+
+def _stretches(keys: Sequence[Key], size: int = 4096) -> Iterator[Sequence[Key]]:
+    for start in range(0, len(keys), size):
+        yield keys[start : start + size]
+
+
+def _raised(body: bytes, floor_ms: int) -> bytes:
+    """The body of a version of a batch that was adopted only after its instant."""
+    put = decode_put(body)
+    accepted_ms = max(put.accepted_at_ms, floor_ms)
+    return encode(msgspec.structs.replace(put, fire_at_ms=floor_ms, accepted_at_ms=accepted_ms)).body
+
+
+def _trouble(path: str, error: Exception) -> Exception:
+    """What an error while reading means: damage of the file, or a disk that does not answer now."""
+    text = str(error)
+    if (
+        isinstance(error, pa.ArrowInvalid)
+        or "checksum" in text.lower()
+        or getattr(error, "errno", None) is None
+    ):
+        return Damage(path, 0, text)
+    return Unavailable(f"{path}: cannot be read: {text}")

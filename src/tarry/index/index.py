@@ -1,42 +1,134 @@
 """The index as the server reads it: scheduled versions by due time, without a JVM.
 
-The pipeline is the index's only writer. The server asks it for keys in a range and for the records at
-keys; until there is a pipeline, `NoIndex` stands here and the un-indexed tail serves everything.
+The pipeline is the index's only writer. The server pins one version of it, a *view*, and asks that for keys in a
+range and for the bodies at keys. Until there is a pipeline, `NoIndex` stands here and the un-indexed tail serves
+everything.
+
+Everything here may be called from a worker thread; a view does not change.
 """
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from tarry.core.errors import Damage
 from tarry.core.wheel import Due
-from tarry.ledger.record import Key
+from tarry.ledger.record import Key, StagedFile
+
+NOTHING = Due(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint16))
 
 
-class Index(Protocol):
-    """A pinned view of the index at one version."""
+class IndexMoved(Exception):
+    """A file of this version is gone: a newer version has replaced it. Pin that one and read again (R8)."""
 
+
+class Staged(Protocol):
+    """A batch whose files are in the index's folder and in no version of it (R10)."""
+
+    @property
+    def name(self) -> str:
+        """What its owner calls it."""
+
+    @property
+    def first_seq(self) -> int:
+        """The seq of its first row."""
+
+    @property
+    def floor_ms(self) -> int:
+        """No message of it fires before this instant."""
+
+    @property
+    def files(self) -> Sequence[StagedFile]:
+        """Its files, in the order of their seqs."""
+
+
+class Loaded(NamedTuple):
+    """What a view has in a range, as far as it was read."""
+
+    due: Due
+    """In the order of keys."""
+    upto: Key
+    """Everything below this key is in it."""
+
+
+class View(Protocol):
+    """The index at one version, with the files of batches that it does not hold yet."""
+
+    @property
     def cursor(self) -> int:
         """The seq up to which it is complete; 0 if it holds nothing."""
 
-    def keys(self, low: Key, high: Key) -> Due:
-        """Every version with low <= key < high that is not known here to be dead, in order."""
+    @property
+    def identity(self) -> str:
+        """Which table this is; another one in the same place has another."""
 
-    def bodies(self, keys: Sequence[Key]) -> list[bytes | None]:
-        """The bodies of versions, checked (R3); None where the index does not hold one."""
+    def load(self, low: Key, high: Key, limit: int) -> Loaded:
+        """The versions with low <= key < high that are not known here to be dead: at least one, about `limit` at most.
+
+        Raises `IndexMoved`, `Damage`, or `Unavailable` if it cannot be read now.
+        """
+
+    def may_hold(self, low: Key, high: Key) -> bool:
+        """Whether there may be anything in a range. Quick: no file is opened."""
+
+    def bodies(self, keys: Sequence[Key], max_bytes: int) -> list[bytes | Damage | None]:
+        """The bodies of the first of these versions, at least one, as many as fit.
+
+        Each is checked (R3): `Damage` in the place of one that is not what was written, None of one that is not here
+        or is dead. Raises `IndexMoved`, or `Unavailable` if it cannot be read now.
+        """
+
+    def with_batches(self, batches: Sequence[Staged]) -> "View":
+        """The same with the staged files of batches as well (R10)."""
+
+
+class Index(Protocol):
+    """The place of the index, whose versions can be followed."""
+
+    def newest(self) -> View:
+        """A view of the newest version; an empty one while there is none, the same one while there is no newer.
+
+        Raises `Unavailable`.
+        """
+
+    def staged(self, batches: Sequence[Staged]) -> View:
+        """A view of the staged files of batches alone."""
+
+
+class NoView:
+    """The view of an index that holds nothing."""
+
+    cursor = 0
+    identity = ""
+
+    def load(self, low: Key, high: Key, limit: int) -> Loaded:
+        """Nothing, in all of the range."""
+        return Loaded(NOTHING, high)
+
+    def may_hold(self, low: Key, high: Key) -> bool:
+        """Never."""
+        return False
+
+    def bodies(self, keys: Sequence[Key], max_bytes: int) -> list[bytes | Damage | None]:
+        """No bodies."""
+        return [None] * len(keys)
+
+    def with_batches(self, batches: Sequence[Staged]) -> "View":
+        """The same: batches are staged in an index's folder, and there is none."""
+        return self
 
 
 class NoIndex:
-    """The index before there is a pipeline: complete up to nothing."""
+    """The index before there is a pipeline."""
 
-    def cursor(self) -> int:
-        """Nothing is indexed."""
-        return 0
+    def __init__(self) -> None:
+        self._nothing = NoView()
 
-    def keys(self, low: Key, high: Key) -> Due:
-        """No keys."""
-        return Due(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint16))
+    def newest(self) -> View:
+        """Nothing."""
+        return self._nothing
 
-    def bodies(self, keys: Sequence[Key]) -> list[bytes | None]:
-        """No bodies."""
-        return [None] * len(keys)
+    def staged(self, batches: Sequence[Staged]) -> View:
+        """Nothing: there is no folder to stage anything in."""
+        return self._nothing

@@ -115,6 +115,13 @@ class BatchRow(Struct, array_like=True, frozen=True):
     """Whether the watermark has passed it, so that its seqs are forgotten."""
 
 
+class Relied(Struct, array_like=True, frozen=True):
+    """What was reclaimed from the ledger because the index has it: up to which seq, and in which index."""
+
+    seq: int = 0
+    index: str = ""
+
+
 class Meta(Struct, array_like=True, frozen=True):
     """Where the registry is: the seq it has reached, in which ledger, and the watermark at that moment."""
 
@@ -124,6 +131,9 @@ class Meta(Struct, array_like=True, frozen=True):
     counters: dict[str, int]
     next_batch_seq: int = FIRST_BATCH_SEQ
     """Seqs of messages in batches are never used again, also when their batch is forgotten."""
+    relied: Relied = Relied()
+    sizes: dict[int, int] = {}
+    """Where the ledger has large bodies (`tarry.engine.sizes`)."""
 
 
 class Flush:

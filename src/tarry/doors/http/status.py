@@ -54,6 +54,8 @@ class StatusEndpoints:
             reasons.append("the ledger could not be written; the log says why; restart once that is mended")
         if stats.low_space:
             reasons.append("the disk is nearly full; what was accepted is safe, nothing new is accepted")
+        if self._engine.trouble is not None:
+            reasons.append("the index cannot be read; what is in it will be late; the log says why")
         return reasons
 
     async def status(self, request: Request) -> Response:

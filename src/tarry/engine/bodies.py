@@ -1,0 +1,237 @@
+"""Bodies of records, wherever they are: in memory, in the ledger, or in the index alone.
+
+What is in memory or in the ledger is read at once. What only the index has (its segment was reclaimed, or it came with a
+batch) is *absent*: it is fetched on another thread and then *held* in memory until its version is dead. What is due
+soon is fetched ahead, so that a due message rarely waits for it.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tarry.core.clock import Clock
+from tarry.core.errors import Damage, NotFound, TarryError
+from tarry.engine.horizon import Horizon, Offload
+from tarry.index.index import IndexMoved
+from tarry.ledger.ledger import Ledger
+from tarry.ledger.record import FIRST_BATCH_SEQ, Key
+
+log = logging.getLogger(__name__)
+
+Body = bytes | Damage | None
+"""A body, or `Damage` in the place of one that is not what was written, or None where there is none."""
+
+FRESH_BYTES: Final = 32 * 1024 * 1024
+"""Bodies of new topic entries kept in memory, so that consumers at the head need no disk."""
+
+AHEAD_BYTES: Final = 64 * 1024 * 1024
+"""When so much is held, nothing more is fetched ahead."""
+
+AHEAD_MS: Final = 3_000
+AHEAD_EVERY_MS: Final = 500
+AHEAD_ENTRIES: Final = 20_000
+
+FETCH_BYTES: Final = 16 * 1024 * 1024
+"""Fetched in one piece, about."""
+
+AGAIN_MS: Final = 200
+"""How soon a fetch that failed is tried again."""
+
+
+class Absent(Exception):
+    """A body is in the index alone: fetch it, and look again."""
+
+
+class Fetch(NamedTuple):
+    """Keys whose bodies are wanted, in order, and who is given them, perhaps in several parts."""
+
+    keys: Sequence[Key]
+    found: Callable[[Sequence[Key], list[Body]], None]
+
+
+class Bodies:
+    """Reads bodies and holds those that took long to get."""
+
+    def __init__(self, ledger: Ledger, horizon: Horizon, offload: Offload, clock: Clock) -> None:
+        self.enqueued: dict[int, bytes] = {}
+        """Of records that are not durable yet and so cannot be read from the ledger."""
+        self._ledger = ledger
+        self._horizon = horizon
+        self._offload = offload
+        self._clock = clock
+        self._fresh: dict[int, bytes] = {}
+        self._fresh_bytes = 0
+        self._held: dict[int, Body] = {}
+        self._held_bytes = 0
+        self._fetches: deque[Fetch] = deque()
+        self._fetching = False
+        self._again_at_ms: int | None = None
+        self._next_ahead_ms = 0
+
+    # At once
+
+    def one(self, seq: int) -> bytes:
+        """The body of one record, checked (R3); raises `Absent`, `Damage` or `NotFound`."""
+        body: Body = self.enqueued.get(seq) or self._fresh.get(seq)
+        if body is None:
+            if self._in_ledger(seq):
+                return self._ledger.read(seq).body
+            if seq not in self._held:
+                raise Absent
+            body = self._held[seq]
+        if isinstance(body, Damage):
+            raise body
+        if body is None:
+            raise NotFound(f"there is no record at seq {seq}")
+        return body
+
+    def many(self, seqs: NDArray[np.int64]) -> list[Body]:
+        """The bodies of records that are not absent."""
+        try:
+            return [stored.body for stored in self._ledger.read_many(seqs)]
+        except (Damage, NotFound):
+            return [self._body_or_damage(seq) for seq in seqs.tolist()]
+
+    def _body_or_damage(self, seq: int) -> Body:
+        if seq in self._held:
+            return self._held[seq]
+        try:
+            return self._ledger.read(seq).body
+        except Damage as damage:
+            return damage
+        except NotFound:
+            return None
+
+    def entries(self, seqs: NDArray[np.int64]) -> list[Body]:
+        """The bodies of topic entries, which are always in memory or in the ledger."""
+        fresh, enqueued = self._fresh, self.enqueued
+        wanted = seqs.tolist()
+        # An entry that is being carried forward has its new place already, which may not be durable yet.
+        found: list[Body] = [fresh.get(seq) or enqueued.get(seq) for seq in wanted]
+        missing = [at for at, body in enumerate(found) if body is None and wanted[at]]
+        if missing:
+            for at, body in zip(missing, self.many(seqs[missing]), strict=True):
+                found[at] = body
+        return found
+
+    def _in_ledger(self, seq: int) -> bool:
+        return self._ledger.first_seq <= seq < FIRST_BATCH_SEQ
+
+    # New entries
+
+    def keep_fresh(self, seqs: Iterable[int], bodies: list[bytes]) -> None:
+        """Keep the bodies of new entries for the consumers that are about to read them."""
+        self._fresh.update(zip(seqs, bodies, strict=True))
+        self._fresh_bytes += sum(map(len, bodies))
+        while self._fresh_bytes > FRESH_BYTES:
+            oldest = next(iter(self._fresh))
+            self._fresh_bytes -= len(self._fresh.pop(oldest))
+
+    # From the index
+
+    def absent(self, seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which of these have to be fetched first."""
+        absent: NDArray[np.bool_] = (seqs < self._ledger.first_seq) | (seqs >= FIRST_BATCH_SEQ)
+        for at in np.flatnonzero(absent).tolist():
+            absent[at] = int(seqs[at]) not in self._held
+        return absent
+
+    def hold(self, keys: Sequence[Key], done: Callable[[], None]) -> None:
+        """Have bodies held, and say when they are; none of them is absent then."""
+        left = len(keys)
+
+        def found(some: Sequence[Key], bodies: list[Body]) -> None:
+            nonlocal left
+            self._hold(some, bodies)
+            left -= len(some)
+            if not left:
+                done()
+
+        self._fetch(Fetch(sorted(keys), found))
+
+    def look_up(self, key: Key, then: Callable[[Body], None]) -> None:
+        """Fetch one body, for whoever asks, without holding it."""
+        self._fetch(Fetch([key], lambda _, bodies: then(bodies[0])))
+
+    def _fetch(self, fetch: Fetch) -> None:
+        self._fetches.append(fetch)
+        self._fetch_on()
+
+    def forget(self, seq: int) -> None:
+        """A version is dead: its body is wanted no more."""
+        body = self._held.pop(seq, None)
+        if isinstance(body, bytes):
+            self._held_bytes -= len(body)
+
+    def forget_many(self, seqs: Iterable[int]) -> None:
+        """Versions are dead."""
+        if self._held:
+            for seq in seqs:
+                self.forget(seq)
+
+    def turn(self, now_ms: int) -> None:
+        """Try again what failed, and fetch ahead what is due soon."""
+        if self._again_at_ms is not None:
+            if 0 < self._again_at_ms - now_ms <= AGAIN_MS:
+                return
+            self._again_at_ms = None
+            self._fetch_on()
+        if abs(self._next_ahead_ms - now_ms) > AHEAD_EVERY_MS or now_ms >= self._next_ahead_ms:
+            self._next_ahead_ms = now_ms + AHEAD_EVERY_MS
+            self._fetch_ahead(now_ms)
+
+    def _fetch_ahead(self, now_ms: int) -> None:
+        nothing_absent = self._ledger.first_seq <= 1 and not self._horizon.view.identity
+        if self._fetching or nothing_absent or self._held_bytes >= AHEAD_BYTES:
+            return
+        due = self._horizon.wheel.entries(Key(0, 0), AHEAD_ENTRIES)
+        soon = due.at(due.fire_at_ms <= now_ms + AHEAD_MS)
+        wanted = soon.at(self.absent(soon.seqs) & ~self._horizon.dead.contains_many(soon.seqs))
+        keys = list(map(Key, wanted.fire_at_ms.tolist(), wanted.seqs.tolist()))
+        if keys:
+            self.hold(keys, lambda: None)
+
+    def _fetch_on(self) -> None:
+        if self._fetching or self._again_at_ms is not None or not self._fetches:
+            return
+        self._fetching = True
+        keys, found = self._fetches.popleft()
+        view = self._horizon.view
+        bodies: list[Body] = []
+
+        def work() -> None:
+            bodies.extend(view.bodies(keys, FETCH_BYTES))
+
+        def fetched(error: Exception | None) -> None:
+            self._fetching = False
+            if error is not None:
+                self._failed(error)
+                self._fetches.appendleft(Fetch(keys, found))
+                return
+            if len(bodies) < len(keys):
+                self._fetches.appendleft(Fetch(keys[len(bodies) :], found))
+            found(keys[: len(bodies)], bodies)
+            self._fetch_on()
+
+        self._offload(work, fetched)
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, IndexMoved):
+            self._horizon.follow_soon()
+        elif isinstance(error, TarryError | OSError):
+            log.error("bodies cannot be read from the index, and are tried again: %s", error)
+        else:
+            raise error
+        self._again_at_ms = self._clock.now_ms() + AGAIN_MS
+
+    def _hold(self, keys: Sequence[Key], bodies: list[Body]) -> None:
+        for key, body in zip(keys, bodies, strict=False):
+            # It may have ended while its body was on the way.
+            if key.seq not in self._horizon.dead and key.seq not in self._held:
+                self._held[key.seq] = body
+                if isinstance(body, bytes):
+                    self._held_bytes += len(body)

@@ -1,0 +1,128 @@
+"""Recovery: arriving at the state of the ledger's head (protocol: Recovery, steps 4 to 7).
+
+The registry gives what it has reached, the ledger the rest. Of what waits, the index has everything up to its cursor, so that
+only the ledger above it is read, keys alone, into the tail. What the index cannot be trusted with is refused here.
+"""
+
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from tarry.core.errors import Unavailable
+from tarry.core.policy import Policy
+from tarry.engine.journal import Journal
+from tarry.index.index import View
+from tarry.ledger.record import Kind, decode
+
+
+def recover(journal: Journal) -> None:
+    """Bring a new journal to the state of its ledger."""
+    now_ms = journal.clock.now_ms()
+    applied = _load(journal)
+    view = _newest(journal)
+    _replay(journal, applied, 0 if view is None else view.cursor)
+    journal.topics.records.replayed()
+    journal.recovered(now_ms)
+    horizon = journal.horizon
+    horizon.check = lambda newer: check_view(journal, newer)
+    horizon.at = journal.watermark
+    if view is not None:
+        horizon.take(view)
+    horizon.advance(now_ms)
+
+
+def check_view(journal: Journal, view: View) -> None:
+    """Raise `Unavailable` unless a view belongs to this ledger and has all that was reclaimed because of it."""
+    ledger, relied = journal.ledger, journal.relied
+    if view.cursor > ledger.durable_seq:
+        raise Unavailable(
+            f"the index has reached seq {view.cursor}, but the ledger ends at {ledger.durable_seq}:"
+            " the ledger is older than the index"
+        )
+    if relied.seq and view.identity != relied.index:
+        raise Unavailable(
+            "the index was removed or replaced by another, and with it messages that are nowhere else:"
+            " bring its folder back from a backup"
+        )
+    if view.cursor < relied.seq:
+        raise Unavailable(
+            f"the index ends at seq {view.cursor}, but {relied.seq} was reached before: it is an older copy"
+        )
+    if view.identity and view.cursor + 1 < ledger.first_seq:
+        raise Unavailable(
+            f"the index ends at seq {view.cursor}, but the ledger begins at {ledger.first_seq}:"
+            " type `tarry index rebuild`"
+        )
+
+
+def _newest(journal: Journal) -> View | None:
+    """The index's newest version; None while it cannot be read, which the horizon tries again."""
+    try:
+        view = journal.horizon.index.newest()
+        check_view(journal, view)
+    except Unavailable as trouble:
+        journal.horizon.report("versions", str(trouble), journal.clock.now_ms())
+        return None
+    return view
+
+
+def _load(journal: Journal) -> int:
+    """Take over what the registry has; gives the seq that it has reached."""
+    ledger, registry, meta = journal.ledger, journal.registry, journal.registry.meta
+    applied = 0
+    if meta is not None:
+        if meta.ledger_id != ledger.ledger_id:
+            raise Unavailable(
+                "the registry and the ledger are not of the same installation: were two backups mixed?"
+            )
+        if meta.applied_seq > ledger.durable_seq:
+            raise Unavailable(
+                f"the registry has reached seq {meta.applied_seq}, but the ledger ends at"
+                f" {ledger.durable_seq}: the ledger is older than the registry"
+            )
+        applied = meta.applied_seq
+        journal.watermark = meta.watermark
+        journal.counters.update(meta.counters)
+        journal.relied = meta.relied
+        journal.sizes.load(meta.sizes)
+    if applied + 1 < ledger.first_seq:
+        raise Unavailable(
+            f"the registry has reached seq {applied}, but the ledger begins at {ledger.first_seq}:"
+            " restore the registry from its snapshot"
+        )
+    journal.topics.records.load(registry)
+    journal.batches.load(registry)
+    journal.groups.load()
+    for (owner,), count in registry.owners.rows():
+        journal.owners[owner] = count
+    for (scope, name), policy in registry.policies.rows():
+        journal.policies.apply(scope, name, msgspec.convert(policy, Policy))
+    return applied
+
+
+def _replay(journal: Journal, applied: int, cursor: int) -> None:
+    """Keys of everything above the cursor, whole records above the registry's seq."""
+    waiting: list[Any] = []
+    ledger = journal.ledger
+    journal.replayed_from = max(ledger.first_seq, min(applied, cursor) + 1)
+    for frame in ledger.frames(journal.replayed_from):
+        fixed = frame.fixed
+        seqs = np.arange(frame.first_seq, frame.first_seq + frame.count, dtype=np.int64)
+        journal.sizes.add_many(frame.first_seq, fixed["size"].astype(np.int64))
+        kills = fixed["kills_seq"]
+        journal.dead.add_many(kills[kills > 0])
+        fire = fixed["fire_at_ms"]
+        delayed = (fixed["kind"] == Kind.ENTRY) & (fire > 0)
+        chosen = ((fixed["kind"] == Kind.PUT) | delayed) & (seqs > cursor)
+        if chosen.any():
+            due = fire[chosen].astype(np.int64), seqs[chosen], fixed["lane"][chosen].astype(np.uint16)
+            waiting.append((*due, delayed[chosen]))
+        for at in range(max(0, applied + 1 - frame.first_seq), frame.count):
+            journal.decide(frame.first_seq + at, decode(frame.body(at)))
+    # A delayed entry waits if its topic says so; the others were ready before.
+    entries_waiting = journal.topics.records.waiting_seqs()
+    for fires, seqs, lanes, delayed in waiting:
+        alive = ~journal.dead.contains_many(seqs) & (~delayed | np.isin(seqs, entries_waiting))
+        if alive.any():
+            journal.horizon.tail.add_many(fires[alive], seqs[alive], lanes[alive])
