@@ -363,7 +363,13 @@ class Clients:
         listed: list[MessageView] = []
         query: MessageQuery | None = MessageQuery(limit=self._random.choice((1, 10, 1000)))
         while query is not None:
-            page = engine.list_messages(query).value()
+            answer = engine.list_messages(query)
+            if not answer.settled:
+                self._sim.work_last()
+            if isinstance(answer.error(), Unavailable):
+                # A file was replaced meanwhile: a client asks again.
+                return
+            page = answer.value()
             listed += page.messages
             query = msgspec.structs.replace(query, page=page.next_page) if page.next_page else None
         self._checker.listed(listed)

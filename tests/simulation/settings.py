@@ -44,6 +44,11 @@ def ledger_settings(random: Random) -> LedgerSettings:
     )
 
 
+def index_piece(random: Random) -> int:
+    """How much this run's index gives at once."""
+    return random.choice((1, 3, 1 << 30))
+
+
 def weights(random: Random) -> dict[str, int]:
     """How often each kind of step comes in this run."""
     return {
@@ -51,6 +56,7 @@ def weights(random: Random) -> dict[str, int]:
         "commit": 25,
         "work": random.choice((3, 12)),
         "wait": 15,
+        "index": random.choice((0, 2, 8)),
         "verdict": random.choice((2, 12)),
         "schedule": 14,
         "batch": 2,

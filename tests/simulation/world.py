@@ -23,7 +23,7 @@ from tests.simulation.clients import Clients
 from tests.simulation.consumers import Consumers
 from tests.simulation.faults import Faults
 from tests.simulation.model import TOPICS, Model, Msg
-from tests.simulation.settings import engine_settings, ledger_settings, weights
+from tests.simulation.settings import engine_settings, index_piece, ledger_settings, weights
 
 DRAIN_ROUNDS = 400
 
@@ -59,6 +59,7 @@ class Simulation:
         """Why the server would not start, if it rightly would not: the run is over then."""
         settings = engine_settings(self.random)
         self.world = World(seed, settings=settings, ledger_settings=ledger_settings(self.random), start=False)
+        self.world.index.piece = index_piece(self.random)
         self.world.outlet = WatchedOutlet(self.world.outlet, self._launched)
         self.clock = self.world.clock
         self.model = Model()
@@ -154,6 +155,7 @@ class Simulation:
             "commit": self.commit,
             "work": self.work,
             "wait": self.wait,
+            "index": self.index,
             "verdict": self.verdict,
         }
         actions = {**own, **self.clients.actions(), **self.consumers.actions(), **self.faults.actions()}
@@ -258,15 +260,37 @@ class Simulation:
         if not self.world.offloaded:
             return
         work, done = self.world.offloaded.popleft()
-        error: Exception | None = None
-        try:
-            work()
-        except Exception as raised:  # noqa: BLE001 - the engine is told, as by a real thread
-            error = raised
+        error = _error_of(work)
         if self.random.random() < 0.5 or self.draining:
             done(error)
         else:
             self._worked.append(lambda: done(error))
+
+    def work_last(self) -> None:
+        """What was offloaded last is done at once."""
+        work, done = self.world.offloaded.pop()
+        done(_error_of(work))
+
+    def index(self) -> None:
+        """The pipeline does something: it indexes what is durable or a part of it, compacts, or cleans up."""
+        index, ledger, random = self.world.index, self.engine.journal.ledger, self.random
+        kind = random.random()
+        if kind < 0.6:
+            upto = ledger.durable_seq
+            if random.random() < 0.5:
+                upto = random.randint(min(index.cursor, upto), upto)
+            try:
+                index.flush(ledger, upto)
+            except Damage:
+                # Its query stops at the place of the damage.
+                return
+            self.say(f"index up to {index.cursor}")
+        elif kind < 0.85:
+            self.say("compact the index")
+            index.compact()
+        else:
+            self.say("vacuum the index")
+            index.vacuum()
 
     def wait(self) -> None:
         """Time passes."""
@@ -414,3 +438,12 @@ class Simulation:
         self._all_at_once()
         if self.engine.stats().pending:
             raise Violation("a restart brought messages back")
+
+
+def _error_of(work: Callable[[], Any]) -> Exception | None:
+    """Do something on another thread, as it were; the engine is told of any error."""
+    try:
+        work()
+    except Exception as raised:  # noqa: BLE001 - see above
+        return raised
+    return None

@@ -73,7 +73,7 @@ class Horizon:
         self._again_at_ms = 0
         """After trouble: when the index is tried again."""
         self._followed_ms = -FOLLOW_EVERY_MS
-        self._to_join: list[Staged] = []
+        self.joining: list[Staged] = []
         """Batches whose messages below the horizon are to be brought into the wheel."""
         self._joined = NO_KEY
         """The key up to which that was done with the first of them."""
@@ -102,7 +102,7 @@ class Horizon:
 
     def add_batch(self, batch: Staged) -> None:
         """A batch was adopted, durably: its files are part of the tail, and what is near enters the wheel (R10)."""
-        self._to_join.append(batch)
+        self.joining.append(batch)
         self.wake()
 
     def postpone(self, until_ms: int, seq: int, lane: int) -> None:
@@ -117,7 +117,7 @@ class Horizon:
         if self._may_read(now_ms) and abs(now_ms - self._followed_ms) >= FOLLOW_EVERY_MS:
             self._follow(now_ms)
         if self._may_read(now_ms):
-            if self._to_join:
+            if self.joining:
                 self._join(now_ms)
             else:
                 self._bring_in_more(now_ms)
@@ -172,14 +172,14 @@ class Horizon:
 
         Nothing else moves the horizon meanwhile.
         """
-        batch, low, at = self._to_join[0], self._joined, self.at
+        batch, low, at = self.joining[0], self._joined, self.at
         files = self.index.staged([batch])
 
         def joined(loaded: Loaded) -> None:
             self._into_wheel(loaded.due, loaded.upto)
             self._joined = loaded.upto
             if loaded.upto >= at:
-                self._to_join.pop(0)
+                self.joining.pop(0)
                 self._joined = NO_KEY
                 if batch in self.unindexed(self.view.cursor):
                     self.view = self.view.with_batches([batch])
@@ -207,7 +207,7 @@ class Horizon:
         """Read from a newer view from now on, and let go of the part of the tail that it has (R8)."""
         self._newest = newest
         self.tail.drop_seqs_upto(newest.cursor)
-        waiting = [batch.name for batch in self._to_join]
+        waiting = [batch.name for batch in self.joining]
         batches = [batch for batch in self.unindexed(newest.cursor) if batch.name not in waiting]
         self.view = newest.with_batches(batches)
         if self.on_view is not None:

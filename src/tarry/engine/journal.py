@@ -8,8 +8,8 @@ Doors do not know of it; the engine, the dispatcher and the topics write through
 """
 
 import logging
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -97,6 +97,8 @@ class Journal:
         """What was reclaimed because the index has it."""
         self.replayed_from = 1
         """Of what ended below this seq, the index alone knows."""
+        self._entering: deque[tuple[int, Key]] = deque()
+        """By the last seq of each unit that is not durable yet: the lowest key that it brings."""
         self._on_durable: list[tuple[int, Done]] = []
         self._effective_seq = 0
         """Everything up to here is durable and has taken effect."""
@@ -124,6 +126,7 @@ class Journal:
                 self.sizes.add(first + at, len(unit[at].body))
                 self.bodies.enqueued[first + at] = unit[at].body
                 self.decide(first + at, record)
+            self._enters(first + len(unit) - 1, _fires_of(unit, records))
         except Exception as error:
             # The ledger has it, and what is in memory does not follow it any more.
             if self.on_fault is not None:
@@ -140,7 +143,21 @@ class Journal:
         else:
             self._on_durable.append((seq, callback))
 
+    def _enters(self, last_seq: int, fires: Iterable[int]) -> None:
+        """Versions are enqueued that take effect later: until then the watermark stays below them (R9)."""
+        lowest_ms = min(fires, default=0)
+        if lowest_ms:
+            self._entering.append((last_seq, Key(lowest_ms, 0)))
+
+    def lowest_entering(self) -> Key | None:
+        """The lowest key of what is not in the wheel, the tail or the view yet."""
+        lows = [key for _, key in self._entering]
+        lows += (Key(batch.floor_ms, 0) for batch in self.horizon.joining)
+        return min(lows, default=None)
+
     def _tell_durable(self, last_seq: int, error: TarryError | None) -> None:
+        while self._entering and self._entering[0][0] <= last_seq:
+            self._entering.popleft()
         if error is None:
             self._effective_seq = last_seq
         while self._on_durable and (error is not None or self._on_durable[0][0] <= last_seq):
@@ -337,6 +354,7 @@ class Journal:
             self._tell_durable(first + plan.unit.records - 1, error)
 
         first = self.ledger.append_unit(plan.unit, durable)
+        self._enters(first + plan.unit.records - 1, [int(plan.fire_at_ms.min())])
         self.sizes.add_many(first, plan.sizes)
         self.owners.update(plan.owners)
         self._changed_owners.update(plan.owners)
@@ -395,6 +413,15 @@ class Journal:
         """Whether a version was overdue at the last recovery: then it may have been handed out before (R11)."""
         overdue = key.seq <= self.recovered_seq and key.fire_at_ms <= self.recovered_at_ms
         return overdue and not put.destination.startswith(TOPIC_SCHEME)
+
+
+def _fires_of(unit: Sequence[Encoded], records: Sequence[Record]) -> Iterator[int]:
+    """The fire instants of the versions in a unit; of a batch, its floor."""
+    for encoded, record in zip(unit, records, strict=True):
+        if encoded.fire_at_ms:
+            yield encoded.fire_at_ms
+        elif isinstance(record, Adopt):
+            yield record.floor_ms
 
 
 def past_due(put: Put) -> bool:

@@ -4,7 +4,7 @@ The registry gives what it has reached, the ledger the rest. Of what waits, the 
 only the ledger above it is read, keys alone, into the tail. What the index cannot be trusted with is refused here.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -13,7 +13,9 @@ from tarry.core.errors import Unavailable
 from tarry.core.policy import Policy
 from tarry.engine.journal import Journal
 from tarry.index.index import View
-from tarry.ledger.record import Kind, decode
+from tarry.ledger.record import Key, Kind, decode, read_entry
+
+READ_TOGETHER: Final = 1_000
 
 
 def recover(journal: Journal) -> None:
@@ -21,7 +23,9 @@ def recover(journal: Journal) -> None:
     now_ms = journal.clock.now_ms()
     applied = _load(journal)
     view = _newest(journal)
-    _replay(journal, applied, 0 if view is None else view.cursor)
+    cursor = 0 if view is None else view.cursor
+    _replay(journal, applied, cursor)
+    _ready_overdue(journal, cursor)
     journal.topics.records.replayed()
     journal.recovered(now_ms)
     horizon = journal.horizon
@@ -126,3 +130,16 @@ def _replay(journal: Journal, applied: int, cursor: int) -> None:
         alive = ~journal.dead.contains_many(seqs) & (~delayed | np.isin(seqs, entries_waiting))
         if alive.any():
             journal.horizon.tail.add_many(fires[alive], seqs[alive], lanes[alive])
+
+
+def _ready_overdue(journal: Journal, cursor: int) -> None:
+    """Delayed entries below the watermark are due, though the registry has not heard of it and the index has let go of them."""
+    waiting = journal.topics.records.waiting_seqs()
+    waiting = np.sort(waiting[waiting <= cursor])
+    for start in range(0, len(waiting), READ_TOGETHER):
+        seqs = waiting[start : start + READ_TOGETHER]
+        for seq, body in zip(seqs.tolist(), journal.bodies.many(seqs), strict=True):
+            if not isinstance(body, bytes):
+                journal.topics.records.ready_unread(seq)
+            elif Key(read_entry(body).fire_at_ms, seq) < journal.watermark:
+                journal.topics.records.ready(seq, body)

@@ -104,11 +104,13 @@ class Upkeep:
     def mark(self, now_ms: int) -> None:
         """Write down the key below which everything is dead, if it has moved and anything happened since."""
         journal = self._journal
-        low = min(
+        lows = [
             self._dispatcher.lowest_open(now_ms),
             Key(now_ms - self._settings.clock_slack_ms, 0),
             journal.horizon.at,
-        )
+            journal.lowest_entering(),
+        ]
+        low = min(low for low in lows if low is not None)
         idle = journal.ledger.next_seq - 1 == self._marked_seq and now_ms - self._marked_at_ms < IDLE_MARK_MS
         if low <= journal.watermark or idle:
             return

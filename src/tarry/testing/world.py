@@ -24,10 +24,10 @@ from tarry.core.policy import Policy
 from tarry.engine.answer import Answer
 from tarry.engine.engine import Engine
 from tarry.engine.settings import EngineSettings
-from tarry.index.index import NoIndex
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.testing.clock import SimulatedClock
 from tarry.testing.disk import SimulatedDisk
+from tarry.testing.index import SimulatedIndex
 from tarry.testing.outlet import SCHEME, SimulatedOutlet
 from tarry.testing.registry import RegistryDisk, SimulatedRegistry
 
@@ -53,6 +53,8 @@ class World:
         self.clock = SimulatedClock()
         self.disk = SimulatedDisk(seed)
         self.registry_disk = RegistryDisk()
+        self.index = SimulatedIndex()
+        """Empty until a test lets the pipeline work: `world.index.flush(...)`."""
         self.outlet = SimulatedOutlet(self.clock)
         self.settings = settings or EngineSettings()
         self.ledger_settings = ledger_settings or LedgerSettings(segment_bytes=1 << 18)
@@ -81,7 +83,7 @@ class World:
         engine = Engine(
             ledger=ledger,
             registry=registry,
-            index=NoIndex(),
+            index=self.index,
             clock=self.clock,
             ids=Ids(_KEY),
             outlets={SCHEME: self.outlet},

@@ -1,0 +1,158 @@
+"""A simulated index: what the pipeline would have made of the ledger, in memory, whenever a test says so.
+
+    world.index.flush(world.engine.journal.ledger)      the pipeline indexes what is durable
+    world.index.compact()                               the cascade drops the rows of dead versions
+    world.index.vacuum()                                files of older versions are gone
+
+It outlives crashes, as synced files do. It follows the rules of the tables (R6, R7): puts and dels by key, a cursor,
+nothing below the watermark.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+import numpy as np
+
+from tarry.core.errors import Damage
+from tarry.core.wheel import Due
+from tarry.index.index import NOTHING, IndexMoved, Loaded, NoView, Staged, View
+from tarry.ledger.ledger import Ledger
+from tarry.ledger.record import Key, Kind, Mark, decode
+
+
+class SimulatedIndex:
+    """The index, and the pipeline that writes it."""
+
+    def __init__(self) -> None:
+        self.piece = 1 << 30
+        """How many entries a view gives at once, at the most: small for tests of large loads."""
+        self._cursor = 0
+        self._watermark = Key(0, 0)
+        self._puts: dict[Key, tuple[int, bytes]] = {}
+        """By key: the lane and the body."""
+        self._dels: set[Key] = set()
+        self._view: View = NoView()
+        self._oldest = 0
+        self._version = 0
+
+    # As the server sees it
+
+    def newest(self) -> View:
+        """A view of the newest version."""
+        return self._view
+
+    def staged(self, batches: Sequence[Staged]) -> View:
+        """No batch was ever staged here."""
+        return NoView()
+
+    def readable(self, version: int) -> bool:
+        """Whether the files of a version are still there."""
+        return version >= self._oldest
+
+    # As the pipeline makes it
+
+    @property
+    def cursor(self) -> int:
+        """The seq up to which it is complete."""
+        return self._cursor
+
+    def flush(self, ledger: Ledger, upto_seq: int | None = None) -> None:
+        """Index what is durable, or less of it."""
+        upto = ledger.durable_seq if upto_seq is None else min(upto_seq, ledger.durable_seq)
+        # A new index begins with the ledger; all that lived before was carried forward.
+        first = self._cursor + 1 if self._version else ledger.first_seq
+        if upto < first:
+            return
+        for frame in ledger.frames(first):
+            for at in range(frame.count):
+                seq = frame.first_seq + at
+                if first <= seq <= upto:
+                    self._take(seq, frame.fixed[at], frame.body(at))
+        self._cursor = upto
+        self._commit()
+
+    def _take(self, seq: int, fixed: np.void, body: bytes) -> None:
+        fire_at_ms = int(fixed["fire_at_ms"])
+        if fixed["kind"] in (Kind.PUT, Kind.ENTRY) and fire_at_ms > 0:
+            key = Key(fire_at_ms, seq)
+            if key >= self._watermark:
+                self._puts[key] = int(fixed["lane"]), body
+        killed = Key(int(fixed["kills_fire_at_ms"]), int(fixed["kills_seq"]))
+        if killed.seq and killed >= self._watermark:
+            self._dels.add(killed)
+        if fixed["kind"] == Kind.MARK:
+            record = decode(body)
+            assert isinstance(record, Mark)
+            self._watermark = max(self._watermark, record.watermark)
+
+    def compact(self) -> None:
+        """Drop the rows of dead versions, and what is below the watermark."""
+        if self._version:
+            self._puts = {
+                key: put
+                for key, put in self._puts.items()
+                if key not in self._dels and key >= self._watermark
+            }
+            self._dels.clear()
+            self._commit()
+
+    def vacuum(self) -> None:
+        """Nobody can read older versions any more."""
+        self._oldest = self._version
+
+    def _commit(self) -> None:
+        self._version += 1
+        self._view = SimulatedView(self, self._version, self._cursor, dict(self._puts), set(self._dels))
+
+
+class SimulatedView:
+    """One version."""
+
+    identity = "simulated"
+
+    def __init__(
+        self,
+        index: SimulatedIndex,
+        version: int,
+        cursor: int,
+        puts: dict[Key, tuple[int, bytes]],
+        dels: set[Key],
+    ) -> None:
+        self.cursor = cursor
+        self._index = index
+        self._version = version
+        self._puts = puts
+        self._dels = dels
+        self._keys = sorted(puts)
+
+    def load(self, low: Key, high: Key, limit: int) -> Loaded:
+        """The versions in a range that are not known here to be dead."""
+        self._check()
+        limit = min(limit, self._index.piece)
+        inside = self._keys[bisect_left(self._keys, low) : bisect_left(self._keys, high)]
+        alive = [key for key in inside if key not in self._dels]
+        upto = high if len(alive) <= limit else alive[limit]
+        chosen = alive[:limit]
+        if not chosen:
+            return Loaded(NOTHING, upto)
+        table = np.array(chosen, np.int64)
+        lanes = np.array([self._puts[key][0] for key in chosen], np.uint16)
+        return Loaded(Due(table[:, 0].copy(), table[:, 1].copy(), lanes), upto)
+
+    def may_hold(self, low: Key, high: Key) -> bool:
+        """Whether there is anything in a range."""
+        return bisect_left(self._keys, low) < bisect_left(self._keys, high)
+
+    def bodies(self, keys: Sequence[Key], max_bytes: int) -> list[bytes | Damage | None]:
+        """The bodies of the first of these versions."""
+        self._check()
+        found = [None if key in self._dels or key not in self._puts else self._puts[key][1] for key in keys]
+        return list(found[: max(1, min(len(keys), self._index.piece))])
+
+    def with_batches(self, batches: Sequence[Staged]) -> View:
+        """The same: no batch was ever staged here."""
+        return self
+
+    def _check(self) -> None:
+        if not self._index.readable(self._version):
+            raise IndexMoved(f"version {self._version}")
