@@ -33,7 +33,7 @@ from tarry.doors.http.app import HttpApp, build_app
 from tarry.doors.http.settings import HttpSettings
 from tarry.engine.drive import Driver, launcher, offloader
 from tarry.engine.engine import Engine
-from tarry.index.index import NoIndex
+from tarry.index.delta import DeltaIndex
 from tarry.index.progress import read_progress
 from tarry.ledger.disk import RealDisk
 from tarry.ledger.ledger import Ledger, LedgerSettings
@@ -114,6 +114,7 @@ class Server:
         self._config = config
         self._folder = folder
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="registry")
+        self._readers = ThreadPoolExecutor(1, thread_name_prefix="index")
         self._clock = SystemClock()
         self._webhook = WebhookOutlet(config.webhook, self._clock)
         self._ledger: Ledger | None = None
@@ -221,12 +222,13 @@ class Server:
         return Engine(
             ledger=ledger,
             registry=self._registry,
-            index=NoIndex(),
+            index=DeltaIndex(f"{config.tables()}/index", ledger.ledger_id, config.pipeline.storage_options),
             clock=self._clock,
             ids=Ids(folder.id_key()),
             outlets={"http": self._webhook, "https": self._webhook},
             launch=launcher(loop, self._faulted),
             offload=offloader(loop, self._pool, self._faulted),
+            reading=offloader(loop, self._readers, self._faulted),
             settings=config.engine,
             broker_policy=config.policies.broker,
             snapshot_folder=str(folder.registry),
@@ -253,6 +255,7 @@ class Server:
             await _flush(self._engine)
             self._ledger.close()
         self._pool.shutdown(wait=True)
+        self._readers.shutdown(wait=True, cancel_futures=True)
         if self._registry is not None:
             self._registry.close()
         if self._running:
