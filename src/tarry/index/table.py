@@ -77,6 +77,8 @@ class GuardedTable:
     def __init__(self, table: DeltaTable, layout: Layout) -> None:
         self._table = table
         self._layout = layout
+        self._files: tuple[int, list[IndexFile]] = (-1, [])
+        """The files, and of which version they are."""
 
     @classmethod
     def open(
@@ -147,6 +149,11 @@ class GuardedTable:
 
     def files(self) -> list[IndexFile]:
         """The files of this version."""
+        if self._files[0] != self.version:
+            self._files = self.version, self._read_files()
+        return self._files[1]
+
+    def _read_files(self) -> list[IndexFile]:
         actions = pa.table(self._table.get_add_actions(flatten=True))
         layout = self._layout
         columns = {
@@ -232,7 +239,11 @@ def _sync_log(uri: str) -> None:
     if "://" in folder:
         return
     log = os.path.join(folder, "_delta_log")
-    newest = sorted(name for name in os.listdir(log) if name.endswith(".json"))[-1:]
+    names = sorted(os.listdir(log))
+    newest = [name for name in names if name.endswith(".json")][-1:]
+    # A checkpoint is made with a commit now and then, and readers begin with it.
+    newest += [name for name in names if ".checkpoint" in name][-1:]
+    newest += [name for name in names if name == "_last_checkpoint"]
     for path in (*(os.path.join(log, name) for name in newest), log, folder):
         descriptor = os.open(path, os.O_RDONLY)
         try:
