@@ -66,7 +66,8 @@ def settings_of(config: Config) -> dict[str, Any]:
 
 _SAME = (
     "master", "connect_timeout_ms", "spark", "ship", "python", "storage_options",
-    "flush_rows", "flush_every_ms", "cascade_every_ms", "keep_bodies",
+    "flush_rows", "flush_every_ms", "cascade_every_ms", "keep_bodies", "keep_versions_ms",
+    "keep_history_ms",
 )  # fmt: skip
 """Settings that the program knows by the same name."""
 

@@ -114,6 +114,10 @@ class Pipeline(Table, frozen=True, kw_only=True):
     """How often slots that have come near are split, and small files put together."""
     keep_bodies: bool = False
     """Whether the history keeps the payloads of messages that were sent."""
+    keep_versions_ms: Annotated[int, Meta(ge=10 * limits.MINUTE_MS, le=30 * limits.DAY_MS)] = limits.HOUR_MS
+    """How long files that were replaced stay for those who still read them; longer than any job takes."""
+    keep_history_ms: Annotated[int, Meta(ge=limits.DAY_MS, le=limits.MAX_DELAY_MS)] = 90 * limits.DAY_MS
+    """How long the history remembers."""
     nice: Annotated[int, Meta(ge=0, le=19)] = 10
     """How far the program steps back for the server on the same machine."""
 

@@ -25,12 +25,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tarry.core.errors import Conflict, TarryError, Unavailable
-from tarry.index.table import GuardedTable
-from tarry.pipeline.cascade import cascade
+from tarry.core.limits import DAY_MS, HOUR_MS
 from tarry.pipeline.reporter import Reporter
 from tarry.pipeline.session import abandon, check_java, first_line, open_session, pack
 from tarry.pipeline.source import LedgerSource, Place
 from tarry.pipeline.stream import IndexStream, Tables
+from tarry.pipeline.upkeep import Retention, Upkeep
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +41,8 @@ STOP_WITHIN_S: Final = 15.0
 """After this a stop is no longer graceful."""
 TRIGGER: Final = "1 second"
 """How often the ledger's head is looked at. Most looks make no batch."""
+MANY_FILES: Final = 500
+"""After so many new files the cascade comes before its time."""
 
 
 class PipelineSettings(Struct, frozen=True, kw_only=True):
@@ -63,6 +65,8 @@ class PipelineSettings(Struct, frozen=True, kw_only=True):
     cascade_every_ms: int = 30_000
     slot_ms: int = 300_000
     keep_bodies: bool = False
+    keep_versions_ms: int = HOUR_MS
+    keep_history_ms: int = 90 * DAY_MS
 
 
 class Stopped(BaseException):
@@ -89,12 +93,12 @@ class Pipeline:
             with alone(self._work), Reporter(self._work, self._follower) as reporter:
                 check_java()
                 ledger_id = self._ledger_id(wait=not once)
-                tables, cascaded = self._open_tables(ledger_id), self._open_tables(ledger_id).index
+                tables, upkeep = self._open_tables(ledger_id), self._upkeep(ledger_id)
                 with self._session() as spark:
                     self._interruptible = False
                     # Spark has put a handler of its own in the place of ours.
                     self._catch_signals()
-                    _Run(self._settings, spark, tables, cascaded, reporter, self._stop).run(once=once)
+                    _Run(self._settings, spark, tables, upkeep, reporter, self._stop).run(once=once)
         except Stopped:
             abandon()
             log.info("stopped while starting")
@@ -130,6 +134,14 @@ class Pipeline:
         tables.history.check_commits()
         return tables
 
+    def _upkeep(self, ledger_id: bytes) -> Upkeep:
+        settings = self._settings
+        retention = Retention(
+            keep_versions_ms=settings.keep_versions_ms, keep_history_ms=settings.keep_history_ms
+        )
+        # Handles of its own: those of the stream are in use by its batches.
+        return Upkeep(self._open_tables(ledger_id), self._follower, settings.slot_ms, retention)
+
     @contextlib.contextmanager
     def _session(self) -> Iterator[SparkSession]:
         settings = self._settings
@@ -157,7 +169,7 @@ class _Run:
         settings: PipelineSettings,
         spark: SparkSession,
         tables: Tables,
-        cascaded: GuardedTable,
+        upkeep: Upkeep,
         reporter: Reporter,
         stop: threading.Event,
     ) -> None:
@@ -166,9 +178,10 @@ class _Run:
         self._tables = tables
         self._reporter = reporter
         self._stop = stop
-        self._cascaded = cascaded
+        self._upkeep = upkeep
         self._stream = IndexStream(tables, settings.slot_ms, keep_bodies=settings.keep_bodies)
-        self._checked_version = -1
+        self._added = 0
+        """Files that came since the last upkeep."""
 
     def run(self, *, once: bool) -> None:
         threading.Thread(target=self._hasten, daemon=True).start()
@@ -178,15 +191,15 @@ class _Run:
         self._reporter.running(cursor)
         next_cascade_s = time.monotonic()
         while query.isActive and not self._stop.wait(0.2 if once else 1.0):
-            if not once and time.monotonic() >= next_cascade_s:
-                self._cascade()
+            if not once and (time.monotonic() >= next_cascade_s or self._added > MANY_FILES):
+                self._keep_up()
                 next_cascade_s = time.monotonic() + self._settings.cascade_every_ms / 1000
         if query.isActive:
             query.stop()
         elif (failure := query.exception()) is not None and not self._stop.is_set():
             raise Unavailable(f"the index stream stopped: {explain(failure)}")
         if once and not self._stop.is_set():
-            self._cascade()
+            self._keep_up()
 
     def _start(self, cursor: int, *, once: bool) -> StreamingQuery:
         settings = self._settings
@@ -215,24 +228,19 @@ class _Run:
         before = self._stream.last_commit
         self._stream.process(batch, batch_id)
         if self._stream.last_commit is not before:
+            self._added += int(self._stream.last_commit["files"])
             self._reporter.committed(self._stream.last_commit)
 
-    def _cascade(self) -> None:
-        # A handle of its own: the stream's is in use by its batches.
-        if self._cascaded.version != self._checked_version:
-            self._cascaded.check_commits()
-            self._checked_version = self._cascaded.version
+    def _keep_up(self) -> None:
+        self._added = 0
         try:
-            figures = cascade(self._spark, self._cascaded, self._settings.slot_ms)
-        except TarryError as error:
-            log.warning("no cascade this time: %s", error)
+            self._upkeep.round(self._spark)
+        except TarryError:
+            raise
         except Exception as error:
             # Its job was cancelled: that is how a stop looks from here.
             if not self._stop.is_set():
                 raise Unavailable(f"the cascade stopped: {explain(error)}") from error
-        else:
-            if figures:
-                log.info("cascade", extra=figures)
 
     def _hasten(self) -> None:
         """Once a stop is wanted: end the jobs that the main thread may be waiting for, and then do not wait for ever."""

@@ -8,6 +8,7 @@ import logging
 import time
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from pyspark.sql import SparkSession
 
@@ -41,11 +42,15 @@ class Upkeep:
         self._default_ms = default_ms
         self._retention = retention
         self._next_sweep_s = 0.0
+        self._checked_version = -1
         self.last: dict[str, dict[str, Any]] = {}
         """By what was done: the figures of the last time that there was something to do."""
 
     def round(self, spark: SparkSession | None) -> None:
-        """One round of everything that is due."""
+        """One round of everything that is due. Raises `Conflict` if another program has changed the index."""
+        if self._tables.index.version != self._checked_version:
+            self._tables.index.check_commits()
+            self._checked_version = self._tables.index.version
         try:
             for _ in range(ROUNDS):
                 if not self._note("cascade", cascade(spark, self._tables.index, self._default_ms)):
@@ -64,11 +69,10 @@ class Upkeep:
         for name, table in (("index", self._tables.index), ("history", self._tables.history)):
             swept = sweep(table, self._follower, self._retention.keep_versions_ms, now_ms())
             if swept.files or swept.log_files:
-                figures = {"files": swept.files, "bytes": swept.bytes, "log_files": swept.log_files}
-                self._note(f"sweep of the {name}", figures)
+                self._note(f"swept the {name}", msgspec.structs.asdict(swept))
 
     def _note(self, what: str, figures: dict[str, Any]) -> bool:
         if figures:
-            log.info("%s: %s", what, figures)
+            log.info(what, extra=figures)
             self.last[what] = {"at_ms": now_ms(), **figures}
         return bool(figures)
