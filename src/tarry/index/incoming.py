@@ -46,6 +46,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER: Final = re.compile(r"[0-9]{1,15}")
 _TIMED: Final = re.compile(r"[0-9]{4}-?[0-9]{2}-?[0-9]{2}[Tt ][0-9]{2}.*")
 _FINE: Final = re.compile(r"[.,][0-9]{6}[0-9]*[1-9]")
+_QUARTER_MS: Final = 15 * limits.MINUTE_MS
+_LAST_MS: Final = 250_000_000_000_000
+"""In the year 9892: no calendar goes far beyond."""
 _PER_MS: Final = {"s": 0, "ms": 1, "us": 1_000, "ns": 1_000_000}
 
 
@@ -175,12 +178,12 @@ def _times(
         return delays, now_ms + delays, said
     column = column_of(batch, "due")
     said = truth(column.is_valid())
-    due = _instants(column, mapping.zone(), mapping.timezone, errors)
+    due = _instants(column, mapping.zone(), errors)
     mark(errors, said & (due < 0), Invalid("due", "is before 1970"))
     return due, due.copy(), said
 
 
-def _instants(column: Any, zone: tzinfo, zone_name: str, errors: dict[int, TarryError]) -> NDArray[np.int64]:
+def _instants(column: Any, zone: tzinfo, errors: dict[int, TarryError]) -> NDArray[np.int64]:
     """Milliseconds since 1970; null is 0."""
     types = pa.types
     if types.is_dictionary(column.type):
@@ -188,11 +191,9 @@ def _instants(column: Any, zone: tzinfo, zone_name: str, errors: dict[int, Tarry
     if types.is_integer(column.type):
         return numbers(column)
     if types.is_timestamp(column.type):
-        if column.type.tz is None:
-            # Where clocks were set, the later of what it may mean: never early.
-            column = pc.assume_timezone(column, zone_name, ambiguous="latest", nonexistent="latest")
         ticks, per_ms = numbers(column.cast(pa.int64())), _PER_MS[column.type.unit]
-        return -(-ticks // per_ms) if per_ms else ticks * limits.SECOND_MS
+        found = -(-ticks // per_ms) if per_ms else ticks * limits.SECOND_MS
+        return found if column.type.tz is not None else _utc(found, zone)
     if not (types.is_string(column.type) or types.is_large_string(column.type)):
         raise Invalid("due", f"is a column of {column.type}, and neither timestamps nor numbers nor strings")
     found = np.zeros(len(column), np.int64)
@@ -217,11 +218,31 @@ def _instant(said: str, zone: tzinfo) -> int:
         raise ValueError(said)
     at = datetime.fromisoformat(said)
     if at.tzinfo is None:
-        # Where clocks were set, the later of what it may mean.
-        at = max(at.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
+        at = _latest(at, zone)
     # What is finer than a microsecond was dropped.
     micros = (at - _EPOCH) // timedelta(microseconds=1) + (_FINE.search(said) is not None)
     return -(-micros // 1000)
+
+
+def _utc(local_ms: NDArray[np.int64], zone: tzinfo) -> NDArray[np.int64]:
+    """Instants from readings of a zone's clocks.
+
+    Not by Arrow, which knows no summer time after 2037. Clocks are set at quarters of an hour, so that one look a quarter
+    is enough.
+    """
+    quarters, inverse = np.unique(np.clip(local_ms, 0, _LAST_MS) // _QUARTER_MS, return_inverse=True)
+    starts = [
+        _EPOCH.replace(tzinfo=None) + timedelta(milliseconds=at) for at in (quarters * _QUARTER_MS).tolist()
+    ]
+    shifts = [
+        (start.replace(tzinfo=UTC) - _latest(start, zone)) // timedelta(milliseconds=1) for start in starts
+    ]
+    return local_ms - np.array(shifts, np.int64)[inverse]
+
+
+def _latest(reading: datetime, zone: tzinfo) -> datetime:
+    """What a reading of a clock means; where clocks were set, the later of what it may mean: never early."""
+    return max(reading.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
 
 
 # Payloads and places

@@ -93,6 +93,8 @@ class Stager:
         self._rows = 0
         self._mixed = 0
         self._bad: list[BadRow] = []
+        self._hopeless = False
+        """Whether it is a column that cannot be taken, and so no row can."""
 
     @property
     def rows(self) -> int:
@@ -107,7 +109,7 @@ class Stager:
             self._waiting_bytes += batch.nbytes
             if self._waiting_rows >= CHUNK_ROWS or self._waiting_bytes >= CHUNK_BYTES:
                 self._write()
-        return len(self._bad) < MAX_BAD_ROWS
+        return not self._hopeless and len(self._bad) < MAX_BAD_ROWS
 
     def finish(self) -> Staged:
         """Write what is left; everything is synced when this returns."""
@@ -130,7 +132,12 @@ class Stager:
         table = pa.Table.from_batches(self._waiting)
         self._waiting, self._waiting_rows, self._waiting_bytes = [], 0, 0
         for batch in table.combine_chunks().to_batches():
-            incoming = read(batch, self._mapping, self._place)
+            try:
+                incoming = read(batch, self._mapping, self._place)
+            except Rejected as error:
+                self._bad.append(BadRow("every row", str(error)))
+                self._hopeless = True
+                return
             for row in sorted(incoming.errors)[: MAX_BAD_ROWS - len(self._bad)]:
                 where = f"row {self._rows + row + 1}" + (
                     "" if self._part == "0" else f" of part {self._part}"

@@ -3,12 +3,16 @@
 Reading is `tarry.pipeline.views`: the views `scheduled`, `history` and `ledger`. Options: `view`; `path` (by `load`), a data folder
 or a folder of tables; `ledger`, where it is not beside the tables; `bodies`, for payloads and headers; `columns`, to read only
 some; `storage.*`, for an object store. For a stream of the history also `from` and `rows`.
+
+Writing is `tarry.pipeline.bulk`.
 """
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from tarry.core.errors import Invalid
+from tarry.pipeline.bulk import BulkStreamWriter, BulkWriter, Job
 from tarry.pipeline.views.reader import HistoryStreamReader, ViewReader, view_of
 
 
@@ -34,7 +38,20 @@ class TarrySource(DataSource):
         """A stream of the history."""
         return HistoryStreamReader(dict(self.options), schema)
 
-    # Writing: bulk schedule (R10). `writer` and `streamWriter` belong here.
+    # Writing
+
+    def writer(self, schema: StructType, overwrite: bool) -> BulkWriter:
+        """A batch of messages (R10)."""
+        return BulkWriter(self._job(schema, overwrite))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> BulkStreamWriter:  # noqa: N802 - Spark's name
+        """A batch of messages for each micro-batch."""
+        return BulkStreamWriter(self._job(schema, overwrite))
+
+    def _job(self, schema: StructType, overwrite: bool) -> Job:
+        if overwrite:
+            raise Invalid("mode", "messages are added to those that wait: use mode append")
+        return Job.of(self.options, schema.names)
 
 
 def register(spark: SparkSession) -> None:

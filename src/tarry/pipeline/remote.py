@@ -13,9 +13,9 @@ import time
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any, Final, NoReturn
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
-from tarry.core.errors import Damage, Forbidden, NotFound, Unavailable
+from tarry.core.errors import Conflict, Damage, Forbidden, NotFound, Rejected, TarryError, Unavailable
 from tarry.ledger.disk import RealDisk
 from tarry.ledger.replay import Frame, replay
 from tarry.ledger.segment import Segment, SegmentHeader, segment_name
@@ -32,10 +32,7 @@ class ServerFollower:
     """A reader of a server's ledger."""
 
     def __init__(self, url: str, token: str | None, patience_s: float = PATIENCE_S) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise Unavailable(f"{url} is not the address of a server, such as http://host:8080")
-        self._parts = parts
+        self._parts = _parts_of(url)
         self._url = url.rstrip("/")
         self._token = token
         self._patience_s = patience_s
@@ -116,21 +113,7 @@ class ServerFollower:
             wait_s = min(wait_s * 2, LONGEST_WAIT_S)
 
     def _ask_once(self, path: str) -> HTTPResponse:
-        parts = self._parts
-        assert parts.hostname is not None
-        connection = (
-            HTTPSConnection(
-                parts.hostname, parts.port, timeout=ANSWER_WITHIN_S, context=ssl.create_default_context()
-            )
-            if parts.scheme == "https"
-            else HTTPConnection(parts.hostname, parts.port, timeout=ANSWER_WITHIN_S)
-        )
-        headers = {"connection": "close"}
-        if self._token:
-            headers["authorization"] = f"Bearer {self._token}"
-        connection.request("GET", parts.path.rstrip("/") + path, headers=headers)
-        # With `connection: close` the answer owns the socket, and closes it with itself.
-        return connection.getresponse()
+        return _send(self._parts, self._token, "GET", path)
 
     def _refused(self, status: int, told: dict[str, Any]) -> NoReturn:
         detail = str(told.get("detail", f"status {status}"))
@@ -149,12 +132,80 @@ class ServerFollower:
         return Unavailable(f"{self._url} does not show its ledger: {reason}")
 
 
+def call(
+    url: str,
+    token: str | None,
+    method: str,
+    path: str,
+    body: bytes | None = None,
+    patience_s: float = PATIENCE_S,
+) -> bytes:
+    """One request that may be repeated, and its answer; raises what the server says against it.
+
+    While the server does not answer, or says that it cannot now, it is asked again for a while.
+    """
+    parts = _parts_of(url)
+    deadline_s = time.monotonic() + patience_s
+    wait_s = FIRST_WAIT_S
+    while True:
+        try:
+            with _send(parts, token, method, path, body) as answer:
+                said = answer.read()
+            if answer.status < 300:
+                return said
+            told = _told(said)
+            reason: object = told.get("detail", f"status {answer.status}")
+            if answer.status not in (429, 503) or told.get("code") == "too-many-pending":
+                raise _REFUSALS.get(answer.status, Rejected)(str(reason))
+        except (OSError, HTTPException) as error:
+            reason = error
+        if time.monotonic() + wait_s > deadline_s:
+            raise Unavailable(f"{url} does not answer: {reason}")
+        time.sleep(wait_s * random.uniform(0.5, 1.0))
+        wait_s = min(wait_s * 2, LONGEST_WAIT_S)
+
+
+_REFUSALS: Final[dict[int, type[TarryError]]] = {401: Forbidden, 403: Forbidden, 404: NotFound, 409: Conflict}
+
+
+def _parts_of(url: str) -> SplitResult:
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise Unavailable(f"{url} is not the address of a server, such as http://host:8080")
+    return parts
+
+
+def _send(
+    parts: SplitResult, token: str | None, method: str, path: str, body: bytes | None = None
+) -> HTTPResponse:
+    assert parts.hostname is not None
+    connection = (
+        HTTPSConnection(
+            parts.hostname, parts.port, timeout=ANSWER_WITHIN_S, context=ssl.create_default_context()
+        )
+        if parts.scheme == "https"
+        else HTTPConnection(parts.hostname, parts.port, timeout=ANSWER_WITHIN_S)
+    )
+    headers = {"connection": "close"}
+    if token:
+        headers["authorization"] = f"Bearer {token}"
+    if body is not None:
+        headers["content-type"] = "application/json"
+    connection.request(method, parts.path.rstrip("/") + path, body, headers)
+    # With `connection: close` the answer owns the socket, and closes it with itself.
+    return connection.getresponse()
+
+
 def _problem(answer: HTTPResponse) -> dict[str, Any]:
     with answer:
-        try:
-            told = json.loads(answer.read(1 << 16))
-        except ValueError:
-            told = None
+        return _told(answer.read(1 << 16))
+
+
+def _told(said: bytes) -> dict[str, Any]:
+    try:
+        told = json.loads(said)
+    except ValueError:
+        told = None
     return told if isinstance(told, dict) else {}
 
 
