@@ -17,6 +17,7 @@ from tarry.index.delta import DeltaIndex
 from tarry.index.progress import Progress, read_progress
 from tarry.index.schema import INDEX_SCHEMA
 from tarry.ledger.record import Key
+from tarry.pipeline.program import explain
 from tarry.pipeline.stream import Tables
 from tests.pipeline.kit import Writer
 
@@ -39,7 +40,7 @@ def once(data: Path, **settings: str) -> "subprocess.CompletedProcess[str]":
         cwd="/",
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
     )
 
 
@@ -171,3 +172,15 @@ def test_it_follows_until_it_is_told_to_stop(tmp_path: Path) -> None:
     assert told.commits >= 2
     view = DeltaIndex(str(data / "tables/index"), writer.ledger.ledger_id).newest()
     assert len(view.load(Key(0, 0), Key(1 << 47, 0), 1 << 40).due.seqs) == 25
+
+
+def test_errors_that_come_through_spark_are_told_in_one_line() -> None:
+    stack = "[STREAM_FAILED] Query terminated with exception: Traceback (most recent call last):\n  File x, line 1\n"
+    ours = (
+        stack + "tarry.core.errors.Damage: 00000001.seg: damaged at byte 9: no\n\n\tat org.apache.spark.X\n"
+    )
+    assert explain(Exception(ours)) == "00000001.seg: damaged at byte 9: no"
+    theirs = stack + "ModuleNotFoundError: No module named 'msgspec'\n\n\tat org.apache.spark.X\n"
+    assert explain(Exception(theirs)) == "ModuleNotFoundError: No module named 'msgspec'"
+    java = "An error occurred while calling o1.collect.\n: org.apache.spark.SparkException: lost\n\tat x\n"
+    assert explain(Exception(java)) == "org.apache.spark.SparkException: lost"

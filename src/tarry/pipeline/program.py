@@ -272,9 +272,11 @@ def alone(work: Path) -> Iterator[None]:
 
 
 _OURS: Final = re.compile(r"^tarry\.core\.errors\.\w+: (.+)$", re.MULTILINE)
+_PYTHONS: Final = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception): .+)$", re.MULTILINE)
 
 
 def explain(error: BaseException) -> str:
-    """One line of an error that comes through Spark: our own words, which stand somewhere inside, or its first line."""
-    ours = _OURS.findall(str(error))
-    return str(ours[-1]) if ours else first_line(error)
+    """One line of an error that comes through Spark: our own words, which stand somewhere inside, or the cause of it all."""
+    text = str(error)
+    told = _OURS.findall(text) or _PYTHONS.findall(text)
+    return str(told[-1]) if told else first_line(error)
