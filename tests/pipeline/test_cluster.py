@@ -97,7 +97,7 @@ def test_executors_that_cannot_see_the_ledger_read_it_from_the_server(
     assert set(view.load(Key(0, 0), Key(1 << 47, 0), 1 << 40).due.fire_at_ms.tolist()) == due
     progress = read_progress(tmp_path / "driver/pipeline")
     assert progress is not None
-    assert (progress.state, progress.cursor) == ("stopped", view.cursor())
+    assert (progress.state, progress.cursor) == ("stopped", view.cursor)
     # Both took part, with the package that they were sent, behind the guard; and nobody wrote the token down.
     assert cluster.shipped() == {f"worker{n}" for n in range(WORKERS)}
     assert cluster.guarded() >= WORKERS

@@ -1,9 +1,12 @@
 """The ledger as a source: divided by segment and size, taken in bounded batches, stopped by damage."""
 
 import asyncio
+import os
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -11,6 +14,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from tarry.core.errors import Invalid, NotFound
 from tarry.ledger.follow import FolderFollower
+from tarry.pipeline.session import open_session
 from tarry.pipeline.source import TOKEN_VARIABLE, LedgerReader, LedgerStreamReader, Place, Range, ranges
 from tests.pipeline.kit import Writer
 from tests.serving import server_process
@@ -165,3 +169,22 @@ async def _fill(url: str) -> None:
         for n in range(3):
             body = {"destination": "t", "delay": "1h", "payload": f"{n}" * 1000}
             assert (await client.post("/v1/messages", json=body)).status_code == 201
+
+
+def test_what_an_object_store_needs_travels_with_the_tasks_and_is_in_no_setting(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark.sparkContext, "environment", dict(spark.sparkContext.environment))
+    again = open_session("local[2]", {}, variables={"AWS_SECRET_ACCESS_KEY": "hush-hush"})
+    assert again.sparkContext is spark.sparkContext
+
+    def look(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"seen": [os.environ.get("AWS_SECRET_ACCESS_KEY")]})
+
+    seen = spark.range(0, 1, 1, 1).mapInArrow(look, "seen string")
+    assert [row.seen for row in seen.collect()] == ["hush-hush"]
+    settings = str(spark.sparkContext.getConf().getAll()) + str(
+        seen._jdf.queryExecution().toString()
+    )
+    assert "hush-hush" not in settings

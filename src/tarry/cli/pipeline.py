@@ -36,6 +36,7 @@ def pipeline(once: Once = False, data: Data = None, config: ConfigFile = None) -
 
     set_up(loaded.config.log)
     os.nice(loaded.config.pipeline.nice)
+    os.environ.update(loaded.config.pipeline.storage_options)
     settings = PipelineSettings(**settings_of(loaded.config))
     if loaded.config.pipeline.token is not None:
         # For the planner process, which is a child of a child: see `tarry.pipeline.source`.

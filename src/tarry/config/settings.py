@@ -99,7 +99,7 @@ class Pipeline(Table, frozen=True, kw_only=True):
     tables: Path | None = None
     """Folder or address of the tables (`s3://…`, `gs://…`, `abfss://…`); by default `tables` in the data folder."""
     storage_options: Annotated[dict[str, str], _SECRET] = {}
-    """What the object store of the tables needs: keys, region, endpoint, by the names of delta-rs."""
+    """What the object store of the tables needs: keys, region, endpoint, by the names of its environment variables."""
     server: str | None = None
     """Address of the server, for a driver or executors that cannot see the data folder: the ledger is then read from there."""
     token: Secret | None = None

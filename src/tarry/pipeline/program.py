@@ -151,6 +151,7 @@ class Pipeline:
             settings.spark,
             python=settings.python,
             package=pack(self._work) if settings.ship and not settings.master.startswith("local") else None,
+            variables=settings.storage_options,
             connect_within_s=settings.connect_timeout_ms / 1000,
         )
         took_ms = round((time.monotonic() - began_s) * 1000)

@@ -103,11 +103,13 @@ def open_session(
     *,
     python: str | None = None,
     package: Path | None = None,
+    variables: Mapping[str, str] | None = None,
     connect_within_s: float = CONNECT_WITHIN_S,
 ) -> SparkSession:
     """A session at a master, with the settings given over the small ones.
 
-    `package` is sent to the executors, and `python` is what runs there. Raises `Unavailable` if a cluster gives no
+    `package` is sent to the executors, `python` is what runs there, and `variables` are in the environment of its functions:
+    they travel with the tasks, so that a key is in no setting, page or command line of Spark. Raises `Unavailable` if a cluster gives no
     executor in time; that bound holds only in the main thread.
     """
     check_java()
@@ -125,10 +127,10 @@ def open_session(
     for key, value in chosen.items():
         builder = builder.config(key, value)
     if local:
-        return _opened(builder)
+        return _opened(builder, variables)
     told = f"{master} gave no executor within {connect_within_s:g} s; look at its workers, or raise pipeline.connect_timeout_ms"
     with _within(connect_within_s, told):
-        spark = _opened(builder)
+        spark = _opened(builder, variables)
         spark.sparkContext.parallelize([0], 1).count()
     return spark
 
@@ -144,9 +146,11 @@ def pack(folder: Path) -> Path:
     return path
 
 
-def _opened(builder: SparkSession.Builder) -> SparkSession:
+def _opened(builder: SparkSession.Builder, variables: Mapping[str, str] | None) -> SparkSession:
     try:
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
+        spark.sparkContext.environment.update(variables or {})
+        return spark
     except Exception as error:  # Errors of Java and of the bridge to it have no root in common.
         raise Unavailable(f"Spark does not start: {first_line(error)}") from error
 

@@ -10,6 +10,7 @@ Nothing else in the project knows all the parts, and this module decides nothing
 import asyncio
 import gc
 import logging
+import os
 import resource
 import signal
 import sys
@@ -56,6 +57,8 @@ def serve(loaded: Loaded) -> int:
     """Serve until SIGTERM or SIGINT; gives the exit code."""
     config = loaded.config
     set_up(config.log)
+    # Both that read the tables, delta-rs and pyarrow, look there for what their object store needs.
+    os.environ.update(config.pipeline.storage_options)
     _raise_open_files()
     _tune()
     try:
