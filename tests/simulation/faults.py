@@ -87,9 +87,10 @@ class Faults:
 
     def flip(self) -> None:
         """The medium goes bad while the server is down: it must refuse to start, or not be affected at all."""
-        if self._random.random() < 0.7:
-            return
         sim = self._sim
+        # Two bits flipped may be the last frame's and the head's: that nobody can tell from a torn write.
+        if self._random.random() < 0.7 or sim.model.damaged:
+            return
         sim.crash("to flip a bit", power=False)
         path = self._flip()
         try:
@@ -102,6 +103,9 @@ class Faults:
             sim.refuse(damage)
         except Unavailable as error:
             sim.refuse(error)
+        else:
+            # What the index has is not read at a start, and may be later.
+            sim.model.damaged |= sim.world.index.cursor > 0
 
     def rot(self) -> None:
         """The medium goes bad while the server runs: messages may end as failed, but never arrive changed."""

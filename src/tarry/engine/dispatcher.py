@@ -64,6 +64,8 @@ class Dispatcher:
         seed: int,
     ) -> None:
         self.writing = Writing(journal)
+        # Whoever waits for a verdict on a message hears of its end, wherever it was then.
+        journal.on_ended = lambda seq: self.writing.settled([seq])
         self.flights = Flights(
             journal, outlets, settings, launch, self.writing, self._later, self._expire, seed
         )

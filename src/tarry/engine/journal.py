@@ -103,6 +103,8 @@ class Journal:
         self._effective_seq = 0
         """Everything up to here is durable and has taken effect."""
         self.sizes = Sizes()
+        self.on_ended: Callable[[int], None] | None = None
+        """Told of each version that a record of its own has ended."""
         self.on_fault: Callable[[Exception], None] | None = None
         """Told when a record is enqueued that could not be decided: only a new start mends that."""
 
@@ -296,6 +298,8 @@ class Journal:
         match record:
             case Put():
                 self.horizon.add(record.fire_at_ms, seq, encoded.lane)
+            case Finalise() if self.on_ended is not None:
+                self.on_ended(record.kills.seq)
             case Entry():
                 self.bodies.keep_fresh([seq], [encoded.body])
                 self.topics.records.appended(record.topic, record.entry_id)
