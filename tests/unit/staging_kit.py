@@ -32,6 +32,7 @@ def stage(
     part: str = "0",
 ) -> Staged:
     """Stage rows as one task would."""
+    Path(at.index).mkdir(parents=True, exist_ok=True)
     stager = Stager(at, mapping or Mapping(destination="orders"), name, new_token(name), part)
     for batch in batches:
         stager.add(batch)

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.core.errors import Invalid, TooLarge
+from tarry.core.errors import Invalid, TooLarge, Unavailable
 from tarry.core.slots import parse_slot, size_for
 from tarry.index import incoming, staging
 from tarry.index.incoming import Mapping
@@ -207,6 +207,8 @@ def test_ticks_slots_and_limits_are_those_of_the_place(tmp_path: Path) -> None:
         ({"key": ["x" * 2000]}, "key: larger"),
         ({"owner": ["x" * 300]}, "owner: larger"),
         ({"ttl_ms": [0]}, "ttl_ms: is not between"),
+        ({"ttl_ms": ["soon"]}, "ttl_ms: is not a whole number"),
+        ({"delay_ms": ["1h"]}, "delay_ms: is not a whole number"),
         ({"headers": pa.array([[("", "v")]], pa.map_(pa.string(), pa.string()))}, "headers: a name is empty"),
     ],
 )  # fmt: skip
@@ -226,7 +228,7 @@ def test_a_bad_row_is_named_with_its_reason(tmp_path: Path, columns: dict[str, A
         ({"payload": pa.array([1])}, "payload: is a column of int64"),
         ({"owner": pa.array([1])}, "owner: is a column of int64"),
         ({"headers": pa.array(["x"])}, "headers: is a column of string"),
-        ({"ttl_ms": pa.array(["x"])}, "ttl_ms: is a column of string"),
+        ({"ttl_ms": pa.array([1], pa.timestamp("ms"))}, "ttl_ms: is a column of timestamp"),
     ],
 )
 def test_a_column_of_no_use_is_refused_as_a_whole(tmp_path: Path, columns: dict[str, Any], said: str) -> None:
@@ -240,6 +242,7 @@ def test_rows_are_counted_over_all_that_came_before(tmp_path: Path, monkeypatch:
     good, wrong = rows(due=[NOW_MS] * 3, payload=["x"] * 3), rows(due=[NOW_MS, -1], payload=["x"] * 2)
     staged = stage(place(tmp_path), good, wrong, part="7")
     assert [row.where for row in staged.bad] == ["row 5 of part 7"]
+    (tmp_path / "index").mkdir(exist_ok=True)
     with pytest.raises(BadRows, match="row 5 of part 7: due: is before 1970"):
         manifest_of(place(tmp_path), [staged])
     stager = Stager(place(tmp_path), Mapping(destination="t"), "n", new_token("n"))
@@ -299,3 +302,9 @@ def test_a_folder_is_for_batches_of_one_name() -> None:
     assert token != new_token("letters")
     assert is_token_for(token, "letters")
     assert not is_token_for(token, "more")
+
+
+def test_a_folder_that_is_not_here_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="not to be seen from here"):
+        Stager(place(tmp_path), Mapping(destination="t"), "n", new_token("n"))
+    assert not (tmp_path / "index").exists()

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from tarry.client.asynchronous import AsyncClient
     from tarry.client.blocking import Client
+    from tarry.client.bulk import Batch
     from tarry.client.call import Unauthorized, Unreachable
     from tarry.client.shapes import Message, MessageView, Policy, Published, Received, Scheduled
 
 _HOMES: Final = {
     "AsyncClient": "asynchronous",
+    "Batch": "bulk",
     "Client": "blocking",
     "Message": "shapes",
     "MessageView": "shapes",
@@ -27,6 +29,7 @@ _HOMES: Final = {
 
 __all__ = [
     "AsyncClient",
+    "Batch",
     "Client",
     "Message",
     "MessageView",

@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
-from tarry.client import batches, operations
+from tarry.client import batches, bulk, operations
 from tarry.client.call import Call
 
 P = ParamSpec("P")
@@ -66,6 +66,11 @@ class Operations:
     restart = Operation(operations.restart)
     list_page = Operation(operations.list_page)
     schedule_arrow = Operation(batches.schedule_stream)
+    place_of_batch = Operation(bulk.place_of_batch)
+    adopt_batch = Operation(bulk.adopt_batch)
+    batch = Operation(bulk.batch)
+    batches = Operation(bulk.batches)
+    cancel_batch = Operation(bulk.cancel_batch)
     publish = Operation(operations.publish)
     topics = Operation(operations.topics)
     create_topic = Operation(operations.create_topic)

@@ -8,6 +8,7 @@ Columns go by name, or by what a mapping calls them:
 - `delay_ms` instead: milliseconds from the beginning of the job, by the server's clock.
 - `payload`: binary as it is, a string as UTF-8, a struct, map or list as JSON. Null is empty.
 - `destination`, `namespace`, `owner`, `key`: strings. `headers`: a map of strings. `ttl_ms`: a whole number.
+  Whole numbers may be written as text.
 
 Nothing else is known here. A row that cannot be taken is named with its reason; nothing is guessed.
 """
@@ -44,6 +45,7 @@ FIELDS: Final = (
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _NUMBER: Final = re.compile(r"[0-9]{1,15}")
+_WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
 _TIMED: Final = re.compile(r"[0-9]{4}-?[0-9]{2}-?[0-9]{2}[Tt ][0-9]{2}.*")
 _FINE: Final = re.compile(r"[.,][0-9]{6}[0-9]*[1-9]")
 _QUARTER_MS: Final = 15 * limits.MINUTE_MS
@@ -130,7 +132,7 @@ def read(batch: pa.RecordBatch, mapping: Mapping, place: Place) -> Incoming:
     owners = text(batch, "owner", mapping.owner)
     keys = text(batch, "key", None, dictionary=False)
     headers = headers_of(batch, {})
-    ttls = integers(batch, "ttl_ms", None)
+    ttls = _whole_numbers(batch, "ttl_ms", errors)
     check_sizes(payloads, keys, owners, headers, errors)
     wrong_ttl = truth(pc.or_(pc.less(ttls, 1), pc.greater(ttls, limits.MAX_DELAY_MS)))
     mark(errors, wrong_ttl, Invalid("ttl_ms", "is not between 1 ms and 100 years"))
@@ -167,10 +169,8 @@ def _times(
     batch: pa.RecordBatch, mapping: Mapping, now_ms: int, errors: dict[int, TarryError]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
     """What was asked for, the due instants, and which rows say anything."""
-    delay = column_of(batch, "delay_ms")
-    if delay is not None:
-        if not pa.types.is_integer(delay.type):
-            raise Invalid("delay_ms", f"is a column of {delay.type} and not of whole milliseconds")
+    if column_of(batch, "delay_ms") is not None:
+        delay = _whole_numbers(batch, "delay_ms", errors)
         delays, said = numbers(delay), truth(delay.is_valid())
         mark(errors, said & (delays < 0), Invalid("delay_ms", "is negative"))
         mark(errors, said & (delays > limits.MAX_DELAY_MS), DelayTooLong(limits.MAX_DELAY_MS))
@@ -181,6 +181,22 @@ def _times(
     due = _instants(column, mapping.zone(), errors)
     mark(errors, said & (due < 0), Invalid("due", "is before 1970"))
     return due, due.copy(), said
+
+
+def _whole_numbers(batch: pa.RecordBatch, name: str, errors: dict[int, TarryError]) -> Any:
+    """A column of whole numbers, which may be written as text."""
+    column = column_of(batch, name)
+    if column is not None and pa.types.is_timestamp(column.type):
+        raise Invalid(name, f"is a column of {column.type} and not of whole milliseconds")
+    if column is None or not pa.types.is_string(column.type):
+        return integers(batch, name, None)
+    said = column.to_pylist()
+    wrong = [text is not None and not _WHOLE.fullmatch(text) for text in said]
+    mark(errors, np.array(wrong, np.bool_), Invalid(name, "is not a whole number"))
+    return pa.array(
+        [None if text is None or bad else int(text) for text, bad in zip(said, wrong, strict=True)],
+        pa.int64(),
+    )
 
 
 def _instants(column: Any, zone: tzinfo, errors: dict[int, TarryError]) -> NDArray[np.int64]:

@@ -20,7 +20,7 @@ import pyarrow.fs
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from tarry.core.errors import Rejected, TooLarge
+from tarry.core.errors import Rejected, TooLarge, Unavailable
 from tarry.core.slots import sizes_for
 from tarry.index.files import filesystem_of, sync, write_file
 from tarry.index.incoming import Incoming, Mapping, read
@@ -84,6 +84,8 @@ class Stager:
         self._part = part
         self._filesystem, root = filesystem_of(place.index)
         self._root = root.rstrip("/")
+        if isinstance(self._filesystem, pyarrow.fs.LocalFileSystem) and not os.path.isdir(self._root):
+            raise Unavailable(f"{self._root}, the folder of the server's index, is not to be seen from here")
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_rows = 0
         self._waiting_bytes = 0

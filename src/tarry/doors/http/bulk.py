@@ -5,6 +5,7 @@ manifest. Before it is recorded, every file is looked at on a thread of its own.
 """
 
 import asyncio
+import os
 from typing import Final
 
 import msgspec
@@ -25,6 +26,7 @@ from tarry.engine.adoption import BatchView
 from tarry.engine.engine import Engine
 from tarry.index.inspection import inspect
 from tarry.index.manifest import Manifest
+from tarry.index.schema import STAGED
 
 AT_ONCE: Final = 2
 """Manifests whose files are being looked at; others wait."""
@@ -45,7 +47,11 @@ class BulkEndpoints:
     async def place(self, request: Request) -> Response:
         """GET /v1/batches/{batch}/place."""
         caller, _ = _reach(request)
-        return json_response(self._engine.batches.place(self._folder(), caller.covers))
+        folder = self._folder()
+        if "://" not in folder:
+            # Who stages finds it there, or is in the wrong place.
+            os.makedirs(os.path.join(folder, STAGED), mode=0o700, exist_ok=True)
+        return json_response(self._engine.batches.place(folder, caller.covers))
 
     async def adopt(self, request: Request) -> Response:
         """PUT /v1/batches/{batch}."""

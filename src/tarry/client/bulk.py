@@ -1,0 +1,71 @@
+"""Batches that are staged as files and adopted as a whole: `tarry bulk`, and programs that stage by themselves."""
+
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from tarry.client.call import Answered, Call, as_json, check, query, reads
+
+
+class Batch(Struct, frozen=True, kw_only=True):
+    """A batch that was adopted, and what is left of it."""
+
+    name: str
+    count: int
+    remaining: int
+    """Messages that have not ended."""
+    cancelled: int = 0
+    """Messages that ended when the batch was cancelled."""
+    adopted_at_ms: int
+    last_due_at_ms: int
+    namespaces: list[str]
+    cancelled_at_ms: int | None = None
+    repeated: bool = False
+    """It was adopted before; this is the same answer again."""
+
+
+class BatchPage(Struct, frozen=True):
+    """Some batches, the newest first."""
+
+    batches: list[Batch]
+    next_page: int | None = None
+
+
+_batch = reads(Batch)
+
+
+def place_of_batch(name: str) -> Call[dict[str, Any]]:
+    """Where to stage a batch, and on what terms."""
+    return Call("GET", _path(name) + "/place", reads(dict[str, Any]), repeatable=True)
+
+
+def adopt_batch(name: str, manifest: Any) -> Call[Batch]:
+    """Have every message of a staged batch accepted, or none. The same request again gets the same answer."""
+    # Every file of the batch is looked at before it is answered.
+    return Call("PUT", _path(name), _adopted, as_json(manifest), repeatable=True, wait_ms=300_000)
+
+
+def _adopted(answered: Answered) -> Batch:
+    check(answered)
+    return msgspec.structs.replace(_batch(answered), repeated=answered.status == 200)
+
+
+def batch(name: str) -> Call[Batch]:
+    """Look a batch up."""
+    return Call("GET", _path(name), _batch, repeatable=True)
+
+
+def batches(*, limit: int | None = None, page: int | None = None) -> Call[BatchPage]:
+    """One page of batches, the newest first; `page` is the `next_page` of the page before."""
+    return Call("GET", query("/v1/batches", limit=limit, page=page), reads(BatchPage), repeatable=True)
+
+
+def cancel_batch(name: str) -> Call[Batch]:
+    """Cancel every message of a batch that has not ended. Once this returns, none of them goes out."""
+    return Call("DELETE", _path(name), _batch, repeatable=True, wait_ms=300_000)
+
+
+def _path(name: str) -> str:
+    return f"/v1/batches/{quote(name, safe='')}"
