@@ -21,7 +21,6 @@ from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-import tarry
 from tarry.core.errors import Unavailable
 
 JAVA_AT_LEAST: Final = 17
@@ -137,7 +136,7 @@ def open_session(
 
 def pack(folder: Path) -> Path:
     """This package as a zip that Python can import, for executors that do not have it."""
-    root = Path(tarry.__file__).parent
+    root = Path(__file__).parents[1]
     path = folder / "tarry.zip"
     with ZipFile(path, "w", ZIP_DEFLATED) as packed:
         for file in sorted(root.rglob("*")):
