@@ -13,8 +13,7 @@ from tarry.core.limits import DAY_MS, HOUR_MS
 from tarry.pipeline.views.filters import Wanted
 from tarry.pipeline.views.place import find
 from tarry.pipeline.views.scheduled import plan
-from tests.pipeline.kit import START_MS, Writer, tables_of
-from tests.pipeline.test_stream import index
+from tests.pipeline.kit import START_MS, Writer, index_locally, tables_of
 
 
 @pytest.fixture
@@ -39,9 +38,9 @@ def test_what_waits_is_true_at_the_head_however_much_of_it_is_indexed(
     tables = tables_of(writer)
     writer.schedule(HOUR_MS, owner="stays", key="k")
     doomed, moved = writer.schedule(HOUR_MS, owner="doomed"), writer.schedule(2 * HOUR_MS, owner="moved")
-    index(spark, writer, tables)
+    index_locally(writer, tables)
     gone = writer.schedule(3 * HOUR_MS, owner="gone")
-    index(spark, writer, tables)
+    index_locally(writer, tables)
     # From here on nothing is indexed.
     writer.settle(writer.engine.cancel(doomed.id))
     writer.settle(writer.engine.restart(moved.id, delay_ms=3 * DAY_MS))
@@ -59,7 +58,7 @@ def test_what_waits_is_true_at_the_head_however_much_of_it_is_indexed(
             "k", "persistent://public/default/orders", False,
         )  # fmt: skip
         assert {row.as_of_seq for row in rows.values()} == {writer.ledger.durable_seq}
-        index(spark, writer, tables)
+        index_locally(writer, tables)
 
 
 def test_there_is_a_view_before_there_are_tables(spark: SparkSession, writer: Writer) -> None:
@@ -79,7 +78,7 @@ def year(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Write
         writer.schedule(
             day * DAY_MS + HOUR_MS, owner=f"o{day % 2}", payload=b"%d" % day, headers=headers, key=str(day)
         )
-    index(spark, writer, tables_of(writer))
+    index_locally(writer, tables_of(writer))
     return writer
 
 
@@ -148,7 +147,7 @@ def test_the_history_streams_each_new_row_once(spark: SparkSession, writer: Writ
         for n in range(count):
             writer.schedule(n + 1)
         writer.run(1_000)
-        index(spark, writer, tables)
+        index_locally(writer, tables)
 
     def read() -> None:
         query = (

@@ -152,7 +152,10 @@ def seen_in(records: pa.RecordBatch) -> tuple[Seen, list[Adopt]]:
             cancelled.append(Cancelled(record.first_seq, record.count, record.high_ms, spared))
         elif isinstance(record, Adopt):
             adopted.append(record)
-    return Seen(watermark, policies, cancelled), adopted
+    # A version that replaces none is the first of its message.
+    first = int(((kind == Kind.PUT) & (_numbers(records, "kills_seq") == 0)).sum())
+    accepted = first + sum(batch.count for batch in adopted)
+    return Seen(watermark, policies, cancelled, accepted), adopted
 
 
 def _numbers(records: pa.RecordBatch, name: str) -> NDArray[np.int64]:

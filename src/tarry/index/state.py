@@ -1,6 +1,7 @@
 """What the pipeline knows beside the rows: carried from commit to commit of the index, in the commit itself.
 
-Small, and made from the ledger alone: the watermark, the granularities of namespaces, the batches that were cancelled.
+Small, and made from the ledger alone: the watermark, the granularities of namespaces, the batches that were cancelled,
+how many messages were accepted.
 """
 
 from collections.abc import Sequence
@@ -37,6 +38,8 @@ class Seen(Struct, frozen=True):
     policies: list[tuple[str, int | None]] = []
     """Granularities that were set, or with None removed: by namespace, and for the broker under the empty name."""
     cancelled: list[Cancelled] = []
+    accepted: int = 0
+    """Messages: first versions, and those of adopted batches."""
 
 
 class State(Struct, frozen=True):
@@ -51,6 +54,8 @@ class State(Struct, frozen=True):
     revised_at_ms: int = 0
     """When a granularity last became finer or a batch was last cancelled: files that were written up to then may hold
     rows that do not belong there any more."""
+    accepted: int = 0
+    """How many messages were accepted, ever: by it an audit knows that none is missing when the ledger has let go of them."""
 
     def finest_ms(self, default_ms: int) -> int:
         """The finest granularity of any namespace."""
@@ -84,13 +89,14 @@ class State(Struct, frozen=True):
                     granularity[name] = size
         added = [batch for part in parts for batch in part.cancelled]
         cancelled = [batch for batch in (*self.cancelled, *added) if batch.high_ms >= watermark[0]]
-        after = State(watermark, granularity, cancelled, default_ms, self.revised_at_ms)
+        accepted = self.accepted + sum(part.accepted for part in parts)
+        after = State(watermark, granularity, cancelled, default_ms, self.revised_at_ms, accepted)
         finer = any(
             after._of(name, default_ms) < self._of(name, self.default_ms or default_ms)
             for name in {"", *self.granularity, *granularity}
         )
         if finer or added:
-            return State(watermark, granularity, cancelled, default_ms, now_ms)
+            return State(watermark, granularity, cancelled, default_ms, now_ms, accepted)
         return after
 
     def _of(self, namespace: str, default_ms: int) -> int:

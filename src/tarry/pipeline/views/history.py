@@ -4,7 +4,6 @@ It is the history table, and with the records above its cursor what they end. As
 row once, whatever is done to its files.
 """
 
-import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -14,6 +13,7 @@ from msgspec import Struct
 from pyspark.sql.types import StructType
 
 from tarry.core.errors import Damage, Unavailable
+from tarry.index.files import Folder
 from tarry.index.history import history_rows
 from tarry.index.table import IndexFile
 from tarry.pipeline.source import PARTITION_ROWS, Place, Range, ranges, read_range
@@ -23,7 +23,6 @@ from tarry.pipeline.views.place import (
     RECORD_BYTES,
     TableState,
     Whereabouts,
-    filesystem_of,
     table_state,
     tail_of,
 )
@@ -38,9 +37,6 @@ HISTORY_VIEW: Final = View(
     " day string not null",
     "payload binary",
 )
-
-_SEQS_IN_NAME: Final = re.compile(r"/(\d+)-(\d+)-[0-9a-f]+\.parquet$")
-"""The index stream calls a file after the seqs that it is made from."""
 
 
 class HistoryFile(Struct, frozen=True):
@@ -83,10 +79,10 @@ class History(Struct, frozen=True):
             yield history_rows(records, bodies="payload" in self.schema.fieldNames())
 
     def _file(self, part: HistoryFile) -> Iterator[pa.Table]:
-        filesystem, root = filesystem_of(part.uri)
-        path = f"{root}/{part.path}"
+        folder = Folder(part.uri)
+        path = folder.path(part.path)
         try:
-            with pq.ParquetFile(filesystem.open_input_file(path), page_checksum_verification=True) as file:
+            with pq.ParquetFile(path, filesystem=folder.filesystem, page_checksum_verification=True) as file:
                 for number in self.wanted.row_groups(file):
                     rows = file.read_row_group(number)
                     yield rows.append_column("day", pa.array([part.day] * rows.num_rows))
@@ -129,5 +125,4 @@ def _may_match(file: IndexFile, wanted: Wanted) -> bool:
         return False
     if file.partition not in wanted.values.get("day", [file.partition]):
         return False
-    named = _SEQS_IN_NAME.search(file.path)
-    return named is None or wanted.overlaps("seq", int(named[1]), int(named[2]))
+    return wanted.overlaps("seq", file.low_seq, file.high_seq)

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import pyarrow.fs
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 from msgspec import Struct
@@ -26,6 +25,20 @@ RECORD_BYTES = 300
 FIRST_RUN = "run `tarry pipeline --once` to make the tables"
 
 
+class Moment(Struct, frozen=True):
+    """A state of everything that can be read several times, as long as nothing of it is thrown away."""
+
+    upto_seq: int
+    """The durable head."""
+    index: int
+    """Versions of the tables."""
+    history: int
+
+    def option(self) -> str:
+        """As the option `as_of`."""
+        return f"{self.upto_seq},{self.index},{self.history}"
+
+
 class Whereabouts(Struct, frozen=True):
     """Where to read."""
 
@@ -33,8 +46,12 @@ class Whereabouts(Struct, frozen=True):
     """The folder or address of the two tables."""
     ledger: LedgerPlace | None
     """Without a ledger everything is as of the tables."""
+    source: dict[str, str] = {}
+    """The options with which the data source `tarry-ledger` reads the same one."""
     storage: dict[str, str] = {}
     """Options of the object store, as delta-rs knows them."""
+    moment: Moment | None = None
+    """What to read as of; None is now."""
 
 
 def find(options: Mapping[str, str]) -> Whereabouts:
@@ -42,18 +59,21 @@ def find(options: Mapping[str, str]) -> Whereabouts:
     storage = {
         name.removeprefix("storage."): value for name, value in options.items() if name.startswith("storage.")
     }
+    moment = Moment(*map(int, options["as_of"].split(","))) if "as_of" in options else None
     path = options.get("path") or options.get("tables")
-    ledger = _ledger_place(options.get("ledger"), options)
+    source = {name: options[name] for name in ("server", "token_file") if name in options}
+    if "ledger" in options:
+        source = {"folder": os.path.abspath(options["ledger"])}
     if not path:
         raise NotFound("say where to read: load(PATH), of a data folder or of a folder of tables")
     if "://" in path and not path.startswith("file://"):
-        return Whereabouts(path.rstrip("/"), ledger, storage)
+        return _whereabouts(path.rstrip("/"), source, storage, moment)
     folder = os.path.abspath(path.removeprefix("file://"))
     if _is_folder(folder, "ledger") or _is_folder(folder, "tables"):
         tables = options.get("tables") or os.path.join(folder, "tables")
-        return Whereabouts(tables, ledger or _ledger_beside(folder), storage)
+        return _whereabouts(tables, source or _beside(folder), storage, moment)
     if _is_folder(folder, "index", "_delta_log") or _is_folder(folder, "history", "_delta_log"):
-        return Whereabouts(folder, ledger or _ledger_beside(os.path.dirname(folder)), storage)
+        return _whereabouts(folder, source or _beside(os.path.dirname(folder)), storage, moment)
     raise NotFound(f"{path}: neither a data folder nor a folder of tables; {FIRST_RUN}")
 
 
@@ -61,14 +81,15 @@ def _is_folder(*parts: str) -> bool:
     return os.path.isdir(os.path.join(*parts))
 
 
-def _ledger_place(folder: str | None, options: Mapping[str, str]) -> LedgerPlace | None:
-    if folder is not None:
-        return LedgerPlace(os.path.abspath(folder), None)
-    return LedgerPlace.of(options) if "server" in options else None
+def _beside(folder: str) -> dict[str, str]:
+    return {"folder": os.path.join(folder, "ledger")} if _is_folder(folder, "ledger") else {}
 
 
-def _ledger_beside(folder: str) -> LedgerPlace | None:
-    return LedgerPlace(os.path.join(folder, "ledger"), None) if _is_folder(folder, "ledger") else None
+def _whereabouts(
+    tables: str, source: dict[str, str], storage: dict[str, str], moment: Moment | None
+) -> Whereabouts:
+    ledger = LedgerPlace.of(source) if source else None
+    return Whereabouts(tables, ledger, source, storage, moment)
 
 
 class TableState(Struct, frozen=True):
@@ -87,21 +108,14 @@ def table_state(place: Whereabouts, name: str) -> TableState | None:
     uri = f"{place.tables}/{name}"
     if "://" not in uri and not _is_folder(uri, "_delta_log"):
         return None
+    version = None if place.moment is None else getattr(place.moment, name)
     try:
-        table = GuardedTable(DeltaTable(uri, storage_options=place.storage or None), layout)
+        table = GuardedTable(DeltaTable(uri, version, storage_options=place.storage or None), layout)
     except TableNotFoundError:
         return None
     except DeltaError as error:
         raise Unavailable(f"{uri}: cannot be opened as a Delta table: {error}") from error
     return TableState(uri, table.version, table.cursor(), table.state(), table.files())
-
-
-def filesystem_of(uri: str) -> tuple[pyarrow.fs.FileSystem, str]:
-    """How to read below a folder or an address, and the path of its root."""
-    if "://" in uri:
-        filesystem, root = pyarrow.fs.FileSystem.from_uri(uri)
-        return filesystem, root.rstrip("/")
-    return pyarrow.fs.LocalFileSystem(), uri.rstrip("/")
 
 
 class Tail(Struct, frozen=True):
@@ -129,7 +143,7 @@ def tail_of(place: Whereabouts, cursor: int) -> Tail:
     if place.ledger is None:
         return Tail(cursor + 1, cursor, watermark, seqs[0], fires[0], [], [], {})
     follower = place.ledger.follower()
-    head = follower.durable_seq()
+    head = follower.durable_seq() if place.moment is None else place.moment.upto_seq
     telling = (Kind.MARK, Kind.ADOPT, Kind.CANCEL_BATCH, Kind.TOPIC)
     for frame in follower.frames(cursor + 1, head) if head > cursor else ():
         kills = frame.fixed["kills_seq"] > 0

@@ -162,7 +162,8 @@ def plan(place: Whereabouts, wanted: Wanted) -> list[LedgerPart]:
     follower = place.ledger.follower()
     low, high = wanted.ranges.get("seq", (None, None))
     first = max(low or 0, follower.first_seq())
-    last = min(follower.durable_seq() if high is None else high, follower.durable_seq())
+    head = follower.durable_seq() if place.moment is None else place.moment.upto_seq
+    last = head if high is None else min(high, head)
     if first > last:
         return []
     parts = ranges(first, last, follower.bounds(), PARTITION_ROWS)

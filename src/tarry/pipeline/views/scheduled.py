@@ -15,19 +15,19 @@ from numpy.typing import NDArray
 from pyspark.sql.types import StructType
 
 from tarry.core.errors import Damage, Unavailable
+from tarry.index.adopted import files_of
 from tarry.index.columns import index_rows
-from tarry.index.schema import DEL, ENTRY
+from tarry.index.files import Folder
+from tarry.index.schema import DEL, ENTRY, INDEX_SCHEMA
 from tarry.index.table import IndexFile
-from tarry.ledger.record import Entry, Key, Put, decode
+from tarry.ledger.record import Entry, Key, Put, decode, decode_heads
 from tarry.pipeline.source import PARTITION_ROWS, Place, Range, ranges, read_range
 from tarry.pipeline.views.filters import Wanted
 from tarry.pipeline.views.masking import masked_address, masked_headers
 from tarry.pipeline.views.place import (
     RECORD_BYTES,
     TableState,
-    Tail,
     Whereabouts,
-    filesystem_of,
     table_state,
     tail_of,
 )
@@ -137,7 +137,10 @@ class Scheduled(Struct, frozen=True):
         columns["destination"] = [masked_address(one) for one in rows.column("destination").to_pylist()]
         columns["as_of_ms"] = pa.array(np.full(rows.num_rows, self.as_of_ms))
         columns["as_of_seq"] = pa.array(np.full(rows.num_rows, self.as_of_seq))
-        if _IN_BODY & set(self.schema.fieldNames()):
+        asked = _IN_BODY & set(self.schema.fieldNames())
+        if asked == {"origin_seq"}:
+            columns |= {"origin_seq": _origins(rows)}
+        elif asked:
             columns |= _in_bodies(rows)
         return shaped(columns, self.schema, rows.num_rows)
 
@@ -150,6 +153,17 @@ def _waiting(rows: pa.Table, ended: Ended, base: int, floor_ms: int) -> pa.Table
     for name, values in (("fire_at_ms", fire), ("seq", seq)):
         rows = rows.set_column(rows.column_names.index(name), name, pa.array(values))
     return rows.filter(pa.array(keep))
+
+
+def _origins(rows: pa.Table) -> NDArray[np.int64]:
+    """The seqs of the first versions, from the beginnings of bodies. An entry of a topic has only one."""
+    origins: NDArray[np.int64] = rows.column("seq").to_numpy().copy()
+    puts = np.flatnonzero(rows.column("op").to_numpy() != ENTRY)
+    heads = decode_heads(rows.column("body").take(pa.array(puts)).to_pylist())
+    for at, head in zip(puts.tolist(), heads, strict=True):
+        if head.origin is not None:
+            origins[at] = head.origin.seq
+    return origins
 
 
 def _in_bodies(rows: pa.Table) -> dict[str, list[Any]]:
@@ -179,10 +193,10 @@ def with_dels(part: FilePart) -> Ended:
 
 
 def _open(uri: str, file: IndexFile) -> pq.ParquetFile:
-    filesystem, root = filesystem_of(uri)
-    path = f"{root}/{file.path}"
+    folder = Folder(uri)
+    path = folder.path(file.path)
     try:
-        return pq.ParquetFile(filesystem.open_input_file(path), page_checksum_verification=True)
+        return pq.ParquetFile(path, filesystem=folder.filesystem, page_checksum_verification=True)
     except FileNotFoundError:
         raise Unavailable(f"{path} was replaced while it was read; read again") from None
     except (pa.ArrowInvalid, OSError) as error:
@@ -190,8 +204,15 @@ def _open(uri: str, file: IndexFile) -> pq.ParquetFile:
 
 
 def _read(file: pq.ParquetFile, number: int, columns: Sequence[str], part: FilePart) -> pa.Table:
+    """The rows of a row group; a column that the file has not got is null."""
     try:
-        return file.read_row_group(number, columns=list(columns))
+        rows = file.read_row_group(
+            number, columns=[name for name in columns if name in file.schema_arrow.names]
+        )
+        for name in columns:
+            if name not in rows.column_names:
+                rows = rows.append_column(name, pa.nulls(rows.num_rows, INDEX_SCHEMA.field(name).type))
+        return rows
     except (pa.ArrowInvalid, OSError) as error:
         raise Damage(f"{part.uri}/{part.file.path}", 0, str(error)) from error
 
@@ -206,14 +227,12 @@ def plan(place: Whereabouts, wanted: Wanted) -> tuple[list[FilePart | TailPart],
     ]
     batches += [(one[0], one[1], one[3] if len(one) > 3 else []) for one in index.state.get("cancelled", ())]
     parts: list[FilePart | TailPart] = []
-    files = [*index.files, *staged(tail)]
+    files = [*index.files, *(file for batch in tail.adopted for file in files_of(batch))]
     for file in files:
         if file.last_ms < watermark.fire_at_ms or not _may_match(file, wanted):
             continue
         beside = [
-            one
-            for one in index.files
-            if not one.base and one.low <= file.last_ms and one.high >= file.first_ms
+            one for one in index.files if one.dels and one.low <= file.last_ms and one.high >= file.first_ms
         ]
         near = (tail.kills_fire_at_ms >= file.first_ms) & (tail.kills_fire_at_ms <= file.last_ms)
         ended = Ended(tail.kills_seq[near], watermark, batches, tail.deleted)
@@ -231,25 +250,3 @@ def plan(place: Whereabouts, wanted: Wanted) -> tuple[list[FilePart | TailPart],
 def _may_match(file: IndexFile, wanted: Wanted) -> bool:
     # Nothing fires before it is due, but by command.
     return wanted.overlaps("fire_at_ms", file.first_ms, file.last_ms)
-
-
-def staged(tail: Tail) -> list[IndexFile]:
-    """The files of the batches that were adopted above the cursor (R10)."""
-    files: list[IndexFile] = []
-    for batch in tail.adopted:
-        base = batch.first_seq
-        for one in batch.files:
-            files.append(
-                IndexFile(
-                    one.path,
-                    one.size_bytes,
-                    one.rows,
-                    one.slot,
-                    one.low_ms,
-                    one.high_ms,
-                    base,
-                    batch.floor_ms,
-                )
-            )
-            base += one.rows
-    return files

@@ -1,0 +1,77 @@
+"""`audit`: whether the books balance."""
+
+import os
+from typing import Annotated, Any
+
+import typer
+
+from tarry.cli import show
+from tarry.cli.options import ConfigFile, Json
+from tarry.cli.pipeline import settings_of
+from tarry.cli.server import Data
+from tarry.config import load
+from tarry.core.errors import TarryError, Unavailable
+
+Path = Annotated[
+    str | None,
+    typer.Argument(
+        help="A data folder, or a folder of tables; by default the configured one.", show_default=False
+    ),
+]
+
+CANNOT_TELL = 2
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add this command."""
+    app.command()(audit)
+
+
+def audit(path: Path = None, json: Json = False, data: Data = None, config: ConfigFile = None) -> None:
+    """Prove that the books balance, from the ledger, the index and the history; with Spark.
+
+    Every accepted message is scheduled or finalised exactly once, none was sent before its due instant, none after its cancel.
+    The exit code is 0 if that holds, 1 if somebody offends, 2 if it cannot be told.
+    """
+    try:
+        verdict = judged(path, data, config)
+    except TarryError as error:
+        show.err.print(f"tarry: cannot tell: {error}", markup=False, soft_wrap=True)
+        raise typer.Exit(CANNOT_TELL) from None
+    if json:
+        show.as_json(verdict)
+    else:
+        _print(verdict)
+    raise typer.Exit(0 if verdict.balanced else 1)
+
+
+def judged(path: str | None, data: str | None, config: str | None) -> Any:
+    """The verdict on a folder, by a small Spark of its own."""
+    settings = settings_of(load(config, os.environ, {"data": data}).config)
+    try:
+        from tarry.pipeline.audit.audit import audit as judge
+        from tarry.pipeline.jobs import job_session
+    except ImportError as error:
+        raise Unavailable(f"the audit needs the package {error.name}: pip install pyspark") from None
+    options = {"path": path} if path else {"path": settings["tables"], "ledger": settings["ledger"]}
+    with job_session(settings["master"], settings["spark"], "tarry-audit") as spark:
+        return judge(spark, options)
+
+
+def _print(verdict: Any) -> None:
+    show.rows(("messages", "count"), [(name, f"{number:,}") for name, number in verdict.counts.items()])
+    for note in verdict.notes:
+        show.out.print(f"note: {note}", markup=False, soft_wrap=True)
+    if verdict.balanced:
+        show.out.print("[green]The books balance.[/]")
+        return
+    from tarry.pipeline.audit.checks import OFFENCES
+
+    show.out.print("[bold red]The books do not balance.[/]")
+    show.rows(
+        ("offence", "count", "meaning"), [(name, n, OFFENCES[name]) for name, n in verdict.offences.items()]
+    )
+    show.rows(
+        ("offence", "seq", "message", "detail"),
+        [(one.offence, one.seq, one.origin_seq, one.detail) for one in verdict.shown],
+    )

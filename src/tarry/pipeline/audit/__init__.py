@@ -1,0 +1,1 @@
+"""The audit: whether the books balance, judged from the ledger, the index and the history alone."""

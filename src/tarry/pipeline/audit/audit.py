@@ -1,0 +1,238 @@
+"""The audit as a job: reads everything as of one moment, counts, and finds who offends.
+
+What it can prove depends on what is left. With the whole ledger, every message is followed from its acceptance. Where the
+beginning was reclaimed, the tables stand for it: the history says which messages have ended, the index which ones wait, and the
+index's own count of what was ever accepted says whether one is missing.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+
+from tarry.core.errors import NotFound, Unavailable
+from tarry.ledger.record import FIRST_BATCH_SEQ
+from tarry.pipeline.audit.acks import FIFO, UNKNOWN, early_acks
+from tarry.pipeline.audit.checks import (
+    BY_COMMAND,
+    all_offenders,
+    batch_offenders,
+    messages,
+    offence,
+    offenders,
+    single,
+)
+from tarry.pipeline.audit.facts import facts_of
+from tarry.pipeline.views.place import FIRST_RUN, Moment, TableState, find, table_state
+
+SHOWN: Final = 50
+"""Offenders that are shown; all are counted."""
+
+
+class Offender(Struct, frozen=True):
+    """One message or record that breaks a rule. Seqs are no credentials."""
+
+    offence: str
+    seq: int
+    origin_seq: int | None
+    detail: str
+
+
+class Verdict(Struct, frozen=True):
+    """What the audit found."""
+
+    counts: dict[str, int]
+    offences: dict[str, int]
+    """By name, how many."""
+    shown: list[Offender]
+    notes: list[str]
+    """What could not be proved, and why."""
+
+    @property
+    def balanced(self) -> bool:
+        """Whether nobody offends."""
+        return not self.offences
+
+
+class Books(Struct, frozen=True):
+    """Everything that is judged, of one moment."""
+
+    facts: DataFrame
+    waiting: DataFrame
+    ended: DataFrame
+    first_seq: int
+    """The first seq of the ledger that is left."""
+    cursor: int
+    accepted_upto_cursor: int | None
+    """How many messages the index stream has seen accepted; None where that is not known."""
+
+
+def open_books(spark: SparkSession, options: Mapping[str, str]) -> Books:
+    """Read the ledger and the tables as of this moment; raises `NotFound` where there is nothing to judge."""
+    place = find(options)
+    index, history = table_state(place, "index"), table_state(place, "history")
+    if index is None or history is None:
+        raise NotFound(f"{place.tables}: there are no tables yet; {FIRST_RUN}")
+    if place.ledger is None:
+        raise NotFound(f"{place.tables}: the ledger is not beside the tables; say where it is")
+    follower = place.ledger.follower()
+    head, first_seq = follower.durable_seq(), follower.first_seq()
+    if first_seq > min(index.cursor, history.cursor) + 1 or index.cursor > head:
+        raise Unavailable(
+            f"the ledger has seqs {first_seq} to {head}, and the tables end at {index.cursor}: they do not meet"
+        )
+    moment = Moment(head, index.version, history.version)
+    return Books(
+        facts_of(spark.read.format("tarry-ledger").options(**place.source, upto=str(head)).load()),
+        _view(spark, options, moment, "scheduled", "seq,origin_seq,entry"),
+        _view(
+            spark, options, moment, "history",
+            "seq,origin_seq,outcome,version_seq,fire_at_ms,due_at_ms,finalised_at_ms,messages",
+        ),
+        first_seq, index.cursor, _accepted(index),
+    )  # fmt: skip
+
+
+def _accepted(index: TableState) -> int | None:
+    accepted: int | None = index.state.get("accepted")
+    return accepted
+
+
+def _view(
+    spark: SparkSession, options: Mapping[str, str], moment: Moment, view: str, columns: str
+) -> DataFrame:
+    reader = spark.read.format("tarry").options(**options)
+    return reader.options(view=view, columns=columns, as_of=moment.option()).load()
+
+
+def judge(books: Books) -> Verdict:
+    """Count everything and find who offends."""
+    kept = [frame.persist() for frame in (books.facts, books.waiting, books.ended)]
+    facts, waiting, ended = kept
+    try:
+        sums = _sums(books, facts, waiting, ended)
+        found = all_offenders(facts, waiting, ended, books.first_seq)
+        if sums["batches"]:
+            found = found.union(batch_offenders(facts, waiting, ended))
+        apart: dict[str, int] = {}
+        if sums["delayed"]:
+            early = early_acks(facts).persist()
+            kept.append(early)
+            apart = _apart(early)
+            found = found.union(_acknowledged_early(early))
+        counts, notes = _totals(
+            books, sums, _ended_with_their_batch(waiting, ended) if sums["batches"] else 0
+        )
+        offences, shown = _collected(found)
+    finally:
+        for frame in kept:
+            frame.unpersist()
+    missing = counts["accepted"] - counts["scheduled"] - counts["finalised"]
+    if missing:
+        offences["books do not balance"] = abs(missing)
+        shown.append(Offender("books do not balance", 0, None, f"{missing:+} messages"))
+    return Verdict(counts | apart, offences, shown, notes)
+
+
+def _collected(found: DataFrame) -> tuple[dict[str, int], list[Offender]]:
+    offences = {
+        row.offence: row.n for row in found.groupBy("offence").agg(sf.count("*").alias("n")).collect()
+    }
+    if not offences:
+        return {}, []
+    rows = found.orderBy("offence", "seq").limit(SHOWN).collect()
+    return offences, [Offender(row.offence, row.seq, row.origin_seq, row.detail) for row in rows]
+
+
+def _sums(books: Books, facts: DataFrame, waiting: DataFrame, ended: DataFrame) -> dict[str, int]:
+    """Everything that is counted, in one job."""
+    # Above the cursor, where the index stream has counted what is below.
+    above = 0 if books.first_seq == 1 else books.cursor
+    of_facts = facts.selectExpr(
+        f"sum(if(seq > {above} and fact = 'put' and seq = origin_seq, 1, 0)) as accepted",
+        f"sum(if(seq > {above} and fact = 'adopt', messages, 0)) as adopted",
+        "count_if(fact = 'entry') as delayed",
+        "count_if(fact in ('adopt', 'cancel_batch')) as batches",
+    )
+    of_waiting = waiting.selectExpr("count_if(not entry) as scheduled", "count_if(entry) as entries")
+    of_ended = ended.selectExpr(
+        *(
+            f"count_if(version_seq is not null and outcome = '{name}') as {name}"
+            for name in ("sent", "cancelled", "failed")
+        ),
+        f"count_if(outcome = 'sent' and ({BY_COMMAND})) as by_command",
+        "count_if(version_seq is null) as cancelled_batches",
+    )
+    row = of_facts.crossJoin(of_waiting).crossJoin(of_ended).first()
+    assert row is not None
+    sums = {name: int(value or 0) for name, value in row.asDict().items()}
+    sums["batches"] += sums.pop("cancelled_batches")
+    return sums
+
+
+def _totals(books: Books, sums: dict[str, int], ended_with_batch: int) -> tuple[dict[str, int], list[str]]:
+    """The totals, and what they cannot prove."""
+    notes: list[str] = []
+    cancelled = sums["cancelled"] + ended_with_batch
+    finalised = sums["sent"] + cancelled + sums["failed"]
+    accepted = sums["accepted"] + sums["adopted"]
+    if books.first_seq > 1:
+        notes.append(
+            f"records below seq {books.first_seq} were reclaimed: what they said is judged by the index and the history"
+        )
+        if books.accepted_upto_cursor is None:
+            notes.append(
+                "how many messages were accepted before is not known: that none is missing is not proved"
+            )
+            accepted = sums["scheduled"] + finalised
+        else:
+            accepted += books.accepted_upto_cursor
+    counts = {
+        "accepted": accepted, "scheduled": sums["scheduled"], "finalised": finalised, "sent": sums["sent"],
+        "cancelled": cancelled, "failed": sums["failed"], "sent by command": sums["by_command"],
+        "delayed entries waiting in topics": sums["entries"],
+    }  # fmt: skip
+    return counts, notes
+
+
+def _ended_with_their_batch(waiting: DataFrame, ended: DataFrame) -> int:
+    """Messages that ended when their batch was cancelled: those that neither wait nor have an end of their own."""
+    batches = ended.filter("version_seq is null").select(sf.col("origin_seq").alias("first_seq"), "messages")
+    members = (
+        messages(waiting)
+        .select("origin_seq")
+        .union(single(ended).select("origin_seq"))
+        .filter(sf.col("origin_seq") >= FIRST_BATCH_SEQ)
+        .distinct()
+    )
+    inside = sf.expr("origin_seq >= first_seq and origin_seq < first_seq + messages")
+    own = sf.broadcast(batches).join(members, inside).count()
+    whole: Any = batches.agg(sf.sum("messages")).first()
+    return (whole[0] or 0) - own
+
+
+def _acknowledged_early(early: DataFrame) -> DataFrame:
+    """On shared subscriptions, and entry by entry: nobody is given such an entry before it is due."""
+    return offenders(
+        early,
+        offence(
+            "sent early", f"single and type not in {(*FIFO, UNKNOWN)}", "seq", "null",
+            "concat('acknowledged before it was due: entry ', entry_id, ' of ', topic)",
+        ),
+    )  # fmt: skip
+
+
+def _apart(early: DataFrame) -> dict[str, int]:
+    rows = early.groupBy("type").agg(sf.count("*").alias("n")).collect()
+    kinds = {row.type: row.n for row in rows}
+    counts = {"read in order before they were due": sum(kinds.get(kind, 0) for kind in FIFO)}
+    if kinds.get(UNKNOWN):
+        counts["read early by subscriptions of unknown type"] = kinds[UNKNOWN]
+    return counts
+
+
+def audit(spark: SparkSession, options: Mapping[str, str]) -> Verdict:
+    """Judge the books of a data folder, or of tables and a ledger."""
+    return judge(open_books(spark, options))
