@@ -1,13 +1,32 @@
 """The audit: good books balance, and every sort of offender is found."""
 
 from pathlib import Path
+from typing import Any
 
+import msgspec
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as sf
 
+from tarry.core.ids import Ids
 from tarry.core.limits import HOUR_MS
+from tarry.core.message import Scheduled
 from tarry.engine.topics import NewEntry
-from tarry.pipeline.audit.audit import Verdict, audit
-from tests.pipeline.kit import START_MS, Writer, index_locally, tables_of
+from tarry.ledger.record import (
+    FIRST_BATCH_SEQ,
+    Ack,
+    CancelBatch,
+    Claim,
+    Entry,
+    Finalise,
+    Key,
+    Mark,
+    Record,
+    Spared,
+    encode,
+)
+from tarry.pipeline.audit.audit import Books, Verdict, audit, judge, open_books
+from tarry.pipeline.audit.checks import OFFENCES
+from tests.pipeline.kit import START_MS, Writer, index_locally, put, record, staged, tables_of
 
 
 def judged(spark: SparkSession, writer: Writer) -> Verdict:
@@ -37,15 +56,121 @@ def test_good_books_balance(spark: SparkSession, tmp_path: Path) -> None:
     writer = Writer(tmp_path)
     busy(writer)
     tables = tables_of(writer)
+    adopted = staged(writer, "b", [[START_MS + HOUR_MS * 9 + n for n in range(4)]])
+    kept = staged(writer, "c", [[START_MS + HOUR_MS * 9] * 2], FIRST_BATCH_SEQ + 4)
+    record(writer, adopted, kept)
     index_locally(writer, tables)
     writer.run(HOUR_MS)
     writer.settle(writer.engine.cancel(writer.schedule(HOUR_MS).id))
     writer.schedule(HOUR_MS)
+    first = Key(START_MS + HOUR_MS * 9, FIRST_BATCH_SEQ)
+    # Of the batch one was being sent when it was cancelled, and was sent; another had ended before.
+    record(
+        writer,
+        end(Key(first.fire_at_ms + 1, first.seq + 1), "failed", first.fire_at_ms + 1),
+        CancelBatch("b", first.seq, 4, first.fire_at_ms + 3, START_MS, [Spared(first, "")]),
+        end(first, "sent", first.fire_at_ms),
+    )
     verdict = judged(spark, writer)
     assert verdict.offences == {}, verdict.shown
     assert verdict.balanced
     assert verdict.counts == {
-        "accepted": 29, "scheduled": 1, "finalised": 28, "sent": 23, "cancelled": 5, "failed": 0, "sent by command": 1,
+        "accepted": 35, "scheduled": 3, "finalised": 32, "sent": 24, "cancelled": 7, "failed": 1, "sent by command": 1,
         "delayed entries waiting in topics": 3, "read in order before they were due": 1,
     }  # fmt: skip
     assert verdict.notes == []
+
+
+def end(key: Key, outcome: str, at_ms: int, origin: Key | None = None) -> Finalise:
+    """The record of an end that no engine has written."""
+    return Finalise(
+        key, origin or key, outcome, at_ms, None, None, 1, key.fire_at_ms, START_MS, "public/default", "orders", None,
+        "", "http", None, False,
+    )  # fmt: skip
+
+
+def key_of(message: Scheduled) -> Key:
+    found = Ids(bytes(32)).read(message.id)
+    assert found is not None
+    return Key(found[1], found[0])
+
+
+def forged(writer: Writer) -> dict[str, Key]:
+    """A ledger in which everything is wrong that can be wrong in a ledger."""
+    names = (
+        "twice", "cancelled", "early", "claimed", "lost", "doubled", "untold", "made up", "alive", "good",
+    )  # fmt: skip
+    keys = {name: key_of(writer.schedule(HOUR_MS)) for name in names}
+    late_ms = START_MS + 2 * HOUR_MS
+    writer.settle(writer.engine.topics.subscribe("orders", "shared", "shared", start="earliest"))
+    writer.settle(
+        writer.engine.topics.publish("orders", [NewEntry(payload=b"x", deliver_at_ms=START_MS + HOUR_MS)])
+    )
+    mark_seq = record(writer, Mark(Key(START_MS, 0), START_MS))
+    keys["no version"] = Key(START_MS + 5, mark_seq)
+    short = staged(writer, "short", [[START_MS + HOUR_MS] * 2])
+    ended = staged(writer, "ended", [[START_MS + HOUR_MS] * 2], FIRST_BATCH_SEQ + 3)
+    keys["of batch"] = Key(START_MS + HOUR_MS, FIRST_BATCH_SEQ + 3)
+    topic = "persistent://public/default/orders"
+    stray = Entry(topic, 0, START_MS, 7, None, msgspec.Raw(encode(put(START_MS)).body))
+    records: list[Record] = [
+        end(keys["twice"], "failed", late_ms), end(keys["twice"], "failed", late_ms),
+        end(keys["cancelled"], "cancelled", START_MS), end(keys["cancelled"], "sent", late_ms),
+        end(keys["early"], "sent", START_MS + HOUR_MS - 1),
+        end(keys["claimed"], "cancelled", START_MS), Claim(keys["claimed"].seq, "g", "", START_MS),
+        end(keys["untold"], "sent", late_ms), end(keys["alive"], "sent", late_ms),
+        end(keys["no version"], "failed", late_ms), stray,
+        Ack(topic, "shared", 0, [0]), Mark(Key(START_MS, 0), START_MS + 1),
+        msgspec.structs.replace(short, count=3), ended,
+        CancelBatch("ended", FIRST_BATCH_SEQ + 3, 2, START_MS + HOUR_MS, START_MS),
+        end(keys["of batch"], "sent", late_ms),
+    ]  # fmt: skip
+    keys["last"] = Key(0, record(writer, *records))
+    return keys
+
+
+def with_forged_tables(books: Books, keys: dict[str, Key]) -> Books:
+    """Tables that do not say what the ledger says."""
+    waiting, ended = books.waiting, books.ended
+    alive = waiting.filter(sf.col("seq") == keys["good"].seq)
+    waiting = (
+        waiting.filter(sf.col("seq") != keys["lost"].seq)
+        .union(alive.withColumns({"seq": sf.lit(keys["alive"].seq), "origin_seq": sf.lit(keys["alive"].seq)}))
+        .union(
+            alive.withColumns({"seq": sf.lit(keys["good"].seq), "origin_seq": sf.lit(keys["doubled"].seq)})
+        )
+    )
+    untold = ended.filter(sf.col("origin_seq") == keys["untold"].seq)
+    made_up = untold.withColumns({"seq": sf.lit(1), "origin_seq": sf.lit(keys["made up"].seq)})
+    ended = ended.filter(sf.col("origin_seq") != keys["untold"].seq).union(made_up)
+    return msgspec.structs.replace(books, waiting=waiting, ended=ended)
+
+
+def test_every_sort_of_offender_is_found(spark: SparkSession, tmp_path: Path) -> None:
+    writer = Writer(tmp_path)
+    keys = forged(writer)
+    index_locally(writer, tables_of(writer))
+    books = open_books(spark, {"path": str(tmp_path)})
+    verdict = judge(with_forged_tables(books, keys))
+    assert not verdict.balanced
+    found: dict[str, set[Any]] = {name: set() for name in OFFENCES}
+    names = {key.seq: name for name, key in keys.items()}
+    for one in verdict.shown:
+        found[one.offence].add(names.get(one.origin_seq or 0, one.origin_seq))
+    assert found == {
+        "lost": {"lost", "untold"},
+        "scheduled twice": {"doubled"},
+        "finalised twice": {"twice"},
+        "scheduled and finalised": {"alive", "made up"},
+        "never accepted": {"no version"},
+        "version ended twice": {"twice", "cancelled"},
+        "unknown version ended": {"no version"},
+        "dead version scheduled": {"alive"},
+        "sent without an end": {None},
+        "sent early": {"early", None},
+        "sent after its cancel": {"cancelled", "claimed", "of batch"},
+        "not in the history": {"untold"},
+        "not in the ledger": {"made up"},
+        "batch does not add up": {FIRST_BATCH_SEQ},
+        "books do not balance": {None},
+    }

@@ -83,23 +83,41 @@ def year(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Write
 
 
 def test_filters_leave_out_files_rows_and_nothing_else(spark: SparkSession, year: Writer) -> None:
-    frame = view(spark, year, "scheduled")
     first = START_MS + 7 + HOUR_MS
-    chosen = frame.filter(
-        (sf.col("fire_at_ms") >= first + 3 * DAY_MS) & (sf.col("fire_at_ms") < first + 5 * DAY_MS)
-    )
-    assert sorted(int(row.key) for row in chosen.collect()) == [3, 4]
     place = find({"path": str(Path(year.folder).parent)})
     assert len(plan(place, Wanted({"fire_at_ms": (first, first + DAY_MS)}))[0]) == 2
     assert len(plan(place, Wanted())[0]) > 15
-    instant = datetime.fromtimestamp((first + 38 * DAY_MS) / 1000, UTC)
-    late = frame.filter((sf.col("due_at") >= sf.lit(instant)) & (sf.col("owner") == "o1"))
+    bounds = {"min.fire_at_ms": first + 3 * DAY_MS, "max.fire_at": iso(first + 5 * DAY_MS), "is.owner": "o1"}
+    assert sorted(int(row.key) for row in view(spark, year, "scheduled", **bounds).collect()) == [3, 5]
+    topic = {"is.destination": "persistent://public/default/orders", "is.namespace": "public/default"}
+    assert view(spark, year, "scheduled", **topic).count() == 40
+    assert view(spark, year, "ledger", **{"is.owner": "o1", "min.seq": 1}).count() == 20
+
+
+def test_filters_of_spark_are_pushed_down_when_asked_for(spark: SparkSession, year: Writer) -> None:
+    frame = view(spark, year, "scheduled", pushdown="true")
+    instant = sf.lit(datetime.fromisoformat(iso(START_MS + 7 + HOUR_MS + 38 * DAY_MS)))
+    late = frame.filter((sf.col("due_at") >= instant) & (sf.col("owner") == "o1"))
     assert [int(row.key) for row in late.collect()] == [39]
-    topic = frame.filter(
-        "destination = 'persistent://public/default/orders' and namespace = 'public/default'"
-    )
-    assert topic.count() == 40
-    assert frame.filter("destination = 'persistent://public/default/other'").count() == 0
+
+
+def test_a_data_frame_may_be_used_again_with_other_filters(spark: SparkSession, year: Writer) -> None:
+    frame = view(spark, year, "scheduled").select("key", "owner")
+    assert sorted(two_of(frame)) == ["1", "2"]
+
+
+@pytest.mark.xfail(strict=True, reason="PySpark reads with the last filters that it pushed into a frame")
+def test_a_data_frame_with_pushdown_may_be_used_again(spark: SparkSession, year: Writer) -> None:
+    """When this passes, PySpark is mended: `pushdown` may become the rule."""
+    assert sorted(two_of(view(spark, year, "scheduled", pushdown="true").select("key"))) == ["1", "2"]
+
+
+def two_of(frame: DataFrame) -> list[str]:
+    return [row.key for row in frame.filter("key = '1'").union(frame.filter("key = '2'")).collect()]
+
+
+def iso(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat()
 
 
 def test_bodies_come_when_they_are_asked_for_and_without_secrets(spark: SparkSession, year: Writer) -> None:
@@ -179,10 +197,14 @@ def test_the_history_streams_each_new_row_once(spark: SparkSession, writer: Writ
     [
         ({"view": "nothing"}, "'nothing' is not one of scheduled, history, ledger"),
         ({"columns": "due_at,id"}, "the view scheduled has no id"),
+        ({"is.destination": "https://example.org"}, "may be masked"),
+        ({"min.due_at": "soon"}, "neither a number nor an instant"),
         ({"path": "/nowhere"}, "neither a data folder nor a folder of tables"),
     ],
 )
-def test_what_cannot_be_read_is_said(spark: SparkSession, options: dict[str, str], said: str) -> None:
-    reader = spark.read.format("tarry").option("path", "/")
+def test_what_cannot_be_read_is_said(
+    spark: SparkSession, year: Writer, options: dict[str, str], said: str
+) -> None:
+    reader = spark.read.format("tarry").option("path", str(Path(year.folder).parent))
     with pytest.raises(PySparkException, match=said):
         reader.options(**options).load().collect()

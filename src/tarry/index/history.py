@@ -142,6 +142,7 @@ def _cancelled(records: pa.RecordBatch) -> pa.Table:
         "finalised_at_ms": [cancel.cancelled_at_ms for cancel in cancels],
         "messages": [cancel.count - len(cancel.spared) for cancel in cancels],
         "batch": [cancel.name for cancel in cancels],
+        "version_seq": [cancel.first_seq + cancel.count - 1 for cancel in cancels],
     }
     return _table(columns, count)
 

@@ -76,7 +76,7 @@ HISTORY_SCHEMA: Final = pa.schema(
 )
 """The history. Partitioned by `day` (UTC, of the end). `body` stays empty unless the configuration keeps bodies. A
 row is one message; the cancellation of a batch is one row for all of its `messages`. `version_seq` and `fire_at_ms` are
-the key of the version that ended: with them an audit can tell what was sent early from what was sent by command, also
+the key of the version that ended (of a batch: the seqs of its first and last message, as `origin_seq` and `version_seq`): with them an audit can tell what was sent early from what was sent by command, also
 when the ledger is gone."""
 
 STAGED: Final = "staged"

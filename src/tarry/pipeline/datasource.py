@@ -1,8 +1,9 @@
 """`spark.read.format("tarry")` and `df.write.format("tarry")`: Tarry as a Spark data source.
 
 Reading is `tarry.pipeline.views`: the views `scheduled`, `history` and `ledger`. Options: `view`; `path` (by `load`), a data folder
-or a folder of tables; `ledger`, where it is not beside the tables; `bodies`, for payloads and headers; `columns`, to read only
-some; `storage.*`, for an object store. For a stream of the history also `from` and `rows`.
+or a folder of tables; `ledger`, its folder, or `server` and `token_file`, where it is not beside the tables; `bodies`, for payloads
+and headers; `columns`, to read only some; `is.COLUMN`, `min.COLUMN` and `max.COLUMN`, to read only some rows; `pushdown`, to take
+Spark's own filters (see `PushedReader`); `storage.*`, for an object store. For a stream of the history also `from` and `rows`.
 
 Writing is `tarry.pipeline.bulk`.
 """
@@ -13,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from tarry.core.errors import Invalid
 from tarry.pipeline.bulk import BulkStreamWriter, BulkWriter, Job
-from tarry.pipeline.views.reader import HistoryStreamReader, ViewReader, view_of
+from tarry.pipeline.views.reader import HistoryStreamReader, ViewReader, reader_of, view_of
 
 
 class TarrySource(DataSource):
@@ -32,7 +33,7 @@ class TarrySource(DataSource):
 
     def reader(self, schema: StructType) -> ViewReader:
         """A batch read of a view, as of this moment."""
-        return ViewReader(dict(self.options), schema)
+        return reader_of(dict(self.options), schema)
 
     def streamReader(self, schema: StructType) -> HistoryStreamReader:  # noqa: N802 - Spark's name
         """A stream of the history."""

@@ -89,8 +89,8 @@ def open_books(spark: SparkSession, options: Mapping[str, str]) -> Books:
         _view(spark, options, moment, "scheduled", "seq,origin_seq,entry"),
         _view(
             spark, options, moment, "history",
-            "seq,origin_seq,outcome,version_seq,fire_at_ms,due_at_ms,finalised_at_ms,messages",
-        ),
+            "seq,origin_seq,outcome,version_seq,fire_at_ms,due_at_ms,finalised_at_ms,messages,batch,door",
+        ).withColumn("whole", sf.expr("batch is not null and door is null")),
         first_seq, index.cursor, _accepted(index),
     )  # fmt: skip
 
@@ -159,11 +159,11 @@ def _sums(books: Books, facts: DataFrame, waiting: DataFrame, ended: DataFrame) 
     of_waiting = waiting.selectExpr("count_if(not entry) as scheduled", "count_if(entry) as entries")
     of_ended = ended.selectExpr(
         *(
-            f"count_if(version_seq is not null and outcome = '{name}') as {name}"
+            f"count_if(not whole and outcome = '{name}') as {name}"
             for name in ("sent", "cancelled", "failed")
         ),
-        f"count_if(outcome = 'sent' and ({BY_COMMAND})) as by_command",
-        "count_if(version_seq is null) as cancelled_batches",
+        f"count_if(not whole and outcome = 'sent' and ({BY_COMMAND})) as by_command",
+        "count_if(whole) as cancelled_batches",
     )
     row = of_facts.crossJoin(of_waiting).crossJoin(of_ended).first()
     assert row is not None
@@ -198,18 +198,28 @@ def _totals(books: Books, sums: dict[str, int], ended_with_batch: int) -> tuple[
 
 
 def _ended_with_their_batch(waiting: DataFrame, ended: DataFrame) -> int:
-    """Messages that ended when their batch was cancelled: those that neither wait nor have an end of their own."""
-    batches = ended.filter("version_seq is null").select(sf.col("origin_seq").alias("first_seq"), "messages")
-    members = (
-        messages(waiting)
-        .select("origin_seq")
-        .union(single(ended).select("origin_seq"))
-        .filter(sf.col("origin_seq") >= FIRST_BATCH_SEQ)
-        .distinct()
+    """Messages that ended when their batch was cancelled.
+
+    That is all of them, but those that were being sent and are not counted in its row, those that had ended before, and those with
+    a version of their own. Whoever was sent afterwards without having been spared is one too many.
+    """
+    batches = ended.filter("whole").selectExpr(
+        "origin_seq as first_seq", "version_seq as last_seq", "messages as ended", "seq as cancel_seq"
     )
-    inside = sf.expr("origin_seq >= first_seq and origin_seq < first_seq + messages")
-    own = sf.broadcast(batches).join(members, inside).count()
-    whole: Any = batches.agg(sf.sum("messages")).first()
+    inside = sf.expr("origin_seq >= first_seq and origin_seq <= last_seq")
+    ends = (
+        single(ended)
+        .filter(sf.col("origin_seq") >= FIRST_BATCH_SEQ)
+        .select("origin_seq", "version_seq", "seq")
+    )
+    moved = (
+        messages(waiting)
+        .filter(f"origin_seq >= {FIRST_BATCH_SEQ} and seq != origin_seq")
+        .select("origin_seq")
+    )
+    before = ends.join(sf.broadcast(batches), inside).filter("seq < cancel_seq or version_seq != origin_seq")
+    own = before.count() + moved.join(sf.broadcast(batches), inside).count()
+    whole: Any = batches.agg(sf.sum("ended")).first()
     return (whole[0] or 0) - own
 
 

@@ -42,7 +42,7 @@ OFFENDERS: Final = "offence string, seq long, origin_seq long, detail string"
 
 def single(ended: DataFrame) -> DataFrame:
     """Ends of single messages; the others are of whole batches."""
-    return ended.filter("version_seq is not null")
+    return ended.filter("not whole")
 
 
 def messages(waiting: DataFrame) -> DataFrame:

@@ -1,12 +1,12 @@
-"""Filters that Spark pushes down, as what they ask of stored columns.
+"""Filters, as what they ask of stored columns: those of the options of a read, and those that Spark pushes down.
 
-They choose files by the Delta log, row groups by the statistics in Parquet's footers, and rows. Spark looks at
-every row again, so that leaving out too little is only slow.
+They choose files by the Delta log, row groups by the statistics in Parquet's footers, and rows. What Spark pushes down it looks at
+again, row by row, so that leaving out too little is only slow.
 """
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,9 +22,11 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
+from tarry.core.errors import Invalid
 from tarry.core.names import TOPIC_SCHEME
 
 Range = tuple[int | None, int | None]
+OPEN: Final[Range] = (None, None)
 
 
 class Wanted(Struct, frozen=True):
@@ -34,9 +36,17 @@ class Wanted(Struct, frozen=True):
     """Both ends count; None is open."""
     values: dict[str, list[Any]] = {}
 
+    def both(self, other: "Wanted") -> "Wanted":
+        """What both ask for; where both name values of a column, the other one's."""
+        ranges = {
+            name: _both(self.ranges.get(name, OPEN), other.ranges.get(name, OPEN))
+            for name in {*self.ranges, *other.ranges}
+        }
+        return Wanted(ranges, self.values | other.values)
+
     def overlaps(self, column: str, low: int, high: int) -> bool:
         """Whether values from low to high can be wanted."""
-        least, most = self.ranges.get(column, (None, None))
+        least, most = self.ranges.get(column, OPEN)
         return (least is None or high >= least) and (most is None or low <= most)
 
     def row_groups(self, file: pq.ParquetFile, floor_ms: int = 0) -> list[int]:
@@ -62,6 +72,17 @@ class Wanted(Struct, frozen=True):
                 return False
         return True
 
+    def holds(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row is wanted, by those of its values that are asked for."""
+        for name, (low, high) in self.ranges.items():
+            if name in row and (
+                row[name] is None
+                or (low is not None and row[name] < low)
+                or (high is not None and row[name] > high)
+            ):
+                return False
+        return all(row[name] in values for name, values in self.values.items() if name in row)
+
     def rows(self, table: pa.Table) -> pa.Table:
         """The wanted rows of a table, as far as its columns tell."""
         for name, (low, high) in self.ranges.items():
@@ -74,6 +95,33 @@ class Wanted(Struct, frozen=True):
                 kind = table.schema.field(name).type
                 table = table.filter(pc.is_in(table.column(name), pa.array(values, kind)))
         return table
+
+
+def wanted_by_options(options: Mapping[str, str], stored: Mapping[str, str]) -> Wanted:
+    """What the options `is.COLUMN`, `min.COLUMN` and `max.COLUMN` ask for. Both bounds count."""
+    wanted = Wanted()
+    for option, text in options.items():
+        how, dot, name = option.partition(".")
+        if not dot or how not in ("is", "min", "max"):
+            continue
+        if name not in stored:
+            raise Invalid(option, "there is no such column")
+        column = stored[name]
+        if how != "is":
+            bound = _number(option, text)
+            wanted = wanted.both(Wanted({column: (bound, None) if how == "min" else (None, bound)}))
+        elif _may_be_masked(column, [text]):
+            raise Invalid(option, "may be masked: only topics can be asked for")
+        else:
+            wanted = wanted.both(Wanted({}, {column: [text]}))
+    return wanted
+
+
+def _number(option: str, text: str) -> int:
+    try:
+        return int(text) if text.lstrip("-").isdigit() else _ms(datetime.fromisoformat(text))
+    except ValueError:
+        raise Invalid(option, f"{text!r} is neither a number nor an instant") from None
 
 
 def wanted_of(filters: Iterable[Filter], stored: Mapping[str, str]) -> Wanted:
@@ -91,7 +139,7 @@ def wanted_of(filters: Iterable[Filter], stored: Mapping[str, str]) -> Wanted:
             if isinstance(one, EqualTo | In) and not _may_be_masked(column, asked):
                 values[column] = asked
         elif (bounds := _bounds(one, asked)) is not None:
-            ranges[column] = _both(ranges.get(column, (None, None)), bounds)
+            ranges[column] = _both(ranges.get(column, OPEN), bounds)
     return Wanted(ranges, values)
 
 

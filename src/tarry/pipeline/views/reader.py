@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from tarry.core.errors import Invalid
 from tarry.pipeline.views import history, records, scheduled
-from tarry.pipeline.views.filters import Wanted, wanted_of
+from tarry.pipeline.views.filters import Wanted, wanted_by_options, wanted_of
 from tarry.pipeline.views.history import HISTORY_VIEW, History
 from tarry.pipeline.views.place import Whereabouts, find, table_state
 from tarry.pipeline.views.records import LEDGER, Records
@@ -73,12 +73,7 @@ class ViewReader(DataSourceReader):
         self._view = view_of(options)
         self._place = find(options)
         self._schema = schema
-        self._wanted = Wanted()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take what leaves out files, row groups and rows; Spark looks at every row again."""
-        self._wanted = wanted_of(filters, stored_columns(self._schema))
-        return filters
+        self._wanted = wanted_by_options(options, stored_columns(self._view.every()))
 
     def partitions(self) -> list[InputPartition]:
         """The files and ranges that can hold wanted rows."""
@@ -87,6 +82,26 @@ class ViewReader(DataSourceReader):
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """The rows of one part, on an executor."""
         return partition.read() if isinstance(partition, Parts) else iter(())
+
+
+class PushedReader(ViewReader):
+    """The same for a data frame that is read once: it takes the filters that Spark pushes down.
+
+    PySpark keeps the last filters pushed into a data frame and reads it with these ever after, also where it is used again
+    without them or with others: `df.filter(…).count()` makes a later `df.count()` wrong, and so is a join of two parts of one
+    frame. So it must be asked for, by the option `pushdown`.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        """Take what leaves out files, row groups and rows; Spark looks at every row again."""
+        self._wanted = self._wanted.both(wanted_of(filters, stored_columns(self._schema)))
+        return filters
+
+
+def reader_of(options: Mapping[str, str], schema: StructType) -> ViewReader:
+    """The reader that the option `pushdown` asks for."""
+    pushed = options.get("pushdown", "false").lower() == "true"
+    return (PushedReader if pushed else ViewReader)(options, schema)
 
 
 def partitions_of(view: View, place: Whereabouts, schema: StructType, wanted: Wanted) -> list[InputPartition]:
@@ -136,7 +151,8 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """The files that hold rows of a batch."""
         table = table_state(find(self._options), "history")
-        wanted = Wanted({"seq": (start["seq"] + 1, end["seq"])})
+        asked = wanted_by_options(self._options, stored_columns(HISTORY_VIEW.every()))
+        wanted = asked.both(Wanted({"seq": (start["seq"] + 1, end["seq"])}))
         return (
             [] if table is None else grouped(History(self._schema, wanted), history.files_of(table, wanted))
         )

@@ -83,6 +83,13 @@ class Records(Struct, frozen=True):
             _told(seq, decode(body))
             for seq, body in zip(rows.column("seq").to_pylist(), rows.column("body").to_pylist(), strict=True)
         ]
+        asked = {*self.wanted.ranges, *self.wanted.values} - {"seq", "kind", "fire_at_ms", "kills_seq"}
+        if asked:
+            keep = [self.wanted.holds({name: one.get(name) for name in asked}) for one in told]
+            rows, told = (
+                rows.filter(pa.array(keep)),
+                [one for one, wanted in zip(told, keep, strict=True) if wanted],
+            )
         columns: dict[str, Any] = {name: [one.get(name) for one in told] for name in self.schema.fieldNames()}
         for name in ("due_at_ms", "accepted_at_ms", "at_ms"):
             columns[name] = [one.get(name) for one in told]

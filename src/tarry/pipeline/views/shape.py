@@ -53,11 +53,15 @@ class View(Struct, frozen=True):
         named = [name.strip() for name in options.get("columns", "").split(",") if name.strip()]
         if not named:
             return _parsed(parts)
-        every = _parsed([part for part in (self.columns, self.bodies, self.more) if part])
+        every = self.every()
         unknown = [name for name in named if name not in every.fieldNames()]
         if unknown:
             raise Invalid("columns", f"the view {self.name} has no {', '.join(unknown)}")
         return StructType([every[name] for name in named])
+
+    def every(self) -> StructType:
+        """All columns that there are."""
+        return _parsed([part for part in (self.columns, self.bodies, self.more) if part])
 
 
 def _parsed(parts: list[str]) -> StructType:
