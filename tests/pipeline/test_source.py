@@ -184,7 +184,5 @@ def test_what_an_object_store_needs_travels_with_the_tasks_and_is_in_no_setting(
 
     seen = spark.range(0, 1, 1, 1).mapInArrow(look, "seen string")
     assert [row.seen for row in seen.collect()] == ["hush-hush"]
-    settings = str(spark.sparkContext.getConf().getAll()) + str(
-        seen._jdf.queryExecution().toString()
-    )
+    settings = str(spark.sparkContext.getConf().getAll()) + str(seen._jdf.queryExecution().toString())
     assert "hush-hush" not in settings

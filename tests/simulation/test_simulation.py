@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tarry.core.deadset import DeadSet
 from tarry.core.errors import TarryError
 from tarry.core.seqset import SeqSet
+from tarry.core.wheel import Wheel
 from tarry.engine import recovery
 from tarry.engine.acks import AckSet
 from tarry.engine.flights import Flight, Flights
@@ -24,7 +26,8 @@ from tarry.engine.reclaim import Reclaim
 from tarry.engine.scheduling import Scheduling
 from tarry.engine.subscription import Subscription
 from tarry.engine.topic_records import TopicRecords
-from tarry.ledger.record import Claim, Entry, Record
+from tarry.index.index import View
+from tarry.ledger.record import Claim, Entry, Key, Record
 from tarry.registry.registry import Registry
 from tarry.testing.disk import SimulatedDisk, SimulatedFile
 from tests.simulation.checker import Violation
@@ -188,6 +191,45 @@ def keep_siblings(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Groups, "ends_of_siblings", lambda self, owner, group, origin, now_ms: [])
 
 
+def keep_the_tail(patch: pytest.MonkeyPatch) -> None:
+    """R8: a newer view is taken and the tail keeps what it has: both bring it in."""
+    patch.setattr(Wheel, "drop_seqs_upto", lambda self, seq: 0)
+
+
+def let_go_of_the_tail_too_early(patch: pytest.MonkeyPatch) -> None:
+    """R8: the tail lets go of what is indexed while the older view is read."""
+    take = Horizon._take
+
+    def early(self: Horizon, newest: View) -> None:
+        self.tail.drop_seqs_upto(newest.cursor + 1)
+        take(self, newest)
+
+    patch.setattr(Horizon, "_take", early)
+
+
+def mark_past_what_enters(patch: pytest.MonkeyPatch) -> None:
+    """R9: the watermark passes a version that is enqueued and not in the wheel yet."""
+    patch.setattr(Journal, "lowest_entering", lambda self: None)
+
+
+def begin_above_the_watermark(patch: pytest.MonkeyPatch) -> None:
+    """Recovery 7: what is overdue and in the index alone is not loaded again."""
+    recovered = Journal.recovered
+
+    def late(self: Journal, now_ms: int) -> None:
+        recovered(self, now_ms)
+        self.watermark = max(self.watermark, Key(now_ms, 0))
+
+    patch.setattr(Journal, "recovered", late)
+
+
+def forget_the_dead_at_once(patch: pytest.MonkeyPatch) -> None:
+    """R8: the dead are forgotten before the index knows of their ends."""
+    patch.setattr(DeadSet, "age", lambda self: self.__init__())
+
+
+INDEXED = {"index": 25, "work": 20}
+
 SABOTAGES: dict[Callable[[pytest.MonkeyPatch], None], dict[str, int]] = {
     never_sync: {},
     never_sync_the_folder: {},
@@ -204,6 +246,11 @@ SABOTAGES: dict[Callable[[pytest.MonkeyPatch], None], dict[str, int]] = {
     deliver_delayed_entries_at_once: {},
     fire_twice: {},
     keep_siblings: {},
+    keep_the_tail: INDEXED,
+    let_go_of_the_tail_too_early: INDEXED,
+    mark_past_what_enters: INDEXED,
+    begin_above_the_watermark: {**INDEXED, "crash": 8},
+    forget_the_dead_at_once: INDEXED,
 }
 """What is broken, and what the run dwells on so that it is noticed soon."""
 
