@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from deltalake import write_deltalake
 
@@ -172,6 +174,40 @@ def test_it_follows_until_it_is_told_to_stop(tmp_path: Path) -> None:
     assert told.commits >= 2
     view = DeltaIndex(str(data / "tables/index"), writer.ledger.ledger_id).newest()
     assert len(view.load(Key(0, 0), Key(1 << 47, 0), 1 << 40).due.seqs) == 25
+
+
+def test_a_java_that_dies_ends_it_with_a_line(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    ledger(data)
+    with started(data, tmp_path / "log") as process:
+        wait_for(lambda: process.poll() is not None or "spark is up" in (tmp_path / "log").read_text())
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        (java,) = (int(pid) for pid in children if b"java" in Path(f"/proc/{pid}/cmdline").read_bytes())
+        os.kill(java, signal.SIGKILL)
+        assert process.wait(60) == 6
+    assert re.search(r"^tarry: Spark failed: .+$", (tmp_path / "log").read_text(), re.MULTILINE)
+    assert progress(data).state == "failed"
+
+
+def test_the_server_goes_on_where_the_pipeline_cannot_run(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tarry", "up", "--port", "0", "--data", str(tmp_path / "data")],
+            env=environment(JAVA_HOME=str(tmp_path / "none"), TARRY_LEDGER__SEGMENT_BYTES="1048576"),
+            stdout=log, stderr=log, cwd=tmp_path,
+        )  # fmt: skip
+    try:
+        said = "pipeline cannot run here; the rest goes on without it"
+        wait_for(lambda: said in (tmp_path / "log").read_text())
+        wait_for(lambda: "ready on http" in (tmp_path / "log").read_text())
+        url = (tmp_path / "log").read_text().split("ready on ")[1].split()[0]
+        assert httpx.get(f"{url}/readyz", trust_env=False).status_code == 200
+        assert (tmp_path / "log").read_text().count("the pipeline needs Java 17 or newer") == 1
+        process.terminate()
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_errors_that_come_through_spark_are_told_in_one_line() -> None:

@@ -98,7 +98,8 @@ class Pipeline:
                     self._interruptible = False
                     # Spark has put a handler of its own in the place of ours.
                     self._catch_signals()
-                    _Run(self._settings, spark, tables, upkeep, reporter, self._stop).run(once=once)
+                    with self._explained():
+                        _Run(self._settings, spark, tables, upkeep, reporter, self._stop).run(once=once)
         except Stopped:
             abandon()
             log.info("stopped while starting")
@@ -143,6 +144,17 @@ class Pipeline:
         return Upkeep(self._open_tables(ledger_id), self._follower, settings.slot_ms, retention)
 
     @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Turn what comes out of Spark into a line; after a signal to stop, it is how a stop looks from here."""
+        try:
+            yield
+        except TarryError:
+            raise
+        except Exception as error:
+            if not self._stop.is_set():
+                raise Unavailable(f"Spark failed: {explain(error)}") from error
+
+    @contextlib.contextmanager
     def _session(self) -> Iterator[SparkSession]:
         settings = self._settings
         began_s = time.monotonic()
@@ -159,7 +171,9 @@ class Pipeline:
         try:
             yield spark
         finally:
-            spark.stop()
+            # A Java that is gone cannot be stopped.
+            with contextlib.suppress(Exception):
+                spark.stop()
 
 
 class _Run:
@@ -234,14 +248,7 @@ class _Run:
 
     def _keep_up(self) -> None:
         self._added = 0
-        try:
-            self._upkeep.round(self._spark)
-        except TarryError:
-            raise
-        except Exception as error:
-            # Its job was cancelled: that is how a stop looks from here.
-            if not self._stop.is_set():
-                raise Unavailable(f"the cascade stopped: {explain(error)}") from error
+        self._upkeep.round(self._spark)
 
     def _hasten(self) -> None:
         """Once a stop is wanted: end the jobs that the main thread may be waiting for, and then do not wait for ever."""
