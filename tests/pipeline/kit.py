@@ -29,6 +29,8 @@ from tarry.registry.registry import Registry
 from tarry.testing.clock import SimulatedClock
 
 START_MS = 1_794_740_400_000
+SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""For a Java that lives for a minute: it is done before its best compiler has paid off."""
 
 
 class Writer:

@@ -12,12 +12,11 @@ from tarry.index.progress import read_progress
 from tarry.ledger.follow import FolderFollower
 from tarry.ledger.record import Key
 from tests.pipeline.cluster import WORKERS, Cluster, running_cluster
+from tests.pipeline.kit import SHORT_LIVED
 from tests.pipeline.test_program import once
 from tests.serving import ServerProcess, server_process
 
 TOKEN = "secret-of-the-cluster"
-SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""A Java that lives for a minute is done before its best compiler has paid off."""
 CONFIG = f"""
 [ledger]
 segment_bytes = 1048576

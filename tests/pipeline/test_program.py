@@ -1,6 +1,7 @@
 """`tarry pipeline` as people run it: what it says when something is missing, how it stops, and that it drains."""
 
 import contextlib
+import json
 import os
 import re
 import signal
@@ -21,14 +22,15 @@ from tarry.index.schema import INDEX_SCHEMA
 from tarry.ledger.record import Key
 from tarry.pipeline.program import explain
 from tarry.pipeline.stream import Tables
-from tests.pipeline.kit import Writer
+from tests.pipeline.kit import SHORT_LIVED, Writer
 
 ROOT = Path(__file__).parents[2]
+QUICK = {"TARRY_PIPELINE__SPARK": json.dumps({"spark.driver.extraJavaOptions": SHORT_LIVED})}
 
 
 def environment(**settings: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
-    return kept | {"PYTHONPATH": str(ROOT / "src"), **settings}
+    return kept | {"PYTHONPATH": str(ROOT / "src"), **QUICK, **settings}
 
 
 def command(data: Path, *options: str) -> list[str]:
