@@ -93,6 +93,10 @@ class Adoption:
         self._commands = commands
         self._clock = clock
         self._outlets = sorted(outlets)
+        self._undecided: list[tuple[Batch, Answer[BatchView]]] = []
+        """Batches to be cancelled of which some may have been sent before a restart: those are tried again first."""
+        self._tried = False
+        """Whether that has been done with everything."""
 
     def place(self, index: str, covers: Callable[[str], bool]) -> Place:
         """Where to stage and on what terms, as far as somebody reaches."""
@@ -206,12 +210,36 @@ class Adoption:
     # Cancelling
 
     def cancel(self, name: str) -> Answer[BatchView]:
-        """End every message of a batch that has not ended. Once this is answered none of them goes out."""
+        """End every message of a batch that has not ended.
+
+        Once this is answered none of them goes out, except those that remain: of these it is not known whether they
+        were sent, and they are tried again until it is (R11).
+        """
         batch = self._journal.batches.by_name.get(name)
         if batch is None:
             return failed(NotFound("there is no such batch"))
         answer: Answer[BatchView] = Answer()
+        decided = batch.cancelled_at_ms is not None or batch.adopt_seq > self._journal.recovered_seq
+        if decided or self._tried:
+            self._cancel(batch, answer)
+        else:
+            self._undecided.append((batch, answer))
+        return answer
 
+    def turn(self, now_ms: int) -> None:
+        """Cancel what had to wait. After the dispatcher's turn: then what is due is under way."""
+        if not self._undecided:
+            return
+        # What was overdue at the last recovery counts as being sent until it was tried again (R11).
+        journal = self._journal
+        lows = [self._dispatcher.lowest_open(now_ms), journal.horizon.at, journal.lowest_entering()]
+        self._tried = min(low for low in lows if low is not None).fire_at_ms > journal.recovered_at_ms
+        if self._tried or journal.ledger.failed is not None:
+            undecided, self._undecided = self._undecided, []
+            for batch, answer in undecided:
+                self._cancel(batch, answer)
+
+    def _cancel(self, batch: Batch, answer: Answer[BatchView]) -> None:
         def cancelled(error: TarryError | None) -> None:
             if error is not None:
                 answer.fail(error)
@@ -220,13 +248,13 @@ class Adoption:
 
         if batch.cancelled_at_ms is not None or not batch.remaining:
             self._journal.when_durable(self._journal.ledger.next_seq - 1, cancelled)
-            return answer
+            return
         try:
             self._journal.append([self._cancel_record(batch)], cancelled, essential=True)
         except TarryError as error:
-            return failed(error)
-        self._dispatcher.killed_between(batch.first_seq, batch.last_seq)
-        return answer
+            answer.fail(error)
+        else:
+            self._dispatcher.killed_between(batch.first_seq, batch.last_seq)
 
     def _cancel_record(self, batch: Batch) -> CancelBatch:
         flights = self._dispatcher.being_sent_between(batch.first_seq, batch.last_seq)

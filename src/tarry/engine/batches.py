@@ -162,6 +162,13 @@ class Batches:
         self._last = self._ordered[at]
         return self._last
 
+    def accepted_by(self, seq: int) -> int:
+        """The seq of the record by which a version is in the ledger: its own, or that which adopted its batch."""
+        if seq < FIRST_BATCH_SEQ:
+            return seq
+        batch = self.of(seq)
+        return 0 if batch is None else batch.adopt_seq
+
     def moved(self, origin_seq: int, owner: str) -> None:
         """A message has got its first version of its own."""
         batch = self.of(origin_seq)

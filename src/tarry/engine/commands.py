@@ -25,7 +25,7 @@ from tarry.engine.listing import list_finalised, list_scheduled
 from tarry.engine.upkeep import Upkeep
 from tarry.engine.versions import end_of, new_version
 from tarry.engine.views import view_of_ended, view_of_put
-from tarry.ledger.record import Key, Put, Record, decode
+from tarry.ledger.record import FIRST_BATCH_SEQ, Key, Put, Record, decode
 
 
 class Found(Struct, frozen=True):
@@ -71,7 +71,8 @@ class Commands:
         answer: Answer[MessageView] = Answer()
         view = view_of_put(found.put, id_, found.state)
         self._journal.when_durable(
-            found.current.seq, lambda error: answer.settle(view) if error is None else answer.fail(error)
+            self._journal.batches.accepted_by(found.current.seq),
+            lambda error: answer.settle(view) if error is None else answer.fail(error),
         )
         return answer
 
@@ -184,7 +185,7 @@ class Commands:
         record = decode(body)
         if (
             not isinstance(record, Put)
-            or record.fire_at_ms != current.fire_at_ms
+            or max(record.fire_at_ms, self._floor_ms(current.seq)) != current.fire_at_ms
             or (record.origin or current) != origin
         ):
             raise NotFound("there is no such message")
@@ -193,9 +194,16 @@ class Commands:
     def _was_given_out(self, seq: int) -> bool:
         return seq < self._journal.ledger.next_seq or self._journal.batches.of(seq) is not None
 
+    def _floor_ms(self, seq: int) -> int:
+        """Before which instant a version does not fire, whatever its body says: that of its batch."""
+        batch = self._journal.batches.of(seq) if seq >= FIRST_BATCH_SEQ else None
+        return 0 if batch is None else batch.floor_ms
+
     def _body(self, current: Key) -> Body | Elsewhere:
         """The body of a version, or where else to look: what ended long ago, the index alone knows."""
         journal = self._journal
+        if current.seq >= FIRST_BATCH_SEQ:
+            return Elsewhere(current)
         if current.seq < journal.replayed_from and journal.horizon.view.identity:
             return Elsewhere(current)
         try:

@@ -111,6 +111,7 @@ class Engine:
         self.journal.horizon.advance(now_ms)
         self.journal.bodies.turn(now_ms)
         more = self.dispatcher.turn(now_ms)
+        self.batches.turn(now_ms)
         self.topics.records.pump()
         again_ms = self.upkeep.tick(now_ms)
         if more:

@@ -415,8 +415,10 @@ class Journal:
 
     def may_have_been_sent(self, key: Key, put: Put | PutHead) -> bool:
         """Whether a version was overdue at the last recovery: then it may have been handed out before (R11)."""
-        overdue = key.seq <= self.recovered_seq and key.fire_at_ms <= self.recovered_at_ms
-        return overdue and not put.destination.startswith(TOPIC_SCHEME)
+        overdue = key.fire_at_ms <= self.recovered_at_ms
+        if not overdue or put.destination.startswith(TOPIC_SCHEME):
+            return False
+        return self.batches.accepted_by(key.seq) <= self.recovered_seq
 
 
 def _fires_of(unit: Sequence[Encoded], records: Sequence[Record]) -> Iterator[int]:

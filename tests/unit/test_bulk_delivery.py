@@ -1,0 +1,227 @@
+"""Messages of adopted batches on their way: near and far, past due, cancelled in every state, and across restarts.
+
+The engine and its clock are simulated; the staged files and the index are real.
+"""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tarry.core.delivery import Delivered, Retry
+from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS
+from tarry.core.policy import Policy
+from tarry.engine.adoption import BatchView
+from tarry.engine.engine import Engine
+from tarry.index.delta import DeltaIndex
+from tarry.index.incoming import Mapping
+from tarry.index.manifest import new_token
+from tarry.index.staging import Stager, manifest_of
+from tests.unit.engine_kit import FOREIGN, Bench
+
+
+class BulkBench(Bench):
+    """A bench whose index lies in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(start=False)
+        self.folder = str(folder / "index")
+        (folder / "index").mkdir()
+        self.start()
+
+    def start(self) -> Engine:
+        self.index = DeltaIndex(self.folder, bytes(range(16)))  # type: ignore[assignment]
+        return super().start()
+
+    def stage(self, dues_ms: list[int], destination: str = "orders", name: str = "letters") -> object:
+        place = self.engine.batches.place(self.folder, lambda namespace: True)
+        stager = Stager(place, Mapping(destination=destination), name, new_token(name))
+        payloads = [b"%s %d" % (name.encode(), at) for at in range(len(dues_ms))]
+        stager.add(pa.record_batch({"due": pa.array(dues_ms, pa.int64()), "payload": payloads}))
+        return manifest_of(place, [stager.finish()])
+
+    def bulk(self, dues_ms: list[int], destination: str = "orders", name: str = "letters") -> BatchView:
+        """Stage messages with these due instants and have them adopted."""
+        manifest = self.stage(dues_ms, destination, name)
+        return self.ask(self.engine.batches.adopt(name, manifest))  # type: ignore[arg-type]
+
+    def batch(self, name: str = "letters") -> BatchView:
+        return self.ask(self.engine.batches.batch(name))
+
+    def in_topic(self, topic: str = "orders") -> list[str]:
+        return [
+            payload.decode() for payload in self.drain(topic, f"drain-{self.now_ms}-{id(object())}").payloads
+        ]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> BulkBench:
+    return BulkBench(tmp_path)
+
+
+def letters(*numbers: int) -> list[str]:
+    return [f"letters {number}" for number in numbers]
+
+
+def test_what_is_past_is_due_now_and_the_rest_when_it_is(bench: BulkBench) -> None:
+    now = bench.now_ms
+    bench.bulk([now + 2000, now - DAY_MS, now + 1000, now])
+    bench.rest()
+    assert bench.in_topic() == letters(1, 3)
+    bench.wait(999)
+    assert len(bench.in_topic()) == 2
+    bench.wait(1)
+    assert bench.in_topic() == letters(1, 3, 2)
+    bench.wait(1000)
+    assert bench.in_topic() == letters(1, 3, 2, 0)
+    assert (bench.batch().remaining, bench.batch().count) == (0, 4)
+    assert bench.engine.stats().pending == 0
+    assert bench.engine.stats().counters["sent"] == 4
+
+
+def test_a_slot_that_is_loaded_already_takes_more(bench: BulkBench) -> None:
+    bench.schedule(delay_ms=5 * MINUTE_MS, payload=b"single")
+    bench.wait(MINUTE_MS)
+    assert bench.engine.journal.horizon.at.fire_at_ms > bench.now_ms + 4 * MINUTE_MS
+    now = bench.now_ms
+    bench.bulk([now + 3 * MINUTE_MS, now + 5 * MINUTE_MS])
+    bench.wait(5 * MINUTE_MS)
+    assert bench.in_topic() == ["letters 0", "single", "letters 1"]
+
+
+def test_a_slot_far_ahead_costs_no_memory_and_is_loaded_in_time(bench: BulkBench) -> None:
+    now = bench.now_ms
+    bench.bulk([now + 3 * HOUR_MS + n for n in range(1000)])
+    bench.rest()
+    assert len(bench.engine.journal.horizon) == 0
+    bench.wait(3 * HOUR_MS)
+    assert bench.in_topic() == letters(0)
+    bench.wait(1000)
+    assert bench.in_topic() == letters(*range(1000))
+
+
+@pytest.mark.parametrize("end", ["kill", "crash"])
+@pytest.mark.parametrize("flushed", [False, True])
+def test_a_restart_loses_none_and_doubles_none(bench: BulkBench, end: str, flushed: bool) -> None:
+    now = bench.now_ms
+    bench.bulk([now + n * MINUTE_MS for n in range(60)])
+    for _ in range(6):
+        bench.wait(10 * MINUTE_MS)
+        if flushed:
+            bench.ask(bench.engine.upkeep.flush())
+        getattr(bench, end)()
+        bench.start()
+        bench.rest()
+    assert bench.in_topic() == letters(*range(60))
+    assert bench.batch().remaining == 0
+    assert not bench.engine.journal.owners
+
+
+def test_a_crash_before_the_adoption_is_durable_leaves_nothing_and_the_job_is_run_again(
+    bench: BulkBench,
+) -> None:
+    manifest = bench.stage([bench.now_ms + 1000])
+    _ = bench.engine.batches.adopt("letters", manifest)  # type: ignore[arg-type]
+    bench.crash()
+    bench.start()
+    bench.wait(2000)
+    assert bench.in_topic() == []
+    assert not bench.bulk([bench.now_ms + 1000]).repeated
+    bench.wait(1000)
+    assert bench.in_topic() == letters(0)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_cancelled_batch_never_goes_out(bench: BulkBench, restart: bool) -> None:
+    now = bench.now_ms
+    bench.bulk([now + n * MINUTE_MS for n in range(60)])
+    bench.bulk([now + 30 * MINUTE_MS], name="other")
+    bench.wait(10 * MINUTE_MS)
+    view = bench.ask(bench.engine.batches.cancel("letters"))
+    assert (view.count, view.cancelled, view.remaining) == (60, 49, 0)
+    if restart:
+        bench.reopen()
+    bench.wait(2 * HOUR_MS)
+    assert bench.in_topic() == [*letters(*range(11)), "other 0"]
+    assert bench.engine.stats().counters["cancelled"] == 49
+    assert not bench.engine.journal.owners
+
+
+def test_what_is_being_sent_when_the_batch_is_cancelled_has_its_verdict_first(bench: BulkBench) -> None:
+    now = bench.now_ms
+    manifest = bench.stage([now - 1000, now, now + 500, now + HOUR_MS], FOREIGN)
+    # What was due in the meantime is due at the floor.
+    bench.leap(1000)
+    bench.ask(bench.engine.batches.adopt("letters", manifest))  # type: ignore[arg-type]
+    bench.rest()
+    first, second, third = bench.outlet.under_way
+    answer = bench.engine.batches.cancel("letters")
+    bench.rest()
+    assert not answer.settled
+    assert bench.batch().remaining == 3
+    first.answer(Delivered())
+    second.answer(Retry("not now"))
+    bench.rest()
+    assert not answer.settled
+    third.answer(Retry("no reply", uncertain=True))
+    bench.rest()
+    view = answer.value()
+    # Of one it is not known whether it was sent: it remains, until that is known.
+    assert (view.cancelled, view.remaining, view.count) == (1, 1, 4)
+    bench.wait(MINUTE_MS)
+    bench.verdict(Delivered())
+    bench.wait(2 * HOUR_MS)
+    assert bench.batch().remaining == 0
+    assert not bench.outlet.under_way
+    assert not bench.engine.journal.owners
+    counters = bench.engine.stats().counters
+    assert (counters["sent"], counters["cancelled"]) == (2, 2)
+
+
+def test_a_message_that_stands_apart_is_cancelled_with_its_batch(bench: BulkBench) -> None:
+    bench.ask(bench.engine.set_policy("namespace", "public/default", Policy(send_per_second=0.01)))
+    now = bench.now_ms
+    bench.bulk([now, now, now])
+    bench.wait(MINUTE_MS // 2)
+    # Over the rate: put off by versions of their own, which the ledger has.
+    batch = bench.engine.journal.batches.by_name["letters"]
+    assert (batch.waiting.total(), batch.apart.total()) == (0, 2)
+    view = bench.ask(bench.engine.batches.cancel("letters"))
+    assert (view.remaining, view.cancelled) == (0, 0)
+    bench.wait(HOUR_MS)
+    assert len(bench.in_topic()) == 1
+    assert bench.engine.stats().counters["cancelled"] == 2
+    assert not bench.engine.journal.owners
+
+
+def test_a_message_of_a_batch_is_found_by_its_id_and_has_its_own_life(bench: BulkBench) -> None:
+    now = bench.now_ms
+    bench.bulk([now + HOUR_MS, now + 2 * HOUR_MS, now + 3 * HOUR_MS])
+    ids = {message.payload: message.id for message in bench.listed()}
+    assert set(ids) == {b"letters 0", b"letters 1", b"letters 2"}
+    shown = bench.view(ids[b"letters 0"])
+    assert (shown.door, shown.due_at_ms, shown.state) == ("bulk", now + HOUR_MS, "scheduled")
+    bench.ask(bench.engine.cancel(ids[b"letters 0"]))
+    bench.ask(bench.engine.restart(ids[b"letters 2"], delay_ms=HOUR_MS))
+    batch = bench.engine.journal.batches.by_name["letters"]
+    assert (batch.waiting.total(), batch.apart.total()) == (1, 1)
+    bench.reopen()
+    bench.wait(4 * HOUR_MS)
+    assert bench.in_topic() == letters(2, 1)
+    assert bench.batch().remaining == 0
+
+
+def test_what_was_overdue_at_a_restart_may_have_been_sent_and_is_not_cancelled_unheard(
+    bench: BulkBench,
+) -> None:
+    bench.bulk([bench.now_ms, bench.now_ms + HOUR_MS], FOREIGN)
+    bench.rest()
+    assert len(bench.outlet.under_way) == 1
+    bench.reopen()
+    answer = bench.engine.batches.cancel("letters")
+    bench.rest()
+    assert not answer.settled
+    bench.verdict(Delivered())
+    bench.wait(1)
+    assert (answer.value().cancelled, answer.value().remaining) == (1, 0)
+    assert bench.engine.stats().counters["sent"] == 1
