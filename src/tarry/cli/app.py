@@ -16,7 +16,7 @@ from typing import Final
 
 import typer
 
-from tarry.cli import audit, bulk, doctor, messages, pipeline, server, settings, topics
+from tarry.cli import audit, bulk, doctor, index, messages, pipeline, server, settings, topics
 from tarry.config import ConfigError
 from tarry.core import errors
 from tarry.core.errors import TarryError
@@ -43,6 +43,7 @@ app = typer.Typer(
 )
 server.add_to(app)
 pipeline.add_to(app)
+index.add_to(app)
 messages.add_to(app)
 topics.add_to(app)
 bulk.add_to(app)

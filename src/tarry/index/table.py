@@ -31,6 +31,9 @@ CURSOR: Final = "cursor"
 STATE: Final = "tarry"
 """The key of a commit's custom metadata under which the pipeline keeps its own small state."""
 
+REBUILT: Final = "tarry.rebuilt"
+"""The same for a commit that replaced all files: what was done before it does not matter any more."""
+
 CHANGES: Final = frozenset(
     {"WRITE", "DELETE", "UPDATE", "MERGE", "OPTIMIZE", "RESTORE", "TRUNCATE", "STREAMING UPDATE"}
 )
@@ -139,6 +142,8 @@ class GuardedTable:
     def check_commits(self) -> None:
         """Raise `Conflict` if one of the latest commits is not the pipeline's: what it changed is known to nobody."""
         for commit in self._table.history(20):
+            if REBUILT in commit:
+                return
             operation = str(commit.get("operation"))
             if STATE not in commit and operation in CHANGES:
                 raise Conflict(
@@ -162,12 +167,21 @@ class GuardedTable:
             "low_seq": "min.seq", "high_seq": "max.seq", "written_ms": "modification_time",
             **{name: f"partition.{name}" for name in layout.constants},
         }  # fmt: skip
-        values = [actions.column(name).to_pylist() for name in columns.values()]
-        for path, *known in zip(*values, strict=True):
-            if None in known:
-                raise Unavailable(
-                    f"{self.uri}: the file {path} has no statistics; has another program changed the table?"
-                )
+        # What another program has added may lack statistics: then anything may be in it.
+        unknown = {
+            "rows": 0,
+            "low": -(1 << 62),
+            "high": 1 << 62,
+            "dels": 1 << 62,
+            "low_seq": 0,
+            "high_seq": 1 << 62,
+        }
+        values = [
+            actions.column(source).fill_null(unknown[name]).to_pylist()
+            if name in unknown
+            else actions.column(source).to_pylist()
+            for name, source in columns.items()
+        ]
         return [IndexFile(**dict(zip(columns, row, strict=True))) for row in zip(*values, strict=True)]
 
     def append(
@@ -181,7 +195,14 @@ class GuardedTable:
             )
         self._commit([self._add(file, data_change=True) for file in files], last_seq, state)
 
-    def replace(self, old: Sequence[IndexFile], new: Sequence[IndexFile], state: dict[str, Any]) -> None:
+    def replace(
+        self,
+        old: Sequence[IndexFile],
+        new: Sequence[IndexFile],
+        state: dict[str, Any],
+        *,
+        rebuilt: bool = False,
+    ) -> None:
         """Put files in the place of others that hold the same, under the fence (R7)."""
         active = {file.path for file in self.files()}
         gone = [file.path for file in old if file.path not in active]
@@ -195,7 +216,8 @@ class GuardedTable:
             )
             for file in old
         ]  # fmt: skip
-        self._commit([*removes, *(self._add(file, data_change=False) for file in new)], self.cursor(), state)
+        adds = [self._add(file, data_change=False) for file in new]
+        self._commit([*removes, *adds], self.cursor(), state, {REBUILT: "true"} if rebuilt else {})
 
     def _add(self, file: IndexFile, *, data_change: bool) -> AddAction:
         ordered = self._layout.ordered
@@ -213,9 +235,11 @@ class GuardedTable:
         values: dict[str, str | None] = {self._layout.partition: file.partition}
         return values | {name: str(getattr(file, name)) for name in self._layout.constants}
 
-    def _commit(self, actions: list[Any], cursor: int, state: dict[str, Any]) -> None:
+    def _commit(
+        self, actions: list[Any], cursor: int, state: dict[str, Any], notes: dict[str, str] | None = None
+    ) -> None:
         properties = CommitProperties(
-            custom_metadata={STATE: json.dumps(state)},
+            custom_metadata={STATE: json.dumps(state), **(notes or {})},
             max_commit_retries=0,
             app_transactions=[Transaction(CURSOR, cursor, time.time_ns() // 1_000_000)],
         )

@@ -26,6 +26,7 @@ from tarry.index.schema import DEL, HISTORY, INDEX
 from tarry.index.state import State
 from tarry.index.table import GuardedTable, IndexFile
 from tarry.pipeline.plan import ROUND_ROWS, Plan, Rewrite, plan, plan_history
+from tarry.pipeline.session import spread
 from tarry.pipeline.stream import now_ms
 
 REWRITTEN: Final = "written string"
@@ -149,7 +150,7 @@ def _rewritten(spark: SparkSession | None, task: RewriteTask, rewrites: Sequence
     if spark is None or (rows <= FEW_ROWS and size <= FEW_BYTES):
         return [file for rewrite in rewrites for file in task.rewrite(rewrite)]
     texts = [(msgspec.json.encode(rewrite).decode(),) for rewrite in rewrites]
-    frame = spark.createDataFrame(texts, "rewrite string").repartition(len(texts))
+    frame = spread(spark, texts, "rewrite string")
     return [
         file
         for row in frame.mapInArrow(task.run, REWRITTEN).collect()

@@ -11,15 +11,15 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 from pyspark import SparkContext
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from tarry.core.errors import Unavailable
 
@@ -195,3 +195,9 @@ def _within(seconds: float, told: str) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+def spread(spark: SparkSession, rows: Sequence[Any], schema: str) -> DataFrame:
+    """Pieces of work as a data frame, divided among as many tasks as keep all cores busy, and not many more."""
+    tasks = min(len(rows), 4 * spark.sparkContext.defaultParallelism)
+    return spark.createDataFrame(list(rows), schema).repartition(max(1, tasks))

@@ -1,0 +1,187 @@
+"""`tarry index rebuild`: the index made again, from the ledger as far as it reaches back and from the old index beyond.
+
+The new files take the place of all old ones in one guarded commit (R7): a running server follows it like any other version, and
+nobody has to be stopped. Records that are indexed meanwhile stay; a cascade that comes in between makes the commit fail,
+and the rebuild begins again. Old files are only read where the ledger does not reach back to: where it does, even damage
+in them is undone.
+"""
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Struct
+from pyspark.sql import SparkSession
+
+from tarry.core.errors import Conflict, Unavailable
+from tarry.index.adopted import files_of, with_keys
+from tarry.index.columns import index_rows, into_slots
+from tarry.index.files import Folder, write_partitions
+from tarry.index.merge import PartitionWriter
+from tarry.index.schema import INDEX
+from tarry.index.table import GuardedTable, IndexFile
+from tarry.ledger.record import FIRST_BATCH_SEQ, Key
+from tarry.pipeline.program import PipelineSettings
+from tarry.pipeline.session import open_session, spread
+from tarry.pipeline.source import PARTITION_ROWS, Place, Range, ranges, read_range
+from tarry.pipeline.stream import gathered, now_ms
+from tarry.pipeline.verify import Pinned, Verdict, pin, verify
+
+log = logging.getLogger(__name__)
+
+ATTEMPTS: Final = 3
+
+
+class IndexWork:
+    """An index that is open to be compared or made again, with a Spark session of its own."""
+
+    def __init__(self, spark: SparkSession, table: GuardedTable, place: Place, default_ms: int) -> None:
+        self._spark = spark
+        self._table = table
+        self._place = place
+        self._default_ms = default_ms
+
+    def verify(self) -> Verdict:
+        """Compare it with what it ought to hold."""
+        return verify(self._spark, pin(self._table, self._place), self._place)
+
+    def rebuild(self) -> dict[str, int]:
+        """Make it again."""
+        return rebuild(self._spark, self._table, self._place, self._default_ms)
+
+
+@contextlib.contextmanager
+def open_index(settings: PipelineSettings) -> Iterator[IndexWork]:
+    """Open the index of a configuration; raises `Unavailable` where there is none."""
+    place = Place.of(settings.ledger)
+    uri = f"{settings.tables.rstrip('/')}/index"
+    if "://" not in uri and not os.path.isdir(os.path.join(uri, "_delta_log")):
+        raise Unavailable(f"{uri}: there is no index yet; `tarry pipeline --once` makes one")
+    table = GuardedTable.open(uri, INDEX, place.follower().ledger_id(), settings.storage_options or None)
+    spark = open_session(settings.master, settings.spark, "tarry-index", python=settings.python)
+    try:
+        yield IndexWork(spark, table, place, settings.slot_ms)
+    finally:
+        spark.stop()
+
+
+class Piece(Struct, frozen=True):
+    """The work of one task: a range of the ledger, or a file of the old index."""
+
+    first_seq: int = 0
+    last_seq: int = -1
+    file: IndexFile | None = None
+
+
+class Rebuilder:
+    """What a task needs to know. It travels to the executors."""
+
+    def __init__(self, place: Place, pinned: Pinned, default_ms: int, at_ms: int) -> None:
+        self._place = place
+        self._pinned = pinned
+        self._default_ms = default_ms
+        self._at_ms = at_ms
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Do the pieces that these rows name. On an executor."""
+        for batch in batches:
+            for text in batch.column("piece").to_pylist():
+                piece = msgspec.json.decode(text, type=Piece)
+                files = self._of_ledger(piece) if piece.file is None else self._of_file(piece.file)
+                yield pa.RecordBatch.from_pydict({"written": [msgspec.json.encode(files).decode()]})
+
+    def _of_ledger(self, piece: Piece) -> list[IndexFile]:
+        state = self._pinned.state
+        files: list[IndexFile] = []
+        for records in gathered(read_range(self._place, Range(piece.first_seq, piece.last_seq))):
+            rows = index_rows(
+                records,
+                Key(*state.watermark),
+                self._at_ms,
+                state.namespaces(),
+                state.other_ms(self._default_ms),
+            )
+            files += write_partitions(rows, self._pinned.uri, INDEX, "rebuilt")
+        return files
+
+    def _of_file(self, file: IndexFile) -> list[IndexFile]:
+        """The rows of an old file that nothing else can say."""
+        state = self._pinned.state
+        writer = PartitionWriter(self._pinned.uri, INDEX, "rebuilt")
+        for table in Folder(self._pinned.uri).read(file.path):
+            rows = with_keys(table, file)
+            rows = rows.filter(_only_here(self._pinned, rows.column("seq")))
+            if rows.num_rows:
+                slotted = into_slots(rows, self._at_ms, state.namespaces(), state.other_ms(self._default_ms))
+                writer.write(slotted)
+        return writer.close()
+
+
+def _only_here(pinned: Pinned, seqs: Any) -> Any:
+    """Which seqs only the index knows: those older than the ledger, and of batches whose staged files are gone."""
+    here = pc.or_(pc.less(seqs, pinned.first_seq), pc.greater_equal(seqs, FIRST_BATCH_SEQ))
+    for adopt in pinned.adopted:
+        inside = pc.and_(
+            pc.greater_equal(seqs, adopt.first_seq), pc.less(seqs, adopt.first_seq + adopt.count)
+        )
+        here = pc.and_(here, pc.invert(inside))
+    return here
+
+
+def pieces(pinned: Pinned, bounds: list[int]) -> list[Piece]:
+    """The work, divided. Old files that hold nothing of their own are not read at all."""
+    todo = [
+        Piece(part.first_seq, part.last_seq)
+        for part in ranges(pinned.first_seq, pinned.cursor, bounds, PARTITION_ROWS)
+        if pinned.cursor >= pinned.first_seq
+    ]
+    for file in pinned.files:
+        low_seq, high_seq = file.low_seq + file.base, file.high_seq + file.base
+        proved = [(pinned.first_seq, FIRST_BATCH_SEQ)]
+        proved += [(adopt.first_seq, adopt.first_seq + adopt.count) for adopt in pinned.adopted]
+        if not any(first_seq <= low_seq and high_seq < end_seq for first_seq, end_seq in proved):
+            todo.append(Piece(file=file))
+    return todo
+
+
+def rebuild(spark: SparkSession, table: GuardedTable, place: Place, default_ms: int) -> dict[str, int]:
+    """Make the index again and put it in the place of the old one. Gives figures."""
+    attempts = ATTEMPTS
+    while True:
+        pinned = pin(table, place)
+        new = _written(spark, pinned, place, default_ms)
+        # A staged file that is in the index as it was staged stays there.
+        staying = {file.path for file in new} & {file.path for file in pinned.files}
+        old = [file for file in pinned.files if file.path not in staying]
+        new = [file for file in new if file.path not in staying]
+        attempts -= 1
+        try:
+            table.refresh()
+            table.replace(old, new, table.state(), rebuilt=True)
+        except Conflict as conflict:
+            if not attempts:
+                raise Conflict(
+                    f"the pipeline changed the index while it was made again: stop it, and try again ({conflict})",
+                    conflict.state,
+                ) from conflict
+            log.info("the index was changed meanwhile; once more")
+        else:
+            rows = sum(file.rows for file in new)
+            return {"cursor": pinned.cursor, "old_files": len(old), "new_files": len(new), "rows": rows}
+
+
+def _written(spark: SparkSession, pinned: Pinned, place: Place, default_ms: int) -> list[IndexFile]:
+    at_ms = now_ms()
+    todo = [(msgspec.json.encode(piece).decode(),) for piece in pieces(pinned, place.follower().bounds())]
+    files = [file for adopt in pinned.adopted for file in files_of(adopt)]
+    if todo:
+        frame = spread(spark, todo, "piece string")
+        run = Rebuilder(place, pinned, default_ms, at_ms).run
+        for row in frame.mapInArrow(run, "written string").collect():
+            files += msgspec.json.decode(row.written, type=list[IndexFile])
+    return [msgspec.structs.replace(file, written_ms=at_ms) for file in files]
