@@ -60,6 +60,65 @@ async def test_it_answers_and_keeps_the_connection() -> None:
         stream[1].close()
 
 
+async def test_a_head_is_not_held_back_for_a_body_that_comes_later() -> None:
+    release = asyncio.Event()
+
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+        await release.wait()
+        await send({"type": "http.response.body", "body": b"late"})
+
+    async with listening(slow) as port:
+        reader, writer = await connect(port)
+        writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        release.set()
+        assert await reader.readexactly(4) == b"late"
+        writer.close()
+
+
+class Sink(asyncio.Transport):
+    """Keeps what is written to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.writes: list[bytes] = []
+        self.closed = ""
+
+    def write(self, data: Any) -> None:
+        self.writes.append(bytes(data))
+
+    def is_closing(self) -> bool:
+        return bool(self.closed)
+
+    def close(self) -> None:
+        self.closed = "closed"
+
+    def abort(self) -> None:
+        self.closed = "aborted"
+
+
+async def test_an_answer_is_one_write() -> None:
+    sink = Sink()
+    transport = module._WholeAnswers(sink, asyncio.get_running_loop())
+    transport.write(b"HTTP/1.1 200 OK\r\n\r\n")
+    transport.write(b"body")
+    transport.write(b"more")
+    assert sink.writes == [b"HTTP/1.1 200 OK\r\n\r\nbody", b"more"]
+    await asyncio.sleep(0)
+    assert len(sink.writes) == 2
+
+
+async def test_a_head_goes_before_the_end_and_not_after_an_abort() -> None:
+    for end, writes in (("close", [b"HTTP/1.1 204\r\n\r\n"]), ("abort", [])):
+        sink = Sink()
+        transport = module._WholeAnswers(sink, asyncio.get_running_loop())
+        transport.write(b"HTTP/1.1 204\r\n\r\n")
+        getattr(transport, end)()
+        await asyncio.sleep(0)
+        assert (sink.writes, sink.closed) == (writes, "closed" if end == "close" else "aborted")
+
+
 async def test_at_the_bound_the_longest_idle_connection_makes_room() -> None:
     async with listening(max_connections=3) as port:
         streams = [await connect(port) for _ in range(3)]

@@ -189,6 +189,62 @@ async def _sweep(connections: _Connections, idle_s: float) -> None:
         connections.sweep(time.monotonic(), idle_s)
 
 
+class _WholeAnswers(asyncio.Transport):
+    """A transport that sends the head of an answer together with what follows it.
+
+    The server writes the two one after the other, and a write to a socket is dear: a tenth of what scheduling a message
+    costs. A head that nothing follows in the same turn of the loop goes by itself.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._to = transport
+        self._loop = loop
+        self._head: bytes | None = None
+
+    def write(self, data: Any) -> None:
+        """Send, or hold for the rest of this turn."""
+        head = self._head
+        if head is not None:
+            self._head = None
+            self._to.write(head + data)
+        elif data[:5] == b"HTTP/":
+            self._head = data
+            self._loop.call_soon(self._flush)
+        else:
+            self._to.write(data)
+
+    def _flush(self) -> None:
+        head, self._head = self._head, None
+        if head is not None and not self._to.is_closing():
+            self._to.write(head)
+
+    def close(self) -> None:
+        """Close once all is sent."""
+        self._flush()
+        self._to.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._head = None
+        self._to.abort()
+
+    def is_closing(self) -> bool:
+        """As the transport says."""
+        return self._to.is_closing()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """As the transport says."""
+        return self._to.get_extra_info(name, default)
+
+    def pause_reading(self) -> None:
+        """As the transport does."""
+        self._to.pause_reading()
+
+    def resume_reading(self) -> None:
+        """As the transport does."""
+        self._to.resume_reading()
+
+
 class _Protocol(HttpToolsProtocol):
     """One connection. It is `waiting` until a head is complete, and again after its answer."""
 
@@ -199,7 +255,7 @@ class _Protocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         fits = self.known.make_room()
-        super().connection_made(transport)
+        super().connection_made(_WholeAnswers(transport, self.loop))
         if not fits:
             self._refuse(b"503 Service Unavailable", b"retry-after: 1\r\n")
             return
@@ -231,8 +287,14 @@ class _Protocol(HttpToolsProtocol):
         super().on_headers_complete()
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self.cycle.response_complete and not self.transport.is_closing():
+        # As uvicorn's own, but without a timer for every answer: the sweep closes who stays silent.
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif self.cycle.response_complete:
             self.known.waiting[self] = time.monotonic()
 
     def stalled(self, now: float) -> bool:
