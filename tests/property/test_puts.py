@@ -7,7 +7,7 @@ from typing import Any
 import google_crc32c
 import msgspec
 import pyarrow as pa
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.core.message import Message
@@ -108,6 +108,8 @@ def expected_unit(puts: list[Put]) -> Unit:
     return unit_of(encoded)
 
 
+# No deadline: the first call loads what Arrow needs.
+@settings(deadline=None)
 @given(st.lists(rows, min_size=1, max_size=12), st.sets(st.sampled_from(sorted(TYPES))))
 def test_columns_encode_to_what_rows_do(asked: list[dict[str, Any]], columns: set[str]) -> None:
     asked = [{name: value if name in columns else None for name, value in row.items()} for row in asked]

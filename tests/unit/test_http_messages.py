@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,25 @@ async def test_a_scheduled_message_can_be_looked_at(served: Serving) -> None:
         "attempts": 0, "headers": {"a": "b"}, "payload": "héllo", "finalised_at_ms": None, "reason": None,
         "reference": None,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"destination":"orders","delay_ms":5000}', b'{"destination":"orders"}', b"{", b""]
+)
+async def test_a_request_in_pieces_is_answered_like_a_whole_one(served: Serving, body: bytes) -> None:
+    head = b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    whole = head + b"content-length: %d\r\nconnection: close\r\n\r\n%b" % (len(body), body)
+    answers = []
+    for pieces in ([whole], [whole[:40], whole[40:]], [whole[: -len(body) or None], body]):
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.client.base_url.port)
+        for piece in pieces:
+            writer.write(piece)
+            await asyncio.sleep(0.02)
+        said, _, document = (await reader.read()).partition(b"\r\n\r\n")
+        writer.close()
+        names = [line.partition(b":")[0] for line in said.split(b"\r\n")]
+        answers.append((names[0], sorted(names[1:]), sorted(json.loads(document))))
+    assert answers[0] == answers[1] == answers[2]
 
 
 async def test_payloads_in_their_three_forms(served: Serving) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from random import Random
 
+import msgspec
 import pytest
 
 from tarry.core.errors import Damage
@@ -144,11 +145,11 @@ def call_back_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
     write = writer.Writer._write
 
     def early(self: writer.Writer, batch: list[writer.Queued]) -> int:
-        self.durable_seq += (records := sum(len(queued.unit) for queued in batch))
+        self.durable_seq += (records := sum(queued.unit.records for queued in batch))
         self._call_back([queued.done for queued in batch], None)
         self.durable_seq -= records
         for at, queued in enumerate(batch):
-            batch[at] = queued._replace(done=lambda error: None)
+            batch[at] = msgspec.structs.replace(queued, done=lambda error: None)
         return write(self, batch)
 
     monkeypatch.setattr(writer.Writer, "_write", early)

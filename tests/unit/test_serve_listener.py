@@ -77,6 +77,133 @@ async def test_a_head_is_not_held_back_for_a_body_that_comes_later() -> None:
         writer.close()
 
 
+class Quick:
+    """An application that answers what has come whole without a task, and says which way each request took."""
+
+    def __init__(self, refuse: bytes = b"") -> None:
+        self.ways: list[str] = []
+        self.replies: list[Any] = []
+        self.held = False
+        self._refuse = refuse
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        self.ways.append("task")
+        await echo(scope, receive, send)
+
+    def quick(self, scope: Any, body: bytes, reply: Any) -> bool:
+        if self._refuse and body.startswith(self._refuse):
+            return False
+        self.ways.append("quick")
+        self.replies.append(lambda: reply(200, [(b"x-way", b"quick")], body))
+        if not self.held:
+            self.replies.pop()()
+        return True
+
+
+def request(body: bytes, *headers: bytes) -> bytes:
+    lines = [b"POST / HTTP/1.1", b"host: x", b"content-length: %d" % len(body), *headers, b"", body]
+    return b"\r\n".join(lines)
+
+
+async def answer_of(reader: asyncio.StreamReader, body: bytes) -> bytes:
+    head = await reader.readuntil(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 200"), head
+    assert b"content-length: %d\r\n" % len(body) in head
+    assert await reader.readexactly(len(body)) == body
+    return head
+
+
+async def test_a_whole_request_needs_no_task() -> None:
+    app = Quick(refuse=b"no")
+    async with listening(app) as port:
+        reader, writer = await connect(port)
+        for body in (b"one", b"no, two", b"three"):
+            writer.write(request(body))
+            await answer_of(reader, body)
+        writer.close()
+    assert app.ways == ["quick", "task", "quick"]
+
+
+async def test_a_request_in_pieces_has_a_task() -> None:
+    app = Quick()
+    async with listening(app) as port:
+        reader, writer = await connect(port)
+        whole = request(b"hello", b"expect: 100-continue")
+        writer.write(whole[:-5])
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        writer.write(whole[-5:])
+        await answer_of(reader, b"hello")
+        writer.write(whole)
+        assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        await answer_of(reader, b"hello")
+        writer.close()
+    assert app.ways == ["task", "task"]
+
+
+async def test_requests_that_come_together_are_answered_in_order() -> None:
+    app = Quick()
+    app.held = True
+    async with listening(app) as port:
+        reader, writer = await connect(port)
+        writer.write(request(b"one") + request(b"two") + request(b"three"))
+        while not app.replies:  # noqa: ASYNC110 - the listener's turn, not an event of ours
+            await asyncio.sleep(0.001)
+        assert app.ways == ["quick"]
+        app.replies.pop()()
+        for body in (b"one", b"two", b"three"):
+            await answer_of(reader, body)
+        writer.close()
+    assert app.ways == ["quick", "task", "task"]
+
+
+async def test_a_quick_answer_ends_the_connection_when_it_was_asked_to() -> None:
+    async with listening(Quick()) as port:
+        reader, writer = await connect(port)
+        writer.write(request(b"bye", b"connection: close"))
+        assert b"connection: close\r\n" in await answer_of(reader, b"bye")
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_a_quick_answer_to_nobody_goes_nowhere() -> None:
+    app = Quick()
+    app.held = True
+    async with listening(app) as port:
+        _, writer = await connect(port)
+        writer.write(request(b"x"))
+        while not app.replies:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        writer.transport.abort()
+        stream = await connect(port)
+        stream[1].write(request(b"y"))
+        while len(app.replies) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        for reply in app.replies:
+            reply()
+        await answer_of(stream[0], b"y")
+        stream[1].close()
+
+
+async def test_stop_waits_for_a_quick_answer() -> None:
+    app = Quick()
+    app.held = True
+    listener = Listener(Http(port=0))
+    port = int(listener.bind().rpartition(":")[2])
+    await listener.start(app)
+    reader, writer = await connect(port)
+    writer.write(request(b"last"))
+    while not app.replies:  # noqa: ASYNC110
+        await asyncio.sleep(0.001)
+    stopping = asyncio.create_task(listener.stop())
+    await asyncio.sleep(0.05)
+    assert not stopping.done()
+    app.replies.pop()()
+    await answer_of(reader, b"last")
+    assert await reader.read() == b""
+    await stopping
+    writer.close()
+
+
 class Sink(asyncio.Transport):
     """Keeps what is written to it."""
 

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 from google_crc32c import extend, value
+from msgspec import Struct
 
 from tarry.ledger.record import Encoded
 
@@ -100,7 +101,7 @@ def frame_bytes(content: int) -> int:
     return (HEADER_BYTES + content + 7) & ~7
 
 
-class Unit(NamedTuple):
+class Unit(Struct, frozen=True, gc=False):
     """Records that are stored together or not at all, laid out as they will stand in a frame.
 
     Whether they were encoded one by one (`unit_of`) or as columns (`ledger.puts`), the ledger gets this and
@@ -132,7 +133,7 @@ def unit_of(records: Sequence[Encoded]) -> Unit:
 
 
 def _assemble(units: Sequence[Unit], encoding: int, segment_id: int, number: int, first_seq: int) -> bytes:
-    content = sum([len(table) + len(bodies) for _, table, bodies in units])
+    content = sum([unit.content_bytes for unit in units])
     length = frame_bytes(content)
     pad = length - HEADER_BYTES - content
     records = sum([unit.records for unit in units])

@@ -15,7 +15,9 @@ from collections.abc import Callable
 from errno import EIO
 from functools import partial
 from queue import SimpleQueue
-from typing import Final, NamedTuple
+from typing import Final
+
+from msgspec import Struct
 
 from tarry.core.clock import Clock
 from tarry.core.errors import TarryError, Unavailable
@@ -38,7 +40,7 @@ RETRY_PREPARING_S: Final = 1.0
 log = logging.getLogger(__name__)
 
 
-class Queued(NamedTuple):
+class Queued(Struct, frozen=True):
     """A unit on its way to the disk."""
 
     unit: Unit

@@ -17,7 +17,7 @@ from starlette.routing import Route, Router
 
 from tarry.core.errors import TarryError
 from tarry.doors.http.access import Access
-from tarry.doors.http.asgi import Disconnected, Receive, Scope, Send, refuse
+from tarry.doors.http.asgi import Disconnected, Receive, Reply, Scope, Send, refusal, refuse
 from tarry.doors.http.batches import Batches
 from tarry.doors.http.bulk import BulkEndpoints
 from tarry.doors.http.deadlines import Deadlines
@@ -85,6 +85,7 @@ class HttpApp:
         messages = Messages(engine, self._gate, settings, deadlines)
         batches = Batches(engine, self._gate, settings, deadlines)
         self._schedule = messages.schedule
+        self._schedule_quick = messages.schedule_quick
         self._schedule_batch = batches.schedule
         self._open_paths = OPEN_PATHS | ({"/metrics"} if settings.metrics_open else set())
         status = StatusEndpoints(
@@ -131,13 +132,32 @@ class HttpApp:
         except Disconnected:
             return
         except Exception as error:  # noqa: BLE001 - the last resort; nothing may pass it
-            places = "".join(traceback.format_tb(error.__traceback__))
-            _log.error("a request failed with %s at\n%s", type(error).__name__, places)
+            _say(error)
             await refuse(send, internal())
+
+    def quick(self, scope: Scope, body: bytes, reply: Reply) -> bool:
+        """Answer a request that has come whole, without a task; False if it has to go the longer way.
+
+        Schedules, one a request, are most of what a busy server gets, and a task costs more than the schedule.
+        """
+        if scope["path"] != "/v1/messages" or scope["method"] != "POST":
+            return False
+        try:
+            return self._schedule_quick(scope, body, reply)
+        except Exception as error:  # noqa: BLE001 - the last resort; nothing may pass it
+            _say(error)
+            reply(*refusal(internal()))
+            return True
 
     def stop(self) -> None:
         """End every consumer session and event stream, so that the listener can end."""
         self._sessions.stop()
+
+
+def _say(error: Exception) -> None:
+    """Log a failure by its place in the code only."""
+    places = "".join(traceback.format_tb(error.__traceback__))
+    _log.error("a request failed with %s at\n%s", type(error).__name__, places)
 
 
 def build_app(

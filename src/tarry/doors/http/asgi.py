@@ -13,6 +13,9 @@ Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+Reply = Callable[[int, Headers, bytes], None]
+"""Sends a whole answer at once: the status, the headers but for the length, and the body."""
+
 _encoder = msgspec.json.Encoder()
 
 
@@ -29,8 +32,13 @@ async def respond(send: Send, status: int, headers: Headers, body: bytes) -> Non
 
 async def refuse(send: Send, error: TarryError) -> None:
     """Answer with the problem document of an error."""
+    await respond(send, *refusal(error))
+
+
+def refusal(error: TarryError) -> tuple[int, Headers, bytes]:
+    """The problem document of an error as an answer."""
     problem = problem_of(error)
-    await respond(send, problem.status, headers_of(error), encode(problem))
+    return problem.status, headers_of(error), encode(problem)
 
 
 def json_response(value: Any, status: int = 200) -> Response:
