@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
 
+from tarry.core.errors import NotFound
 from tarry.core.ids import Ids
 from tarry.core.limits import HOUR_MS
 from tarry.core.message import Scheduled
@@ -174,3 +176,9 @@ def test_every_sort_of_offender_is_found(spark: SparkSession, tmp_path: Path) ->
         "batch does not add up": {FIRST_BATCH_SEQ},
         "books do not balance": {None},
     }
+
+
+def test_without_tables_it_cannot_be_told(spark: SparkSession, tmp_path: Path) -> None:
+    Writer(tmp_path).schedule(HOUR_MS)
+    with pytest.raises(NotFound, match="run `tarry pipeline --once`"):
+        audit(spark, {"path": str(tmp_path)})

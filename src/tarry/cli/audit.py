@@ -1,6 +1,7 @@
 """`audit`: whether the books balance."""
 
 import os
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -12,10 +13,12 @@ from tarry.cli.server import Data
 from tarry.config import load
 from tarry.core.errors import TarryError, Unavailable
 
-Path = Annotated[
+Place = Annotated[
     str | None,
     typer.Argument(
-        help="A data folder, or a folder of tables; by default the configured one.", show_default=False
+        metavar="[PATH]",
+        help="A data folder, or a folder of tables; else the configured one.",
+        show_default=False,
     ),
 ]
 
@@ -27,14 +30,20 @@ def add_to(app: typer.Typer) -> None:
     app.command()(audit)
 
 
-def audit(path: Path = None, json: Json = False, data: Data = None, config: ConfigFile = None) -> None:
+def audit(path: Place = None, json: Json = False, data: Data = None, config: ConfigFile = None) -> None:
     """Prove that the books balance, from the ledger, the index and the history; with Spark.
 
     Every accepted message is scheduled or finalised exactly once, none was sent before its due instant, none after its cancel.
     The exit code is 0 if that holds, 1 if somebody offends, 2 if it cannot be told.
     """
+
+    def job(spark: Any, options: dict[str, str]) -> Any:
+        from tarry.pipeline.audit.audit import audit as judged
+
+        return judged(spark, options)
+
     try:
-        verdict = judged(path, data, config)
+        verdict = run_job(job, "tarry-audit", path, data, config)
     except TarryError as error:
         show.err.print(f"tarry: cannot tell: {error}", markup=False, soft_wrap=True)
         raise typer.Exit(CANNOT_TELL) from None
@@ -45,17 +54,30 @@ def audit(path: Path = None, json: Json = False, data: Data = None, config: Conf
     raise typer.Exit(0 if verdict.balanced else 1)
 
 
-def judged(path: str | None, data: str | None, config: str | None) -> Any:
-    """The verdict on a folder, by a small Spark of its own."""
+def run_job(
+    job: Callable[[Any, dict[str, str]], Any],
+    name: str,
+    path: str | None,
+    data: str | None,
+    config: str | None,
+) -> Any:
+    """Run a job over a folder, or over what is configured, in a small Spark of its own."""
     settings = settings_of(load(config, os.environ, {"data": data}).config)
+    # Late: nobody else waits for Spark to be loaded, or needs it to be there.
     try:
-        from tarry.pipeline.audit.audit import audit as judge
         from tarry.pipeline.jobs import job_session
     except ImportError as error:
-        raise Unavailable(f"the audit needs the package {error.name}: pip install pyspark") from None
-    options = {"path": path} if path else {"path": settings["tables"], "ledger": settings["ledger"]}
-    with job_session(settings["master"], settings["spark"], "tarry-audit") as spark:
-        return judge(spark, options)
+        raise Unavailable(f"this needs the package {error.name}: pip install pyspark") from None
+    options = {"path": path} if path else _configured(settings)
+    with job_session(settings, name) as spark:
+        return job(spark, options)
+
+
+def _configured(settings: dict[str, Any]) -> dict[str, str]:
+    ledger = settings["ledger"]
+    source = {"ledger": ledger["folder"]} if "folder" in ledger else ledger
+    storage = {f"storage.{name}": value for name, value in settings["storage_options"].items()}
+    return {"path": settings["tables"], **source, **storage}
 
 
 def _print(verdict: Any) -> None:

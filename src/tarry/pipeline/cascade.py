@@ -21,6 +21,7 @@ from tarry.core.errors import Conflict
 from tarry.index.adopted import with_keys
 from tarry.index.columns import into_slots
 from tarry.index.files import Folder
+from tarry.index.kept import HistoryState
 from tarry.index.merge import PartitionWriter, merged
 from tarry.index.schema import DEL, HISTORY, INDEX
 from tarry.index.state import State
@@ -131,7 +132,10 @@ def tidy_history(table: GuardedTable, keep_ms: int) -> dict[str, Any]:
     keep_from = datetime.fromtimestamp((now_ms() - keep_ms) / 1000, UTC).strftime("%Y-%m-%d")
     todo = plan_history(table.files(), keep_from).within(ROUND_ROWS // 20)
     new = [file for rewrite in todo.rewrites for file in _history_together(table.uri, rewrite)]
-    return _commit(table, todo, new, table.state(), began)
+    state = msgspec.convert(table.state(), HistoryState)
+    return _commit(
+        table, todo, new, msgspec.to_builtins(state.without(table.uri, todo.expired, keep_from)), began
+    )
 
 
 def _history_together(uri: str, rewrite: Rewrite) -> list[IndexFile]:

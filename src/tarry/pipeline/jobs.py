@@ -5,30 +5,43 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tarry.core.errors import TarryError, Unavailable
 from tarry.pipeline import datasource
-from tarry.pipeline.session import open_session
+from tarry.pipeline.session import open_session, pack
 from tarry.pipeline.source import LedgerSource
 
 
 @contextmanager
-def job_session(master: str, settings: Mapping[str, str], name: str) -> Iterator[SparkSession]:
-    """A session that knows Tarry's data sources. What Spark says in many lines becomes one."""
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    with _quiet():
-        spark = open_session(master, settings, name)
-        datasource.register(spark)
-        spark.dataSource.register(LedgerSource)
-    try:
-        yield spark
-    except PySparkException as error:
-        raise Unavailable(_cause(error)) from None
-    finally:
-        spark.stop()
+def job_session(settings: Mapping[str, Any], name: str) -> Iterator[SparkSession]:
+    """A session with the settings of the program, that knows Tarry's data sources. Of an error of Spark's, one line is left."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    with TemporaryDirectory() as folder:
+        ships = settings["ship"] and not settings["master"].startswith("local")
+        with _quiet():
+            spark = open_session(
+                settings["master"],
+                settings["spark"],
+                name,
+                python=settings["python"],
+                package=pack(Path(folder)) if ships else None,
+                variables=settings["storage_options"],
+                connect_within_s=settings["connect_timeout_ms"] / 1000,
+            )
+            datasource.register(spark)
+            spark.dataSource.register(LedgerSource)
+        try:
+            yield spark
+        except PySparkException as error:
+            raise Unavailable(_cause(error)) from None
+        finally:
+            spark.stop()
 
 
 @contextmanager

@@ -180,7 +180,7 @@ class IndexStream:
         last_seq = rows[-1].last_seq
         if history.cursor() < last_seq:
             ended = [file for part in parts for file in part.history]
-            history.append(ended, history.cursor() + 1, last_seq, {})
+            history.append(ended, history.cursor() + 1, last_seq, history.state())
         commit(index, files, cursor + 1, last_seq, after)
         self.last_commit = {
             "seq": last_seq,

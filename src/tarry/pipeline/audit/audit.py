@@ -8,11 +8,13 @@ index's own count of what was ever accepted says whether one is missing.
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 from tarry.core.errors import NotFound, Unavailable
+from tarry.index.kept import HistoryState
 from tarry.ledger.record import FIRST_BATCH_SEQ
 from tarry.pipeline.audit.acks import FIFO, UNKNOWN, early_acks
 from tarry.pipeline.audit.checks import (
@@ -67,6 +69,8 @@ class Books(Struct, frozen=True):
     cursor: int
     accepted_upto_cursor: int | None
     """How many messages the index stream has seen accepted; None where that is not known."""
+    kept: HistoryState = HistoryState()
+    """How much of the history was let go."""
 
 
 def open_books(spark: SparkSession, options: Mapping[str, str]) -> Books:
@@ -91,7 +95,7 @@ def open_books(spark: SparkSession, options: Mapping[str, str]) -> Books:
             spark, options, moment, "history",
             "seq,origin_seq,outcome,version_seq,fire_at_ms,due_at_ms,finalised_at_ms,messages,batch,door",
         ).withColumn("whole", sf.expr("batch is not null and door is null")),
-        first_seq, index.cursor, _accepted(index),
+        first_seq, index.cursor, _accepted(index), msgspec.convert(history.state, HistoryState),
     )  # fmt: skip
 
 
@@ -113,7 +117,7 @@ def judge(books: Books) -> Verdict:
     facts, waiting, ended = kept
     try:
         sums = _sums(books, facts, waiting, ended)
-        found = all_offenders(facts, waiting, ended, books.first_seq)
+        found = all_offenders(facts, waiting, ended, books.first_seq, books.kept.kept_from_day)
         if sums["batches"]:
             found = found.union(batch_offenders(facts, waiting, ended))
         apart: dict[str, int] = {}
@@ -122,15 +126,12 @@ def judge(books: Books) -> Verdict:
             kept.append(early)
             apart = _apart(early)
             found = found.union(_acknowledged_early(early))
-        counts, notes = _totals(
-            books, sums, _ended_with_their_batch(waiting, ended) if sums["batches"] else 0
-        )
+        counts, notes = totals(books, sums, _ended_with_their_batch(waiting, ended) if sums["batches"] else 0)
         offences, shown = _collected(found)
     finally:
         for frame in kept:
             frame.unpersist()
-    missing = counts["accepted"] - counts["scheduled"] - counts["finalised"]
-    if missing:
+    if missing := missing_in(books, counts):
         offences["books do not balance"] = abs(missing)
         shown.append(Offender("books do not balance", 0, None, f"{missing:+} messages"))
     return Verdict(counts | apart, offences, shown, notes)
@@ -172,7 +173,7 @@ def _sums(books: Books, facts: DataFrame, waiting: DataFrame, ended: DataFrame) 
     return sums
 
 
-def _totals(books: Books, sums: dict[str, int], ended_with_batch: int) -> tuple[dict[str, int], list[str]]:
+def totals(books: Books, sums: dict[str, int], ended_with_batch: int) -> tuple[dict[str, int], list[str]]:
     """The totals, and what they cannot prove."""
     notes: list[str] = []
     cancelled = sums["cancelled"] + ended_with_batch
@@ -186,15 +187,26 @@ def _totals(books: Books, sums: dict[str, int], ended_with_batch: int) -> tuple[
             notes.append(
                 "how many messages were accepted before is not known: that none is missing is not proved"
             )
-            accepted = sums["scheduled"] + finalised
+            accepted = sums["scheduled"] + finalised + books.kept.forgotten
         else:
             accepted += books.accepted_upto_cursor
+    if books.kept.forgotten:
+        notes.append(
+            f"the history before {books.kept.kept_from_day} was let go: {books.kept.forgotten} messages are only counted"
+        )
     counts = {
         "accepted": accepted, "scheduled": sums["scheduled"], "finalised": finalised, "sent": sums["sent"],
         "cancelled": cancelled, "failed": sums["failed"], "sent by command": sums["by_command"],
         "delayed entries waiting in topics": sums["entries"],
     }  # fmt: skip
     return counts, notes
+
+
+def missing_in(books: Books, counts: dict[str, int]) -> int:
+    """How many messages are missing, or below zero too many."""
+    missing = counts["accepted"] - counts["scheduled"] - counts["finalised"] - books.kept.forgotten
+    # Of a whole batch that was let go nobody knows any more which of its messages had ended before.
+    return max(missing, 0) if books.kept.forgotten_batches else missing
 
 
 def _ended_with_their_batch(waiting: DataFrame, ended: DataFrame) -> int:

@@ -268,12 +268,27 @@ def _sent_after(cancels: DataFrame, ended: DataFrame) -> DataFrame:
     )  # fmt: skip
 
 
-def all_offenders(facts: DataFrame, waiting: DataFrame, ended: DataFrame, first_seq: int) -> DataFrame:
+def with_forgotten(facts: DataFrame, ended: DataFrame, kept_from_day: str) -> DataFrame:
+    """The ends of the history, and those of the ledger that were so long ago that the history has let them go."""
+    old = facts.filter("fact = 'end'").filter(
+        sf.expr("date_format(timestamp_millis(at_ms), 'yyyy-MM-dd')") < kept_from_day
+    )
+    told = ("seq", "origin_seq", "outcome", "version_seq")
+    return single(ended).select(*told).union(old.join(ended, "seq", "left_anti").select(*told))
+
+
+def all_offenders(
+    facts: DataFrame, waiting: DataFrame, ended: DataFrame, first_seq: int, kept_from_day: str = ""
+) -> DataFrame:
     """Everybody who offends against any of the rules, but those about batches."""
+    whole = ended
+    if kept_from_day:
+        old = with_forgotten(facts, ended, kept_from_day).withColumn("whole", sf.lit(False))
+        whole = old.unionByName(ended.filter("whole").select(*old.columns))
     checks = (
-        message_offenders(accounts_of_messages(facts, waiting, ended), first_seq),
+        message_offenders(accounts_of_messages(facts, waiting, whole), first_seq),
         version_offenders(accounts_of_versions(facts, waiting), first_seq),
-        end_offenders(accounts_of_ends(facts, ended), first_seq),
+        end_offenders(accounts_of_ends(facts, whole), first_seq),
         early_offenders(ended, facts),
     )
     return reduce(DataFrame.union, checks)
