@@ -21,8 +21,8 @@ from tarry.doors.http.ndjson import (
 )
 from tarry.doors.http.problems import HttpRefusal
 from tarry.doors.http.shapes import BatchDefaults, BatchLine, PlainLine
-from tarry.engine.columns import Coded, Columns, Numbers
-from tarry.engine.planner import ColumnsScheduled
+from tarry.engine.planner import Columns, ColumnsScheduled
+from tarry.ledger.columns import Coded, Numbers
 
 ANYBODY = Access.open().caller(None)
 
@@ -148,22 +148,22 @@ def asked(columns: Columns) -> dict[str, list[Any]]:
 
     def numbers(column: Numbers | None) -> list[int | None]:
         if column is None:
-            return [None] * columns.count
+            return [None] * columns.contents.count
         pairs = zip(column.values.tolist(), column.given.tolist(), strict=True)
         return [value if given else None for value, given in pairs]
 
     def values(column: Any) -> list[Any]:
-        return [None] * columns.count if column is None else column.to_pylist()
+        return [None] * columns.contents.count if column is None else column.to_pylist()
 
     return {
         "destination": few(columns.destinations),
-        "owner": few(columns.owners),
+        "owner": few(columns.contents.owners),
         "due_at_ms": numbers(columns.due_at_ms),
         "delay_ms": numbers(columns.delay_ms),
-        "ttl_ms": numbers(columns.ttl_ms),
-        "payload": values(columns.payloads),
-        "key": values(columns.keys),
-        "headers": values(columns.headers),
+        "ttl_ms": numbers(columns.contents.ttl_ms),
+        "payload": values(columns.contents.payloads),
+        "key": values(columns.contents.keys),
+        "headers": values(columns.contents.headers),
     }
 
 

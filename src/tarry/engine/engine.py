@@ -19,13 +19,12 @@ from tarry.core.names import parse_namespace, parse_topic
 from tarry.core.policy import Effective, Policy, Scope
 from tarry.engine.adoption import Adoption
 from tarry.engine.answer import Answer, failed
-from tarry.engine.columns import Columns
 from tarry.engine.commands import Commands
 from tarry.engine.dispatcher import Dispatcher
 from tarry.engine.flights import Launch
 from tarry.engine.horizon import Offload
 from tarry.engine.journal import Journal
-from tarry.engine.planner import ColumnsScheduled
+from tarry.engine.planner import Columns, ColumnsScheduled
 from tarry.engine.recovery import recover
 from tarry.engine.scheduling import Scheduling
 from tarry.engine.settings import EngineSettings

@@ -6,7 +6,6 @@ cannot be taken are answered one by one.
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -17,14 +16,23 @@ from tarry.core.errors import DelayTooLong, Invalid, RateLimited, TarryError, To
 from tarry.core.message import Message
 from tarry.core.policy import Effective
 from tarry.core.runs import Due
-from tarry.engine.columns import Coded, Columns, Numbers, count_by_value, given_of, lengths_of
-from tarry.engine.puts import encode_puts, place_text
+from tarry.ledger.columns import Coded, Contents, Numbers, count_by_value, lengths_of, mark
 from tarry.ledger.frame import Unit
+from tarry.ledger.puts import encode_bodies, place_text, unit_of_puts
 from tarry.ledger.record import lane_of
 
 Place = Callable[[str, str | None], tuple[str, str, Effective]]
 """The full destination, the namespace and the policy of a destination and namespace as they were given."""
 Places = list[tuple[str, str, Effective] | None]
+
+
+class Columns(Struct, frozen=True):
+    """What the rows of a batch ask for."""
+
+    destinations: Coded[str]
+    due_at_ms: Numbers
+    delay_ms: Numbers
+    contents: Contents
 
 
 class ColumnsScheduled(Struct, frozen=True):
@@ -70,30 +78,33 @@ class Planner:
     def plan(self, columns: Columns, defaults: Message) -> tuple[Plan | None, dict[int, TarryError]]:
         """The rows that can be taken, ready to be written, and the errors of the others."""
         errors: dict[int, TarryError] = {}
-        if not columns.count:
+        contents = columns.contents
+        if not contents.count:
             return None, errors
-        _check_sizes(columns, errors)
+        contents.check(errors)
         places, codes = self._places(columns.destinations, defaults.namespace, errors)
         due, delay = self._due(columns.due_at_ms, columns.delay_ms, defaults, errors)
         fire = self._fire(due, places, codes, errors)
-        self._admit(columns.owners, places, codes, errors)
-        taken = np.delete(np.arange(columns.count), _rows(errors))
+        self._admit(contents.owners, places, codes, errors)
+        taken = np.delete(np.arange(contents.count), _rows(errors))
         if not len(taken):
             return None, errors
-        columns, fire, due = columns.take(taken), fire[taken], due[taken]
-        owners = columns.owners
+        if errors:
+            contents, codes, fire, due, delay = (
+                contents.take(taken), codes[taken], fire[taken], due[taken], delay[taken],
+            )  # fmt: skip
+        owners = contents.owners
         lanes = np.array([lane_of(name) for name in owners.values], np.uint16)[owners.codes]
         texts = [place_text(place[1], place[0]) if place else b"" for place in places]
-        unit, sizes = encode_puts(
-            columns, Coded(texts, codes[taken]), fire, due, delay[taken], lanes, self._now_ms, defaults.door
-        )
-        return Plan(unit, sizes, taken, fire, due, lanes, count_by_value(owners)), errors
+        bodies = encode_bodies(contents, Coded(texts, codes), fire, due, delay, self._now_ms, defaults.door)
+        unit = unit_of_puts(bodies, fire, lanes)
+        return Plan(unit, lengths_of(bodies), taken, fire, due, lanes, count_by_value(owners)), errors
 
     def _places(
         self, destinations: Coded[str], namespace: str | None, errors: dict[int, TarryError]
     ) -> tuple[Places, NDArray[np.int32]]:
         codes = destinations.codes
-        _mark(errors, codes < 0, Invalid("destination", "is missing"))
+        mark(errors, codes < 0, Invalid("destination", "is missing"))
         places: Places = []
         for code, destination in enumerate(destinations.values):
             try:
@@ -102,7 +113,7 @@ class Planner:
                 places.append(self._place(destination, namespace))
             except TarryError as error:
                 places.append(None)
-                _mark(errors, codes == code, error)
+                mark(errors, codes == code, error)
         # Rows in error keep some code that exists: they are left out before anybody looks.
         return places or [None], np.maximum(codes, 0)
 
@@ -113,15 +124,15 @@ class Planner:
         now_ms, most_ms = self._now_ms, limits.MAX_DELAY_MS
         has_due, has_delay = due.given, delay.given
         dues, delays = due.values.copy(), delay.values.copy()
-        _mark(errors, has_due & has_delay, Invalid("delay_ms", "give a due instant or a delay, not both"))
-        _mark(errors, dues < 0, Invalid("due_at_ms", "is before 1970"))
-        _mark(errors, delays < 0, Invalid("delay_ms", "is negative"))
-        _mark(errors, delays > most_ms, DelayTooLong(most_ms))
-        _mark(errors, dues > now_ms + most_ms, DelayTooLong(most_ms))
+        mark(errors, has_due & has_delay, Invalid("delay_ms", "give a due instant or a delay, not both"))
+        mark(errors, dues < 0, Invalid("due_at_ms", "is before 1970"))
+        mark(errors, delays < 0, Invalid("delay_ms", "is negative"))
+        mark(errors, delays > most_ms, DelayTooLong(most_ms))
+        mark(errors, dues > now_ms + most_ms, DelayTooLong(most_ms))
         neither = ~(has_due | has_delay)
         if neither.any():
             if defaults.due_at_ms is None and defaults.delay_ms is None:
-                _mark(errors, neither, Invalid("due_at_ms", "give a due instant or a delay"))
+                mark(errors, neither, Invalid("due_at_ms", "give a due instant or a delay"))
             elif defaults.due_at_ms is not None:
                 dues[neither] = defaults.due_at_ms
             else:
@@ -144,7 +155,7 @@ class Planner:
         for code, policy in enumerate(policies):
             if policy is not None and policy.max_delay_ms:
                 over = (codes == code) & (due - self._now_ms > policy.max_delay_ms)
-                _mark(errors, over, DelayTooLong(policy.max_delay_ms))
+                mark(errors, over, DelayTooLong(policy.max_delay_ms))
         ticks = np.array([policy.tick_ms if policy else 1 for policy in policies], np.int64)
         # The due instant that is answered is the rounded one, except for what was due already.
         rounded = due.copy() if (ticks == 1).all() else -(-due // ticks[codes]) * ticks[codes]
@@ -176,40 +187,6 @@ class Planner:
                     errors[row] = RateLimited(wait_ms)
                     continue
             counts[owner] += 1
-
-
-def _check_sizes(columns: Columns, errors: dict[int, TarryError]) -> None:
-    large = lengths_of(columns.payloads) > limits.MAX_PAYLOAD_BYTES
-    _mark(errors, large, TooLarge("payload", limits.MAX_PAYLOAD_BYTES))
-    if columns.keys is not None:
-        # Under a null there may be bytes as well.
-        long_keys = (lengths_of(columns.keys) > limits.MAX_KEY_BYTES) & given_of(columns.keys)
-        _mark(errors, long_keys, TooLarge("key", limits.MAX_KEY_BYTES))
-    for code, owner in enumerate(columns.owners.values):
-        if len(owner.encode()) > limits.MAX_OWNER_BYTES:
-            _mark(errors, columns.owners.codes == code, TooLarge("owner", limits.MAX_OWNER_BYTES))
-    if columns.headers is not None:
-        _check_headers(columns.headers, errors)
-    if columns.ttl_ms is not None:
-        values, given = columns.ttl_ms
-        outside = given & ((values < 1) | (values > limits.MAX_DELAY_MS))
-        _mark(errors, outside, Invalid("ttl_ms", "is not between 1 ms and 100 years"))
-
-
-def _check_headers(headers: Any, errors: dict[int, TarryError]) -> None:
-    for row, pairs in enumerate(headers.to_pylist()):
-        if pairs and row not in errors:
-            try:
-                if any(value is None for _, value in pairs):
-                    raise Invalid("headers", "a value is missing")
-                Message(destination="x", delay_ms=0, headers=dict(pairs)).check()
-            except TarryError as error:
-                errors[row] = error
-
-
-def _mark(errors: dict[int, TarryError], mask: NDArray[np.bool_], error: TarryError) -> None:
-    for row in np.flatnonzero(mask).tolist():
-        errors.setdefault(row, error)
 
 
 def _rows(errors: dict[int, TarryError]) -> NDArray[np.int64]:

@@ -24,9 +24,8 @@ from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_namespace, p
 from tarry.core.policy import Effective
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.arrow import columns_of, frames_of
-from tarry.engine.columns import Columns
 from tarry.engine.journal import Journal, past_due
-from tarry.engine.planner import ColumnsScheduled, Plan, Planner
+from tarry.engine.planner import Columns, ColumnsScheduled, Plan, Planner
 from tarry.engine.rates import Rates
 from tarry.ledger.record import Put
 
@@ -157,7 +156,7 @@ class Scheduling:
 
     def schedule_columns(self, columns: Columns, defaults: Message) -> Answer[ColumnsScheduled]:
         """Accept messages that fit a frame together; rows that cannot be taken are said."""
-        return self._schedule_pieces(columns.count, [(0, columns.count, columns)], defaults)
+        return self._schedule_pieces(columns.contents.count, [(0, columns.contents.count, columns)], defaults)
 
     def _schedule_pieces(
         self, count: int, pieces: list[tuple[int, int, Columns | TarryError]], defaults: Message

@@ -21,7 +21,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from msgspec import Struct
 from numpy.typing import NDArray
 
@@ -29,7 +28,8 @@ from tarry.core import limits
 from tarry.core.errors import DelayTooLong, Invalid, TarryError, TooLarge
 from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_namespace, parse_topic
 from tarry.index.manifest import Place, Terms
-from tarry.ledger.puts import binary, check_sizes, column_of, headers_of, integers, mark, numbers, text, truth
+from tarry.ledger.columns import Contents, Numbers, mark, numbers_of
+from tarry.ledger.reading import few_texts, headers_of, integers_of, keys_of, payloads_of
 
 FIELDS: Final = (
     "due",
@@ -112,11 +112,7 @@ class Incoming(Struct, frozen=True):
     """Destinations with their namespaces."""
     codes: NDArray[np.int32]
     """Of each row: its place."""
-    payloads: Any
-    keys: Any
-    owners: pa.DictionaryArray
-    headers: Any
-    ttls: Any
+    contents: Contents
     errors: dict[int, TarryError]
     """Row -> why it cannot be taken. If there are any, nothing else here counts."""
 
@@ -128,14 +124,8 @@ def read(batch: pa.RecordBatch, mapping: Mapping, place: Place) -> Incoming:
     errors: dict[int, TarryError] = {}
     asked, due, has_time = _times(batch, mapping, place.now_ms, errors)
     mark(errors, ~has_time, Invalid("due", "is missing"))
-    payloads = _payloads(batch)
-    owners = text(batch, "owner", mapping.owner)
-    keys = text(batch, "key", None, dictionary=False)
-    headers = headers_of(batch, {})
-    ttls = _whole_numbers(batch, "ttl_ms", errors)
-    check_sizes(payloads, keys, owners, headers, errors)
-    wrong_ttl = truth(pc.or_(pc.less(ttls, 1), pc.greater(ttls, limits.MAX_DELAY_MS)))
-    mark(errors, wrong_ttl, Invalid("ttl_ms", "is not between 1 ms and 100 years"))
+    contents = _contents(batch, mapping, errors)
+    contents.check(errors)
     places, terms, codes = _places(batch, mapping, place, errors)
     ticks = np.array([term.tick_ms for term in terms], np.int64)[codes]
     slots = np.array([term.slot_ms for term in terms], np.int64)[codes]
@@ -147,8 +137,36 @@ def read(batch: pa.RecordBatch, mapping: Mapping, place: Place) -> Incoming:
     due = np.where(due >= place.now_ms, rounded, due)
     return Incoming(
         np.maximum(rounded, place.now_ms), due, np.maximum(due - place.now_ms, 0), asked, slots, places, codes,
-        payloads, keys, owners, headers, ttls, errors,
+        contents, errors,
     )  # fmt: skip
+
+
+def _contents(batch: pa.RecordBatch, mapping: Mapping, errors: dict[int, TarryError]) -> Contents:
+    count = batch.num_rows
+    ttls = _column(batch, "ttl_ms")
+    return Contents(
+        count,
+        few_texts(_column(batch, "owner"), "owner", mapping.owner, count),
+        _payloads(batch),
+        keys_of(_column(batch, "key"), None, count),
+        None if ttls is None else _whole_numbers(ttls, "ttl_ms", errors),
+        headers_of(_column(batch, "headers"), {}, count),
+    )
+
+
+def _column(batch: pa.RecordBatch, name: str) -> Any:
+    at = batch.schema.get_field_index(name)
+    return None if at < 0 else batch.column(at)
+
+
+def _truth(mask: Any) -> NDArray[np.bool_]:
+    """A column of booleans as an array; null is false."""
+    return mask.fill_null(False).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def _numbers(column: Any) -> NDArray[np.int64]:
+    """A column of integers as an array of its own; null is 0."""
+    return column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64, copy=True)  # type: ignore[no-any-return]
 
 
 def _check_delays(
@@ -169,34 +187,32 @@ def _times(
     batch: pa.RecordBatch, mapping: Mapping, now_ms: int, errors: dict[int, TarryError]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
     """What was asked for, the due instants, and which rows say anything."""
-    if column_of(batch, "delay_ms") is not None:
-        delay = _whole_numbers(batch, "delay_ms", errors)
-        delays, said = numbers(delay), truth(delay.is_valid())
+    delay = _column(batch, "delay_ms")
+    if delay is not None:
+        found, said = _whole_numbers(delay, "delay_ms", errors)
+        delays = found.copy()
         mark(errors, said & (delays < 0), Invalid("delay_ms", "is negative"))
         mark(errors, said & (delays > limits.MAX_DELAY_MS), DelayTooLong(limits.MAX_DELAY_MS))
         delays[np.fromiter(errors, np.int64, len(errors))] = 0
         return delays, now_ms + delays, said
-    column = column_of(batch, "due")
-    said = truth(column.is_valid())
+    column = _column(batch, "due")
+    said = _truth(column.is_valid())
     due = _instants(column, mapping.zone(), errors)
     mark(errors, said & (due < 0), Invalid("due", "is before 1970"))
     return due, due.copy(), said
 
 
-def _whole_numbers(batch: pa.RecordBatch, name: str, errors: dict[int, TarryError]) -> Any:
+def _whole_numbers(column: Any, name: str, errors: dict[int, TarryError]) -> Numbers:
     """A column of whole numbers, which may be written as text."""
-    column = column_of(batch, name)
-    if column is not None and pa.types.is_timestamp(column.type):
+    if pa.types.is_timestamp(column.type):
         raise Invalid(name, f"is a column of {column.type} and not of whole milliseconds")
-    if column is None or not pa.types.is_string(column.type):
-        return integers(batch, name, None)
+    if not pa.types.is_string(column.type):
+        return integers_of(column, name, len(column))
     said = column.to_pylist()
     wrong = [text is not None and not _WHOLE.fullmatch(text) for text in said]
     mark(errors, np.array(wrong, np.bool_), Invalid(name, "is not a whole number"))
-    return pa.array(
-        [None if text is None or bad else int(text) for text, bad in zip(said, wrong, strict=True)],
-        pa.int64(),
-    )
+    values = [None if text is None or bad else int(text) for text, bad in zip(said, wrong, strict=True)]
+    return numbers_of(pa.array(values, pa.int64()))
 
 
 def _instants(column: Any, zone: tzinfo, errors: dict[int, TarryError]) -> NDArray[np.int64]:
@@ -205,9 +221,9 @@ def _instants(column: Any, zone: tzinfo, errors: dict[int, TarryError]) -> NDArr
     if types.is_dictionary(column.type):
         column = column.dictionary_decode()
     if types.is_integer(column.type):
-        return numbers(column)
+        return _numbers(column)
     if types.is_timestamp(column.type):
-        ticks, per_ms = numbers(column.cast(pa.int64())), _PER_MS[column.type.unit]
+        ticks, per_ms = _numbers(column.cast(pa.int64())), _PER_MS[column.type.unit]
         found = -(-ticks // per_ms) if per_ms else ticks * limits.SECOND_MS
         return found if column.type.tz is not None else _utc(found, zone)
     if not (types.is_string(column.type) or types.is_large_string(column.type)):
@@ -265,9 +281,9 @@ def _latest(reading: datetime, zone: tzinfo) -> datetime:
 
 
 def _payloads(batch: pa.RecordBatch) -> Any:
-    column = column_of(batch, "payload")
+    column = _column(batch, "payload")
     if column is None or not pa.types.is_nested(column.type):
-        return binary(batch, b"")
+        return payloads_of(column, b"", batch.num_rows)
     encode = msgspec.json.Encoder().encode
     values = column.to_pylist(maps_as_pydicts="strict")
     return pa.array([b"" if value is None else encode(value) for value in values], pa.binary())
@@ -276,15 +292,16 @@ def _payloads(batch: pa.RecordBatch) -> Any:
 def _places(
     batch: pa.RecordBatch, mapping: Mapping, place: Place, errors: dict[int, TarryError]
 ) -> tuple[list[tuple[str, str]], list[Terms], NDArray[np.int32]]:
-    destinations = text(batch, "destination", mapping.destination)
-    spaces = text(batch, "namespace", mapping.namespace)
-    codes = destinations.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+    destinations = few_texts(
+        _column(batch, "destination"), "destination", mapping.destination, batch.num_rows
+    )
+    spaces = few_texts(_column(batch, "namespace"), "namespace", mapping.namespace, batch.num_rows)
+    codes, space_codes = destinations.codes.astype(np.int64), spaces.codes.astype(np.int64)
     mark(errors, codes < 0, Invalid("destination", "is missing"))
-    space_codes = spaces.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    width = len(spaces.dictionary) + 1
+    width = len(spaces.values) + 1
     pairs, inverse = np.unique(np.maximum(codes, 0) * width + space_codes + 1, return_inverse=True)
-    names = destinations.dictionary.to_pylist() or [""]
-    space_names: list[str | None] = [None, *spaces.dictionary.to_pylist()]
+    names = destinations.values or [""]
+    space_names: list[str | None] = [None, *spaces.values]
     places: list[tuple[str, str]] = []
     terms: list[Terms] = []
     for code, pair in enumerate(pairs.tolist()):

@@ -15,7 +15,6 @@ from typing import Any, Final
 import google_crc32c
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.fs
 from msgspec import Struct
 from numpy.typing import NDArray
@@ -26,7 +25,8 @@ from tarry.index.files import filesystem_of, sync, write_file
 from tarry.index.incoming import Incoming, Mapping, read
 from tarry.index.manifest import MAX_FILES, Manifest, ManifestFile, Place
 from tarry.index.schema import PUT, STAGED
-from tarry.ledger.puts import PutBodies, numbers
+from tarry.ledger.columns import Coded, count_by_value, lengths_of
+from tarry.ledger.puts import encode_bodies, place_text
 from tarry.ledger.record import lane_of
 
 DOOR: Final = "bulk"
@@ -152,10 +152,7 @@ class Stager:
                 self._write_slots(incoming)
 
     def _count(self, incoming: Incoming) -> None:
-        sums = np.bincount(incoming.owners.indices.to_numpy(), minlength=len(incoming.owners.dictionary))
-        for owner, count in zip(incoming.owners.dictionary.to_pylist(), sums.tolist(), strict=True):
-            if count:
-                self._owners[owner] += count
+        self._owners.update(count_by_value(incoming.contents.owners))
         latest = np.zeros(len(incoming.places), np.int64)
         np.maximum.at(latest, incoming.codes, incoming.due_at_ms)
         for (_, namespace), due_at_ms in zip(incoming.places, latest.tolist(), strict=True):
@@ -225,31 +222,30 @@ def remove_staged(place: Place, token: str) -> None:
 
 def _rows(incoming: Incoming, order: NDArray[np.int64], batch: str, now_ms: int) -> pa.Table:
     """The columns of the index, in this order of rows; without `seq`, which is counted by file."""
-    codes = PutBodies.places(incoming.codes, incoming.places)
-    bodies = PutBodies(now_ms, DOOR).encode(
-        incoming.fire_at_ms, incoming.due_at_ms, incoming.delay_ms, codes, incoming.keys, incoming.owners,
-        incoming.ttls, incoming.payloads, incoming.headers, order,
-    )  # fmt: skip
-    count = len(order)
+    contents, place_codes = incoming.contents.take(order), incoming.codes[order]
+    texts = [place_text(namespace, destination) for destination, namespace in incoming.places]
+    fire, due = incoming.fire_at_ms[order], incoming.due_at_ms[order]
+    bodies = encode_bodies(
+        contents, Coded(texts, place_codes), fire, due, incoming.delay_ms[order], now_ms, DOOR
+    )
+    count, owners = len(order), contents.owners
     crcs = np.fromiter(map(google_crc32c.value, bodies.to_pylist()), np.int64, count)
-    owner_codes = incoming.owners.indices.to_numpy()[order]
-    lanes = np.array([lane_of(name) for name in incoming.owners.dictionary.to_pylist()], np.int32)
-    place_codes = incoming.codes[order]
+    lanes = np.array([lane_of(name) for name in owners.values], np.int32)
     return pa.table(
         {
-            "fire_at_ms": incoming.fire_at_ms[order],
+            "fire_at_ms": fire,
             "op": np.full(count, PUT, np.int32),
-            "lane": lanes[owner_codes],
+            "lane": lanes[owners.codes],
             "crc": crcs,
             "body": bodies,
             "batch": _repeated([batch], np.zeros(count, np.int32)),
-            "due_at_ms": incoming.due_at_ms[order],
+            "due_at_ms": due,
             "accepted_at_ms": np.full(count, now_ms, np.int64),
             "namespace": _repeated([namespace for _, namespace in incoming.places], place_codes),
             "destination": _repeated([destination for destination, _ in incoming.places], place_codes),
-            "owner": _repeated(incoming.owners.dictionary.to_pylist(), owner_codes),
+            "owner": _repeated(owners.values, owners.codes),
             "door": _repeated([DOOR], np.zeros(count, np.int32)),
-            "key": incoming.keys.take(pa.array(order)),
+            "key": pa.nulls(count, pa.string()) if contents.keys is None else contents.keys,
             "group": pa.nulls(count, pa.string()),
             "attempts": np.zeros(count, np.int32),
         }
@@ -268,18 +264,20 @@ _MASK: Final = (1 << 64) - 1
 def _mixed(incoming: Incoming) -> int:
     """A hash of every row as it was asked for, added up."""
     texts = np.array([_text_hash("\0".join(place)) for place in incoming.places], np.uint64)
-    owners = np.array([_text_hash(name) for name in incoming.owners.dictionary.to_pylist()], np.uint64)
+    contents = incoming.contents
+    owners = np.array([_text_hash(name) for name in contents.owners.values], np.uint64)
+    nothing = np.zeros(contents.count, np.uint64)
     columns: list[Any] = [
         incoming.asked.astype(np.uint64),
         texts[incoming.codes],
-        owners[incoming.owners.indices.to_numpy()],
-        numbers(incoming.ttls).astype(np.uint64),
-        _hashes(incoming.payloads),
-        _hashes(incoming.keys),
+        owners[contents.owners.codes],
+        nothing if contents.ttl_ms is None else contents.ttl_ms.values.astype(np.uint64),
+        _hashes(contents.payloads),
+        nothing if contents.keys is None else _hashes(contents.keys),
     ]
-    if incoming.headers.null_count < len(incoming.headers):
+    if contents.headers is not None:
         columns.append(
-            np.array([_text_hash(repr(pairs)) for pairs in incoming.headers.to_pylist()], np.uint64)
+            np.array([_text_hash(repr(pairs)) for pairs in contents.headers.to_pylist()], np.uint64)
         )
     mixed = np.zeros(len(incoming.asked), np.uint64)
     for column in columns:
@@ -289,12 +287,9 @@ def _mixed(incoming: Incoming) -> int:
 
 def _hashes(column: Any) -> NDArray[np.uint64]:
     """A hash of each value, 0 for null; short values cost a fraction of a microsecond each."""
-    if column.null_count == len(column):
-        return np.zeros(len(column), np.uint64)
-    values = column.cast(pa.binary())
-    crcs = np.fromiter(map(google_crc32c.value, values.fill_null(b"").to_pylist()), np.uint64, len(column))
-    lengths = numbers(pc.binary_length(values)).astype(np.uint64)
-    return crcs | lengths << np.uint64(32)
+    values = column.cast(pa.binary()).fill_null(b"")
+    crcs = np.fromiter(map(google_crc32c.value, values.to_pylist()), np.uint64, len(column))
+    return crcs | lengths_of(values).astype(np.uint64) << np.uint64(32)
 
 
 def _text_hash(text: str) -> int:

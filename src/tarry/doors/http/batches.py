@@ -40,8 +40,8 @@ from tarry.doors.http.problems import HttpRefusal, unsupported
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import BatchDefaults
 from tarry.engine.answer import Answer
-from tarry.engine.columns import Columns
 from tarry.engine.engine import Engine
+from tarry.engine.planner import Columns
 
 T = TypeVar("T")
 
@@ -163,7 +163,7 @@ class Batches:
         answers.add(
             self._engine.schedule_columns(columns, defaults_message(defaults)),
             lambda scheduled: write_columns(scheduled, now_ms, first_line, refused),
-            columns.count + len(refused),
+            columns.contents.count + len(refused),
             size,
         )
 

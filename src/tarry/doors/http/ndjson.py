@@ -26,8 +26,8 @@ from tarry.doors.http.access import Caller
 from tarry.doors.http.bodies import explain, message_of, payload_of, times_of
 from tarry.doors.http.problems import problem_of
 from tarry.doors.http.shapes import BatchDefaults, BatchLine, BatchRefusal, PlainLine
-from tarry.engine.columns import Coded, Columns, Numbers, bytes_column, coded, no_numbers, one_value
-from tarry.engine.planner import ColumnsScheduled
+from tarry.engine.planner import Columns, ColumnsScheduled
+from tarry.ledger.columns import Coded, Contents, Numbers, bytes_column, coded, no_numbers, one_value
 
 Piece = bytes | TarryError
 """A line as it came, or why it cannot be one."""
@@ -146,15 +146,17 @@ def _columns(
     lines: Sequence[BatchLine | PlainLine], defaults: BatchDefaults, payloads: Any = None
 ) -> Columns:
     return Columns(
-        len(lines),
         _few([line.destination for line in lines], defaults.destination),
-        _few([line.owner for line in lines], defaults.owner or ""),
-        _texts([line.payload or "" for line in lines]) if payloads is None else payloads,
         _numbers([line.due_at_ms for line in lines]),
         _numbers([line.delay_ms for line in lines]),
-        _ttls([line.ttl_ms for line in lines], defaults.ttl_ms),
-        _keys([line.key for line in lines]),
-        _headers([line.headers for line in lines]),
+        Contents(
+            len(lines),
+            _few([line.owner for line in lines], defaults.owner or ""),
+            _texts([line.payload or "" for line in lines]) if payloads is None else payloads,
+            _keys([line.key for line in lines]),
+            _ttls([line.ttl_ms for line in lines], defaults.ttl_ms),
+            _headers([line.headers for line in lines]),
+        ),
     )
 
 

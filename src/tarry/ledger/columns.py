@@ -1,4 +1,4 @@
-"""What many messages ask for, as columns: the form in which batches are checked and encoded.
+"""Many messages as columns: the form in which batches are checked and encoded, whether they are accepted or staged.
 
 Columns of text with few different values are coded; numbers are arrays with a mask of the rows that have one;
 the rest are Arrow arrays. What no row has is None, and costs nothing.
@@ -15,6 +15,10 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 from numpy.typing import NDArray
+
+from tarry.core import limits
+from tarry.core.errors import Invalid, TarryError, TooLarge
+from tarry.core.message import Message
 
 T = TypeVar("T")
 
@@ -43,38 +47,65 @@ class Numbers(NamedTuple):
         return Numbers(self.values[rows], self.given[rows])
 
 
-class Columns(Struct, frozen=True):
-    """What the rows of a batch ask for, the defaults of the request filled in."""
+class Contents(Struct, frozen=True):
+    """What the messages of a batch are, beside where they go and when; the defaults are filled in."""
 
     count: int
-    destinations: Coded[str]
     owners: Coded[str]
     payloads: Any
     """A column of bytes without nulls."""
-    due_at_ms: Numbers
-    delay_ms: Numbers
-    ttl_ms: Numbers | None = None
     keys: Any = None
     """A column of strings."""
+    ttl_ms: Numbers | None = None
     headers: Any = None
     """A column of maps of strings."""
 
-    def take(self, rows: NDArray[np.int64]) -> "Columns":
-        """Some of the rows."""
-        if len(rows) == self.count:
-            return self
+    def take(self, rows: NDArray[np.int64]) -> "Contents":
+        """These rows, in this order."""
         index = int64_column(rows)
-        return Columns(
+        return Contents(
             len(rows),
-            self.destinations.at(rows),
             self.owners.at(rows),
             self.payloads.take(index),
-            self.due_at_ms.at(rows),
-            self.delay_ms.at(rows),
-            None if self.ttl_ms is None else self.ttl_ms.at(rows),
             None if self.keys is None else self.keys.take(index),
+            None if self.ttl_ms is None else self.ttl_ms.at(rows),
             None if self.headers is None else self.headers.take(index),
         )
+
+    def check(self, errors: dict[int, TarryError]) -> None:
+        """Note the rows in which something is beyond its limit."""
+        large = lengths_of(self.payloads) > limits.MAX_PAYLOAD_BYTES
+        mark(errors, large, TooLarge("payload", limits.MAX_PAYLOAD_BYTES))
+        if self.keys is not None:
+            # Under a null there may be bytes as well.
+            long_keys = (lengths_of(self.keys) > limits.MAX_KEY_BYTES) & given_of(self.keys)
+            mark(errors, long_keys, TooLarge("key", limits.MAX_KEY_BYTES))
+        for code, owner in enumerate(self.owners.values):
+            if len(owner.encode()) > limits.MAX_OWNER_BYTES:
+                mark(errors, self.owners.codes == code, TooLarge("owner", limits.MAX_OWNER_BYTES))
+        if self.headers is not None:
+            _check_headers(self.headers, errors)
+        if self.ttl_ms is not None:
+            values, given = self.ttl_ms
+            outside = given & ((values < 1) | (values > limits.MAX_DELAY_MS))
+            mark(errors, outside, Invalid("ttl_ms", "is not between 1 ms and 100 years"))
+
+
+def _check_headers(headers: Any, errors: dict[int, TarryError]) -> None:
+    for row, pairs in enumerate(headers.to_pylist()):
+        if pairs and row not in errors:
+            try:
+                if any(value is None for _, value in pairs):
+                    raise Invalid("headers", "a value is missing")
+                Message(destination="x", delay_ms=0, headers=dict(pairs)).check()
+            except TarryError as error:
+                errors[row] = error
+
+
+def mark(errors: dict[int, TarryError], mask: NDArray[np.bool_], error: TarryError) -> None:
+    """Note an error at the rows that a mask names; the first of a row stays."""
+    for row in np.flatnonzero(mask).tolist():
+        errors.setdefault(row, error)
 
 
 def one_value(value: T, count: int) -> Coded[T]:
