@@ -22,10 +22,14 @@ from numpy.typing import NDArray
 
 from tarry.core.errors import Damage, Unavailable
 from tarry.core.wheel import Due
+from tarry.index.groups import Group, read_groups
 from tarry.index.index import NOTHING, IndexMoved, Loaded, Staged
 from tarry.index.schema import DEL, KEY_COLUMNS
 from tarry.index.table import CURSOR
 from tarry.ledger.record import Key, decode_put, encode
+
+BROKEN = (pa.ArrowException, OSError, ValueError, KeyError)
+"""What pyarrow raises where a file is not what it should be."""
 
 BODY_COLUMNS = ("fire_at_ms", "seq", "op", "crc", "body")
 
@@ -140,14 +144,18 @@ class IndexView:
         count = 0
         reached = high
         with self._place.open(file) as parquet:
-            groups = list(_groups(parquet, file, low.fire_at_ms, high.fire_at_ms))
-            for number in groups:
-                rows = _inside(_rows(self._place.read(parquet, file, number, KEY_COLUMNS), file), low, high)
+            chosen = self._place.groups(parquet, file, low.fire_at_ms, high.fire_at_ms)
+            for number, group in chosen:
+                table = self._place.read(parquet, file, number, group, KEY_COLUMNS)
+                rows = _inside(_rows(table, file), low, high)
                 parts.append(rows)
                 count += len(rows.seqs)
-                if count > limit and number != groups[-1]:
+                if count > limit and number != chosen[-1][0]:
                     reached = Key(int(rows.fire_at_ms[-1]), int(rows.seqs[-1]))
-                    break
+                    # Not if all that was read has one key: it must go forward.
+                    if reached > low:
+                        break
+                    reached = high
         if not parts:
             return Rows(*(np.empty(0, np.int64),) * 4), reached  # type: ignore[arg-type]
         return Rows(*(np.concatenate(columns) for columns in zip(*parts, strict=True))), reached
@@ -163,12 +171,10 @@ class IndexView:
     ) -> None:
         try:
             with self._place.open(file) as parquet:
-                for number in _groups(parquet, file, low_ms, high_ms):
-                    seqs = (
-                        self._place.read(parquet, file, number, ("seq",)).column("seq").to_numpy() + file.base
-                    )
-                    if np.isin(seqs, wanted).any():
-                        table = self._place.read(parquet, file, number, BODY_COLUMNS)
+                for number, group in self._place.groups(parquet, file, low_ms, high_ms):
+                    table = self._place.read(parquet, file, number, group, ("seq",))
+                    if np.isin(table.column("seq").to_numpy() + file.base, wanted).any():
+                        table = self._place.read(parquet, file, number, group, BODY_COLUMNS)
                         self._take_bodies(table, file, wanted, found, dead)
         except Damage as damage:
             for seq in wanted.tolist():
@@ -220,17 +226,30 @@ class Place:
             return pq.ParquetFile(path, filesystem=self._filesystem, page_checksum_verification=True)
         except FileNotFoundError as error:
             raise IndexMoved(path) from error
-        except pa.ArrowInvalid as error:
-            raise Damage(path, 0, str(error)) from error
-        except OSError as error:
+        except BROKEN as error:
             raise _trouble(path, error) from error
 
-    def read(self, parquet: pq.ParquetFile, file: File, group: int, columns: Sequence[str]) -> pa.Table:
+    def groups(
+        self, parquet: pq.ParquetFile, file: File, low_ms: int, high_ms: int
+    ) -> list[tuple[int, Group]]:
+        """The row groups whose fire instants touch a range, in order."""
+        return [
+            (number, group)
+            for number, group in enumerate(read_groups(parquet, self.name_of(file)))
+            if max(group.low, file.floor_ms) <= high_ms and max(group.high, file.floor_ms) >= low_ms
+        ]
+
+    def read(
+        self, parquet: pq.ParquetFile, file: File, number: int, group: Group, columns: Sequence[str]
+    ) -> pa.Table:
         """Some columns of one row group."""
         try:
-            return parquet.read_row_group(group, columns=list(columns), use_threads=False)
-        except (pa.ArrowInvalid, OSError) as error:
+            table = parquet.read_row_group(number, columns=list(columns), use_threads=False)
+        except BROKEN as error:
             raise _trouble(self.name_of(file), error) from error
+        if table.num_rows != group.rows or table.num_columns != len(columns):
+            raise Damage(self.name_of(file), 0, f"row group {number} is not what was written")
+        return table
 
 
 class DeltaIndex:
@@ -293,18 +312,6 @@ def _staged(batch: Staged) -> Iterator[File]:
         base += file.rows
 
 
-def _groups(parquet: pq.ParquetFile, file: File, low_ms: int, high_ms: int) -> Iterator[int]:
-    """The row groups whose fire instants touch a range, in order."""
-    metadata = parquet.metadata
-    at = metadata.schema.to_arrow_schema().get_field_index("fire_at_ms")
-    for number in range(metadata.num_row_groups):
-        statistics = metadata.row_group(number).column(at).statistics
-        if statistics is None or (
-            max(statistics.min, file.floor_ms) <= high_ms and max(statistics.max, file.floor_ms) >= low_ms
-        ):
-            yield number
-
-
 def _rows(table: pa.Table, file: File) -> Rows:
     fire, seqs, op, lanes = (table.column(name).to_numpy() for name in KEY_COLUMNS)
     if file.floor_ms:
@@ -346,10 +353,6 @@ def _raised(body: bytes, floor_ms: int) -> bytes:
 def _trouble(path: str, error: Exception) -> Exception:
     """What an error while reading means: damage of the file, or a disk that does not answer now."""
     text = str(error)
-    if (
-        isinstance(error, pa.ArrowInvalid)
-        or "checksum" in text.lower()
-        or getattr(error, "errno", None) is None
-    ):
-        return Damage(path, 0, text)
-    return Unavailable(f"{path}: cannot be read: {text}")
+    if isinstance(error, OSError) and error.errno is not None:
+        return Unavailable(f"{path}: cannot be read: {text}")
+    return Damage(path, 0, text)

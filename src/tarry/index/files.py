@@ -17,6 +17,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from tarry.core.errors import Damage
+from tarry.index.groups import Group, groups_of, written
 from tarry.index.schema import Layout
 from tarry.index.table import IndexFile
 
@@ -81,6 +82,7 @@ class FileWriter:
         self._partition = partition
         self._path = f"{layout.partition}={partition}/{name}-{uuid.uuid4().hex[:12]}.parquet"
         self._writer: pq.ParquetWriter | None = None
+        self._groups: list[Group] = []
         self._rows = self._bytes = self._dels = 0
         self._low = self._low_seq = 1 << 62
         self._high = self._high_seq = -(1 << 62)
@@ -104,11 +106,14 @@ class FileWriter:
         self._dels += rows.column("body").null_count if "body" in rows.column_names else 0
         self._rows += rows.num_rows
         self._bytes += rows.nbytes
-        self._writer.write_table(rows, row_group_size=group_rows(rows))
+        together = group_rows(rows)
+        self._groups += groups_of(rows, self._layout.ordered, together)
+        self._writer.write_table(rows, row_group_size=together)
 
     def close(self) -> IndexFile:
         """Finish and sync the file; the folders are synced too."""
         assert self._writer is not None
+        self._writer.add_key_value_metadata(written(self._groups))
         self._writer.close()
         full = self._folder.path(self._path)
         for path in (full, os.path.dirname(full)):
@@ -150,8 +155,11 @@ def options(rows: pa.Table, level: int | None = None) -> dict[str, Any]:
 def write_file(
     filesystem: pyarrow.fs.FileSystem, path: str, rows: pa.Table, level: int | None = None
 ) -> None:
-    """Write one file, and sync it where that is not the store's own affair; its folder is the caller's to sync."""
-    pq.write_table(rows, path, filesystem=filesystem, row_group_size=group_rows(rows), **options(rows, level))
+    """Write one file of the index, and sync it where that is not the store's own affair; its folder is the caller's."""
+    together = group_rows(rows)
+    with pq.ParquetWriter(path, rows.schema, filesystem=filesystem, **options(rows, level)) as writer:
+        writer.write_table(rows, row_group_size=together)
+        writer.add_key_value_metadata(written(list(groups_of(rows, "fire_at_ms", together))))
     if isinstance(filesystem, pyarrow.fs.LocalFileSystem):
         sync(path)
 

@@ -64,7 +64,7 @@ class View(Protocol):
         """Which table this is; another one in the same place has another."""
 
     def load(self, low: Key, high: Key, limit: int) -> Loaded:
-        """The versions with low <= key < high that are not known here to be dead: at least one, about `limit` at most.
+        """The versions with low <= key < high that are not known here to be dead, in a piece of about `limit` at most.
 
         Raises `IndexMoved`, `Damage`, or `Unavailable` if it cannot be read now.
         """
