@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench import lateness, load_http, machine, memory, plan, report, restart
+from bench import lateness, load_http, machine, memory, pipeline, plan, report, restart
 from bench.figures import Figures, Lateness
 from bench.peers.entrants import ENTRANTS
 from bench.peers.peer import Entrant, Skipped
@@ -26,7 +26,7 @@ from bench.wire import Loaded, Refused
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 Load = Callable[[int, float, int], Loaded]
-PARTS = ("machine", "schedule", "lateness", "peers", "memory", "restart")
+PARTS = ("machine", "schedule", "lateness", "peers", "memory", "restart", "pipeline")
 
 
 class Bench:
@@ -55,6 +55,7 @@ class Bench:
             self._do("memory", f"{count:,} pending", partial(self._memory, count))
         for repeat in range(1, self._plan.repeats + 1):
             self._do("restart", f"{repeat} of {self._plan.repeats}", self._restart)
+        self._do("pipeline", f"{self._plan.indexed:,} messages", self._pipeline)
 
     def _do(self, part: str, detail: str, work: Callable[[Path], None]) -> None:
         """One part in a folder of its own, which goes afterwards."""
@@ -132,6 +133,13 @@ class Bench:
         self.figures.add(TARRY, "restart ready", found.ready_ms)
         self.figures.add(TARRY, f"restart on time {self._plan.restart_pending}", found.on_time_ms)
         self.figures.add(TARRY, "restart late after", found.late_after)
+
+    def _pipeline(self, place: Path) -> None:
+        found = pipeline.measure(place / "pipeline", self._plan.indexed, PAYLOAD_BYTES)
+        self.figures.add(TARRY, "indexed", found.indexed_per_s)
+        self.figures.add(TARRY, "indexed cpu", found.index_cpu_s / self._plan.indexed * 1e6)
+        self.figures.add(TARRY, f"cascade {self._plan.indexed}", found.cascade_s)
+        self.figures.add(TARRY, "cascade cpu", found.cascade_cpu_s)
 
 
 def main() -> int:

@@ -26,6 +26,8 @@ class Plan:
     pending: tuple[int, ...]
     """How many messages are pending when memory is measured."""
     restart_pending: int
+    indexed: int
+    """How many messages the pipeline indexes and cascades."""
 
 
 QUICK: Final = Plan(
@@ -36,6 +38,7 @@ QUICK: Final = Plan(
     steady_per_s=2_000,
     pending=(1_000_000,),
     restart_pending=1_000_000,
+    indexed=1_000_000,
 )
 NORMAL: Final = Plan(
     repeats=3,
@@ -45,6 +48,7 @@ NORMAL: Final = Plan(
     steady_per_s=2_000,
     pending=(1_000_000,),
     restart_pending=1_000_000,
+    indexed=3_000_000,
 )
 FULL: Final = Plan(
     repeats=5,
@@ -54,6 +58,7 @@ FULL: Final = Plan(
     steady_per_s=2_000,
     pending=(1_000_000, 10_000_000),
     restart_pending=1_000_000,
+    indexed=3_000_000,
 )
 TINY: Final = Plan(
     repeats=1,
@@ -63,5 +68,6 @@ TINY: Final = Plan(
     steady_per_s=500,
     pending=(100_000,),
     restart_pending=20_000,
+    indexed=50_000,
 )
 """To see that everything works; its figures say nothing."""

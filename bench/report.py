@@ -48,6 +48,8 @@ AIMS: Final = [
     Aim("memory of a pending message in the wheel", "wheel 1000000", 24, " B", False),
     Aim("memory of a pending message in the tail", "tail 1000000", 24, " B", False),
     Aim("10 M pending, whole server", "resident 10000000", 1 << 30, "B", False),
+    Aim("index stream, messages/s", "indexed", 200_000, "", True),
+    Aim("cascade of a day of 3 M messages", "cascade 3000000", 10, " s", False),
     Aim("on time again after SIGKILL with 1 M pending", "restart on time 1000000", 2_000, " ms", False),
 ]
 
@@ -87,6 +89,8 @@ def write(
         "## Memory and restart",
         table(["what", "measured"], _memory(figures, plan)),
     ]
+    if figures.get(TARRY, "indexed"):
+        parts += ["## The pipeline", table(["what", "measured"], _pipeline(figures, plan))]
     if entrants:
         parts += ["## Peers", _peers_text(plan), table(_PEERS_HEAD, _peers(figures, plan, entrants))]
         parts += [f"- {name} was skipped: {why}." for name, why in figures.skipped.items()]
@@ -166,6 +170,22 @@ def _memory(figures: Figures, plan: Plan) -> list[list[str]]:
         ["… messages that were late all the same afterwards", said(figures.get(TARRY, "restart late after"))],
     ]
     return rows
+
+
+def _pipeline(figures: Figures, plan: Plan) -> list[list[str]]:
+    count = f"{plan.indexed:,}"
+    return [
+        [
+            f"{count} messages from the ledger into slots of an hour, messages/s",
+            said(figures.get(TARRY, "indexed")),
+        ],
+        ["… processor time of all processes, µs a message", said(figures.get(TARRY, "indexed cpu"))],
+        [
+            f"cascade of a day of {count} into hours, a thirtieth of them dead, s",
+            said(figures.get(TARRY, f"cascade {plan.indexed}")),
+        ],
+        ["… processor time of all processes, s", said(figures.get(TARRY, "cascade cpu"))],
+    ]
 
 
 _PEERS_HEAD: Final = [

@@ -4,10 +4,12 @@ Records come as Arrow batches with the columns of `RECORDS`. A put that is kille
 delays never reach the index. Rows below the watermark are dead and left out (R6).
 """
 
+from operator import attrgetter
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from msgspec.msgpack import Decoder
 from numpy.typing import NDArray
 
 from tarry.core.slots import Slot, sizes_for
@@ -23,7 +25,6 @@ from tarry.ledger.record import (
     PolicySet,
     PutHead,
     decode,
-    decode_heads,
 )
 
 RECORDS: Final = pa.schema(
@@ -39,6 +40,15 @@ RECORDS: Final = pa.schema(
     ]
 )
 """Records of the ledger as columns."""
+
+
+HEAD_COLUMNS: Final = (
+    "due_at_ms", "accepted_at_ms", "namespace", "destination", "owner", "door", "key", "group", "attempts",
+)  # fmt: skip
+"""What a row repeats of the beginning of its body."""
+AT_ONCE: Final = 8192
+_heads_decoder: Final = Decoder(list[PutHead])
+_of_head: Final = attrgetter(*HEAD_COLUMNS)
 
 
 def index_rows(
@@ -64,18 +74,36 @@ def taken(records: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
 
 
 def _put_rows(records: pa.RecordBatch, kind: Kind) -> pa.Table:
-    bodies: list[bytes] = records.column("body").to_pylist()
-    heads = decode_heads(bodies) if kind is Kind.PUT else [_entry_head(body) for body in bodies]
+    """The rows of versions. Bodies are read some thousand at a time: what is read of them stays in the processor's cache."""
+    parts = [
+        _some_rows(records.slice(at, AT_ONCE), kind) for at in range(0, max(1, records.num_rows), AT_ONCE)
+    ]
+    return pa.concat_tables(parts)
+
+
+def _some_rows(records: pa.RecordBatch, kind: Kind) -> pa.Table:
+    bodies = records.column("body")
+    heads = _heads(bodies) if kind is Kind.PUT else [_entry_head(body) for body in bodies.to_pylist()]
     columns: dict[str, Any] = {
         name: records.column(name) for name in ("fire_at_ms", "seq", "kind", "lane", "crc", "body")
     }
     columns["op"] = columns.pop("kind")
     columns["batch"] = pa.nulls(records.num_rows, pa.string())
-    for name in (
-        "due_at_ms", "accepted_at_ms", "namespace", "destination", "owner", "door", "key", "group", "attempts",
-    ):  # fmt: skip
-        columns[name] = pa.array([getattr(head, name) for head in heads], INDEX_SCHEMA.field(name).type)
+    # One call for each row and none for each value.
+    values = zip(*map(_of_head, heads), strict=True) if heads else ((),) * len(HEAD_COLUMNS)
+    for name, column in zip(HEAD_COLUMNS, values, strict=True):
+        columns[name] = pa.array(column, INDEX_SCHEMA.field(name).type)
     return pa.table(columns)
+
+
+def _heads(bodies: pa.BinaryArray) -> list[PutHead]:
+    """The beginnings of bodies, which lie one after another in the column as in a msgpack array of them."""
+    if not len(bodies):
+        return []
+    ends = np.frombuffer(bodies.buffers()[1], np.int32)[bodies.offset : bodies.offset + len(bodies) + 1]
+    # 0xdd: an array whose length follows in four bytes.
+    data = memoryview(bodies.buffers()[2])[int(ends[0]) : int(ends[-1])]
+    return _heads_decoder.decode(b"".join((b"\xdd" + len(bodies).to_bytes(4, "big"), data)))
 
 
 def _entry_head(body: bytes) -> PutHead:

@@ -112,12 +112,14 @@ def living(rows: pa.Table, state: State, dead: NDArray[np.int64], needed: NDArra
     return rows if keep.all() else rows.filter(pa.array(keep))
 
 
-def cascade(spark: SparkSession | None, table: GuardedTable, default_ms: int) -> dict[str, Any]:
+def cascade(
+    spark: SparkSession | None, table: GuardedTable, default_ms: int, at_ms: int | None = None
+) -> dict[str, Any]:
     """One round on the index: plan, rewrite, commit. Gives figures; a lost race gives none and harms nothing."""
     began = time.monotonic()
     table.refresh()
     state = msgspec.convert(table.state(), State)
-    at_ms = now_ms()
+    at_ms = now_ms() if at_ms is None else at_ms
     todo = plan(table.files(), state, default_ms, at_ms).within(ROUND_ROWS)
     task = RewriteTask(table.uri, state, default_ms, at_ms)
     new = _rewritten(spark, task, todo.rewrites)

@@ -9,7 +9,7 @@ are added as they were staged, in the commit that passes the record of the adopt
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -134,8 +134,16 @@ def after_seq(batch: pa.RecordBatch, seq: int) -> pa.RecordBatch:
 class IndexStream:
     """Commits batches of the ledger."""
 
-    def __init__(self, tables: Tables, default_ms: int, *, keep_bodies: bool = False) -> None:
+    def __init__(
+        self,
+        tables: Tables,
+        default_ms: int,
+        *,
+        keep_bodies: bool = False,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
         self._tables = tables
+        self._clock = clock or now_ms
         self._default_ms = default_ms
         self._keep_bodies = keep_bodies
         self.last_commit: dict[str, Any] = {}
@@ -157,7 +165,7 @@ class IndexStream:
         self._tables.refresh()
         index, history = self._tables.index, self._tables.history
         state = msgspec.convert(index.state(), State)
-        cursor, at_ms = index.cursor(), now_ms()
+        cursor, at_ms = index.cursor(), self._clock()
         task = Task(
             index.uri,
             history.uri,
