@@ -100,4 +100,6 @@ def test_executors_that_cannot_see_the_ledger_read_it_from_the_server(
     # Both took part, with the package that they were sent, behind the guard; and nobody wrote the token down.
     assert cluster.shipped() == {f"worker{n}" for n in range(WORKERS)}
     assert cluster.guarded() >= WORKERS
-    assert TOKEN not in ran.stderr + ran.stdout + cluster.logs()
+    spark = (tmp_path / "driver/pipeline/spark.log").read_text()
+    assert "INFO" in spark
+    assert TOKEN not in ran.stderr + ran.stdout + spark + cluster.logs()

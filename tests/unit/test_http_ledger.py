@@ -15,6 +15,7 @@ from tarry.doors.http.settings import HttpSettings
 from tarry.ledger.follow import FolderFollower, Follower
 from tarry.pipeline.remote import ServerFollower
 from tests.serving import Serving, serving, until
+from tests.unit.server_kit import certificate
 
 TOKENS = [
     {"name": "all", "token": "secret-of-all", "roles": ["admin"]},
@@ -152,6 +153,17 @@ async def test_more_readers_than_there_is_room_for_come_again(tmp_path: Path) ->
             return (await served.client.get("/v1/ledger/frames")).status_code == 200
 
         await until(room)
+
+
+async def test_over_tls_the_certificate_must_be_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cert, key = certificate(tmp_path)
+    async with serving(tmp_path / "data", http__tls_cert=str(cert), http__tls_key=str(key)) as served:
+        ledger_id = served.engine.journal.ledger.ledger_id
+        follower = ServerFollower(served.url, None, patience_s=0)
+        with pytest.raises(Unavailable, match="CERTIFICATE_VERIFY_FAILED"):
+            await asyncio.to_thread(follower.ledger_id)
+        monkeypatch.setenv("SSL_CERT_FILE", str(cert))
+        assert await asyncio.to_thread(follower.ledger_id) == ledger_id
 
 
 @contextmanager

@@ -39,6 +39,8 @@ logging.getLogger("py4j").setLevel(logging.CRITICAL)
 
 STOP_WITHIN_S: Final = 15.0
 """After this a stop is no longer graceful."""
+SPARK_LOG: Final = "spark.log"
+"""What Java and Spark say, in the work folder; it begins anew with each start."""
 TRIGGER: Final = "1 second"
 """How often the ledger's head is looked at. Most looks make no batch."""
 MANY_FILES: Final = 500
@@ -158,14 +160,17 @@ class Pipeline:
     def _session(self) -> Iterator[SparkSession]:
         settings = self._settings
         began_s = time.monotonic()
-        spark = open_session(
-            settings.master,
-            settings.spark,
-            python=settings.python,
-            package=pack(self._work) if settings.ship and not settings.master.startswith("local") else None,
-            variables=settings.storage_options,
-            connect_within_s=settings.connect_timeout_ms / 1000,
-        )
+        with stderr_to(self._work / SPARK_LOG):
+            spark = open_session(
+                settings.master,
+                {"spark.log.level": "ERROR", **settings.spark},
+                python=settings.python,
+                package=pack(self._work)
+                if settings.ship and not settings.master.startswith("local")
+                else None,
+                variables=settings.storage_options,
+                connect_within_s=settings.connect_timeout_ms / 1000,
+            )
         took_ms = round((time.monotonic() - began_s) * 1000)
         log.info("spark is up", extra={"master": settings.master, "took_ms": took_ms})
         try:
@@ -277,6 +282,20 @@ def alone(work: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
+
+
+@contextlib.contextmanager
+def stderr_to(path: Path) -> Iterator[None]:
+    """Let processes that are started inside write their standard error to a file, for as long as they live."""
+    kept = os.dup(2)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.dup2(file, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(file)
+        os.close(kept)
 
 
 _OURS: Final = re.compile(r"^tarry\.core\.errors\.\w+: (.+)$", re.MULTILINE)
