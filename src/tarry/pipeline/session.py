@@ -18,7 +18,6 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
-from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from tarry.core.errors import Unavailable
@@ -163,11 +162,12 @@ def first_line(error: BaseException) -> str:
 
 
 def abandon() -> None:
-    """End a Java that may be in the middle of starting: it would wait for its cluster for longer than we do."""
-    gateway = SparkContext._gateway
-    process = getattr(gateway, "proc", None)
-    if process is not None:
-        process.kill()
+    """End a Java that is in the middle of starting: it would wait for its cluster for ever, and PySpark may not know it yet."""
+    for children in Path("/proc/self/task").glob("*/children"):
+        for pid in children.read_text().split():
+            with contextlib.suppress(OSError):
+                if b"spark" in Path("/proc", pid, "cmdline").read_bytes():
+                    os.kill(int(pid), signal.SIGKILL)
 
 
 class _TooLong(BaseException):
