@@ -1,5 +1,8 @@
 """Scheduling from Arrow: every column rule, every bad row, and the same results as one message at a time."""
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pyarrow as pa
@@ -408,3 +411,39 @@ def test_with_a_full_disk_every_row_says_so() -> None:
     assert len(done.errors) + sum(map(bool, ids(done))) == count
     assert all(isinstance(error, Unavailable | TooLarge) for error in done.errors.values())
     assert done.errors
+
+
+LIGHT = """
+import sys
+import pyarrow as pa
+from tarry.core.message import Message
+from tarry.doors.http.access import Access
+from tarry.doors.http.arrow import read_batches, write_answers
+from tarry.doors.http.ndjson import read_plain, write_columns
+from tarry.doors.http.shapes import BatchDefaults
+from tarry.testing.world import World
+
+world, defaults = World(), Message(destination="orders")
+line = b'{"destination":"orders","due_at_ms":2000000000000,"payload":"x"}'
+columns = read_plain([line, line], BatchDefaults(), Access.open().caller(None))
+answers = [world.engine.schedule_columns(columns, defaults)]
+answers += [world.engine.schedule_arrow(batch, defaults) for batch in read_batches(sys.stdin.buffer.read())]
+world.commit()
+lines, rows = (answer.value() for answer in answers)
+write_columns(lines, 0, 1, {})
+write_answers([rows])
+assert not lines.errors and not rows.errors
+assert "pandas" not in sys.modules
+"""
+
+
+def test_accepting_a_batch_does_not_load_pandas() -> None:
+    """pyarrow would, on first use of some functions, and hold up everything for a third of a second."""
+    plain = pa.record_batch({"payload": pa.array([b"a", b"b"]), "due_at_ms": pa.array([2 * 10**12] * 2)})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, plain.schema) as stream:
+        stream.write_batch(plain)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    subprocess.run(
+        [sys.executable, "-c", LIGHT], input=sink.getvalue().to_pybytes(), env=environment, check=True
+    )

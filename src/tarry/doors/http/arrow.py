@@ -27,6 +27,7 @@ from tarry.doors.http.shapes import BatchDefaults
 from tarry.engine.arrow import COLUMNS
 from tarry.engine.engine import Engine
 from tarry.engine.planner import ColumnsScheduled
+from tarry.ledger.columns import int64_column
 
 ARROW_TYPE: Final = b"application/vnd.apache.arrow.stream"
 
@@ -207,7 +208,7 @@ def _answer_batch(answer: ColumnsScheduled) -> pa.RecordBatch:
         pa.py_buffer(np.arange(0, (count + 1) * ID_CHARS, ID_CHARS, dtype=np.int32)),
         pa.py_buffer(np.ascontiguousarray(answer.ids)),
     )
-    due = pa.array(np.asarray(answer.due_at_ms), pa.int64())
+    due = int64_column(answer.due_at_ms)
     if answer.errors:
         mask = pa.array(taken)
         ids = pc.if_else(mask, ids, None)
