@@ -10,6 +10,7 @@ No Spark and no server here: tasks of a job call it, and so does the command lin
 import os
 from collections import Counter
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
 
 import google_crc32c
@@ -95,6 +96,9 @@ class Stager:
         self._rows = 0
         self._mixed = 0
         self._bad: list[BadRow] = []
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="staging")
+        self._writing: Future[None] | None = None
+        """The chunk before this one, on its way to the disk."""
         self._hopeless = False
         """Whether it is a column that cannot be taken, and so no row can."""
 
@@ -116,6 +120,8 @@ class Stager:
     def finish(self) -> Staged:
         """Write what is left; everything is synced when this returns."""
         self._write()
+        self._wait()
+        self._thread.shutdown()
         if self._files and isinstance(self._filesystem, pyarrow.fs.LocalFileSystem):
             for folder in (f"{self._root}/{self._folder}", f"{self._root}/{STAGED}", self._root):
                 sync(folder)
@@ -167,8 +173,22 @@ class Stager:
         rows = _rows(incoming, order, self._batch, self._place.now_ms)
         sizes, starts = sizes[order], starts[order]
         cuts = (np.flatnonzero((np.diff(sizes) != 0) | (np.diff(starts) != 0)) + 1).tolist()
-        for low, high in zip([0, *cuts], [*cuts, len(order)], strict=True):
-            self._write_file(rows.slice(low, high - low), f"{sizes[low]}_{starts[low]}")
+        slots = [
+            (rows.slice(low, high - low), f"{sizes[low]}_{starts[low]}")
+            for low, high in zip([0, *cuts], [*cuts, len(order)], strict=True)
+        ]
+        # While this chunk is compressed and synced, the next one is read and encoded.
+        self._wait()
+        self._writing = self._thread.submit(self._write_files, slots)
+
+    def _write_files(self, slots: list[tuple[pa.Table, str]]) -> None:
+        for rows, slot in slots:
+            self._write_file(rows, slot)
+
+    def _wait(self) -> None:
+        if self._writing is not None:
+            self._writing.result()
+            self._writing = None
 
     def _write_file(self, rows: pa.Table, slot: str) -> None:
         if len(self._files) >= MAX_FILES:

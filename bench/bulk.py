@@ -1,0 +1,110 @@
+"""Bulk schedule: a DataFrame into a running server, from `save` to its return (R10).
+
+python -m bench.bulk [--rows N] [--quick] [--folder DIR]
+
+The rows are made by Spark itself while they are written: 200 bytes of payload, due over thirty days, two tasks on this
+machine. Measured is one job in a session that is warm; a second one says what `tarry bulk schedule` needs for the same
+from a Parquet file, without Spark.
+"""
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from bench.http_wire import Http
+from bench.processes import CACHE, environment, python
+from bench.tarry_server import TarryServer
+
+DAYS: Final = 30
+WARM_ROWS: Final = 20_000
+
+
+@dataclass(frozen=True)
+class Bulk:
+    """What was found."""
+
+    rows: int
+    spark_s: float
+    """One `df.write.format("tarry")`."""
+    file_s: float
+    """One `tarry bulk schedule` of a Parquet file."""
+    pending: int
+    """What the server says is pending afterwards: all of both."""
+    server_bytes: int
+    """The server's memory then."""
+
+
+def measure(place: Path, rows: int, payload_bytes: int) -> Bulk:
+    """Schedule so many rows in both ways."""
+    from tarry.pipeline import datasource
+    from tarry.pipeline.session import open_session
+
+    with TarryServer(place / "server") as server:
+        url = f"http://127.0.0.1:{server.port}"
+        spark = open_session("local[2]", {"spark.driver.memory": "1g"}, "bench-bulk")
+        try:
+            datasource.register(spark)
+            _write(spark, url, "warm", WARM_ROWS, payload_bytes)
+            began = time.monotonic()
+            _write(spark, url, "spark", rows, payload_bytes)
+            spark_s = time.monotonic() - began
+            file = place / "rows.parquet"
+            _frame(spark, rows, payload_bytes).coalesce(1).write.parquet(str(file))
+        finally:
+            spark.stop()
+        (part,) = file.glob("*.parquet")
+        command = python("tarry", "bulk", "schedule", str(part), "--name", "file", "--url", url)
+        began = time.monotonic()
+        subprocess.run(command, check=True, env=environment(), cwd=place, stdout=subprocess.DEVNULL)
+        file_s = time.monotonic() - began
+        # The connection from before is long closed.
+        server.http = Http(server.port)
+        return Bulk(rows, spark_s, file_s, int(server.status()["pending"]), server.memory_bytes())
+
+
+def _frame(spark: Any, rows: int, payload_bytes: int) -> Any:
+    first_ms = time.time_ns() // 1_000_000 + 3_600_000
+    step = DAYS * 86_400_000 / rows
+    # Spread, and not in the order of their instants: as a real table would be.
+    return spark.range(0, rows, 1, 2).selectExpr(
+        f"cast({first_ms} + pmod(id * 7919, {rows}) * {step} as long) as due",
+        f"substring(repeat(sha2(cast(id as string), 256), {payload_bytes // 64 + 1}), 1, {payload_bytes}) as payload",
+        "cast(id % 100000 as string) as key",
+        "concat('bench-', id % 10) as destination",
+    )
+
+
+def _write(spark: Any, url: str, name: str, rows: int, payload_bytes: int) -> None:
+    frame = _frame(spark, rows, payload_bytes)
+    frame.write.format("tarry").option("server", url).option("name", name).mode("append").save()
+
+
+def main() -> int:
+    """Read the arguments, measure, print."""
+    parser = argparse.ArgumentParser(prog="python -m bench.bulk", description="Measure bulk schedule.")
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--quick", action="store_const", const=500_000, dest="rows")
+    parser.add_argument("--folder", type=Path, default=CACHE)
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    place = Path(tempfile.mkdtemp(dir=given.folder))
+    try:
+        found = measure(place, given.rows, 200)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    print(f"df.write, {found.rows:,} rows: {found.spark_s:.1f} s, {found.rows / found.spark_s:,.0f} /s")
+    print(
+        f"tarry bulk schedule, {found.rows:,} rows: {found.file_s:.1f} s, {found.rows / found.file_s:,.0f} /s"
+    )
+    print(f"pending {found.pending:,}; memory of the server {found.server_bytes / 2**20:.0f} MiB")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
