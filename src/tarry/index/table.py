@@ -100,6 +100,8 @@ class GuardedTable:
                 partition_by=list(layout.partitions),
                 configuration={
                     "delta.checkpointInterval": "50",
+                    # Without it readers take the bounds that we do not write for null, and leave out every file.
+                    "delta.dataSkippingStatsColumns": f"{layout.ordered},seq,body",
                     "delta.logRetentionDuration": "interval 1 days",
                 },
                 description=json.dumps({"ledger": ledger_id.hex()}),

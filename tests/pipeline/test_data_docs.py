@@ -1,0 +1,44 @@
+"""Every example of docs/data.md runs, on a data folder with something in it: Spark, DuckDB and Polars."""
+
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tarry.core.limits import HOUR_MS
+from tests.pipeline.kit import Writer, index_locally, tables_of
+
+PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text("utf-8")
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+
+
+def test_the_examples_run(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    writer = Writer(tmp_path / "tarry-data")
+    writer.schedule(5, owner="billing")
+    writer.schedule(20 * HOUR_MS, owner="billing")
+    doomed = writer.schedule(30 * HOUR_MS, owner="nobody")
+    writer.run(7)
+    index_locally(writer, tables_of(writer))
+    writer.settle(writer.engine.cancel(doomed.id))
+    index_locally(writer, tables_of(writer))
+    monkeypatch.chdir(tmp_path)
+    # What Spark's JVM calls the present folder is another one.
+    data = str(tmp_path)
+    names: dict[str, object] = {}
+    said = []
+    for example in EXAMPLES:
+        exec(example.replace('"tarry-data', f'"{data}/tarry-data').replace('"ends', f'"{data}/ends'), names)
+        said.append(capsys.readouterr().out)
+    reading, bounded, stream, duckdb, polars = said
+    assert reading.count("billing") == 1
+    assert bounded.strip() == "1"
+    assert stream == ""
+    assert spark.read.parquet(f"{data}/ends").count() == 2
+    assert re.search(r"cancelled +│ +1 +│", duckdb)
+    assert re.search(r"sent +│ +1 +│ +2 ", duckdb)
+    assert re.search(r"billing +│ +1 +│ 2026-11-16 07:00:00", duckdb)
+    assert "nobody" not in duckdb
+    assert re.search(r"http +┆ 1 +┆ 2 ", polars)
