@@ -66,9 +66,12 @@ def run_job(
     # Late: nobody else waits for Spark to be loaded, or needs it to be there.
     try:
         from tarry.pipeline.jobs import job_session
+        from tarry.pipeline.views.place import find, need_tables
     except ImportError as error:
         raise Unavailable(f"this needs the package {error.name}: pip install pyspark") from None
     options = {"path": path} if path else _configured(settings)
+    # Before Spark is started: whoever has no tables yet is told at once.
+    need_tables(find(options))
     with job_session(settings, name) as spark:
         return job(spark, options)
 

@@ -27,7 +27,7 @@ from tarry.pipeline.audit.checks import (
     single,
 )
 from tarry.pipeline.audit.facts import facts_of
-from tarry.pipeline.views.place import FIRST_RUN, Moment, TableState, find, table_state
+from tarry.pipeline.views.place import Moment, TableState, find, need_tables
 
 SHOWN: Final = 50
 """Offenders that are shown; all are counted."""
@@ -76,9 +76,7 @@ class Books(Struct, frozen=True):
 def open_books(spark: SparkSession, options: Mapping[str, str]) -> Books:
     """Read the ledger and the tables as of this moment; raises `NotFound` where there is nothing to judge."""
     place = find(options)
-    index, history = table_state(place, "index"), table_state(place, "history")
-    if index is None or history is None:
-        raise NotFound(f"{place.tables}: there are no tables yet; {FIRST_RUN}")
+    index, history = need_tables(place)
     if place.ledger is None:
         raise NotFound(f"{place.tables}: the ledger is not beside the tables; say where it is")
     follower = place.ledger.follower()

@@ -7,10 +7,9 @@ from typing import Final
 from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 
-from tarry.core.errors import NotFound
 from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS
 from tarry.pipeline.report import figures
-from tarry.pipeline.views.place import FIRST_RUN, find, table_state
+from tarry.pipeline.views.place import find, need_tables
 
 COMING: Final = {"minute": (MINUTE_MS, 60), "hour": (HOUR_MS, 48), "day": (DAY_MS, 30)}
 """How far is looked ahead: by unit, its length and how many of them."""
@@ -72,9 +71,7 @@ class Report(Struct, frozen=True):
 
 def report(spark: SparkSession, options: Mapping[str, str], since_ms: int = 0) -> Report:
     """Make the report on a data folder, or on tables and a ledger."""
-    place = find(options)
-    if table_state(place, "index") is None:
-        raise NotFound(f"{place.tables}: there are no tables yet; {FIRST_RUN}")
+    need_tables(find(options))
     scheduled = _view(spark, options, "scheduled", "fire_at_ms,owner,entry")
     history = _view(
         spark, {**options, "min.finalised_at_ms": str(since_ms)}, "history",

@@ -118,6 +118,14 @@ def table_state(place: Whereabouts, name: str) -> TableState | None:
     return TableState(uri, table.version, table.cursor(), table.state(), table.files())
 
 
+def need_tables(place: Whereabouts) -> tuple[TableState, TableState]:
+    """The index and the history as they are now; raises `NotFound`, saying what to do, where there is one missing."""
+    index, history = table_state(place, "index"), table_state(place, "history")
+    if index is None or history is None:
+        raise NotFound(f"{place.tables}: there are no tables yet; {FIRST_RUN}")
+    return index, history
+
+
 class Tail(Struct, frozen=True):
     """What the records above a cursor say of versions below and above it."""
 
