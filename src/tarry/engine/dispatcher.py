@@ -45,6 +45,9 @@ log = logging.getLogger(__name__)
 POP: Final = 1 << 20
 """Entries taken from the wheel at once, more than a batch, so that owners can take turns."""
 
+ORDER_WAITS_MS: Final = 1_000
+"""How long what is due later waits for bodies that are being fetched."""
+
 Keys = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Fire instants and seqs, side by side."""
 
@@ -87,6 +90,7 @@ class Dispatcher:
         """A heap of these; those that are not postponed any more are dropped late."""
         self._awaiting: dict[int, list[Key]] = {}
         """Keys of due messages whose bodies are being fetched, by the first seq of each lot."""
+        self._awaiting_since_ms = 0
         self._dispatched_ms = 0
         self._turned_ms = 0
 
@@ -104,6 +108,9 @@ class Dispatcher:
         if now_ms < self._turned_ms:
             self._put_back()
         self._turned_ms = now_ms
+        if self._awaiting and 0 <= now_ms - self._awaiting_since_ms < ORDER_WAITS_MS:
+            self.flights.start(now_ms)
+            return False
         due = self._journal.horizon.pop_due(now_ms, POP)
         if not self._lanes and len(due.seqs) <= self._settings.batch:
             fires, seqs = due.fire_at_ms, due.seqs
@@ -167,16 +174,24 @@ class Dispatcher:
             fires, seqs = fires[~dead], seqs[~dead]
         absent = self._journal.bodies.absent(seqs)
         if absent.any():
-            self._await_bodies(fires[absent], seqs[absent])
-            fires, seqs = fires[~absent], seqs[~absent]
+            # What is due after them may have to follow them.
+            first = int(absent.argmax())
+            self._await_bodies(fires[first:], seqs[first:], now_ms)
+            fires, seqs = fires[:first], seqs[:first]
         together = self._journal.sizes.together(seqs)
         for start in range(0, len(seqs), together):
             some = slice(start, start + together)
             self._dispatch_together(fires[some], seqs[some], now_ms)
 
-    def _await_bodies(self, fires: NDArray[np.int64], seqs: NDArray[np.int64]) -> None:
-        """Bodies that only the index has are fetched; then their messages come again, due as they are."""
+    def _await_bodies(self, fires: NDArray[np.int64], seqs: NDArray[np.int64], now_ms: int) -> None:
+        """Bodies that only the index has are fetched; then their messages come again, due as they are.
+
+        They are fetched ahead, so that this is rare. Meanwhile nothing else is taken, for it may have to follow them in
+        order; but an index that does not answer does not stop what is not in it for long.
+        """
         keys = list(map(Key, fires.tolist(), seqs.tolist()))
+        if not self._awaiting:
+            self._awaiting_since_ms = now_ms
         self._awaiting[keys[0].seq] = keys
 
         def held() -> None:
@@ -186,7 +201,8 @@ class Dispatcher:
             horizon.wheel.add_many(fires, seqs, np.zeros(len(seqs), np.uint16))
             horizon.wake()
 
-        self._journal.bodies.hold(keys, held)
+        absent = self._journal.bodies.absent(seqs)
+        self._journal.bodies.hold([key for key, away in zip(keys, absent, strict=True) if away], held)
 
     def _dispatch_together(self, fires: NDArray[np.int64], seqs: NDArray[np.int64], now_ms: int) -> None:
         bodies = self._journal.bodies.many(seqs)

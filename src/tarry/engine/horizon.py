@@ -39,6 +39,10 @@ TROUBLE_EVERY_MS: Final = 1_000
 """How often an index that cannot be read is tried again."""
 
 
+VERSIONS: Final = "versions"
+"""What is read when a newer version of the index is looked for."""
+
+
 class Horizon:
     """The wheel, the tail, the view, and the key between them."""
 
@@ -55,6 +59,8 @@ class Horizon:
         """Called when something was added that is due before everything else."""
         self.on_view: Callable[[View], None] | None = None
         """Told of each newer view that was taken."""
+        self.blocked = False
+        """Messages are in the index alone, and no version of it could be read yet: nobody can say what is due next."""
         self.check: Callable[[View], None] = _accept
         """Raises `Unavailable` for a view that must not be taken."""
         self.unindexed: Callable[[int], Sequence[Staged]] = _no_batches
@@ -116,15 +122,14 @@ class Horizon:
         """Take the next step, if one is due: join a batch, follow the index, or bring in what is due next."""
         if self._may_read(now_ms) and abs(now_ms - self._followed_ms) >= FOLLOW_EVERY_MS:
             self._follow(now_ms)
-        if self._may_read(now_ms):
+        if self._may_read(now_ms) and not self.blocked:
             if self.joining:
                 self._join(now_ms)
             else:
                 self._bring_in_more(now_ms)
 
     def _may_read(self, now_ms: int) -> bool:
-        troubled = bool(self._troubles) and 0 < self._again_at_ms - now_ms <= TROUBLE_EVERY_MS
-        return not self._reading and not troubled
+        return not self._reading and not 0 < self._again_at_ms - now_ms <= TROUBLE_EVERY_MS
 
     def _bring_in_more(self, now_ms: int) -> None:
         # Half a lead at a time, so that the step is taken now and then, and not at each tick.
@@ -191,7 +196,7 @@ class Horizon:
 
     def _follow(self, now_ms: int) -> None:
         self._followed_ms = now_ms
-        self._read("versions", self.index.newest, self._take, now_ms)
+        self._read(VERSIONS, self.index.newest, self._take, now_ms)
 
     def follow_soon(self) -> None:
         """A file is gone: a newer version is there."""
@@ -206,6 +211,7 @@ class Horizon:
     def take(self, newest: View) -> None:
         """Read from a newer view from now on, and let go of the part of the tail that it has (R8)."""
         self._newest = newest
+        self.blocked = False
         self.tail.drop_seqs_upto(newest.cursor)
         waiting = [batch.name for batch in self.joining]
         batches = [batch for batch in self.unindexed(newest.cursor) if batch.name not in waiting]
@@ -215,15 +221,23 @@ class Horizon:
 
     @property
     def trouble(self) -> str | None:
-        """Why the index cannot be read, while it cannot: what it holds is late, and nothing passes the horizon."""
-        return next(iter(self._troubles.values()), None)
+        """Why the horizon cannot advance, while it cannot: what the index holds is late, and nothing passes it."""
+        late = [text for what, text in self._troubles.items() if what != VERSIONS or self.blocked]
+        return late[0] if late else None
+
+    @property
+    def followed(self) -> bool:
+        """Whether the newest version of the index is known, as far as anybody can tell."""
+        return VERSIONS not in self._troubles
 
     def report(self, what: str, trouble: str, now_ms: int) -> None:
         """Something cannot be read; it is tried again."""
         if self._troubles.get(what) != trouble:
             log.error("the index cannot be read: %s", trouble)
         self._troubles[what] = trouble
-        self._again_at_ms = now_ms + TROUBLE_EVERY_MS
+        if what != VERSIONS:
+            # Versions are looked for again in their own time.
+            self._again_at_ms = now_ms + TROUBLE_EVERY_MS
 
     def _read(self, what: str, work: Callable[[], T], then: Callable[[T], None], now_ms: int) -> None:
         """Read from the index on another thread, and go on here."""

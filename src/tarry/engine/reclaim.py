@@ -103,7 +103,8 @@ class Reclaim:
     def _may_reclaim(self) -> bool:
         # What waits for its turn or for room in the ledger is in no wheel, and must still be found.
         dispatcher = self._dispatcher
-        return not (self.held or self._folder is None or dispatcher.backlogged or dispatcher.stuck)
+        held = self.held or self._folder is None or not self._journal.horizon.followed
+        return not (held or dispatcher.backlogged or dispatcher.stuck)
 
     @property
     def _indexed(self) -> bool:

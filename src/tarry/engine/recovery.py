@@ -11,11 +11,16 @@ import numpy as np
 
 from tarry.core.errors import Unavailable
 from tarry.core.policy import Policy
+from tarry.engine.horizon import VERSIONS
 from tarry.engine.journal import Journal
 from tarry.index.index import View
 from tarry.ledger.record import Key, Kind, decode, read_entry
 
 READ_TOGETHER: Final = 1_000
+
+
+class AheadOfLedger(Unavailable):
+    """The index has read more than there is: two backups were mixed."""
 
 
 def recover(journal: Journal) -> None:
@@ -39,11 +44,6 @@ def recover(journal: Journal) -> None:
 def check_view(journal: Journal, view: View) -> None:
     """Raise `Unavailable` unless a view belongs to this ledger and has all that was reclaimed because of it."""
     ledger, relied = journal.ledger, journal.relied
-    if view.cursor > ledger.durable_seq:
-        raise Unavailable(
-            f"the index has reached seq {view.cursor}, but the ledger ends at {ledger.durable_seq}:"
-            " the ledger is older than the index"
-        )
     if relied.seq and view.identity != relied.index:
         raise Unavailable(
             "the index was removed or replaced by another, and with it messages that are nowhere else:"
@@ -65,8 +65,17 @@ def _newest(journal: Journal) -> View | None:
     try:
         view = journal.horizon.index.newest()
         check_view(journal, view)
+        if view.cursor > journal.ledger.durable_seq:
+            # Once the ledger has grown that far, nobody could tell.
+            raise AheadOfLedger(
+                f"the index has reached seq {view.cursor}, but the ledger ends at {journal.ledger.durable_seq}:"
+                " the ledger is older than the index"
+            )
+    except AheadOfLedger:
+        raise
     except Unavailable as trouble:
-        journal.horizon.report("versions", str(trouble), journal.clock.now_ms())
+        journal.horizon.report(VERSIONS, str(trouble), journal.clock.now_ms())
+        journal.horizon.blocked = journal.relied.seq > 0
         return None
     return view
 
