@@ -14,6 +14,7 @@ from tarry.core.slots import slot_of
 from tarry.engine.answer import Answer
 from tarry.engine.engine import Engine
 from tarry.engine.settings import EngineSettings
+from tarry.index.delta import DeltaIndex
 from tarry.index.files import Folder
 from tarry.index.index import NoIndex
 from tarry.index.live import live_versions
@@ -36,16 +37,20 @@ SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 class Writer:
     """An engine over a real folder, stepped by hand."""
 
-    def __init__(self, folder: Path, segment_bytes: int = 1 << 20) -> None:
+    def __init__(self, folder: Path, segment_bytes: int = 1 << 20, *, indexed: bool = False) -> None:
         self.clock = SimulatedClock(START_MS)
         self.folder = str(folder / "ledger")
-        self.ledger = Ledger.open(
-            RealDisk(), self.folder, LedgerSettings(segment_bytes=segment_bytes), self.clock
-        )
+        self._settings = LedgerSettings(segment_bytes=segment_bytes)
+        self._tables = str(folder / "tables") if indexed else None
+        self._start()
+
+    def _start(self) -> None:
+        self.ledger = Ledger.open(RealDisk(), self.folder, self._settings, self.clock)
+        index = f"{self._tables}/index"
         self.engine = Engine(
             ledger=self.ledger,
             registry=Registry(":memory:"),
-            index=NoIndex(),
+            index=NoIndex() if self._tables is None else DeltaIndex(index, self.ledger.ledger_id),
             clock=self.clock,
             ids=Ids(bytes(32)),
             outlets={},
@@ -54,6 +59,11 @@ class Writer:
             settings=EngineSettings(),
         )
         self.engine.recover()
+
+    def restart(self) -> None:
+        """End the engine and begin again, with nothing but what the ledger and the index have."""
+        self.ledger.close()
+        self._start()
 
     def settle(self, answer: Answer[Any]) -> Any:
         """Commit until an answer has come."""
