@@ -96,6 +96,15 @@ async def test_what_was_reclaimed_is_told(served: Serving) -> None:
     assert first == ledger.first_seq > 1
 
 
+async def test_what_is_being_read_stays_readable_when_it_is_reclaimed(served: Serving) -> None:
+    await fill(served)
+    ledger = served.engine.journal.ledger
+    stretch = ledger.stretch(1, 1)
+    before = stretch.file.read(stretch.size_bytes, stretch.offset)
+    assert ledger.reclaim(ledger.segments()[1].first_seq)
+    assert stretch.file.read(stretch.size_bytes, stretch.offset) == before
+
+
 @pytest.mark.parametrize("place", [100, 200_000], ids=["in the table", "in a body"])
 async def test_damage_is_told_with_its_place_both_ways(served: Serving, tmp_path: Path, place: int) -> None:
     await fill(served, 3)
