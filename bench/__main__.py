@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench import lateness, load_http, machine, memory, pipeline, plan, report, restart
+from bench import bulk, lateness, load_http, machine, memory, pipeline, plan, report, restart
 from bench.figures import Figures, Lateness
 from bench.peers.entrants import ENTRANTS
 from bench.peers.peer import Entrant, Skipped
@@ -26,7 +26,7 @@ from bench.wire import Loaded, Refused
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 Load = Callable[[int, float, int], Loaded]
-PARTS = ("machine", "schedule", "lateness", "peers", "memory", "restart", "pipeline")
+PARTS = ("machine", "schedule", "lateness", "peers", "memory", "restart", "pipeline", "bulk")
 
 
 class Bench:
@@ -56,6 +56,7 @@ class Bench:
         for repeat in range(1, self._plan.repeats + 1):
             self._do("restart", f"{repeat} of {self._plan.repeats}", self._restart)
         self._do("pipeline", f"{self._plan.indexed:,} messages", self._pipeline)
+        self._do("bulk", f"{self._plan.bulk:,} rows", self._bulk)
 
     def _do(self, part: str, detail: str, work: Callable[[Path], None]) -> None:
         """One part in a folder of its own, which goes afterwards."""
@@ -140,6 +141,15 @@ class Bench:
         self.figures.add(TARRY, "indexed cpu", found.index_cpu_s / self._plan.indexed * 1e6)
         self.figures.add(TARRY, f"cascade {self._plan.indexed}", found.cascade_s)
         self.figures.add(TARRY, "cascade cpu", found.cascade_cpu_s)
+
+    def _bulk(self, place: Path) -> None:
+        found = bulk.measure(place, self._plan.bulk, PAYLOAD_BYTES)
+        for what, seconds, cpu in (
+            ("bulk", found.spark_s, found.spark_cpu_s),
+            ("bulk file", found.file_s, found.file_cpu_s),
+        ):
+            self.figures.add(TARRY, what, found.rows / seconds)
+            self.figures.add(TARRY, f"{what} cpu", cpu / found.rows * 1e6)
 
 
 def main() -> int:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.http_wire import Http
-from bench.processes import CACHE, environment, python
+from bench.processes import CACHE, cpu_s, environment, python
 from bench.tarry_server import TarryServer
 
 DAYS: Final = 30
@@ -32,8 +32,11 @@ class Bulk:
     rows: int
     spark_s: float
     """One `df.write.format("tarry")`."""
+    spark_cpu_s: float
+    """Processor time of everything meanwhile, the server too."""
     file_s: float
     """One `tarry bulk schedule` of a Parquet file."""
+    file_cpu_s: float
     pending: int
     """What the server says is pending afterwards: all of both."""
     server_bytes: int
@@ -51,21 +54,23 @@ def measure(place: Path, rows: int, payload_bytes: int) -> Bulk:
         try:
             datasource.register(spark)
             _write(spark, url, "warm", WARM_ROWS, payload_bytes)
-            began = time.monotonic()
+            began, cpu = time.monotonic(), cpu_s()
             _write(spark, url, "spark", rows, payload_bytes)
-            spark_s = time.monotonic() - began
+            spark_s, spark_cpu_s = time.monotonic() - began, cpu_s() - cpu
             file = place / "rows.parquet"
             _frame(spark, rows, payload_bytes).coalesce(1).write.parquet(str(file))
         finally:
             spark.stop()
         (part,) = file.glob("*.parquet")
         command = python("tarry", "bulk", "schedule", str(part), "--name", "file", "--url", url)
-        began = time.monotonic()
+        began, cpu = time.monotonic(), cpu_s()
         subprocess.run(command, check=True, env=environment(), cwd=place, stdout=subprocess.DEVNULL)
-        file_s = time.monotonic() - began
+        file_s, file_cpu_s = time.monotonic() - began, cpu_s() - cpu
         # The connection from before is long closed.
         server.http = Http(server.port)
-        return Bulk(rows, spark_s, file_s, int(server.status()["pending"]), server.memory_bytes())
+        pending = int(server.status()["pending"])
+        assert pending == 2 * rows + WARM_ROWS
+        return Bulk(rows, spark_s, spark_cpu_s, file_s, file_cpu_s, pending, server.memory_bytes())
 
 
 def _frame(spark: Any, rows: int, payload_bytes: int) -> Any:
@@ -98,10 +103,14 @@ def main() -> int:
         found = measure(place, given.rows, 200)
     finally:
         shutil.rmtree(place, ignore_errors=True)
-    print(f"df.write, {found.rows:,} rows: {found.spark_s:.1f} s, {found.rows / found.spark_s:,.0f} /s")
-    print(
-        f"tarry bulk schedule, {found.rows:,} rows: {found.file_s:.1f} s, {found.rows / found.file_s:,.0f} /s"
-    )
+    for what, seconds, cpu in (
+        ("df.write", found.spark_s, found.spark_cpu_s),
+        ("tarry bulk schedule", found.file_s, found.file_cpu_s),
+    ):
+        rate, each_us = found.rows / seconds, cpu / found.rows * 1e6
+        print(
+            f"{what}, {found.rows:,} rows: {seconds:.1f} s, {rate:,.0f} /s, {each_us:.1f} µs of processors each"
+        )
     print(f"pending {found.pending:,}; memory of the server {found.server_bytes / 2**20:.0f} MiB")
     return 0
 

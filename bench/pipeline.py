@@ -3,7 +3,6 @@
 In this process, with Spark as `tarry pipeline` runs it by default, warmed up by a first batch.
 """
 
-import os
 import shutil
 import time
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from bench.load_http import HOUR_MS, fill
+from bench.processes import cpu_s
 from bench.tarry_server import TarryServer
 from tarry.ledger.follow import FolderFollower
 from tarry.pipeline.cascade import cascade
@@ -70,41 +70,18 @@ def measure(folder: Path, count: int, size: int) -> Pipeline:
 
         head = FolderFollower(ledger).durable_seq()
         index("near", near)
-        began, cpu = time.monotonic(), _cpu_s()
+        began, cpu = time.monotonic(), cpu_s()
         indexed = index("near", near)
-        index_s, index_cpu_s = time.monotonic() - began, _cpu_s() - cpu
+        index_s, index_cpu_s = time.monotonic() - began, cpu_s() - cpu
         assert indexed.index.cursor() >= head
         shutil.rmtree(folder / "near")
         index("far", far)
         table = index("far", far).index
-        began, cpu = time.monotonic(), _cpu_s()
+        began, cpu = time.monotonic(), cpu_s()
         while cascade(spark, table, SLOT_MS, near):
             pass
-        cascade_s, cascade_cpu_s = time.monotonic() - began, _cpu_s() - cpu
+        cascade_s, cascade_cpu_s = time.monotonic() - began, cpu_s() - cpu
         assert sum(file.rows for file in table.files()) == len(due)
     finally:
         spark.stop()
     return Pipeline((head - WARM_UP) / index_s, index_cpu_s, cascade_s, cascade_cpu_s)
-
-
-def _cpu_s() -> float:
-    """Processor time of this process and of everything below it."""
-    parents: dict[int, int] = {}
-    ticks: dict[int, int] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            try:
-                fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents[int(name)] = int(fields[1])
-            ticks[int(name)] = sum(map(int, fields[11:15]))
-
-    def is_ours(pid: int) -> bool:
-        while pid > 1:
-            if pid == os.getpid():
-                return True
-            pid = parents.get(pid, 0)
-        return False
-
-    return sum(spent for pid, spent in ticks.items() if is_ours(pid)) / os.sysconf("SC_CLK_TCK")

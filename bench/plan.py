@@ -27,6 +27,8 @@ class Plan:
     """How many messages are pending when memory is measured."""
     restart_pending: int
     indexed: int
+    bulk: int
+    """Rows of one bulk schedule."""
     """How many messages the pipeline indexes and cascades."""
 
 
@@ -39,6 +41,7 @@ QUICK: Final = Plan(
     pending=(1_000_000,),
     restart_pending=1_000_000,
     indexed=1_000_000,
+    bulk=500_000,
 )
 NORMAL: Final = Plan(
     repeats=3,
@@ -49,6 +52,7 @@ NORMAL: Final = Plan(
     pending=(1_000_000,),
     restart_pending=1_000_000,
     indexed=3_000_000,
+    bulk=10_000_000,
 )
 FULL: Final = Plan(
     repeats=5,
@@ -59,6 +63,7 @@ FULL: Final = Plan(
     pending=(1_000_000, 10_000_000),
     restart_pending=1_000_000,
     indexed=3_000_000,
+    bulk=10_000_000,
 )
 TINY: Final = Plan(
     repeats=1,
@@ -69,5 +74,6 @@ TINY: Final = Plan(
     pending=(100_000,),
     restart_pending=20_000,
     indexed=50_000,
+    bulk=20_000,
 )
 """To see that everything works; its figures say nothing."""

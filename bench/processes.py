@@ -104,3 +104,26 @@ class Process:
 def python(module: str, *arguments: str) -> list[str]:
     """The command that runs a module with this interpreter."""
     return [sys.executable, "-m", module, *arguments]
+
+
+def cpu_s() -> float:
+    """Processor time of this process and of everything below it."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            parents[int(name)] = int(fields[1])
+            ticks[int(name)] = sum(map(int, fields[11:15]))
+
+    def is_ours(pid: int) -> bool:
+        while pid > 1:
+            if pid == os.getpid():
+                return True
+            pid = parents.get(pid, 0)
+        return False
+
+    return sum(spent for pid, spent in ticks.items() if is_ours(pid)) / os.sysconf("SC_CLK_TCK")
