@@ -17,7 +17,7 @@ from bench.tarry_server import TarryServer
 from tarry.ledger.follow import FolderFollower
 from tarry.pipeline.cascade import cascade
 from tarry.pipeline.session import open_session
-from tarry.pipeline.source import LedgerSource
+from tarry.pipeline.source import LedgerSource, Place
 from tarry.pipeline.stream import IndexStream, Tables
 
 DAY_MS: Final = 24 * HOUR_MS
@@ -50,8 +50,8 @@ def measure(folder: Path, count: int, size: int) -> Pipeline:
         def index(name: str, now_ms: int) -> Tables:
             """The first time only a little."""
             tables = Tables.open(str(folder / name), FolderFollower(ledger).ledger_id())
-            stream = IndexStream(tables, SLOT_MS, clock=lambda: now_ms)
-            source = {"folder": ledger, "from": str(tables.index.cursor() + 1)}
+            stream = IndexStream(tables, SLOT_MS, place=Place(ledger, None), clock=lambda: now_ms)
+            source = {"folder": ledger, "from": str(tables.index.cursor() + 1), "ranges": "true"}
             if not tables.index.cursor():
                 warm = spark.read.format(LedgerSource.name()).options(**source, upto=str(WARM_UP))
                 stream.process(warm.load(), 0)

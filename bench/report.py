@@ -194,7 +194,7 @@ def _pipeline(figures: Figures, plan: Plan) -> list[list[str]]:
         ],
         ["… processor time of all processes, µs a message", said(figures.get(TARRY, "indexed cpu"))],
         [
-            f"cascade of a day of {count} into hours, a thirtieth of them dead, s",
+            f"cascade of a day of {count} into hours, s",
             said(figures.get(TARRY, f"cascade {plan.indexed}")),
         ],
         ["… processor time of all processes, s", said(figures.get(TARRY, "cascade cpu"))],

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, cast
 
 import msgspec
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.fs
 
 from tarry.core.ids import Ids
 from tarry.core.message import Message, Scheduled
@@ -15,7 +15,7 @@ from tarry.engine.answer import Answer
 from tarry.engine.engine import Engine
 from tarry.engine.settings import EngineSettings
 from tarry.index.delta import DeltaIndex
-from tarry.index.files import Folder
+from tarry.index.files import Folder, write_file
 from tarry.index.index import NoIndex
 from tarry.index.live import live_versions
 from tarry.index.schema import STAGED
@@ -103,12 +103,10 @@ class Row(NamedTuple):
 class LocalBatch:
     """Stands where Spark stands: runs a task over ranges of a ledger, one after another, in this process."""
 
-    def __init__(
-        self, writer: Writer, first_seq: int = 1, last_seq: int = 1 << 62, rows: int = 1 << 62
-    ) -> None:
-        self._follower = FolderFollower(writer.folder)
+    def __init__(self, folder: str, first_seq: int = 1, last_seq: int = 1 << 62, rows: int = 1 << 62) -> None:
+        self._follower = FolderFollower(folder)
         self._first, self._rows = first_seq, rows
-        self._last = min(last_seq, writer.ledger.durable_seq)
+        self._last = min(last_seq, self._follower.durable_seq())
 
     def mapInArrow(self, task: Any, schema: str) -> "LocalBatch":  # noqa: N802 - Spark's name
         self._task = task
@@ -128,8 +126,16 @@ def index_locally(
 ) -> IndexStream:
     """One batch of the index stream, without Spark."""
     stream = IndexStream(tables, default_ms)
-    stream.process(cast(Any, LocalBatch(writer, **options)), 0)
+    stream.process(cast(Any, LocalBatch(writer.folder, **options)), 0)
     return stream
+
+
+def index_folder(folder: str) -> None:
+    """Index a ledger that another process writes, as a driver does."""
+    follower = FolderFollower(folder)
+    tables = Tables.open(f"{folder}/../tables", follower.ledger_id())
+    batch = LocalBatch(folder, last_seq=follower.durable_seq())
+    IndexStream(tables, 300_000).process(cast(Any, batch), 0)
 
 
 def live(tables: Tables) -> list[tuple[int, int]]:
@@ -189,7 +195,7 @@ def staged(
         )
         path = Path(uri) / STAGED / name / f"{number}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(rows, path, write_page_checksum=True)
+        write_file(pyarrow.fs.LocalFileSystem(), str(path), rows)
         low, high = puts[0].fire_at_ms, puts[-1].fire_at_ms
         slot = slot_of(low, 86_400_000).name
         files.append(

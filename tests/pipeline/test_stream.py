@@ -10,6 +10,7 @@ from tarry.core.errors import Conflict
 from tarry.index.delta import DeltaIndex, IndexView
 from tarry.ledger.record import Key
 from tarry.pipeline import stream as module
+from tarry.pipeline.source import Place
 from tarry.pipeline.stream import IndexStream, Tables
 from tests.pipeline.kit import START_MS, Writer, tables_of
 
@@ -178,8 +179,9 @@ def test_the_stream_follows_the_ledger(spark: SparkSession, writer: Writer, tmp_
         spark.readStream.format("tarry-ledger")
         .option("folder", writer.folder)
         .option("rows", "7")
+        .option("ranges", "true")
         .load()
-        .writeStream.foreachBatch(IndexStream(tables, 300_000).process)
+        .writeStream.foreachBatch(IndexStream(tables, 300_000, place=Place(writer.folder, None)).process)
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
         .start()

@@ -17,7 +17,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from tarry.core.errors import Damage
-from tarry.index.groups import Group, groups_of, written
+from tarry.index.groups import Group, groups_of, read_groups, written
 from tarry.index.schema import Layout
 from tarry.index.table import IndexFile
 
@@ -67,8 +67,11 @@ class Folder:
                 chosen = (
                     None if columns is None else [one for one in columns if one in file.schema_arrow.names]
                 )
-                for number in range(file.num_row_groups):
-                    yield file.read_row_group(number, columns=chosen, use_threads=False)
+                for number, group in enumerate(read_groups(file, path)):
+                    table = file.read_row_group(number, columns=chosen, use_threads=False)
+                    if table.num_rows != group.rows:
+                        raise Damage(path, 0, f"row group {number} should have {group.rows} rows")
+                    yield table
         except (pa.ArrowInvalid, OSError) as error:
             raise Damage(path, 0, str(error)) from error
 

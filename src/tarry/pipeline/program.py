@@ -199,7 +199,9 @@ class _Run:
         self._reporter = reporter
         self._stop = stop
         self._upkeep = upkeep
-        self._stream = IndexStream(tables, settings.slot_ms, keep_bodies=settings.keep_bodies)
+        self._stream = IndexStream(
+            tables, settings.slot_ms, keep_bodies=settings.keep_bodies, place=Place.of(settings.ledger)
+        )
         self._added = 0
         """Files that came since the last upkeep."""
 
@@ -227,6 +229,7 @@ class _Run:
             self._spark.readStream.format(LedgerSource.name())
             .options(**settings.ledger)
             .option("from", str(cursor + 1))
+            .option("ranges", "true")
             .option("rows", str(settings.flush_rows))
             .option("wait_seconds", "0" if once else str(settings.flush_every_ms / 1000))
             .load()

@@ -3,7 +3,8 @@
 Options: `folder`, the ledger's folder; or `server`, the address of a server that shows its ledger, with `token_file` for its
 token. `from` and `upto` bound a batch read; `from` is where a new streaming query begins (the index's cursor decides that,
 not the checkpoint). `rows` bounds a streaming batch and `partition_rows` an input partition; fewer rows than `rows` wait
-for `wait_seconds`.
+for `wait_seconds`. With `ranges` a read says only which seqs it is about, a row for each partition (`RANGES`): for
+jobs whose tasks read the ledger themselves, which spares the records the way through the JVM.
 
 Who is called where: `LedgerSource` and the readers in the driver's planner process, `read` in the executors.
 
@@ -40,6 +41,8 @@ SCHEMA = StructType(
         StructField("body", BinaryType(), False),
     ]
 )
+
+RANGES = StructType([StructField("first_seq", LongType()), StructField("last_seq", LongType())])
 
 BATCH_ROWS: Final = 500_000
 PARTITION_ROWS: Final = 250_000
@@ -140,6 +143,24 @@ def read_range(place: Place, part: Range) -> Iterator[pa.RecordBatch]:
         yield batch_of(frame)
 
 
+def _read(options: Mapping[str, str], place: Place, part: Range) -> Iterator[pa.RecordBatch]:
+    if "ranges" not in options:
+        return read_range(place, part)
+    said = {"first_seq": [part.first_seq], "last_seq": [part.last_seq]}
+    return iter([pa.RecordBatch.from_pydict(said)])
+
+
+def records_of(place: Place | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The records that batches hold, or that the ranges in them name. Runs on an executor."""
+    for batch in batches:
+        if "last_seq" not in batch.schema.names:
+            yield batch
+            continue
+        assert place is not None
+        for row in batch.to_pylist():
+            yield from read_range(place, Range(row["first_seq"], row["last_seq"]))
+
+
 class LedgerSource(DataSource):
     """The data source that `spark.read.format("tarry-ledger")` makes."""
 
@@ -149,8 +170,8 @@ class LedgerSource(DataSource):
         return "tarry-ledger"
 
     def schema(self) -> StructType:
-        """The columns of `tarry.index.columns.RECORDS`."""
-        return SCHEMA
+        """The columns of `tarry.index.columns.RECORDS`, or of `RANGES`."""
+        return RANGES if "ranges" in self.options else SCHEMA
 
     def reader(self, schema: StructType) -> "LedgerReader":
         """A batch read, up to the durable head of this moment."""
@@ -178,7 +199,7 @@ class LedgerReader(DataSourceReader):
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """Records of one partition, on an executor."""
-        return read_range(self._place, partition)
+        return _read(self._options, self._place, partition)
 
 
 class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -231,7 +252,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """Records of one partition, on an executor."""
-        return read_range(self._place, partition)
+        return _read(self._options, self._place, partition)
 
     def commit(self, end: dict[str, int]) -> None:
         """Nothing: the index's own cursor says what is done."""

@@ -27,6 +27,7 @@ from tarry.index.schema import HISTORY, INDEX
 from tarry.index.state import Seen, State
 from tarry.index.table import GuardedTable, IndexFile
 from tarry.ledger.record import Adopt, Key
+from tarry.pipeline.source import Place, records_of
 
 WRITTEN: Final = "first_seq long, last_seq long, rows long, written string"
 """What a task says: the range it has covered, and as JSON its files and what it saw."""
@@ -81,10 +82,13 @@ class Task(Struct, frozen=True):
     default_ms: int
     now_ms: int
     keep_bodies: bool
+    place: Place | None = None
+    """Where the ledger is, for batches that only say which ranges they are about."""
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Write the records of one partition that are not covered, and say what was written. On an executor."""
-        for records in gathered(after_seq(batch, self.cursor) for batch in batches):
+        records_in = (after_seq(batch, self.cursor) for batch in records_of(self.place, batches))
+        for records in gathered(records_in):
             seqs = records.column("seq")
             written = self._written(records)
             yield pa.RecordBatch.from_pydict(
@@ -140,9 +144,11 @@ class IndexStream:
         default_ms: int,
         *,
         keep_bodies: bool = False,
+        place: Place | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         self._tables = tables
+        self._place = place
         self._clock = clock or now_ms
         self._default_ms = default_ms
         self._keep_bodies = keep_bodies
@@ -175,6 +181,7 @@ class IndexStream:
             self._default_ms,
             at_ms,
             self._keep_bodies,
+            self._place,
         )
         rows = batch.mapInArrow(task.write, WRITTEN).collect()
         if not rows:
