@@ -127,8 +127,9 @@ def test_a_second_driver_that_is_late_covers_only_what_is_new(
         name = self.uri.rstrip("/").rsplit("/", 1)[-1]
         if name not in raced:
             raced.append(name)
+            later_ms = 10 * len(raced)
             index_locally(writer, tables_of(writer))
-            record(writer, put(START_MS + HOUR_MS + 10 * len(raced)))
+            record(writer, put(START_MS + HOUR_MS + later_ms))
         real(self, *arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(GuardedTable, "append", overtaken)
