@@ -20,7 +20,7 @@ from tarry.index.delta import DeltaIndex
 from tarry.index.progress import Progress, read_progress
 from tarry.index.schema import INDEX_SCHEMA
 from tarry.ledger.record import Key
-from tarry.pipeline.program import explain
+from tarry.pipeline.session import explain
 from tarry.pipeline.stream import Tables
 from tests.pipeline.kit import SHORT_LIVED, Writer
 

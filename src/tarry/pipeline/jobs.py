@@ -2,7 +2,6 @@
 
 import logging
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,9 +11,9 @@ from typing import Any
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tarry.core.errors import TarryError, Unavailable
+from tarry.core.errors import Unavailable
 from tarry.pipeline import datasource
-from tarry.pipeline.session import open_session, pack
+from tarry.pipeline.session import explain, open_session, pack, stderr_to
 from tarry.pipeline.source import LedgerSource
 
 
@@ -24,7 +23,8 @@ def job_session(settings: Mapping[str, Any], name: str) -> Iterator[SparkSession
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     with TemporaryDirectory() as folder:
         ships = settings["ship"] and not settings["master"].startswith("local")
-        with _quiet():
+        # Without what Java says while it starts, before it has read how much it is to say.
+        with stderr_to(Path(os.devnull)):
             spark = open_session(
                 settings["master"],
                 settings["spark"],
@@ -39,38 +39,6 @@ def job_session(settings: Mapping[str, Any], name: str) -> Iterator[SparkSession
         try:
             yield spark
         except PySparkException as error:
-            raise Unavailable(_cause(error)) from None
+            raise Unavailable(explain(error)) from None
         finally:
             spark.stop()
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without what the JVM says while it starts, before it has read how much it is to say."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    try:
-        os.dup2(nowhere, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(nowhere)
-        os.close(kept)
-
-
-def _cause(error: Exception) -> str:
-    """The line of a trace from Python that says what went wrong; else Spark's own first line."""
-    kinds = {kind.__name__: kind for kind in _all_errors(TarryError)}
-    lines = str(error).splitlines()
-    for line in reversed(lines):
-        name, colon, text = line.strip().partition(": ")
-        if colon and name.rpartition(".")[2] in kinds:
-            return text
-    return lines[0] if lines else type(error).__name__
-
-
-def _all_errors(kind: type[Exception]) -> Iterator[type[Exception]]:
-    yield kind
-    for below in kind.__subclasses__():
-        yield from _all_errors(below)

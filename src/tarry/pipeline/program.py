@@ -10,7 +10,6 @@ import contextlib
 import fcntl
 import logging
 import os
-import re
 import shutil
 import signal
 import threading
@@ -27,7 +26,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tarry.core.errors import Conflict, TarryError, Unavailable
 from tarry.core.limits import DAY_MS, HOUR_MS
 from tarry.pipeline.reporter import Reporter
-from tarry.pipeline.session import abandon, check_java, first_line, open_session, pack
+from tarry.pipeline.session import abandon, check_java, explain, open_session, pack, stderr_to
 from tarry.pipeline.source import LedgerSource, Place
 from tarry.pipeline.stream import IndexStream, Tables
 from tarry.pipeline.upkeep import Retention, Upkeep
@@ -285,28 +284,3 @@ def alone(work: Path) -> Iterator[None]:
         yield
     finally:
         os.close(lock)
-
-
-@contextlib.contextmanager
-def stderr_to(path: Path) -> Iterator[None]:
-    """Let processes that are started inside write their standard error to a file, for as long as they live."""
-    kept = os.dup(2)
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.dup2(file, 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(file)
-        os.close(kept)
-
-
-_OURS: Final = re.compile(r"^tarry\.core\.errors\.\w+: (.+)$", re.MULTILINE)
-_PYTHONS: Final = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception): .+)$", re.MULTILINE)
-
-
-def explain(error: BaseException) -> str:
-    """One line of an error that comes through Spark: our own words, which stand somewhere inside, or the cause of it all."""
-    text = str(error)
-    told = _OURS.findall(text) or _PYTHONS.findall(text)
-    return str(told[-1]) if told else first_line(error)

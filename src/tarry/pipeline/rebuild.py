@@ -26,8 +26,9 @@ from tarry.index.merge import PartitionWriter
 from tarry.index.schema import INDEX
 from tarry.index.table import GuardedTable, IndexFile
 from tarry.ledger.record import FIRST_BATCH_SEQ, Key
+from tarry.pipeline.jobs import job_session
 from tarry.pipeline.program import PipelineSettings
-from tarry.pipeline.session import open_session, spread
+from tarry.pipeline.session import spread
 from tarry.pipeline.source import PARTITION_ROWS, Place, Range, ranges, read_range
 from tarry.pipeline.stream import gathered, now_ms
 from tarry.pipeline.verify import Pinned, Verdict, pin, verify
@@ -63,11 +64,8 @@ def open_index(settings: PipelineSettings) -> Iterator[IndexWork]:
     if "://" not in uri and not os.path.isdir(os.path.join(uri, "_delta_log")):
         raise Unavailable(f"{uri}: there is no index yet; `tarry pipeline --once` makes one")
     table = GuardedTable.open(uri, INDEX, place.follower().ledger_id(), settings.storage_options or None)
-    spark = open_session(settings.master, settings.spark, "tarry-index", python=settings.python)
-    try:
+    with job_session(msgspec.structs.asdict(settings), "tarry-index") as spark:
         yield IndexWork(spark, table, place, settings.slot_ms)
-    finally:
-        spark.stop()
 
 
 class Piece(Struct, frozen=True):

@@ -161,6 +161,31 @@ def first_line(error: BaseException) -> str:
     return (told or lines or [type(error).__name__])[0].strip().removeprefix(": ")
 
 
+@contextlib.contextmanager
+def stderr_to(path: Path) -> Iterator[None]:
+    """Let processes that are started inside write their standard error to a file, for as long as they live."""
+    kept = os.dup(2)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.dup2(file, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(file)
+        os.close(kept)
+
+
+_OURS: Final = re.compile(r"^tarry\.core\.errors\.\w+: (.+)$", re.MULTILINE)
+_PYTHONS: Final = re.compile(r"^([A-Za-z_][\w.]*(?:Error|Exception): .+)$", re.MULTILINE)
+
+
+def explain(error: BaseException) -> str:
+    """One line of an error that comes through Spark: our own words, which stand somewhere inside, or the cause of it all."""
+    text = str(error)
+    told = _OURS.findall(text) or _PYTHONS.findall(text)
+    return str(told[-1]) if told else first_line(error)
+
+
 def abandon() -> None:
     """End a Java that is in the middle of starting: it would wait for its cluster for ever, and PySpark may not know it yet."""
     for children in Path("/proc/self/task").glob("*/children"):
