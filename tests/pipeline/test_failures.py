@@ -11,6 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from tarry.core.errors import NotFound
@@ -176,3 +177,31 @@ def test_what_was_reclaimed_before_it_was_indexed_is_refused(writer: Writer) -> 
     with pytest.raises(NotFound, match="has been reclaimed"):
         index_locally(small, tables_of(small))
     assert tables_of(small).index.cursor() == 0
+
+
+def test_a_put_in_one_task_and_its_end_in_another_add_up(writer: Writer) -> None:
+    kept, dead = writer.schedule(HOUR_MS), writer.schedule(HOUR_MS)
+    writer.settle(writer.engine.cancel(dead.id))
+    tables = tables_of(writer)
+    index_locally(writer, tables, rows=1)
+    assert [fire for fire, _ in live(tables)] == [kept.due_at_ms]
+    assert tables.index.cursor() == writer.ledger.durable_seq
+
+
+def test_a_task_writes_before_it_holds_too_much(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(12):
+        record(writer, put(START_MS + DAY_MS + n))
+    tables = tables_of(writer)
+    # The ledger's records come in one piece here, and go on in as many as the bounds say.
+    monkeypatch.setattr(stream, "FLUSH_ROWS", 1)
+    held = [len(part) for part in stream.gathered(iter([batch(4), batch(0), batch(3)]))]
+    assert held == [4, 3]
+    monkeypatch.setattr(stream, "FLUSH_ROWS", 1 << 30)
+    monkeypatch.setattr(stream, "FLUSH_BYTES", 50)
+    assert [len(part) for part in stream.gathered(iter([batch(2), batch(7), batch(2)]))] == [9, 2]
+    index_locally(writer, tables)
+    assert len(live(tables)) == 12
+
+
+def batch(rows: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"seq": pa.array(range(rows), pa.int64())})
