@@ -182,3 +182,24 @@ def test_without_tables_it_cannot_be_told(spark: SparkSession, tmp_path: Path) -
     Writer(tmp_path).schedule(HOUR_MS)
     with pytest.raises(NotFound, match="run `tarry pipeline --once`"):
         audit(spark, {"path": str(tmp_path)})
+
+
+def test_when_the_beginning_is_reclaimed_the_tables_stand_for_it(spark: SparkSession, tmp_path: Path) -> None:
+    writer = Writer(tmp_path, segment_bytes=1 << 16)
+    busy(writer)
+    while len(writer.ledger.segments()) < 3:
+        writer.schedule(HOUR_MS, payload=bytes(10_000))
+    index_locally(writer, tables_of(writer))
+    writer.settle(writer.engine.cancel(writer.schedule(HOUR_MS).id))
+    second = writer.ledger.segments()[1]
+    (Path(writer.folder) / "00000001.seg").unlink()
+    books = open_books(spark, {"path": str(tmp_path)})
+    assert books.first_seq == second.first_seq > 1
+    verdict = judge(books)
+    assert (verdict.offences, len(verdict.notes)) == ({}, 1), verdict.shown
+    # A message of which no record is left goes missing: only the count tells.
+    oldest = (
+        books.waiting.filter(sf.col("origin_seq") < books.first_seq).agg(sf.min("origin_seq")).collect()[0][0]
+    )
+    without = books.waiting.filter((sf.col("origin_seq") != oldest) | sf.col("entry"))
+    assert judge(msgspec.structs.replace(books, waiting=without)).offences == {"books do not balance": 1}

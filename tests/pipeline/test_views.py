@@ -10,10 +10,11 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
 from tarry.core.limits import DAY_MS, HOUR_MS
+from tarry.ledger.record import FIRST_BATCH_SEQ, CancelBatch, Key, Spared
 from tarry.pipeline.views.filters import Wanted
 from tarry.pipeline.views.place import find
 from tarry.pipeline.views.scheduled import plan
-from tests.pipeline.kit import START_MS, Writer, index_locally, tables_of
+from tests.pipeline.kit import START_MS, Writer, index_locally, record, staged, tables_of
 
 
 @pytest.fixture
@@ -208,3 +209,23 @@ def test_what_cannot_be_read_is_said(
     reader = spark.read.format("tarry").option("path", str(Path(year.folder).parent))
     with pytest.raises(PySparkException, match=said):
         reader.options(**options).load().collect()
+
+
+def test_a_batch_waits_from_its_adoption_on_and_not_after_its_cancel(
+    spark: SparkSession, writer: Writer
+) -> None:
+    hour = [START_MS + n * HOUR_MS for n in range(4)]
+    record(writer, staged(writer, "b", [[hour[1], hour[2]], [hour[3]]], floor_ms=hour[2]))
+    keys = [(FIRST_BATCH_SEQ, hour[2]), (FIRST_BATCH_SEQ + 1, hour[2]), (FIRST_BATCH_SEQ + 2, hour[3])]
+    for _ in range(2):
+        rows = view(spark, writer, "scheduled").orderBy("seq").collect()
+        assert [(row.seq, row.fire_at_ms) for row in rows] == keys
+        assert {row.batch for row in rows} == {"b"}
+        index_locally(writer, tables_of(writer))
+    spared = Spared(Key(hour[2], FIRST_BATCH_SEQ + 1), "")
+    record(writer, CancelBatch("b", FIRST_BATCH_SEQ, 3, hour[3], START_MS, [spared]))
+    for _ in range(2):
+        assert [row.seq for row in view(spark, writer, "scheduled").collect()] == [FIRST_BATCH_SEQ + 1]
+        index_locally(writer, tables_of(writer))
+    (ended,) = view(spark, writer, "history").collect()
+    assert (ended.outcome, ended.batch, ended.messages) == ("cancelled", "b", 2)
