@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench import bulk, lateness, load_http, machine, memory, pipeline, plan, report, restart
+from bench import bulk, lateness, load_http, machine, memory, pipeline, plan, report, restart, waiting
 from bench.figures import Figures, Lateness
 from bench.peers.entrants import ENTRANTS
 from bench.peers.peer import Entrant, Skipped
@@ -26,7 +26,7 @@ from bench.wire import Loaded, Refused
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 Load = Callable[[int, float, int], Loaded]
-PARTS = ("machine", "schedule", "lateness", "peers", "memory", "restart", "pipeline", "bulk")
+PARTS = ("machine", "schedule", "lateness", "peers", "memory", "restart", "pipeline", "bulk", "waiting")
 
 
 class Bench:
@@ -56,7 +56,10 @@ class Bench:
         for repeat in range(1, self._plan.repeats + 1):
             self._do("restart", f"{repeat} of {self._plan.repeats}", self._restart)
         self._do("pipeline", f"{self._plan.indexed:,} messages", self._pipeline)
+        self._do("pipeline", "lateness beside a cascade", self._cascading)
         self._do("bulk", f"{self._plan.bulk:,} rows", self._bulk)
+        for count in self._plan.waiting:
+            self._do("waiting", f"{count:,} in the index", partial(self._waiting, count))
 
     def _do(self, part: str, detail: str, work: Callable[[Path], None]) -> None:
         """One part in a folder of its own, which goes afterwards."""
@@ -142,6 +145,11 @@ class Bench:
         self.figures.add(TARRY, f"cascade {self._plan.indexed}", found.cascade_s)
         self.figures.add(TARRY, "cascade cpu", found.cascade_cpu_s)
 
+    def _cascading(self, place: Path) -> None:
+        late = waiting.beside_a_cascade(place, self._plan.indexed, PAYLOAD_BYTES)
+        self.figures.add_lateness(TARRY, "cascading", late)
+        self.figures.add(TARRY, "early", late.early)
+
     def _bulk(self, place: Path) -> None:
         found = bulk.measure(place, self._plan.bulk, PAYLOAD_BYTES)
         for what, seconds, cpu in (
@@ -150,6 +158,18 @@ class Bench:
         ):
             self.figures.add(TARRY, what, found.rows / seconds)
             self.figures.add(TARRY, f"{what} cpu", cpu / found.rows * 1e6)
+
+    def _waiting(self, count: int, place: Path) -> None:
+        found = waiting.measure(place, count, PAYLOAD_BYTES)
+        add = self.figures.add
+        add(TARRY, f"waiting {count} scheduled", found.scheduled_s)
+        add(TARRY, f"waiting {count} indexed", found.indexed_s)
+        add(TARRY, f"waiting {count} resident", found.resident_bytes)
+        add(TARRY, f"waiting {count} ready", found.ready_ms)
+        for beside, alone in zip(found.beside, found.alone, strict=True):
+            add(TARRY, f"waiting {count} p99", beside.p99_ms)
+            add(TARRY, f"waiting {count} alone p99", alone.p99_ms)
+            add(TARRY, "early", beside.early + alone.early)
 
 
 def main() -> int:

@@ -1,9 +1,12 @@
 """The pipeline: how fast the index stream takes messages in, and the cascade of a day of them.
 
 In this process, with Spark as `tarry pipeline` runs it by default, warmed up by a first batch.
+
+python -m bench.pipeline FOLDER COUNT BYTES     the same by itself; says `cascading` when the cascade begins
 """
 
 import shutil
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +80,7 @@ def measure(folder: Path, count: int, size: int) -> Pipeline:
         shutil.rmtree(folder / "near")
         index("far", far)
         table = index("far", far).index
+        print("cascading", flush=True)
         began, cpu = time.monotonic(), cpu_s()
         while cascade(spark, table, SLOT_MS, near):
             pass
@@ -85,3 +89,7 @@ def measure(folder: Path, count: int, size: int) -> Pipeline:
     finally:
         spark.stop()
     return Pipeline((head - WARM_UP) / index_s, index_cpu_s, cascade_s, cascade_cpu_s)
+
+
+if __name__ == "__main__":
+    print(measure(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])), flush=True)

@@ -27,9 +27,11 @@ class Plan:
     """How many messages are pending when memory is measured."""
     restart_pending: int
     indexed: int
-    bulk: int
-    """Rows of one bulk schedule."""
     """How many messages the pipeline indexes and cascades."""
+    waiting: tuple[int, ...]
+    """How many messages wait in the index when the server is looked at."""
+    bulk: int
+    """How many messages one job schedules."""
 
 
 QUICK: Final = Plan(
@@ -41,7 +43,8 @@ QUICK: Final = Plan(
     pending=(1_000_000,),
     restart_pending=1_000_000,
     indexed=1_000_000,
-    bulk=500_000,
+    waiting=(1_000_000,),
+    bulk=1_000_000,
 )
 NORMAL: Final = Plan(
     repeats=3,
@@ -52,6 +55,7 @@ NORMAL: Final = Plan(
     pending=(1_000_000,),
     restart_pending=1_000_000,
     indexed=3_000_000,
+    waiting=(10_000_000,),
     bulk=10_000_000,
 )
 FULL: Final = Plan(
@@ -63,6 +67,7 @@ FULL: Final = Plan(
     pending=(1_000_000, 10_000_000),
     restart_pending=1_000_000,
     indexed=3_000_000,
+    waiting=(10_000_000, 100_000_000),
     bulk=10_000_000,
 )
 TINY: Final = Plan(
@@ -74,6 +79,7 @@ TINY: Final = Plan(
     pending=(100_000,),
     restart_pending=20_000,
     indexed=50_000,
-    bulk=20_000,
+    waiting=(50_000,),
+    bulk=50_000,
 )
 """To see that everything works; its figures say nothing."""

@@ -51,6 +51,10 @@ AIMS: Final = [
     Aim("index stream, messages/s", "indexed", 200_000, "", True),
     Aim("bulk schedule from a DataFrame, messages/s", "bulk", 200_000, "", True),
     Aim("cascade of a day of 3 M messages", "cascade 3000000", 10, " s", False),
+    Aim("lateness beside a cascade, p99", "cascading p99", 25, " ms", False),
+    Aim("bulk schedule from Spark, messages/s", "bulk", 200_000, "", True),
+    Aim("100 M waiting in the index, whole server", "waiting 100000000 resident", 500 << 20, "B", False),
+    Aim("start with 10 M in the index: ready", "waiting 10000000 ready", 3_000, " ms", False),
     Aim("on time again after SIGKILL with 1 M pending", "restart on time 1000000", 2_000, " ms", False),
 ]
 
@@ -94,6 +98,16 @@ def write(
         parts += ["## Bulk scheduling", table(["what", "measured"], _bulk(figures, plan))]
     if figures.get(TARRY, "indexed"):
         parts += ["## The pipeline", table(["what", "measured"], _pipeline(figures, plan))]
+    if figures.get(TARRY, f"waiting {plan.waiting[0]} ready"):
+        head = [
+            "waiting in the index",
+            "bulk schedule, s",
+            "pipeline --once, s",
+            "resident, bytes",
+            "ready after SIGKILL, ms",
+        ]
+        head += ["lateness p99, ms", "with none waiting, ms"]
+        parts += ["## Many that wait", table(head, _waiting(figures, plan))]
     if entrants:
         parts += ["## Peers", _peers_text(plan), table(_PEERS_HEAD, _peers(figures, plan, entrants))]
         parts += [f"- {name} was skipped: {why}." for name, why in figures.skipped.items()]
@@ -198,6 +212,17 @@ def _pipeline(figures: Figures, plan: Plan) -> list[list[str]]:
             said(figures.get(TARRY, f"cascade {plan.indexed}")),
         ],
         ["… processor time of all processes, s", said(figures.get(TARRY, "cascade cpu"))],
+        ["… lateness of a steady load beside it, p99, ms", said(figures.get(TARRY, "cascading p99"))],
+        ["`df.write` into a running server, messages/s", said(figures.get(TARRY, "bulk"))],
+        ["`tarry bulk schedule` of a Parquet file, messages/s", said(figures.get(TARRY, "bulk file"))],
+    ]
+
+
+def _waiting(figures: Figures, plan: Plan) -> list[list[str]]:
+    parts = ("scheduled", "indexed", "resident", "ready", "p99", "alone p99")
+    return [
+        [f"{count:,}", *(said(figures.get(TARRY, f"waiting {count} {part}")) for part in parts)]
+        for count in plan.waiting
     ]
 
 

@@ -198,7 +198,7 @@ def test_while_the_index_cannot_be_read_messages_are_accepted_and_what_it_has_is
     try:
         world.crash()
         world.start()
-        assert world.engine.trouble is not None
+        assert "does not answer" in str(world.engine.trouble)
         other = schedule(world, HOUR_MS)
         later(world, 2 * HOUR_MS)
         # Dispatch never passes the horizon, and nobody can say what else is due before it.
@@ -206,7 +206,7 @@ def test_while_the_index_cannot_be_read_messages_are_accepted_and_what_it_has_is
     finally:
         Unreadable.broken = False
     world.run(2 * horizon_module.FOLLOW_EVERY_MS)
-    assert world.engine.trouble is None
+    assert not world.engine.trouble
     assert arrived(world) == [message.id, other.id]
 
 
