@@ -52,7 +52,6 @@ AIMS: Final = [
     Aim("bulk schedule from a DataFrame, messages/s", "bulk", 200_000, "", True),
     Aim("cascade of a day of 3 M messages", "cascade 3000000", 10, " s", False),
     Aim("lateness beside a cascade, p99", "cascading p99", 25, " ms", False),
-    Aim("bulk schedule from Spark, messages/s", "bulk", 200_000, "", True),
     Aim("100 M waiting in the index, whole server", "waiting 100000000 resident", 500 << 20, "B", False),
     Aim("start with 10 M in the index: ready", "waiting 10000000 ready", 3_000, " ms", False),
     Aim("on time again after SIGKILL with 1 M pending", "restart on time 1000000", 2_000, " ms", False),
@@ -213,8 +212,6 @@ def _pipeline(figures: Figures, plan: Plan) -> list[list[str]]:
         ],
         ["… processor time of all processes, s", said(figures.get(TARRY, "cascade cpu"))],
         ["… lateness of a steady load beside it, p99, ms", said(figures.get(TARRY, "cascading p99"))],
-        ["`df.write` into a running server, messages/s", said(figures.get(TARRY, "bulk"))],
-        ["`tarry bulk schedule` of a Parquet file, messages/s", said(figures.get(TARRY, "bulk file"))],
     ]
 
 
