@@ -156,7 +156,7 @@ def _rewritten(spark: SparkSession | None, task: RewriteTask, rewrites: Sequence
     if spark is None or (rows <= FEW_ROWS and size <= FEW_BYTES):
         return [file for rewrite in rewrites for file in task.rewrite(rewrite)]
     texts = [(msgspec.json.encode(rewrite).decode(),) for rewrite in rewrites]
-    frame = spread(spark, texts, "rewrite string")
+    frame = spread(spark, texts, "rewrite string", rows)
     return [
         file
         for row in frame.mapInArrow(task.run, REWRITTEN).collect()

@@ -75,6 +75,11 @@ class Piece(Struct, frozen=True):
     last_seq: int = -1
     file: IndexFile | None = None
 
+    @property
+    def rows(self) -> int:
+        """About how many rows are read."""
+        return self.last_seq - self.first_seq + 1 if self.file is None else self.file.rows
+
 
 class Rebuilder:
     """What a task needs to know. It travels to the executors."""
@@ -175,10 +180,11 @@ def rebuild(spark: SparkSession, table: GuardedTable, place: Place, default_ms: 
 
 def _written(spark: SparkSession, pinned: Pinned, place: Place, default_ms: int) -> list[IndexFile]:
     at_ms = now_ms()
-    todo = [(msgspec.json.encode(piece).decode(),) for piece in pieces(pinned, place.follower().bounds())]
+    work = pieces(pinned, place.follower().bounds())
+    todo = [(msgspec.json.encode(piece).decode(),) for piece in work]
     files = [file for adopt in pinned.adopted for file in files_of(adopt)]
     if todo:
-        frame = spread(spark, todo, "piece string")
+        frame = spread(spark, todo, "piece string", sum(piece.rows for piece in work))
         run = Rebuilder(place, pinned, default_ms, at_ms).run
         for row in frame.mapInArrow(run, "written string").collect():
             files += msgspec.json.decode(row.written, type=list[IndexFile])

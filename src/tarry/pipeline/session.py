@@ -59,6 +59,10 @@ class NoJava(Unavailable):
     """There is no Java that Spark can use: trying again helps nobody."""
 
 
+ROWS_PER_TASK: Final = 50_000
+"""Below this a task costs more than it does."""
+
+
 def check_java() -> None:
     """Raise `NoJava`, saying what to do, unless there is a Java that Spark can use."""
     needed = f"the pipeline needs Java {JAVA_AT_LEAST} or newer"
@@ -222,7 +226,7 @@ def _within(seconds: float, told: str) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def spread(spark: SparkSession, rows: Sequence[Any], schema: str) -> DataFrame:
-    """Pieces of work as a data frame, divided among as many tasks as keep all cores busy, and not many more."""
-    tasks = min(len(rows), 4 * spark.sparkContext.defaultParallelism)
-    return spark.createDataFrame(list(rows), schema).repartition(max(1, tasks))
+def spread(spark: SparkSession, pieces: Sequence[Any], schema: str, rows: int) -> DataFrame:
+    """Pieces of work as a data frame, divided among tasks: as many as keep all cores busy, and few for few rows."""
+    tasks = min(len(pieces), 4 * spark.sparkContext.defaultParallelism, 1 + rows // ROWS_PER_TASK)
+    return spark.createDataFrame(list(pieces), schema).repartition(max(1, tasks))

@@ -95,7 +95,8 @@ def ledger_versions(spark: SparkSession, place: Place, first_seq: int, last_seq:
                 for frame in place.follower().frames(part["first_seq"], part["last_seq"]):
                     yield _records(frame.first_seq, frame.fixed)
 
-    return spread(spark, parts, "first_seq long, last_seq long").mapInArrow(read, VERSIONS)
+    rows = last_seq - first_seq + 1
+    return spread(spark, parts, "first_seq long, last_seq long", rows).mapInArrow(read, VERSIONS)
 
 
 def _records(first_seq: int, fixed: Any) -> pa.RecordBatch:
@@ -128,7 +129,8 @@ def file_versions(spark: SparkSession, uri: str, files: Sequence[IndexFile]) -> 
                     yield from rows.append_column("kills_seq", none).to_batches()
 
     texts = [(msgspec.json.encode(file).decode(),) for file in files]
-    return spread(spark, texts, "file string").mapInArrow(read, VERSIONS)
+    rows = sum(file.rows for file in files)
+    return spread(spark, texts, "file string", rows).mapInArrow(read, VERSIONS)
 
 
 def living(rows: DataFrame, state: State) -> DataFrame:
