@@ -190,9 +190,9 @@ def _memory(figures: Figures, plan: Plan) -> list[list[str]]:
 
 def _bulk(figures: Figures, plan: Plan) -> list[list[str]]:
     rows = [
-        (f"{plan.bulk:,} rows of a DataFrame, due over thirty days, messages/s", "bulk"),
+        (f"{plan.bulk:,} rows of a Parquet file by Spark, due over thirty days, messages/s", "bulk"),
         ("… processor time of all processes, µs a message", "bulk cpu"),
-        ("the same from a Parquet file, without Spark, messages/s", "bulk file"),
+        ("the same without Spark, messages/s", "bulk file"),
         ("… processor time of all processes, µs a message", "bulk file cpu"),
     ]
     return [[text, said(figures.get(TARRY, what))] for text, what in rows]

@@ -8,7 +8,7 @@ No Spark and no server here: tasks of a job call it, and so does the command lin
 """
 
 import os
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
@@ -36,6 +36,12 @@ DOOR: Final = "bulk"
 CHUNK_ROWS: Final = 500_000
 CHUNK_BYTES: Final = 64 * 1024 * 1024
 """What is gathered before it is sorted and written, by its size as it came in: memory is a few times this."""
+
+PIECE_ROWS: Final = 16_384
+"""Rows that are encoded together: so few that they stay in the processor's cache."""
+
+FILES_AHEAD: Final = 4
+"""Encoded files that may wait for the disk."""
 
 MAX_BAD_ROWS: Final = 20
 """So many rows that cannot be taken are named; then it is enough."""
@@ -97,8 +103,8 @@ class Stager:
         self._mixed = 0
         self._bad: list[BadRow] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="staging")
-        self._writing: Future[None] | None = None
-        """The chunk before this one, on its way to the disk."""
+        self._writing: deque[Future[None]] = deque()
+        """Files on their way to the disk."""
         self._hopeless = False
         """Whether it is a column that cannot be taken, and so no row can."""
 
@@ -170,25 +176,22 @@ class Stager:
         sizes = sizes_for(fire, self._place.now_ms, incoming.slot_ms)
         starts = fire // sizes * sizes
         order = np.lexsort((fire, starts, sizes))
-        rows = _rows(incoming, order, self._batch, self._place.now_ms)
         sizes, starts = sizes[order], starts[order]
         cuts = (np.flatnonzero((np.diff(sizes) != 0) | (np.diff(starts) != 0)) + 1).tolist()
-        slots = [
-            (rows.slice(low, high - low), f"{sizes[low]}_{starts[low]}")
-            for low, high in zip([0, *cuts], [*cuts, len(order)], strict=True)
-        ]
-        # While this chunk is compressed and synced, the next one is read and encoded.
-        self._wait()
-        self._writing = self._thread.submit(self._write_files, slots)
+        for low, high in zip([0, *cuts], [*cuts, len(order)], strict=True):
+            pieces = [
+                _rows(incoming, order[at : min(at + PIECE_ROWS, high)], self._batch, self._place.now_ms)
+                for at in range(low, high, PIECE_ROWS)
+            ]
+            # While this file is compressed and synced, the next one is encoded.
+            self._wait(FILES_AHEAD)
+            rows, slot = pa.concat_tables(pieces), f"{sizes[low]}_{starts[low]}"
+            self._writing.append(self._thread.submit(self._write_file, rows, slot))
 
-    def _write_files(self, slots: list[tuple[pa.Table, str]]) -> None:
-        for rows, slot in slots:
-            self._write_file(rows, slot)
-
-    def _wait(self) -> None:
-        if self._writing is not None:
-            self._writing.result()
-            self._writing = None
+    def _wait(self, left: int = 0) -> None:
+        """Wait until at most so many files are on their way."""
+        while len(self._writing) > left:
+            self._writing.popleft().result()
 
     def _write_file(self, rows: pa.Table, slot: str) -> None:
         if len(self._files) >= MAX_FILES:
@@ -308,7 +311,10 @@ def _mixed(incoming: Incoming) -> int:
 def _hashes(column: Any) -> NDArray[np.uint64]:
     """A hash of each value, 0 for null; short values cost a fraction of a microsecond each."""
     values = column.cast(pa.binary()).fill_null(b"")
-    crcs = np.fromiter(map(google_crc32c.value, values.to_pylist()), np.uint64, len(column))
+    crcs = np.empty(len(column), np.uint64)
+    for at in range(0, len(column), PIECE_ROWS):
+        piece = values.slice(at, PIECE_ROWS)
+        crcs[at : at + len(piece)] = list(map(google_crc32c.value, piece.to_pylist()))
     return crcs | lengths_of(values).astype(np.uint64) << np.uint64(32)
 
 
