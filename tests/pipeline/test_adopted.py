@@ -125,6 +125,20 @@ def test_the_cascade_writes_keys_and_floor_into_the_rows(
         assert row["batch"] == "b"
 
 
+def test_files_of_one_slot_keep_their_own_numbers_when_they_are_put_together(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fires = [START_MS + HOUR_MS + n for n in range(4)]
+    record(writer, staged(writer, "b", [fires[::2], fires[1::2]], floor_ms=fires[1]))
+    tables = tables_of(writer)
+    index_locally(writer, tables)
+    before = live(tables)
+    assert before == [(fires[1], B), (fires[1], B + 2), (fires[2], B + 1), (fires[3], B + 3)]
+    at(monkeypatch, START_MS)
+    assert cascade(None, tables.index, FIVE_MS)["rewritten"] == 2
+    assert live(tables) == before
+
+
 def test_a_cancelled_batch_is_dead_at_once_and_gone_after_the_cascade(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,10 +57,7 @@ class RewriteTask(Struct, frozen=True):
         folder = Folder(self.uri)
         dead, needed = ends(folder, rewrite)
         writer = PartitionWriter(self.uri, INDEX, "cascade")
-        sources = [
-            (with_keys(table, file) for table in folder.read(file.path))
-            for file in rewrite.files
-        ]  # fmt: skip
+        sources = [_rows(folder, file) for file in rewrite.files]
         for rows in merged(sources, "fire_at_ms"):
             kept = living(rows, self.state, dead, needed)
             if kept.num_rows:
@@ -70,6 +67,12 @@ class RewriteTask(Struct, frozen=True):
                     )
                 )
         return writer.close()
+
+
+def _rows(folder: Folder, file: IndexFile) -> Iterator[pa.Table]:
+    """The rows of a file under their own keys, read as they are wanted."""
+    for table in folder.read(file.path):
+        yield with_keys(table, file)
 
 
 def ends(folder: Folder, rewrite: Rewrite) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
