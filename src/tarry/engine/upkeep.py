@@ -162,6 +162,7 @@ class Upkeep:
         settings = self._settings
         self._journal.topics.forget_unread(now_ms - settings.unread_retention_ms)
         self._journal.batches.forget(self._journal.watermark)
+        self._journal.batches.indexed(self._journal.relied.seq)
         self._offload(
             lambda: self._journal.registry.prune(
                 now_ms - settings.finalised_retention_ms,
