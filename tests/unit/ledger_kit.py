@@ -96,9 +96,8 @@ class Model:
         appended = [encoded for _, unit in self.units for encoded in unit]
         first, last = ledger.first_seq, ledger.durable_seq
         assert last == self.answered_seq
-        assert [encoded.body for encoded in appended[first - 1 : last]] == [
-            stored.body for stored in ledger.read_many(np.arange(first, last + 1))
-        ]
+        bodies = ledger.bodies(np.arange(first, last + 1))
+        assert [encoded.body for encoded in appended[first - 1 : last]] == bodies
         for seq in Random(last).sample(range(first, last + 1), min(20, last + 1 - first)):
             stored, expected = ledger.read(seq), appended[seq - 1]
             assert stored == (seq, expected.kind, expected.lane, expected.fire_at_ms, expected.body)

@@ -144,7 +144,7 @@ def test_nor_is_it_when_many_are_read(specimen: Specimen) -> None:
         ledger = open_ledger(specimen.disk, SETTINGS)
         specimen.disk.flip_bit(path, at, at % 8)
         with pytest.raises(Damage, match=f"seq {2 + (at - bodies_at) // 20} "):
-            ledger.read_many(np.array([4, 2, 3]))
+            ledger.bodies(np.array([4, 2, 3]))
         specimen.disk.flip_bit(path, at, at % 8)
 
 

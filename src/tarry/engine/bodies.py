@@ -92,7 +92,7 @@ class Bodies:
     def many(self, seqs: NDArray[np.int64]) -> list[Body]:
         """The bodies of records that are not absent."""
         try:
-            return [stored.body for stored in self._ledger.read_many(seqs)]
+            return list(self._ledger.bodies(seqs))
         except (Damage, NotFound):
             return [self._body_or_damage(seq) for seq in seqs.tolist()]
 

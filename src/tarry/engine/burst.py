@@ -5,14 +5,14 @@ loop over the messages, one over their bodies, and the rest by topic.
 """
 
 from collections.abc import Iterator
-from itertools import repeat
 from typing import Final
 
 import google_crc32c
+import numpy as np
 
 from tarry.engine.topic_records import TopicRecords
-from tarry.ledger.frame import ROW_BYTES
-from tarry.ledger.record import Encoded, FiredEntries, Key, PutHead
+from tarry.ledger.frame import FIXED, ROW_BYTES, Unit
+from tarry.ledger.record import FiredEntries, Key, Kind, PutHead
 
 Fired = tuple[PutHead, int, int, bytes]
 """A due message: its head, its fire instant and seq, and its body."""
@@ -66,19 +66,25 @@ class Burst:
                 parts[-1].of(topic).append(message)
         return parts
 
-    def unit(self, records: TopicRecords) -> list[Encoded]:
-        """The records that fire them, topic after topic, with the next entry ids of each."""
-        unit: list[Encoded] = []
+    def bodies(self, records: TopicRecords) -> list[bytes]:
+        """The bodies of the entries that fire them, topic after topic, with the next entry ids of each."""
+        bodies: list[bytes] = []
         for topic, messages in self.by_topic.items():
             encode = FiredEntries(topic, self.now_ms).body
             first_id = records.next_id(topic)
-            bodies = [
+            bodies += [
                 encode(entry_id, fire_at_ms, seq, body)
                 for entry_id, (_, fire_at_ms, seq, body) in enumerate(messages, first_id)
             ]
-            columns = zip(
-                repeat(3), repeat(0), map(google_crc32c.value, bodies), repeat(0),
-                (seq for _, _, seq, _ in messages), (fire for _, fire, _, _ in messages), bodies,
-            )  # fmt: skip
-            unit += map(Encoded._make, columns)
-        return unit
+        return bodies
+
+    def unit(self, bodies: list[bytes]) -> Unit:
+        """The records with these bodies, as columns."""
+        count = len(bodies)
+        table = np.zeros(count, FIXED)
+        table["kind"] = Kind.ENTRY
+        table["size"] = np.fromiter(map(len, bodies), np.uint32, count)
+        table["crc"] = np.fromiter(map(google_crc32c.value, bodies), np.uint32, count)
+        table["kills_seq"] = np.fromiter((seq for _, _, seq, _ in self.fired()), np.int64, count)
+        table["kills_fire_at_ms"] = np.fromiter((fire for _, fire, _, _ in self.fired()), np.int64, count)
+        return Unit(count, table.tobytes(), b"".join(bodies))

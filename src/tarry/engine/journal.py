@@ -312,25 +312,24 @@ class Journal:
 
     def append_burst(self, burst: Burst, done: Done) -> None:
         """Enqueue the records that fire a burst."""
-        unit = burst.unit(self.topics.records)
+        bodies = burst.bodies(self.topics.records)
         # A topic that got nothing in the end must not be made by it: no record would say so.
         sizes = {topic: len(messages) for topic, messages in burst.by_topic.items() if messages}
 
         def durable(error: TarryError | None) -> None:
             if error is None:
-                bodies = [encoded.body for encoded in unit]
-                self.bodies.keep_fresh(range(first, first + len(unit)), bodies)
+                self.bodies.keep_fresh(range(first, first + len(bodies)), bodies)
                 for topic, next_id in next_ids.items():
                     self.topics.records.appended(topic, next_id - 1)
             done(error)
-            self._tell_durable(first + len(unit) - 1, error)
+            self._tell_durable(first + len(bodies) - 1, error)
 
-        first = self.ledger.append(unit, durable)
-        for at, encoded in enumerate(unit):
-            if len(encoded.body) > SMALL_BYTES:
-                self.sizes.add(first + at, len(encoded.body))
+        first = self.ledger.append_unit(burst.unit(bodies), durable)
+        for at, body in enumerate(bodies):
+            if len(body) > SMALL_BYTES:
+                self.sizes.add(first + at, len(body))
         next_ids = self.topics.records.place_many(first, sizes, burst.now_ms)
-        self.counters["sent"] += len(unit)
+        self.counters["sent"] += len(bodies)
         fired = list(burst.fired())
         self.dead.add_many(np.fromiter((seq for _, _, seq, _ in fired), np.int64, len(fired)))
         self.bodies.forget_many(seq for _, _, seq, _ in fired)

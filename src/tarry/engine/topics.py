@@ -22,10 +22,12 @@ from tarry.ledger.record import (
     NO_PUT,
     Ack,
     Entry,
+    ReadEntry,
     Record,
     Seek,
     Subscribe,
     Unsubscribe,
+    read_entries,
     read_entry,
 )
 from tarry.ledger.record import Topic as TopicRecord
@@ -345,8 +347,15 @@ class Topics:
         bodies = journal.entry_bodies(sub.topic.seqs(np.array(entry_ids, np.int64)))
         counts = sub.redeliveries
         ids = journal.ids
+        entries = iter(read_entries([body for body in bodies if body is not None]))
         return [
-            _received(entry_id, body, counts.get(entry_id, 0) if counts else 0, ids, now_ms)
+            _received(
+                entry_id,
+                None if body is None else next(entries),
+                counts.get(entry_id, 0) if counts else 0,
+                ids,
+                now_ms,
+            )
             for entry_id, body in zip(entry_ids, bodies, strict=True)
         ]
 
@@ -382,10 +391,9 @@ class Topics:
             answer.fail(gone)
 
 
-def _received(entry_id: int, body: bytes | None, count: int, ids: Ids, now_ms: int) -> Received:
-    if body is None:
+def _received(entry_id: int, entry: ReadEntry | None, count: int, ids: Ids, now_ms: int) -> Received:
+    if entry is None:
         return Received(entry_id, count, b"", {}, None, 0, None, expired=True)
-    entry = read_entry(body)
     put, at_ms = entry.put, entry.published_at_ms
     if put is not None:
         origin = put.origin or entry.fired

@@ -265,11 +265,11 @@ class Ledger:
             raise NotFound(f"seq {seq} is not durable yet")
         return self._reader.read(seq)
 
-    def read_many(self, seqs: NDArray[np.int64]) -> list[Stored]:
-        """Durable records, in the order asked for."""
+    def bodies(self, seqs: NDArray[np.int64]) -> list[bytes]:
+        """The bodies of durable records, in the order asked for."""
         if len(seqs) and int(seqs.max()) > self._writer.durable_seq:
             raise NotFound(f"seq {int(seqs.max())} is not durable yet")
-        return self._reader.read_many(seqs)
+        return self._reader.bodies(seqs)
 
     def frames(self, from_seq: int) -> Iterator[Frame]:
         """Replay every record from `from_seq` up to the durable head, in order."""

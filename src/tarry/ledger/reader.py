@@ -137,12 +137,12 @@ class Reader:
         found = self._find(seq, walk)
         return found if isinstance(found, Stored) else self._one(found, seq, walk)
 
-    def read_many(self, seqs: NDArray[np.int64]) -> list[Stored]:
-        """Records, in the order asked for; each frame is visited once."""
+    def bodies(self, seqs: NDArray[np.int64]) -> list[bytes]:
+        """Bodies of records, in the order asked for; each frame is visited once."""
         order = np.argsort(seqs, kind="stable")
         rising_seqs = seqs[order]
         rising: list[int] = rising_seqs.tolist()
-        found: list[Stored] = []
+        found: list[bytes] = []
         walk = Walk(4 * _WINDOW_BYTES)
         at = 0
         while at < len(rising):
@@ -150,11 +150,11 @@ class Reader:
             frame = self._find(seq, walk)
             if isinstance(frame, Stored):
                 until = bisect_right(rising, seq, at)
-                found += [frame] * (until - at)
+                found += [frame.body] * (until - at)
             else:
                 until = bisect_right(rising, frame.last_seq, at)
                 if until - at <= _FEW:
-                    found += [self._one(frame, of, walk) for of in rising[at:until]]
+                    found += [self._one(frame, of, walk).body for of in rising[at:until]]
                 else:
                     found += self._some(frame, rising[at:until], rising_seqs[at:until])
             at = until
@@ -270,17 +270,15 @@ class Reader:
             raise _bad_body(table, seq)
         return Stored(seq, kind, lane, fire_at_ms, body)
 
-    def _some(self, table: Table, seqs: list[int], rising_seqs: NDArray[np.int64]) -> list[Stored]:
-        """Several records of one frame, by columns."""
+    def _some(self, table: Table, seqs: list[int], rising_seqs: NDArray[np.int64]) -> list[bytes]:
+        """The bodies of several records of one frame, by columns."""
         rows = rising_seqs - table.first_seq
-        fixed = np.frombuffer(table.rows, FIXED)[rows]
         bodies = _bodies(table, rows)
-        crcs = fixed["crc"].tolist()
+        crcs = np.frombuffer(table.rows, FIXED)["crc"][rows].tolist()
         if list(map(value, bodies)) != crcs:
             bad = next(s for s, b, c in zip(seqs, bodies, crcs, strict=True) if value(b) != c)
             raise _bad_body(table, bad)
-        kinds, lanes, fire_at_ms = (fixed[name].tolist() for name in ("kind", "lane", "fire_at_ms"))
-        return list(map(Stored._make, zip(seqs, kinds, lanes, fire_at_ms, bodies, strict=True)))
+        return bodies
 
 
 def _load_single(segment: Segment, offset: int, header: Header, walk: Walk) -> Stored:

@@ -370,6 +370,7 @@ _decoder = msgspec.msgpack.Decoder(Record)
 _put_decoder = msgspec.msgpack.Decoder(Put)
 _read_decoder = msgspec.msgpack.Decoder(ReadEntry)
 _head_decoder = msgspec.msgpack.Decoder(PutHead)
+_reads_decoder = msgspec.msgpack.Decoder(list[ReadEntry])
 _heads_decoder = msgspec.msgpack.Decoder(list[PutHead])
 _crc = google_crc32c.value
 _pack_ids = struct.Struct(">BQBBQBQ").pack
@@ -446,3 +447,8 @@ def decode_heads(bodies: Sequence[bytes]) -> list[PutHead]:
 def read_entry(body: bytes) -> ReadEntry:
     """Read the body of an `Entry` for a consumer."""
     return _read_decoder.decode(body)
+
+
+def read_entries(bodies: Sequence[bytes]) -> list[ReadEntry]:
+    """Read the bodies of many `Entry`s in one call."""
+    return _reads_decoder.decode(b"".join((b"\xdd" + len(bodies).to_bytes(4, "big"), *bodies)))
