@@ -40,7 +40,8 @@ TROUBLE_EVERY_MS: Final = 1_000
 
 
 VERSIONS: Final = "versions"
-"""What is read when a newer version of the index is looked for."""
+KEYS: Final = "keys"
+"""What is read from the index: whether there is a newer version, and what is due next."""
 
 
 class Horizon:
@@ -72,8 +73,10 @@ class Horizon:
         self._wheel_entries = wheel_entries
         self._behind = False
         """Whether the last step stopped short of the lead."""
-        self._reading = False
-        """Something is being read from the index: one thing at a time."""
+        self._under_way: set[str] = set()
+        """What is being read from the index."""
+        self._moved = False
+        """A file of the view is gone: a newer one is looked for before anything else is read."""
         self._troubles: dict[str, str] = {}
         """What could not be read the last time, and why."""
         self._again_at_ms = 0
@@ -118,18 +121,29 @@ class Horizon:
 
     # Advancing
 
+    def begin(self, at: Key, now_ms: int) -> None:
+        """Everything below a key is dead, and the newest version of the index was looked for just now."""
+        self.at = at
+        self._followed_ms = now_ms
+
     def advance(self, now_ms: int) -> None:
         """Take the next step, if one is due: join a batch, follow the index, or bring in what is due next."""
-        if self._may_read(now_ms) and abs(now_ms - self._followed_ms) >= FOLLOW_EVERY_MS:
+        if VERSIONS not in self._under_way and abs(now_ms - self._followed_ms) >= FOLLOW_EVERY_MS:
             self._follow(now_ms)
-        if self._may_read(now_ms) and not self.blocked:
+        if self._may_load(now_ms):
             if self.joining:
                 self._join(now_ms)
             else:
                 self._bring_in_more(now_ms)
 
-    def _may_read(self, now_ms: int) -> bool:
-        return not self._reading and not 0 < self._again_at_ms - now_ms <= TROUBLE_EVERY_MS
+    def _may_load(self, now_ms: int) -> bool:
+        waits = 0 < self._again_at_ms - now_ms <= TROUBLE_EVERY_MS
+        return not (self._loading or waits or self.blocked or self._moved)
+
+    @property
+    def _loading(self) -> bool:
+        """Whether something is being read from the view: one thing at a time, and the view stays meanwhile."""
+        return bool(self._under_way - {VERSIONS})
 
     def _bring_in_more(self, now_ms: int) -> None:
         # Half a lead at a time, so that the step is taken now and then, and not at each tick.
@@ -147,7 +161,7 @@ class Horizon:
             return
         view = self.view
         self._read(
-            "keys", lambda: view.load(low, goal, STEP), lambda loaded: self._bring_in(loaded, goal), now_ms
+            KEYS, lambda: view.load(low, goal, STEP), lambda loaded: self._bring_in(loaded, goal), now_ms
         )
 
     def _bring_in(self, loaded: Loaded, goal: Key) -> None:
@@ -204,7 +218,13 @@ class Horizon:
         self.wake()
 
     def _take(self, newest: View) -> None:
-        if newest is not self._newest:
+        moved, self._moved = self._moved, False
+        if newest is self._newest:
+            if moved:
+                gone = "a file of the index is gone, and no newer version has replaced it"
+                self.report(KEYS, gone, self._followed_ms)
+        elif not self._loading:
+            # While something is read from the older view it stays; the newer one is found again.
             self.check(newest)
             self.take(newest)
 
@@ -241,17 +261,18 @@ class Horizon:
 
     def _read(self, what: str, work: Callable[[], T], then: Callable[[T], None], now_ms: int) -> None:
         """Read from the index on another thread, and go on here."""
-        self._reading = True
+        self._under_way.add(what)
         read: list[T] = []
 
         def done(error: Exception | None) -> None:
-            self._reading = False
+            self._under_way.discard(what)
             try:
                 if error is not None:
                     raise error
                 then(read[0])
                 self._troubles.pop(what, None)
             except IndexMoved:
+                self._moved = True
                 self.follow_soon()
             except (TarryError, OSError) as trouble:
                 self.report(what, str(trouble), now_ms)

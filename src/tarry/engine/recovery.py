@@ -35,7 +35,7 @@ def recover(journal: Journal) -> None:
     journal.recovered(now_ms)
     horizon = journal.horizon
     horizon.check = lambda newer: check_view(journal, newer)
-    horizon.at = journal.watermark
+    horizon.begin(journal.watermark, now_ms)
     if view is not None:
         horizon.take(view)
     horizon.advance(now_ms)
