@@ -355,18 +355,16 @@ def test_damage_that_shows_while_running_ends_the_server_and_the_next_start_mend
             ids = [client.schedule(TOPIC, f"of a group {n}", delay="1h", group="g").id for n in range(2)]
             client.schedule(TOPIC, "alone", delay="1h")
         assert server.stop() == 0
+        server.start()
+        # The start reads every group; it goes bad afterwards.
         with contextlib.closing(sqlite3.connect(server.folder / "registry" / "registry.sqlite")) as registry:
             registry.execute("UPDATE groups SET crc = crc + 1")
             registry.commit()
-        server.start()
         with Client(server.url, retry_for_s=0) as client, contextlib.suppress(TarryError):
             client.send(ids[0])
         assert server.reap() == 1
-        assert (
-            server.said()
-            .splitlines()[-1]
-            .startswith("tarry: the server ended because of a fault: registry table groups")
-        )
+        why = "tarry: the server ended because of a fault: registry table groups"
+        assert any(line.startswith(why) for line in server.said().splitlines())
         server.start()
         assert "the registry was damaged" in server.said()
         with Client(server.url) as client:
