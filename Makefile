@@ -59,7 +59,7 @@ simulate: .dev ## crash and clock simulation, SEEDS=10000 of them; a failure pri
 	@$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) $(ARGS)
 
 .PHONY: soak
-soak: .dev ## kill and restart the real server under load for MINUTES=30, auditing what arrived
+soak: .dev .java ## kill the real server and pipeline under load for MINUTES=30, auditing what arrived
 	@$(BIN)/python -m tests.crash.soak --minutes $(MINUTES) $(ARGS)
 
 .PHONY: bench

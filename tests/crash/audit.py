@@ -10,6 +10,7 @@ line for each offender. What has no answer may or may not have happened; everyth
     published                        in its topic once, under the entry id that was answered
     acknowledged                     not received by a request that began after the answer
     of a group                       one delivered at the most; one, if all were answered
+    a batch cancelled                none of it published after that; the others are as many as was answered
     anything                         not before its due instant
 """
 
@@ -18,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from tests.crash.books import Arrival, Books, Message
+from tests.crash.books import IN_ORDER, Arrival, Books, Message
 
 SHOWN = 20
 """Offenders shown for each rule."""
@@ -26,7 +27,7 @@ SHOWN = 20
 
 def audit(books: Books) -> list[str]:
     """A line for each offender; none if all is well."""
-    view = _View(books)
+    view = View(books)
     found = [f"complaint: {line}" for line in books.complaints]
     for rule in RULES:
         lines = list(rule(view))
@@ -38,11 +39,11 @@ def audit(books: Books) -> list[str]:
 
 def missing(books: Books) -> list[str]:
     """What must still come, for whoever waits until all has come."""
-    view = _View(books)
+    view = View(books)
     return [*_lost(view), *_not_seen_by_a_subscription(view)]
 
 
-class _View:
+class View:
     """The books, sorted for looking up."""
 
     def __init__(self, books: Books) -> None:
@@ -74,7 +75,7 @@ class _View:
     def must_arrive(self, message: Message) -> bool:
         """Whether all that was answered says that it goes out."""
         return (
-            message.id is not None
+            message.answered
             and message.group is None
             and not message.cancelled
             and not message.cancel_unknown
@@ -87,7 +88,7 @@ class _View:
         return bisect_right(kills, to_ms) > bisect_right(kills, from_ms - 1)
 
 
-def _lost(view: _View) -> Iterator[str]:
+def _lost(view: View) -> Iterator[str]:
     for message in view.messages.values():
         if view.must_arrive(message) and not view.delivered(message):
             yield f"{message.label} to a {message.way} was answered and did not arrive; {message.commands}"
@@ -96,7 +97,7 @@ def _lost(view: _View) -> Iterator[str]:
             yield f"{one.label} was published as entry {one.entry_id} and is not in its topic"
 
 
-def _doubled(view: _View) -> Iterator[str]:
+def _doubled(view: View) -> Iterator[str]:
     for label, ids in view.in_topic.items():
         if len(ids) > 1:
             yield f"{label} is in its topic {len(ids)} times, as entries {ids}"
@@ -107,7 +108,7 @@ def _doubled(view: _View) -> Iterator[str]:
                 yield f"{label} arrived at {first} and again at {again}, without a crash in between"
 
 
-def _early(view: _View) -> Iterator[str]:
+def _early(view: View) -> Iterator[str]:
     for entry in view.entries:
         message = view.messages.get(entry.label or "")
         if message is not None and entry.published_at_ms < message.lowest_due_ms:
@@ -117,7 +118,7 @@ def _early(view: _View) -> Iterator[str]:
         message = view.messages.get(receipt.label or "")
         publication = view.publications.get(receipt.label or "")
         floor_ms = message.lowest_due_ms if message else 0
-        if publication is not None and receipt.subscription != "ordered":
+        if publication is not None and receipt.subscription not in IN_ORDER:
             floor_ms = publication.floor_ms
         if receipt.received_at_ms < floor_ms:
             yield (
@@ -131,7 +132,7 @@ def _early(view: _View) -> Iterator[str]:
                 yield f"{label} arrived {floor_ms - arrival.at_ms} ms early; {message}"
 
 
-def _after_a_cancel(view: _View) -> Iterator[str]:
+def _after_a_cancel(view: View) -> Iterator[str]:
     for message in view.messages.values():
         if not message.cancelled:
             continue
@@ -147,7 +148,23 @@ def _after_a_cancel(view: _View) -> Iterator[str]:
                 yield f"{message.label} had arrived before its cancel was answered as done"
 
 
-def _groups(view: _View) -> Iterator[str]:
+def _batches(view: View) -> Iterator[str]:
+    published = {entry.label: entry.published_at_ms for entry in view.entries}
+    members: defaultdict[str, list[Message]] = defaultdict(list)
+    for message in view.messages.values():
+        if message.batch is not None and message.batch.cancelled_at_ms:
+            members[message.batch.name].append(message)
+    for name, messages in members.items():
+        batch = messages[0].batch
+        assert batch is not None
+        sent = [published[one.label] for one in messages if one.label in published]
+        if sent and max(sent) > batch.cancelled_at_ms:
+            yield f"{name} was cancelled, and went on for {max(sent) - batch.cancelled_at_ms} ms after the answer"
+        if len(sent) + batch.cancelled != len(messages):
+            yield f"of {name} {len(sent)} of {len(messages)} went out, and {batch.cancelled} were said to be cancelled"
+
+
+def _groups(view: View) -> Iterator[str]:
     groups: defaultdict[str, list[Message]] = defaultdict(list)
     for message in view.messages.values():
         if message.group is not None:
@@ -161,7 +178,7 @@ def _groups(view: _View) -> Iterator[str]:
             yield f"of group {name} none went out"
 
 
-def _ids(view: _View) -> Iterator[str]:
+def _ids(view: View) -> Iterator[str]:
     for label, arrivals in view.arrivals.items():
         ids = {arrival.id for arrival in arrivals}
         message = view.messages.get(label)
@@ -173,7 +190,7 @@ def _ids(view: _View) -> Iterator[str]:
             yield f"{one.label} was published as entry {one.entry_id} and is {found}"
 
 
-def _strangers(view: _View) -> Iterator[str]:
+def _strangers(view: View) -> Iterator[str]:
     known = view.messages.keys() | view.publications.keys()
     for entry in (*view.entries, *view.books.receipts):
         if entry.label is None:
@@ -185,7 +202,7 @@ def _strangers(view: _View) -> Iterator[str]:
             yield f"the receiver got {arrival.label}, which nobody sent"
 
 
-def _entries(view: _View) -> Iterator[str]:
+def _entries(view: View) -> Iterator[str]:
     """An entry is the same for everybody, and after every restart."""
     seen: dict[tuple[str, int], str | None] = {}
     for entry in (*view.entries, *view.books.receipts):
@@ -194,7 +211,7 @@ def _entries(view: _View) -> Iterator[str]:
             yield f"entry {entry.entry_id} of {entry.topic} was {first} and then {entry.label}"
 
 
-def _acknowledged_came_again(view: _View) -> Iterator[str]:
+def _acknowledged_came_again(view: View) -> Iterator[str]:
     answered: dict[tuple[str, str, int], int] = {}
     bounds: defaultdict[tuple[str, str], int] = defaultdict(lambda: -1)
     for ack in view.books.acknowledged:
@@ -209,7 +226,7 @@ def _acknowledged_came_again(view: _View) -> Iterator[str]:
             yield f"entry {key} came again {receipt.asked_at_ms - at_ms} ms after its acknowledgement"
 
 
-def _not_seen_by_a_subscription(view: _View) -> Iterator[str]:
+def _not_seen_by_a_subscription(view: View) -> Iterator[str]:
     seen: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
     for receipt in list(view.books.receipts):
         seen[receipt.topic, receipt.subscription].add(receipt.entry_id)
@@ -219,7 +236,7 @@ def _not_seen_by_a_subscription(view: _View) -> Iterator[str]:
                 yield f"entry {entry.entry_id} ({entry.label}) of {topic} never came to {subscription}"
 
 
-def _states(view: _View) -> Iterator[str]:
+def _states(view: View) -> Iterator[str]:
     """What the server says of a message is what became of it."""
     for label, state in view.books.states.items():
         message = view.messages[label]
@@ -236,11 +253,12 @@ def _states(view: _View) -> Iterator[str]:
             yield f"the server says that {label} is {state}; delivered {delivered} times; {message.commands}"
 
 
-RULES: tuple[Callable[[_View], Iterator[str]], ...] = (
+RULES: tuple[Callable[[View], Iterator[str]], ...] = (
     _lost,
     _doubled,
     _early,
     _after_a_cancel,
+    _batches,
     _groups,
     _ids,
     _strangers,

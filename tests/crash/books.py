@@ -15,6 +15,11 @@ from typing import Final, Literal
 FAR_MS: Final = 3_600_000
 """A delay that no run waits for: such a message goes out by command only."""
 
+ALL: Final = "all"
+"""The subscription of each topic whose entries are the record of what is in it."""
+IN_ORDER: Final = (ALL, "ordered")
+"""Exclusive subscriptions: they read in publish order, and the delay of a publication does not apply."""
+
 _numbers = itertools.count()
 _run = f"{os.getpid():x}"
 
@@ -58,6 +63,20 @@ class Command:
 
 
 @dataclass(slots=True)
+class Batch:
+    """Messages that were scheduled as one, from a file."""
+
+    name: str
+    adopted: bool = False
+    """Whether its producer was told that all of it is scheduled."""
+    cancel_asked: bool = False
+    cancelled_at_ms: int = 0
+    """When the cancel was answered; 0: it was not."""
+    cancelled: int = 0
+    """How many ended with it, as it was answered."""
+
+
+@dataclass(slots=True)
 class Message:
     """A message that a producer asked for."""
 
@@ -71,8 +90,14 @@ class Message:
     noted: bool = False
     """Whether it is in the books yet."""
     id: str | None = None
-    """None: the schedule was not answered, so it may or may not be there."""
+    """None: the schedule was not answered, so it may or may not be there; or it came with a batch."""
+    batch: Batch | None = None
     commands: list[Command] = field(default_factory=list)
+
+    @property
+    def answered(self) -> bool:
+        """Whether its producer was told that it is scheduled."""
+        return self.id is not None or (self.batch is not None and self.batch.adopted)
 
     @property
     def cancelled(self) -> bool:
@@ -84,7 +109,9 @@ class Message:
 
     @property
     def cancel_unknown(self) -> bool:
-        """Whether a cancel has no answer, nor one after it."""
+        """Whether a cancel has no answer, nor one after it; or ended as much of a batch as was left."""
+        if self.batch is not None:
+            return self.batch.cancel_asked
         cancels = [command for command in self.commands if command.verb == "cancel"]
         return bool(cancels) and not cancels[-1].answered_at_ms
 
@@ -182,7 +209,7 @@ class Books:
     arrivals: list[Arrival] = field(default_factory=list)
     kills: list[int] = field(default_factory=list)
     entries: list[Receipt] = field(default_factory=list)
-    """Every entry of every topic, read at the end through a subscription that nobody used before."""
+    """Every entry of every topic, in order, as the subscription `ALL` got them."""
     states: dict[str, str] = field(default_factory=dict)
     """By label: what the server said of a message at the end."""
     complaints: list[str] = field(default_factory=list)

@@ -12,10 +12,10 @@ from typing import Final
 
 from tarry.client import Client
 from tests.crash.audit import audit, missing
-from tests.crash.books import Books, Receipt, label_of, now_ms
+from tests.crash.books import ALL, Books, Receipt, label_of, now_ms
 from tests.crash.consumers import Consumer, OrderedConsumer, Receiver, StreamConsumer
 from tests.crash.process import ServerProcess, free_port
-from tests.crash.producers import TOPICS, Away, Producer
+from tests.crash.producers import LONGEST_MS, TOPICS, Away, Producer
 
 CONFIG: Final = """
 [ledger]
@@ -38,16 +38,18 @@ allow = ["127.0.0.1"]
 """Everything that the engine does now and then it does often: carry, flush, snapshot, reclaim."""
 
 DRAIN_WITHIN_S: Final = 60.0
-ALL: Final = "all"
-"""The subscription that is read only at the end."""
+"""Once all of it is due."""
 
 
 class Campaign:
     """One server, its clients and their books."""
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(
+        self, folder: Path, seed: int, *, config: str = CONFIG, longest_ms: int = LONGEST_MS
+    ) -> None:
         self.books = Books()
-        self.server = ServerProcess(folder / "data", CONFIG, port=free_port())
+        self.server = ServerProcess(folder / "data", config, port=free_port())
+        self._longest_ms = longest_ms
         self._random = random.Random(seed)
         self._stop_producing = threading.Event()
         self._stop_consuming = threading.Event()
@@ -58,7 +60,7 @@ class Campaign:
         self._producers: list[Producer] = []
         self._consumers: list[Consumer] = []
 
-    def begin(self, producers: int = 3) -> None:
+    def begin(self) -> None:
         """Start the server and everybody else."""
         self.server.start()
         self._receiver.begin()
@@ -67,23 +69,35 @@ class Campaign:
         for topic, name, kind in ((TOPICS[0], "work", "shared"), (TOPICS[0], "keyed", "key_shared"),
                                   (TOPICS[1], "ordered", "exclusive")):  # fmt: skip
             self._client.subscribe(topic, name, type=kind, start="earliest")  # type: ignore[arg-type]
-        self._producers = [
-            Producer(self._url, self._receiver.url, self.books, seed, self._stop_producing)
-            for seed in range(producers)
+        self._producers = self._new_producers()
+        self._consumers = self._new_consumers()
+        for thread in (*self._producers, *self._consumers):
+            thread.start()
+
+    def _new_producers(self) -> list[Producer]:
+        stop, longest_ms = self._stop_producing, self._longest_ms
+        return [
+            Producer(self._url, self._receiver.url, self.books, seed, stop, longest_ms) for seed in range(3)
         ]
+
+    def _new_consumers(self) -> list[Consumer]:
         stop = self._stop_consuming
-        self._consumers = [
+        return [
             Consumer(self._url, self.books, TOPICS[0], "work", 1, stop),
             Consumer(self._url, self.books, TOPICS[0], "work", 2, stop),
             StreamConsumer(self._url, self.books, TOPICS[0], "keyed", 3, stop),
             OrderedConsumer(self._url, self.books, TOPICS[1], "ordered", 4, stop),
         ]
-        for thread in (*self._producers, *self._consumers):
-            thread.start()
 
     def crash(self) -> None:
-        """Let it run for a moment, kill it, and start it again; now and then stop it, or kill it while it starts."""
+        """Let it run for a moment and have it crash."""
         time.sleep(self._random.uniform(0.2, 2.5))
+        self._crash_server()
+
+    def _crash_server(self) -> None:
+        """Kill it and start it again; now and then stop it, or kill it while it starts."""
+        if self.server.ended:
+            self.books.complaints.append(f"the server ended by itself: {self.server.said()[-300:]}")
         if self._random.random() < 0.15:
             # A clean stop excuses nothing: it waits for what is on its way.
             if (code := self.server.stop()) != 0:
@@ -107,10 +121,10 @@ class Campaign:
         self._end(self._producers, self._stop_producing)
         self._receiver.unwilling = 0.0
         self._settle_far()
-        deadline = time.monotonic() + DRAIN_WITHIN_S
+        deadline = time.monotonic() + DRAIN_WITHIN_S + self._longest_ms / 1000
         while missing(self.books) and time.monotonic() < deadline:
             time.sleep(0.25)
-        self.books.entries = [receipt for topic in TOPICS for receipt in self._read_all(topic)]
+        self.books.entries = [receipt for topic in TOPICS for receipt in self._all_of(topic, deadline)]
         # What the consumers have not got yet, of all that there is.
         while missing(self.books) and time.monotonic() < deadline:
             time.sleep(0.25)
@@ -132,8 +146,12 @@ class Campaign:
                 self.books.complaints.append("the server is away although nobody killed it")
                 return
 
-    def _read_all(self, topic: str) -> list[Receipt]:
+    def _all_of(self, topic: str, deadline: float) -> list[Receipt]:
+        """Every entry of a topic, which nobody has read for this subscription before."""
         end = self._client.topic_stats(topic)["next_entry"]
+        return self._complete(topic, self._read_upto(topic, end), end)
+
+    def _read_upto(self, topic: str, end: int) -> list[Receipt]:
         found: list[Receipt] = []
         while not found or found[-1].entry_id < end - 1:
             asked_at_ms = now_ms()
@@ -145,10 +163,13 @@ class Campaign:
                 for entry in entries
             )  # fmt: skip
             self._client.ack(topic, ALL, up_to=found[-1].entry_id, consumer="auditor")
-        ids = [receipt.entry_id for receipt in found]
+        return found
+
+    def _complete(self, topic: str, entries: list[Receipt], end: int) -> list[Receipt]:
+        ids = [receipt.entry_id for receipt in entries]
         if ids != list(range(end)):
             self.books.complaints.append(f"{topic} has {end} entries, but {len(ids)} were read: {ids[:20]}…")
-        return found
+        return entries
 
     def _look_up(self) -> None:
         """Ask the server what became of some of the messages."""
@@ -174,7 +195,7 @@ class Campaign:
     def summary(self) -> str:
         """One line of figures."""
         books = self.books
-        answered = sum(message.id is not None for message in books.messages)
+        answered = sum(message.answered for message in books.messages)
         commands = sum(len(message.commands) for message in books.messages)
         return (
             f"{len(books.kills) // 2} kills; {len(books.messages)} messages, {answered} answered; {commands} commands; "
@@ -198,13 +219,13 @@ class Campaign:
             self._receiver.end()
 
 
-def run(folder: Path, seed: int, go_on: Callable[[int], bool], say: Callable[[str], None]) -> list[str]:
+def run(campaign: Campaign, go_on: Callable[[int], bool], say: Callable[[str], None]) -> list[str]:
     """A whole campaign; `go_on` is asked after each crash, with their number."""
-    campaign = Campaign(folder, seed)
     try:
         campaign.begin()
         crashes = 0
-        while go_on(crashes):
+        # What somebody complains of is best looked at as it is.
+        while go_on(crashes) and not campaign.books.complaints:
             campaign.crash()
             crashes += 1
             say(campaign.summary())

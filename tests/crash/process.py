@@ -96,6 +96,11 @@ class ServerProcess:
         """Everything that it said on standard error, over all starts."""
         return self.log.read_text(errors="replace")
 
+    @property
+    def ended(self) -> bool:
+        """Whether it was started and has ended by itself."""
+        return self.process is not None and self.process.poll() is not None
+
     def kill(self) -> None:
         """SIGKILL, as a crash does it."""
         if self.process is not None:

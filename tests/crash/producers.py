@@ -20,8 +20,9 @@ from tarry.core.errors import Conflict, RateLimited, TarryError, Unavailable
 from tests.crash.books import FAR_MS, Books, Command, Message, Publication, new_label, now_ms, payload_of
 
 TOPICS: Final = ("persistent://public/default/crash-a", "persistent://public/default/crash-b")
-PAUSE_S: Final = 0.01
 AWAY_S: Final = 0.05
+LONGEST_MS: Final = 4_000
+"""The longest delay of what is not far."""
 
 
 class Away(Exception):
@@ -31,7 +32,18 @@ class Away(Exception):
 class Producer(threading.Thread):
     """One producer."""
 
-    def __init__(self, url: str, hook: str, books: Books, seed: int, stop: threading.Event) -> None:
+    pause_s = 0.01
+    """After each thing that it does."""
+
+    def __init__(
+        self,
+        url: str,
+        hook: str,
+        books: Books,
+        seed: int,
+        stop: threading.Event,
+        longest_ms: int = LONGEST_MS,
+    ) -> None:
         super().__init__(name=f"producer-{seed}")
         self._client = Client(url, retry_for_s=0, timeout_s=20)
         self._address = url.removeprefix("http://")
@@ -39,6 +51,7 @@ class Producer(threading.Thread):
         self._books = books
         self._random = random.Random(seed)
         self._stopping = stop
+        self._longest_ms = longest_ms
         self._known: deque[Message] = deque(maxlen=400)
         """Messages that commands may be for."""
         self._sequence = 0
@@ -46,21 +59,25 @@ class Producer(threading.Thread):
 
     def run(self) -> None:
         """Produce until told to stop."""
-        actions: list[Callable[[], None]] = [
-            self._single, self._single, self._keyed, self._webhook, self._webhook, self._lines, self._arrow,
-            self._publish, self._publish_again, self._group, self._command, self._command, self._command,
-        ]  # fmt: skip
+        actions = self.actions()
         try:
             while not self._stopping.is_set():
                 try:
                     self._random.choice(actions)()
-                    self._stopping.wait(PAUSE_S)
+                    self._stopping.wait(self.pause_s)
                 except Away:
                     self._stopping.wait(AWAY_S)
         except Exception as error:  # noqa: BLE001 - whoever joins this thread looks at it
             self.failure = error
         finally:
             self.close()
+
+    def actions(self) -> list[Callable[[], None]]:
+        """What it does, one at a time and as often as it is in here."""
+        return [
+            self._single, self._single, self._keyed, self._webhook, self._webhook, self._lines, self._arrow,
+            self._publish, self._publish_again, self._group, self._command, self._command, self._command,
+        ]  # fmt: skip
 
     def close(self) -> None:
         """Close its connections."""
@@ -74,7 +91,7 @@ class Producer(threading.Thread):
         asked_ms = now_ms()
         if draw.random() < 0.1:
             return {"delay_ms": FAR_MS}, asked_ms + FAR_MS, True
-        delay_ms = draw.choice((1, 5, 50, draw.randrange(4_000), draw.randrange(4_000)))
+        delay_ms = draw.choice((1, 5, 50, draw.randrange(LONGEST_MS), draw.randrange(self._longest_ms)))
         if draw.random() < 0.5:
             return {"delay_ms": delay_ms}, asked_ms + delay_ms, False
         return {"due_at_ms": asked_ms + delay_ms}, asked_ms + delay_ms, False
@@ -308,7 +325,7 @@ class Producer(threading.Thread):
                 case "send":
                     self._client.send(message.id)
                 case _:
-                    delay_ms = self._random.randrange(1, 3_000)
+                    delay_ms = self._random.randrange(1, self._longest_ms)
                     command.floor_ms += delay_ms
                     command.floor_ms = self._client.restart(message.id, delay_ms=delay_ms).due_at_ms or 0
             command.done = True

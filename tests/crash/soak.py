@@ -1,9 +1,10 @@
-"""Kill and restart the real server under load for as long as one likes, auditing what arrived.
+"""Kill and restart the real server, and the driver of its pipeline, under load for as long as one likes, auditing what arrived.
 
     python -m tests.crash.soak --minutes 30
+    python -m tests.crash.soak --minutes 30 --only pipeline --seed 7
 
-Works in rounds: each has a new data folder, some twenty crashes and an audit. Ends with exit code 1 at the first offender,
-and then leaves the data folder and the server's log where it says.
+Works in rounds, of the server alone and of both in turn: each has a new data folder, some crashes and an audit. Ends with exit
+code 1 at the first offender, and then leaves the data folder and the logs where it says.
 """
 
 import argparse
@@ -12,13 +13,23 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tests.crash.campaign import run
+from tests.crash.campaign import Campaign, run
+from tests.crash.indexed import IndexedCampaign
 
 CRASHES: Final = 20
 """In one round."""
+CRASHES_WITH_PIPELINE: Final = 40
+"""There some are of the driver, which takes longer to start than a server lives."""
+LONGEST_MS: Final = 60_000
+"""There messages have to wait until they are in the index."""
+
+
+def _go_on(crashes: int, ends_at: float) -> Callable[[int], bool]:
+    return lambda crashed: crashed < crashes and time.monotonic() < ends_at
 
 
 def main() -> int:
@@ -26,6 +37,7 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description="SIGKILL on the real server under load, with an audit.")
     arguments.add_argument("--minutes", type=float, default=30.0, help="for how long (default 30)")
     arguments.add_argument("--seed", type=int, default=None, help="of the moments at which it is killed")
+    arguments.add_argument("--only", choices=("server", "pipeline"), help="rounds of one kind only")
     given = arguments.parse_args()
     seed = random.SystemRandom().randrange(1 << 32) if given.seed is None else given.seed
     began = time.monotonic()
@@ -33,14 +45,18 @@ def main() -> int:
     rounds = 0
     while rounds == 0 or time.monotonic() < ends_at:
         rounds += 1
+        piped = given.only == "pipeline" or (given.only is None and rounds % 2 == 0)
+        crashes = CRASHES_WITH_PIPELINE if piped else CRASHES
         folder = Path(tempfile.mkdtemp(prefix="tarry-soak-"))
-        print(f"round {rounds}, seed {seed}, in {folder}", flush=True)
+        both = "server and driver" if piped else "server"
+        print(f"round {rounds}, {both}, seed {seed}, in {folder}", flush=True)
 
         def say(line: str) -> None:
             minutes, seconds = divmod(int(time.monotonic() - began), 60)
             print(f"  {minutes:4}:{seconds:02}  {line}", flush=True)
 
-        offenders = run(folder, seed, lambda crashes: crashes < CRASHES and time.monotonic() < ends_at, say)
+        campaign = IndexedCampaign(folder, seed, LONGEST_MS) if piped else Campaign(folder, seed)
+        offenders = run(campaign, _go_on(crashes, ends_at), say)
         if offenders:
             print(f"{len(offenders)} offenders; everything is kept in {folder}:", *offenders, sep="\n  ")
             return 1

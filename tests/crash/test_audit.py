@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.crash.audit import audit
-from tests.crash.books import Acknowledged, Arrival, Books, Command, Message, Publication, Receipt
+from tests.crash.books import Acknowledged, Arrival, Batch, Books, Command, Message, Publication, Receipt
 
 TOPIC = "persistent://public/default/t"
 
@@ -27,7 +27,11 @@ def right_books() -> Books:
     far = Message("far", "topic", TOPIC, 10_000, far=True, id="e")
     first = Message("first", "topic", TOPIC, 220, group="g", id="f")
     second = Message("second", "topic", TOPIC, 230, group="g", id="g")
-    books.messages += [sent, cancelled, hook, restarted, unknown, far, first, second]
+    batch = Batch("batch", adopted=True, cancel_asked=True, cancelled_at_ms=300, cancelled=1)
+    before = Message("before", "topic", TOPIC, 250, batch=batch)
+    ended = Message("ended", "topic", TOPIC, 800, batch=batch)
+    member = Message("member", "topic", TOPIC, 260, batch=Batch("another", adopted=True))
+    books.messages += [sent, cancelled, hook, restarted, unknown, far, first, second, before, ended, member]
     books.publications.append(Publication("pub", TOPIC, 240, repeated=False, entry_id=3))
     books.arrivals += [Arrival("hook", "c", 410, accepted=False), Arrival("hook", "c", 450, accepted=True)]
     books.arrivals.append(Arrival("hook", "c", 520, accepted=True))  # again, because of the crash
@@ -36,6 +40,8 @@ def right_books() -> Books:
         entry("restarted", 1, 600),
         entry("first", 2, 220),
         entry("pub", 3, 240),
+        entry("before", 4, 250),
+        entry("member", 5, 260),
     ]
     books.receipts = [entry(e.label, e.entry_id, max(e.published_at_ms, 240), "work") for e in books.entries]
     books.acknowledged.append(Acknowledged(TOPIC, "work", (0, 1), -1, 700))
@@ -58,7 +64,19 @@ def lose(books: Books) -> None:
 
 
 def lose_publication(books: Books) -> None:
+    books.entries = [one for one in books.entries if one.label != "pub"]
+
+
+def lose_member(books: Books) -> None:
     books.entries.pop()
+
+
+def lose_from_a_cancelled_batch(books: Books) -> None:
+    del books.entries[4]
+
+
+def after_the_cancel_of_a_batch(books: Books) -> None:
+    books.entries[4] = entry("before", 4, 301)
 
 
 def lose_hook(books: Books) -> None:
@@ -66,11 +84,11 @@ def lose_hook(books: Books) -> None:
 
 
 def double(books: Books) -> None:
-    books.entries.append(entry("sent", 4, 300))
+    books.entries.append(entry("sent", 8, 300))
 
 
 def double_unanswered(books: Books) -> None:
-    books.entries += [entry("unknown", 4, 300), entry("unknown", 5, 300)]
+    books.entries += [entry("unknown", 8, 300), entry("unknown", 9, 300)]
 
 
 def double_hook(books: Books) -> None:
@@ -94,7 +112,7 @@ def hook_early(books: Books) -> None:
 
 
 def send_cancelled(books: Books) -> None:
-    books.entries.append(entry("cancelled", 4, 900))
+    books.entries.append(entry("cancelled", 8, 900))
 
 
 def hook_after_cancel(books: Books) -> None:
@@ -102,7 +120,7 @@ def hook_after_cancel(books: Books) -> None:
 
 
 def two_of_a_group(books: Books) -> None:
-    books.entries.append(entry("second", 4, 230))
+    books.entries.append(entry("second", 8, 230))
 
 
 def none_of_a_group(books: Books) -> None:
@@ -118,11 +136,11 @@ def other_entry_id(books: Books) -> None:
 
 
 def stranger(books: Books) -> None:
-    books.entries.append(entry("who", 4, 300))
+    books.entries.append(entry("who", 8, 300))
 
 
 def changed_payload(books: Books) -> None:
-    books.entries.append(entry(None, 4, 300))
+    books.entries.append(entry(None, 8, 300))
 
 
 def changed_entry(books: Books) -> None:
@@ -155,12 +173,13 @@ def complaint(books: Books) -> None:
 
 
 OFFENCES: list[tuple[Callable[[Books], None], str]] = [
-    (lose, "lost: sent"), (lose_publication, "lost: pub"), (lose_hook, "lost: hook"), (double, "doubled: sent"),
+    (lose, "lost: sent"), (lose_publication, "lost: pub"), (lose_member, "lost: member"),
+    (lose_from_a_cancelled_batch, "batches: of batch 0 of 2"), (after_the_cancel_of_a_batch, "batches: batch was cancelled"), (lose_hook, "lost: hook"), (double, "doubled: sent"),
     (double_unanswered, "doubled: unknown"), (double_hook, "doubled: hook"), (publish_early, "early: sent"),
     (publish_before_the_restart, "early: restarted"), (receive_early, "early: pub"), (hook_early, "early: hook"),
     (send_cancelled, "after_a_cancel: cancelled"), (hook_after_cancel, "after_a_cancel: hook"),
     (two_of_a_group, "groups: of group g"), (none_of_a_group, "groups: of group g none"), (other_id, "ids: hook"),
-    (other_entry_id, "ids: pub"), (stranger, "strangers: entry 4"), (changed_payload, "strangers: entry 4"),
+    (other_entry_id, "ids: pub"), (stranger, "strangers: entry 8"), (changed_payload, "strangers: entry 8"),
     (changed_entry, "entries: entry 0"), (acknowledged_again, "acknowledged_came_again: entry"),
     (acknowledged_up_to, "acknowledged_came_again: entry"), (not_seen, "not_seen_by_a_subscription: entry 2"),
     (wrong_state, "states: the server says that sent"), (lost_far, "states: the server says that far"),

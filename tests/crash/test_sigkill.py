@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.crash.campaign import run
+from tests.crash.campaign import Campaign, run
 
 AT_LEAST: Final = 4
 AT_MOST: Final = 10
@@ -24,5 +24,5 @@ def test_nothing_is_lost_early_or_doubled(tmp_path: Path) -> None:
     def go_on(crashes: int) -> bool:
         return crashes < AT_LEAST or (crashes < AT_MOST and time.monotonic() - began < WITHIN_S)
 
-    offenders = run(tmp_path, seed, go_on, said.append)
+    offenders = run(Campaign(tmp_path, seed), go_on, said.append)
     assert not offenders, "\n".join([f"seed {seed}", said[-1], *offenders])
