@@ -35,7 +35,7 @@ from tests.simulation.run import Failure, run_range, run_seed
 
 CHUNKS = 20
 SEEDS_IN_CHUNK = 100
-STEPS = 200
+STEPS = 160
 BOUND = 400
 """A sabotage must be noticed within so many seeds."""
 

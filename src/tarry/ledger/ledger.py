@@ -115,6 +115,8 @@ class Ledger:
             found = recover(disk, folder) or _begin(disk, folder, settings, clock, new_ledger_id)
             ledger = cls(disk, folder, settings, clock, found)
             ledger._spares.find()
+            # The newest segment's name may never have been synced: before the head names it, it is.
+            disk.sync_folder(folder)
             ledger._writer.publish()
             disk.sync_folder(folder)
         except OSError as error:
