@@ -368,7 +368,8 @@ class Simulation:
             ):
                 break
             if round_ % 40 == 39:
-                self.clock.set(max(now_ms, self._last_due_ms) + 1_000)
+                # Past any wait that a receiver asked for.
+                self.clock.set(max(now_ms, self._last_due_ms) + 150_000)
             elif now_ms < wake_ms < now_ms + 300_000:
                 self.clock.set(wake_ms)
             else:

@@ -59,6 +59,8 @@ class Bodies:
     def __init__(self, ledger: Ledger, horizon: Horizon, offload: Offload, clock: Clock) -> None:
         self.enqueued: dict[int, bytes] = {}
         """Of records that are not durable yet and so cannot be read from the ledger."""
+        self.key_of: Callable[[int, int], Key] = Key
+        """The key of an entry of the wheel, which may wait there for a later instant than that of its key."""
         self._ledger = ledger
         self._horizon = horizon
         self._offload = offload
@@ -191,7 +193,7 @@ class Bodies:
         due = self._horizon.wheel.entries(Key(0, 0), AHEAD_ENTRIES)
         soon = due.at(due.fire_at_ms <= now_ms + AHEAD_MS)
         wanted = soon.at(self.absent(soon.seqs) & ~self._horizon.dead.contains_many(soon.seqs))
-        keys = list(map(Key, wanted.fire_at_ms.tolist(), wanted.seqs.tolist()))
+        keys = list(map(self.key_of, wanted.fire_at_ms.tolist(), wanted.seqs.tolist()))
         if keys:
             self.hold(keys, lambda: None)
 

@@ -91,6 +91,7 @@ class Dispatcher:
         self._awaiting: dict[int, list[Key]] = {}
         """Keys of due messages whose bodies are being fetched, by the first seq of each lot."""
         self._awaiting_since_ms = 0
+        journal.bodies.key_of = self._key_of
         self._dispatched_ms = 0
         self._turned_ms = 0
 
@@ -189,7 +190,7 @@ class Dispatcher:
         They are fetched ahead, so that this is rare. Meanwhile nothing else is taken, for it may have to follow them in
         order; but an index that does not answer does not stop what is not in it for long.
         """
-        keys = list(map(Key, fires.tolist(), seqs.tolist()))
+        keys = list(map(self._key_of, fires.tolist(), seqs.tolist()))
         if not self._awaiting:
             self._awaiting_since_ms = now_ms
         self._awaiting[keys[0].seq] = keys
@@ -372,6 +373,10 @@ class Dispatcher:
             # The new version is not overdue, so that it has to say itself what its message went through (R11).
             uncertain = put.uncertain or self._journal.may_have_been_sent(key, put)
             self.writing.end(key, lambda: [new_version(put, key, at_ms, uncertain=uncertain)])
+
+    def _key_of(self, fire_at_ms: int, seq: int) -> Key:
+        """The key of an entry of the wheel."""
+        return self._postponed.get(seq) or Key(fire_at_ms, seq)
 
     def _later(self, key: Key, lane: int, at_ms: int) -> None:
         self._postponed[key.seq] = key

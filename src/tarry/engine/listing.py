@@ -55,7 +55,7 @@ def list_scheduled(
     # Below the horizon, what the view has is in the wheel, or is dead.
     start = max(low, journal.horizon.at)
     view = journal.horizon.view
-    absent = [key for key in here.keys if _is_absent(journal, key)]
+    absent = [journal.bodies.key_of(*key) for key in here.keys if _is_absent(journal, key)]
     if not absent and (start >= here.upto or not view.may_hold(start, here.upto)):
         return settled(_page(journal, dispatcher, query, limit, here, high))
     answer: Answer[MessagePage] = Answer()
