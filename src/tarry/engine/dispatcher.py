@@ -91,6 +91,8 @@ class Dispatcher:
         self._awaiting: dict[int, list[Key]] = {}
         """Keys of due messages whose bodies are being fetched, by the first seq of each lot."""
         self._awaiting_since_ms = 0
+        self._fetched: deque[Keys] = deque()
+        """Of these, the lots whose bodies are there."""
         journal.bodies.key_of = self._key_of
         self._dispatched_ms = 0
         self._turned_ms = 0
@@ -109,6 +111,9 @@ class Dispatcher:
         if now_ms < self._turned_ms:
             self._put_back()
         self._turned_ms = now_ms
+        if self._fetched:
+            self._dispatch_fetched(now_ms)
+            return True
         if self._awaiting and 0 <= now_ms - self._awaiting_since_ms < ORDER_WAITS_MS:
             self.flights.start(now_ms)
             return False
@@ -196,14 +201,23 @@ class Dispatcher:
         self._awaiting[keys[0].seq] = keys
 
         def held() -> None:
-            del self._awaiting[keys[0].seq]
-            horizon = self._journal.horizon
-            # They had their turn among the lanes already.
-            horizon.wheel.add_many(fires, seqs, np.zeros(len(seqs), np.uint16))
-            horizon.wake()
+            self._fetched.append((fires, seqs))
+            self._journal.horizon.wake()
 
         absent = self._journal.bodies.absent(seqs)
         self._journal.bodies.hold([key for key, away in zip(keys, absent, strict=True) if away], held)
+
+    def _dispatch_fetched(self, now_ms: int) -> None:
+        """What had its turn and waited for its bodies comes before everything else."""
+        fires, seqs = self._fetched.popleft()
+        del self._awaiting[int(seqs[0])]
+        # The clock may have been set back meanwhile.
+        due = fires <= now_ms
+        lanes = np.zeros(len(seqs), np.uint16)
+        self._journal.horizon.wheel.add_many(fires[~due], seqs[~due], lanes[~due])
+        if due.any():
+            self._dispatch(fires[due], seqs[due], now_ms)
+        self.flights.start(now_ms)
 
     def _dispatch_together(self, fires: NDArray[np.int64], seqs: NDArray[np.int64], now_ms: int) -> None:
         bodies = self._journal.bodies.many(seqs)
