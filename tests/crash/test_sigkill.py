@@ -10,8 +10,8 @@ import pytest
 from tests.crash.campaign import Campaign, run
 
 AT_LEAST: Final = 4
-AT_MOST: Final = 10
-WITHIN_S: Final = 35.0
+AT_MOST: Final = 6
+WITHIN_S: Final = 15.0
 """On a busy machine a start takes long: then there are fewer crashes, not a longer test."""
 
 
