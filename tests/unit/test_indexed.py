@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tarry.core.errors import Conflict, NotFound, Unavailable
 from tarry.core.message import Message, MessageQuery, Scheduled
+from tarry.engine import bodies as bodies_module
 from tarry.engine import horizon as horizon_module
 from tarry.engine.settings import EngineSettings
 from tarry.index.index import NoView, View
@@ -297,3 +299,21 @@ def test_members_of_a_group_stay_in_the_ledger_so_that_their_end_can_be_written_
     later(world, DAY_MS)
     assert arrived(world) == [first.id]
     assert world.settle(world.engine.get(second.id)).state == "cancelled"
+
+
+def test_bodies_are_fetched_ahead_and_those_of_the_dead_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bodies_module, "AHEAD_BYTES", 1)
+    world = small_world()
+    first, second = schedule(world, HOUR_MS), schedule(world, HOUR_MS + 8_000)
+    reclaimed(world)
+    journal = world.engine.journal
+    now_ms = world.clock.now_ms()
+    later(world, origin_of(world, first).fire_at_ms - now_ms - 2_000)
+    world.run(600)
+    seqs = np.array([origin_of(world, one).seq for one in (first, second)])
+    assert journal.bodies.absent(seqs).tolist() == [False, True]
+    # As a batch ends that is cancelled: many at once, and nobody names them.
+    journal.dead.add_range(int(seqs[0]), 1)
+    world.run(7_500)
+    assert not arrived(world)
+    assert journal.bodies.absent(seqs).tolist() == [True, False]

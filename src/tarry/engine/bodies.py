@@ -18,7 +18,7 @@ from tarry.core.errors import Damage, NotFound, TarryError
 from tarry.engine.horizon import Horizon, Offload
 from tarry.index.index import IndexMoved
 from tarry.ledger.ledger import Ledger
-from tarry.ledger.record import FIRST_BATCH_SEQ, Key
+from tarry.ledger.record import FIRST_BATCH_SEQ, NO_KEY, Key
 
 log = logging.getLogger(__name__)
 
@@ -187,9 +187,13 @@ class Bodies:
             self._fetch_ahead(now_ms)
 
     def _fetch_ahead(self, now_ms: int) -> None:
-        nothing_absent = self._ledger.first_seq <= 1 and not self._horizon.view.identity
-        if self._fetching or nothing_absent or self._held_bytes >= AHEAD_BYTES:
+        if self._fetching or not self._horizon.view.may_hold(NO_KEY, Key(now_ms + AHEAD_MS, 0)):
             return
+        if self._held_bytes >= AHEAD_BYTES:
+            # Those of a batch that was cancelled as a whole ended without a word.
+            self.forget_many([seq for seq in self._held if seq in self._horizon.dead])
+            if self._held_bytes >= AHEAD_BYTES:
+                return
         due = self._horizon.wheel.entries(Key(0, 0), AHEAD_ENTRIES)
         soon = due.at(due.fire_at_ms <= now_ms + AHEAD_MS)
         wanted = soon.at(self.absent(soon.seqs) & ~self._horizon.dead.contains_many(soon.seqs))

@@ -58,8 +58,6 @@ class Horizon:
         """What is read: the newest version, and with it the staged files of batches that it does not hold."""
         self.on_earlier: Callable[[int], None] | None = None
         """Called when something was added that is due before everything else."""
-        self.on_view: Callable[[View], None] | None = None
-        """Told of each newer view that was taken."""
         self.blocked = False
         """Messages are in the index alone, and no version of it could be read yet: nobody can say what is due next."""
         self.check: Callable[[View], None] = _accept
@@ -236,8 +234,6 @@ class Horizon:
         waiting = [batch.name for batch in self.joining]
         batches = [batch for batch in self.unindexed(newest.cursor) if batch.name not in waiting]
         self.view = newest.with_batches(batches)
-        if self.on_view is not None:
-            self.on_view(newest)
 
     @property
     def trouble(self) -> str | None:
