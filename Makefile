@@ -77,7 +77,7 @@ COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-e
 lock: .dev ## compile requirements/*.in into the locks (ARGS=--upgrade for newer transitive versions)
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and \
 		"Locks are compiled with Python 3.11. Type: make clean lock PYTHON=python3.11")'
-	@$(COMPILE) $(ARGS) --output-file requirements/base.txt requirements/base.in requirements/build.in
+	@$(COMPILE) $(ARGS) --output-file requirements/base.txt requirements/base.in requirements/build.in $(wildcard requirements/extra-*.in)
 	@$(COMPILE) $(ARGS) --output-file requirements/dev.txt requirements/dev.in
 	@! grep -nE '://|^ *--(index|extra-index|find-links|trusted)' requirements/*.txt || \
 		{ echo 'A lock names an address: see above.' >&2; exit 1; }

@@ -67,7 +67,7 @@ need_python() {
 
 # Digests of what is wanted. pyproject.toml and base.in make the package's metadata and its command.
 lock_digest=$(digest "$lock")
-tree_digest=$(digest pyproject.toml requirements/base.in)
+tree_digest=$(digest pyproject.toml requirements/base.in requirements/extra-*.in)
 current && exit 0
 
 # Somebody may run `make run` and `make test` side by side on a new clone.

@@ -417,7 +417,8 @@ LIGHT = """
 import sys
 import pyarrow as pa
 from tarry.core.message import Message
-from tarry.doors.http.access import Access
+from tarry.core.access import Access
+from tarry.doors.http.access import sender
 from tarry.doors.http.arrow import read_batches, write_answers
 from tarry.doors.http.ndjson import read_plain, write_columns
 from tarry.doors.http.shapes import BatchDefaults
@@ -425,7 +426,7 @@ from tarry.testing.world import World
 
 world, defaults = World(), Message(destination="orders")
 line = b'{"destination":"orders","due_at_ms":2000000000000,"payload":"x"}'
-columns = read_plain([line, line], BatchDefaults(), Access.open().caller(None))
+columns = read_plain([line, line], BatchDefaults(), sender(Access.open(), None))
 answers = [world.engine.schedule_columns(columns, defaults)]
 answers += [world.engine.schedule_arrow(batch, defaults) for batch in read_batches(sys.stdin.buffer.read())]
 world.commit()

@@ -2,8 +2,9 @@ import hashlib
 
 import pytest
 
+from tarry.core.access import Access, Token
 from tarry.core.errors import Forbidden, Invalid, NotFound
-from tarry.doors.http.access import Access, Token, check_browser
+from tarry.doors.http.access import check_browser, sender
 from tarry.doors.http.problems import HttpRefusal
 
 ACCESS = Access(
@@ -20,7 +21,7 @@ ACCESS = Access(
     [(b"Bearer admin-secret", "ops"), (b"bearer  shop-secret ", "shop"), (b"BEARER reader-secret", "reader")],
 )
 def test_a_token_tells_its_caller(authorization: bytes, name: str) -> None:
-    assert ACCESS.caller(authorization).name == name
+    assert sender(ACCESS, authorization).name == name
 
 
 @pytest.mark.parametrize(
@@ -35,7 +36,7 @@ def test_a_token_tells_its_caller(authorization: bytes, name: str) -> None:
 )  # fmt: skip
 def test_nobody_else_is_let_in(authorization: bytes | None) -> None:
     with pytest.raises(HttpRefusal) as refused:
-        ACCESS.caller(authorization)
+        sender(ACCESS, authorization)
     assert refused.value.status == 401
     assert any(name == b"www-authenticate" for name, _ in refused.value.headers)
 
@@ -47,8 +48,8 @@ def test_every_token_is_compared_each_time(monkeypatch: pytest.MonkeyPatch) -> N
         seen.append(one)
         return one == other
 
-    monkeypatch.setattr("tarry.doors.http.access.hmac.compare_digest", compare)
-    ACCESS.caller(b"Bearer admin-secret")
+    monkeypatch.setattr("tarry.core.access.hmac.compare_digest", compare)
+    sender(ACCESS, b"Bearer admin-secret")
     assert seen == [token.digest for token in ACCESS.tokens]
 
 
@@ -57,14 +58,14 @@ def test_only_digests_are_kept() -> None:
 
 
 def test_roles_are_required() -> None:
-    shop = ACCESS.caller(b"Bearer shop-secret")
+    shop = sender(ACCESS, b"Bearer shop-secret")
     shop.require("produce")
     shop.require("consume", "produce")
     with pytest.raises(Forbidden, match="consume"):
         shop.require("consume")
     with pytest.raises(Forbidden):
         shop.require("admin")
-    ops = ACCESS.caller(b"Bearer admin-secret")
+    ops = sender(ACCESS, b"Bearer admin-secret")
     for role in ("admin", "produce", "consume"):
         ops.require(role)
 
@@ -77,7 +78,7 @@ def test_roles_are_required() -> None:
     ],
 )  # fmt: skip
 def test_a_caller_sends_within_its_namespaces(destination: str, namespace: str | None) -> None:
-    ACCESS.caller(b"Bearer shop-secret").require_destination(destination, namespace)
+    sender(ACCESS, b"Bearer shop-secret").require_destination(destination, namespace)
 
 
 @pytest.mark.parametrize(
@@ -94,22 +95,22 @@ def test_a_caller_sends_within_its_namespaces(destination: str, namespace: str |
 )  # fmt: skip
 def test_and_nowhere_else(destination: str, namespace: str | None) -> None:
     with pytest.raises(Forbidden):
-        ACCESS.caller(b"Bearer shop-secret").require_destination(destination, namespace)
-    ACCESS.caller(b"Bearer admin-secret").require_destination(destination, namespace)
+        sender(ACCESS, b"Bearer shop-secret").require_destination(destination, namespace)
+    sender(ACCESS, b"Bearer admin-secret").require_destination(destination, namespace)
 
 
 def test_a_limited_caller_sees_and_governs_only_its_own() -> None:
-    shop = ACCESS.caller(b"Bearer shop-secret")
+    shop = sender(ACCESS, b"Bearer shop-secret")
     shop.require_sight("acme/shop")
     with pytest.raises(NotFound):
         shop.require_sight("acme/stock")
     with pytest.raises(Forbidden):
         shop.require_everywhere()
-    ACCESS.caller(b"Bearer admin-secret").require_everywhere()
+    sender(ACCESS, b"Bearer admin-secret").require_everywhere()
 
 
 def test_open_access_lets_everybody_do_everything() -> None:
-    anybody = Access.open().caller(None)
+    anybody = sender(Access.open(), None)
     anybody.require("admin")
     anybody.require_everywhere()
     assert Access.open().is_open

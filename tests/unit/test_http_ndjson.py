@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tarry.core.access import Access, Caller
 from tarry.core.errors import Forbidden, Invalid, RateLimited, TarryError, TooLarge
 from tarry.core.message import Message, Scheduled
-from tarry.doors.http.access import Access, Caller
+from tarry.doors.http.access import sender
 from tarry.doors.http.ndjson import (
     LineSplitter,
     Piece,
@@ -24,7 +25,7 @@ from tarry.doors.http.shapes import BatchDefaults, BatchLine, PlainLine
 from tarry.engine.planner import Columns, ColumnsScheduled
 from tarry.ledger.columns import Coded, Numbers
 
-ANYBODY = Access.open().caller(None)
+ANYBODY = sender(Access.open(), None)
 
 
 def split(pieces: list[bytes], limit: int = 100) -> list[Piece]:

@@ -301,11 +301,11 @@ async def test_a_body_that_stops_is_given_up_and_a_slow_application_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "SWEEP_MS", 20)
-    monkeypatch.setattr(module, "BODY_SILENCE_MS", 200)
+    monkeypatch.setattr(module, "BODY_SILENCE_MS", 400)
 
     async def thinks(scope: Any, receive: Any, send: Any) -> None:
         if scope["path"] == "/think":
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(1)
         await echo(scope, receive, send)
 
     async with listening(thinks) as port:

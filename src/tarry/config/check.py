@@ -9,7 +9,8 @@ import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 
-from tarry.config.settings import Config, Http, Pipeline, Token
+from tarry.config.listening import Listening
+from tarry.config.settings import Config, Pipeline, Token
 from tarry.core.errors import Invalid
 from tarry.core.names import parse_namespace
 
@@ -26,7 +27,13 @@ def check(config: Config, sources: Mapping[str, str]) -> None:
         name = f"policies.broker.{error.field}"
         raise ConfigError(f"{sources.get(name, 'default')}: {name} {error.reason}") from None
     _check_engine(config, sources)
-    _check_http(config.http, sources)
+    listeners: dict[str, Listening] = {"http": config.http}
+    for name in ("matrix", "pulsar", "dapr"):
+        door = getattr(config.doors, name)
+        if door.enabled:
+            listeners[f"doors.{name}"] = door
+    for name, listening in listeners.items():
+        _check_listening(name, listening, sources)
     if config.webhook.ca_file and not Path(config.webhook.ca_file).is_file():
         place = sources.get("webhook.ca_file", "default")
         raise ConfigError(f"{place}: webhook.ca_file: there is no file {config.webhook.ca_file}")
@@ -38,11 +45,12 @@ def check(config: Config, sources: Mapping[str, str]) -> None:
             raise ConfigError(f"{place}: two tokens are called {token.name}; give each its own name")
         names.add(token.name)
         _check_token(token, place)
-    if not config.tokens and not is_loopback(config.http.host):
-        raise ConfigError(
-            f"{sources.get('http.host', 'default')}: http.host = {config.http.host} can be reached by "
-            "others, and there are no tokens; add a [[tokens]] table, or listen on 127.0.0.1"
-        )
+    for name, listening in listeners.items():
+        if not config.tokens and not is_loopback(listening.host):
+            raise ConfigError(
+                f"{sources.get(f'{name}.host', 'default')}: {name}.host = {listening.host} can be reached by "
+                "others, and there are no tokens; add a [[tokens]] table, or listen on 127.0.0.1"
+            )
 
 
 def is_loopback(host: str) -> bool:
@@ -84,10 +92,11 @@ def _check_engine(config: Config, sources: Mapping[str, str]) -> None:
         raise ConfigError(f"{place}: engine.backoff_max_ms is less than engine.backoff_min_ms; raise it")
 
 
-def _check_http(http: Http, sources: Mapping[str, str]) -> None:
-    if (http.tls_cert is None) != (http.tls_key is None):
-        given, missing = ("tls_cert", "tls_key") if http.tls_key is None else ("tls_key", "tls_cert")
-        raise ConfigError(f"{sources.get('http.' + given)}: http.{given} needs http.{missing} beside it")
+def _check_listening(name: str, listening: Listening, sources: Mapping[str, str]) -> None:
+    if (listening.tls_cert is None) != (listening.tls_key is None):
+        given, missing = ("tls_cert", "tls_key") if listening.tls_key is None else ("tls_key", "tls_cert")
+        place = sources.get(f"{name}.{given}")
+        raise ConfigError(f"{place}: {name}.{given} needs {name}.{missing} beside it")
 
 
 def _check_pipeline(pipeline: Pipeline, sources: Mapping[str, str]) -> None:

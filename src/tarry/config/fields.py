@@ -59,7 +59,15 @@ def tables_of(table: type[Struct] = Config, prefix: str = "") -> dict[str, type[
 
 
 def texts_of(table: type[Struct]) -> dict[str, str]:
-    """What the source says under each field of a table."""
+    """What the source says under each field of a table, those that it inherits included."""
+    texts: dict[str, str] = {}
+    for part in reversed(table.__mro__):
+        if issubclass(part, Struct) and part is not Struct:
+            texts.update(_texts_in(part))
+    return texts
+
+
+def _texts_in(table: type[Struct]) -> dict[str, str]:
     body = ast.parse(inspect.getsource(table)).body[0]
     assert isinstance(body, ast.ClassDef)
     texts: dict[str, str] = {}

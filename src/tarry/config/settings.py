@@ -6,29 +6,19 @@ size in `_bytes`. Limits that are facts of the formats are in `core/limits.py` i
 """
 
 import os.path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
+from tarry.config.doors import Doors
+from tarry.config.listening import Listening
+from tarry.config.table import DOTTED, SECRET, Path, Secret, Table
 from tarry.core import limits
 from tarry.core.policy import Policy
 from tarry.engine.settings import EngineSettings
 from tarry.outlets.webhook.settings import WebhookSettings
 
-_PATH: Final = Meta(extra={"path": True})
-_SECRET: Final = Meta(extra={"secret": True})
-_DOTTED: Final = Meta(extra={"dotted": True})
-
-Path = Annotated[str, _PATH]
-"""A file or folder; in the file, relative to the file's own folder."""
-Secret = Annotated[str, _SECRET]
-"""Never shown."""
-
 Role = Literal["admin", "produce", "consume"]
-
-
-class Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One table of the file."""
 
 
 class Ledger(Table, frozen=True, kw_only=True):
@@ -46,23 +36,11 @@ class Ledger(Table, frozen=True, kw_only=True):
     """Segments kept filled with zeros ahead of use: the next one, and the reserve."""
 
 
-class Http(Table, frozen=True, kw_only=True):
+class Http(Listening, frozen=True, kw_only=True):
     """The native HTTP API."""
 
-    host: str = "127.0.0.1"
-    """Address to listen on. Anything but loopback needs tokens."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 8080
     """Port to listen on; 0 takes a free one and prints it."""
-    tls_cert: Path | None = None
-    """Certificate chain (PEM). With it and its key the listener speaks HTTPS."""
-    tls_key: Path | None = None
-    """The certificate's private key (PEM)."""
-    max_connections: Annotated[int, Meta(ge=0)] = 0
-    """Connections at once; 0 takes what the system's limit on open files leaves beside the ledger and sending."""
-    idle_timeout_ms: Annotated[int, Meta(ge=1_000, le=limits.DAY_MS)] = 60_000
-    """A connection that sends no request for so long is closed."""
-    drain_ms: Annotated[int, Meta(ge=0, le=limits.HOUR_MS)] = 10_000
-    """How long requests under way may still take at a shutdown."""
     body_timeout_ms: Annotated[int, Meta(ge=100, le=limits.HOUR_MS)] = 30_000
     """A body must be complete within this; a stream must show its next piece within it."""
     max_body_bytes: Annotated[int, Meta(ge=1024, le=1 << 30)] = 8 << 20
@@ -90,7 +68,7 @@ class Pipeline(Table, frozen=True, kw_only=True):
     """The Spark master: this machine, or a cluster's address."""
     connect_timeout_ms: Annotated[int, Meta(ge=1_000, le=limits.HOUR_MS)] = 60_000
     """How long a cluster may take to give the first executor."""
-    spark: Annotated[dict[str, str], _DOTTED] = {}
+    spark: Annotated[dict[str, str], DOTTED] = {}
     """Further settings of Spark by their own names, such as `spark.executor.memory = "4g"`. Others can see them: secrets go into `storage_options`."""
     ship: bool = True
     """Whether a cluster's executors are sent this package; if not, it is installed there. What it imports is installed there either way."""
@@ -98,7 +76,7 @@ class Pipeline(Table, frozen=True, kw_only=True):
     """The Python that executors run; by default the one that runs the driver."""
     tables: Path | None = None
     """Folder or address of the tables (`s3://…`, `gs://…`, `abfss://…`); by default `tables` in the data folder."""
-    storage_options: Annotated[dict[str, str], _SECRET] = {}
+    storage_options: Annotated[dict[str, str], SECRET] = {}
     """What the object store of the tables needs: keys, region, endpoint, by the names of its environment variables."""
     server: str | None = None
     """Address of the server, for a driver or executors that cannot see the data folder: the ledger is then read from there."""
@@ -166,6 +144,7 @@ class Config(Table, frozen=True, kw_only=True):
     ledger: Ledger = Ledger()
     engine: EngineSettings = EngineSettings()
     http: Http = Http()
+    doors: Doors = Doors()
     webhook: WebhookSettings = WebhookSettings()
     pipeline: Pipeline = Pipeline()
     log: Log = Log()

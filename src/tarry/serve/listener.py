@@ -28,7 +28,7 @@ from typing import Any, Final
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from tarry.config.settings import Http
+from tarry.config.listening import Listening
 
 BODY_SILENCE_MS: Final = 20_000
 """A request whose next bytes do not come within this is given up."""
@@ -53,11 +53,12 @@ class ListenError(Exception):
 class Listener:
     """One HTTP listener: `bind`, `start`, and at the end `stop`.
 
-    `outgoing` is how many connections the rest of the server may make.
+    `outgoing` is how many connections the rest of the server may make; `name` is the table of its settings.
     """
 
-    def __init__(self, settings: Http, outgoing: int = 0) -> None:
+    def __init__(self, settings: Listening, outgoing: int = 0, name: str = "http") -> None:
         self._settings = settings
+        self._name = name
         self._max_connections = settings.max_connections or max_connections(outgoing)
         self._socket: socket.socket | None = None
         self._server: _Server | None = None
@@ -79,8 +80,8 @@ class Listener:
                 self._socket.close()
             reason = error.strerror or str(error)
             raise ListenError(
-                f"cannot listen on {host}:{port}: {reason}; "
-                "stop what uses it, or set http.host and http.port (TARRY_HTTP__PORT, --port)"
+                f"cannot listen on {host}:{port}: {reason}; stop what uses it, "
+                f"or set {self._name}.host and {self._name}.port ({advice(self._name)})"
             ) from None
         taken = self._socket.getsockname()
         shown = f"[{taken[0]}]" if family == socket.AF_INET6 else taken[0]
@@ -127,6 +128,12 @@ class Listener:
         self._sweeping.cancel()
 
 
+def advice(name: str) -> str:
+    """How a port is set without a file."""
+    variable = f"TARRY_{name.upper().replace('.', '__')}__PORT"
+    return f"{variable}, --port" if name == "http" else variable
+
+
 def max_connections(outgoing: int) -> int:
     """How many connections fit beside what else needs open files: the ledger, and sending (`outgoing`)."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -136,7 +143,7 @@ def max_connections(outgoing: int) -> int:
     return max(MIN_CONNECTIONS, min(soft - outgoing - own, MAX_CONNECTIONS))
 
 
-def tls_context(settings: Http) -> ssl.SSLContext:
+def tls_context(settings: Listening) -> ssl.SSLContext:
     """TLS 1.2 or later with the configured certificate; raises `ListenError` if it cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -362,13 +369,12 @@ class _Protocol(HttpToolsProtocol):
         """Whether the client owes the rest of a body and has been silent for too long."""
         # uvicorn types this as always there; before the first request it is None.
         cycle: RequestResponseCycle | None = self.cycle
-        return (
-            cycle is not None
-            and cycle.more_body
-            and not cycle.response_complete
-            and not self.flow.read_paused
-            and now - self._heard_at > BODY_SILENCE_MS / 1000
-        )
+        if cycle is None or not cycle.more_body or cycle.response_complete:
+            return False
+        if self.flow.read_paused:
+            # It is we who do not listen: its silence counts from when we do again.
+            self._heard_at = now
+        return now - self._heard_at > BODY_SILENCE_MS / 1000
 
     def _refuse(self, status: bytes, header: bytes) -> None:
         self.known.all.discard(self)

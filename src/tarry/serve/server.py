@@ -25,11 +25,11 @@ import uvloop
 
 from tarry.config import Config, ConfigError, Loaded
 from tarry.config.check import token_digest
+from tarry.core.access import Access, Token
 from tarry.core.clock import SystemClock
 from tarry.core.errors import TarryError, Unavailable
 from tarry.core.ids import Ids
 from tarry.core.lifecycle import State
-from tarry.doors.http.access import Access, Token
 from tarry.doors.http.app import HttpApp, build_app
 from tarry.doors.http.settings import HttpSettings
 from tarry.engine.drive import Driver, launcher, offloader
@@ -43,6 +43,7 @@ from tarry.registry.registry import Registry
 from tarry.registry.snapshots import mark_damaged, marked_damaged, restore, set_aside, unmark
 from tarry.registry.table import RegistryDamage
 from tarry.serve.datafolder import DataFolder, DataFolderError, explain
+from tarry.serve.doors import Door
 from tarry.serve.listener import Listener, ListenError
 from tarry.serve.logs import set_up
 
@@ -124,6 +125,7 @@ class Server:
         self._registry: Registry | None = None
         self._engine: Engine | None = None
         self._driver: Driver | None = None
+        self._doors = doors_of(config)
         self._app: HttpApp | None = None
         self._listener: Listener | None = None
         self._running = False
@@ -138,6 +140,7 @@ class Server:
         access = access_of(config)
         self._listener = Listener(config.http, outgoing=config.webhook.max_connections)
         url = self._listener.bind()
+        addresses = [address for door in self._doors for address in door.bind()]
         began = time.monotonic()
         self._ledger = self._open_ledger()
         self._folder.check_key(self._ledger.ledger_id)
@@ -152,9 +155,17 @@ class Server:
         self._ledger.start(self._driver.post, loop.call_soon)
         self._driver.start()
         self._app = build_app(
-            engine, access, door_settings(config), partial(read_progress, self._folder.pipeline)
+            engine,
+            access,
+            door_settings(config),
+            partial(read_progress, self._folder.pipeline),
+            {path: app for door in self._doors for path, app in door.mounts.items()},
         )
+        for door in self._doors:
+            await door.start(engine)
         await self._listener.start(self._app)
+        for address in addresses:
+            log.info("a door is open", extra={"url": address})
         log.info("ready", extra={"url": url, "data": config.data, "tokens": len(config.tokens)})
         return url
 
@@ -228,7 +239,8 @@ class Server:
             index=DeltaIndex(f"{config.tables()}/index", ledger.ledger_id, config.pipeline.storage_options),
             clock=self._clock,
             ids=Ids(folder.id_key()),
-            outlets={"http": self._webhook, "https": self._webhook},
+            outlets={"http": self._webhook, "https": self._webhook}
+            | {scheme: outlet for door in self._doors for scheme, outlet in door.outlets.items()},
             launch=launcher(loop, self._faulted),
             offload=offloader(loop, self._pool, self._faulted),
             reading=offloader(loop, self._readers, self._faulted),
@@ -246,6 +258,7 @@ class Server:
         """
         if self._app is not None:
             self._app.stop()
+        await asyncio.gather(*(door.stop() for door in self._doors))
         if self._listener is not None:
             await self._listener.stop()
         if self._driver is not None:
@@ -254,6 +267,8 @@ class Server:
             self._engine.ready = False
             await self._let_attempts_end(self._engine)
         await self._webhook.close()
+        for door in self._doors:
+            await door.close()
         if self._running and self._engine is not None and self._ledger is not None:
             await _flush(self._engine)
             self._ledger.close()
@@ -284,6 +299,12 @@ async def _flush(engine: Engine) -> None:
             "the registry is behind the ledger; the next start takes longer",
             extra={"reason": str(error) or type(error).__name__},
         )
+
+
+def doors_of(config: Config) -> list[Door]:
+    """The doors that are open. A closed one is not even imported."""
+    del config
+    return []
 
 
 def ledger_settings(config: Config) -> LedgerSettings:

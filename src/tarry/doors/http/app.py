@@ -15,9 +15,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
+from tarry.core.access import Access
 from tarry.core.errors import TarryError
-from tarry.doors.http.access import Access
-from tarry.doors.http.asgi import Disconnected, Receive, Reply, Scope, Send, refusal, refuse
+from tarry.doors.http.asgi import Asgi, Disconnected, Receive, Reply, Scope, Send, refusal, refuse
 from tarry.doors.http.batches import Batches
 from tarry.doors.http.bulk import BulkEndpoints
 from tarry.doors.http.deadlines import Deadlines
@@ -77,8 +77,10 @@ class HttpApp:
         engine: Engine,
         access: Access,
         settings: HttpSettings,
-        progress: Callable[[], Progress | None] = lambda: None,
+        progress: Callable[[], Progress | None],
+        mounts: Mapping[str, Asgi],
     ) -> None:
+        self._mounts = tuple(mounts.items())
         self._gate = Gate(access, settings.allowed_hosts)
         deadlines = Deadlines(settings.body_timeout_ms)
         self._sessions = Sessions(engine.topics, settings)
@@ -124,6 +126,10 @@ class HttpApp:
                 if path == "/v1/messages/batch":
                     await self._schedule_batch(scope, receive, send)
                     return
+            for beginning, app in self._mounts:
+                if scope["path"].startswith(beginning):
+                    await app(scope, receive, send)
+                    return
             if scope["path"] not in self._open_paths:
                 scope[CALLER] = self._gate.let_in(scope)[0]
             await self._router(scope, receive, send)
@@ -165,9 +171,14 @@ def build_app(
     access: Access,
     settings: HttpSettings,
     progress: Callable[[], Progress | None] = lambda: None,
+    mounts: Mapping[str, Asgi] | None = None,
 ) -> HttpApp:
-    """The ASGI application of the door. `progress` is what the pipeline says of itself."""
-    return HttpApp(engine, access, settings, progress)
+    """The ASGI application of the door.
+
+    `progress` is what the pipeline says of itself; `mounts` are applications that others serve here, by the beginning of
+    their paths; they ask for tokens themselves.
+    """
+    return HttpApp(engine, access, settings, progress, mounts or {})
 
 
 def _message_routes(messages: Messages) -> list[Route]:

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tarry.core.access import Caller
 from tarry.core.errors import Invalid, TarryError
 from tarry.core.ids import ID_CHARS
 from tarry.core.message import Message
-from tarry.doors.http.access import Caller
 from tarry.doors.http.asgi import Receive, Scope, Send, respond
 from tarry.doors.http.bodies import header, read_body
 from tarry.doors.http.deadlines import Deadlines

@@ -12,6 +12,7 @@ from tarry.doors.http.problems import Headers, encode, headers_of, problem_of
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 Reply = Callable[[int, Headers, bytes], None]
 """Sends a whole answer at once: the status, the headers but for the length, and the body."""

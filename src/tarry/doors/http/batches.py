@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
+from tarry.core.access import Caller
 from tarry.core.errors import Invalid, TarryError, Unavailable
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
-from tarry.doors.http.access import Caller
 from tarry.doors.http.arrow import (
     ARROW_TYPE,
     ROW_OVERHEAD_BYTES,

@@ -12,9 +12,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tarry.core.access import Caller
 from tarry.core.errors import NotFound, Unavailable
 from tarry.core.names import check_name
-from tarry.doors.http.access import Caller
 from tarry.doors.http.asgi import json_response
 from tarry.doors.http.bodies import check_json, decode, header, read_body, read_query
 from tarry.doors.http.deadlines import Deadlines

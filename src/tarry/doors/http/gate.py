@@ -4,7 +4,8 @@ from typing import Final
 
 from starlette.requests import Request
 
-from tarry.doors.http.access import Access, Caller, check_browser
+from tarry.core.access import Access, Caller
+from tarry.doors.http.access import check_browser, sender
 from tarry.doors.http.asgi import Scope
 from tarry.doors.http.problems import unsupported
 
@@ -29,7 +30,7 @@ class Gate:
             raise unsupported("and no content-encoding")
         if self._open:
             self._check_browser(get(b"host"), get(b"origin"), get(b"sec-fetch-site"))
-        return self._access.caller(get(b"authorization")), get(b"content-type"), get(b"idempotency-key")
+        return sender(self._access, get(b"authorization")), get(b"content-type"), get(b"idempotency-key")
 
     def _check_browser(self, host: bytes | None, origin: bytes | None, site: bytes | None) -> None:
         # Nothing but a Host that was found good before: nothing to look at again.

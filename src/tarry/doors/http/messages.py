@@ -11,11 +11,11 @@ from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tarry.core.access import Caller
 from tarry.core.errors import Invalid, TarryError
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
 from tarry.core.message import Message, MessageQuery, MessageView, Scheduled
 from tarry.core.names import parse_namespace
-from tarry.doors.http.access import Caller
 from tarry.doors.http.asgi import (
     Disconnected,
     Receive,

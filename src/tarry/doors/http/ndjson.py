@@ -18,11 +18,11 @@ import pyarrow as pa
 from msgspec import UNSET, MsgspecError
 from numpy.typing import NDArray
 
+from tarry.core.access import Caller
 from tarry.core.errors import Forbidden, Invalid, TarryError, TooLarge
 from tarry.core.ids import ID_CHARS
 from tarry.core.message import Message, Scheduled
 from tarry.core.names import parse_namespace
-from tarry.doors.http.access import Caller
 from tarry.doors.http.bodies import explain, message_of, payload_of, times_of
 from tarry.doors.http.problems import problem_of
 from tarry.doors.http.shapes import BatchDefaults, BatchLine, BatchRefusal, PlainLine

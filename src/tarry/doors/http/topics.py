@@ -4,9 +4,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tarry.core.access import Caller, Role
 from tarry.core.errors import Invalid, TarryError
 from tarry.core.names import TopicName, parse_namespace, parse_topic
-from tarry.doors.http.access import Caller, Role
 from tarry.doors.http.asgi import Scope, json_response, nothing
 from tarry.doors.http.bodies import check_json, decode, header, payload_of, read_body, read_query, times_of
 from tarry.doors.http.deadlines import Deadlines

@@ -1,0 +1,14 @@
+"""The doors beside the native HTTP API: one table, and one module of settings, for each."""
+
+from tarry.config.dapr import Dapr
+from tarry.config.matrix import Matrix
+from tarry.config.pulsar import Pulsar
+from tarry.config.table import Table
+
+
+class Doors(Table, frozen=True, kw_only=True):
+    """The protocols that existing clients speak."""
+
+    matrix: Matrix = Matrix()
+    pulsar: Pulsar = Pulsar()
+    dapr: Dapr = Dapr()

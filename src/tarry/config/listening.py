@@ -1,0 +1,27 @@
+"""What every listener has in common."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from tarry.config.table import Path, Table
+from tarry.core import limits
+
+
+class Listening(Table, frozen=True, kw_only=True):
+    """An address that is listened on, and the bounds on who connects."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on. Anything but loopback needs tokens."""
+    port: Annotated[int, Meta(ge=0, le=65535)] = 0
+    """Port to listen on; 0 takes a free one and prints it."""
+    tls_cert: Path | None = None
+    """Certificate chain (PEM). With it and its key the listener speaks TLS."""
+    tls_key: Path | None = None
+    """The certificate's private key (PEM)."""
+    max_connections: Annotated[int, Meta(ge=0)] = 0
+    """Connections at once; 0 takes what the system's limit on open files leaves beside the ledger and sending."""
+    idle_timeout_ms: Annotated[int, Meta(ge=1_000, le=limits.DAY_MS)] = 60_000
+    """A connection that sends no request for so long is closed."""
+    drain_ms: Annotated[int, Meta(ge=0, le=limits.HOUR_MS)] = 10_000
+    """How long requests under way may still take at a shutdown."""

@@ -1,0 +1,16 @@
+"""What an operator may set about the Matrix door."""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+from tarry.config.listening import Listening
+
+
+class Matrix(Listening, frozen=True, kw_only=True):
+    """Matrix delayed events, in front of a homeserver."""
+
+    enabled: bool = False
+    """Whether the door is open."""
+    port: Annotated[int, Meta(ge=0, le=65535)] = 8008
+    """Port to listen on; 0 takes a free one and prints it."""

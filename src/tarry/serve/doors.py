@@ -1,0 +1,32 @@
+"""The doors beside the native API, as the composition root handles them: each is wired in a module of its own here."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from tarry.core.delivery import Outlet
+from tarry.doors.http.asgi import Asgi
+from tarry.engine.engine import Engine
+
+
+class Door(Protocol):
+    """A protocol's way in with the ways out that belong to it. Made, bound, started, stopped, closed, in this order."""
+
+    @property
+    def outlets(self) -> Mapping[str, Outlet]:
+        """The ways out that it brings, by the scheme of their destinations."""
+
+    @property
+    def mounts(self) -> Mapping[str, Asgi]:
+        """What it serves on the native API's port, by the beginning of the path; access is its own business."""
+
+    def bind(self) -> list[str]:
+        """Take its addresses, so that a taken one is told before anything is opened; gives them as URLs."""
+
+    async def start(self, engine: Engine) -> None:
+        """Begin to accept."""
+
+    async def stop(self) -> None:
+        """Accept no more, and let the requests under way end."""
+
+    async def close(self) -> None:
+        """Close what the outlets hold open. The engine has ended its attempts."""
