@@ -1,5 +1,8 @@
 """What `scheduledSendTime` may say, and that nothing else is ever taken for now."""
 
+import contextlib
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,21 +96,14 @@ def test_a_time_without_a_zone_says_what_to_add() -> None:
 
 @given(st.text(max_size=70))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    try:
-        due_at_ms(text, NOW_MS)
-    except Invalid as error:
-        assert error.field == "scheduledSendTime"
+    with contextlib.suppress(Invalid):
+        assert due_at_ms(text, NOW_MS) is not None
 
 
 @given(st.datetimes(timezones=st.timezones()))
-def test_every_instant_that_python_writes_is_read(at: object) -> None:
-    from datetime import UTC, datetime, timedelta
-
-    assert isinstance(at, datetime)
+def test_every_instant_that_python_writes_is_read(at: datetime) -> None:
     offset = at.utcoffset()
-    assert offset is not None
-    if offset % timedelta(minutes=1):
+    if offset is None or offset % timedelta(minutes=1):
         return
-    exact = (at - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(milliseconds=1)
-    read = due_at_ms(at.isoformat(), NOW_MS)
-    assert exact - 0.001 <= read < exact + 1
+    since = at - datetime(1970, 1, 1, tzinfo=UTC)
+    assert due_at_ms(at.isoformat(), NOW_MS) == -(-since // timedelta(milliseconds=1))
