@@ -19,6 +19,7 @@ from tarry.core.names import parse_namespace, parse_topic
 from tarry.core.policy import Effective, Policy, Scope
 from tarry.engine.adoption import Adoption
 from tarry.engine.answer import Answer, failed
+from tarry.engine.catalogue import Catalogue
 from tarry.engine.commands import Commands
 from tarry.engine.dispatcher import Dispatcher
 from tarry.engine.flights import Launch
@@ -91,6 +92,11 @@ class Engine:
     def topics(self) -> Topics:
         """Tarry's own topics."""
         return self.journal.topics
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """What has a name and is no message: tenants, namespaces, schemas."""
+        return self.journal.catalogue
 
     @property
     def trouble(self) -> str | None:

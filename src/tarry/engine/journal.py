@@ -25,6 +25,7 @@ from tarry.core.policy import Effective, Policy
 from tarry.engine.batches import Batches
 from tarry.engine.bodies import Bodies
 from tarry.engine.burst import Burst
+from tarry.engine.catalogue import Catalogue
 from tarry.engine.groups import Groups
 from tarry.engine.horizon import Horizon, Offload
 from tarry.engine.planner import Plan
@@ -38,6 +39,7 @@ from tarry.ledger.record import (
     FIRST_BATCH_SEQ,
     Adopt,
     CancelBatch,
+    Catalogued,
     Claim,
     Encoded,
     Entry,
@@ -84,6 +86,7 @@ class Journal:
         self.bodies = Bodies(ledger, self.horizon, reading, clock)
         self.policies = Policies(broker)
         self.topics = Topics(self)
+        self.catalogue = Catalogue(self)
         self.owners: Counter[str] = Counter()
         """Pending messages by owner."""
         self.counters: Counter[str] = Counter()
@@ -204,6 +207,8 @@ class Journal:
                 self._decide_policy(record)
             case Adopt() | CancelBatch():
                 self._decide_batch(seq, record)
+            case Catalogued():
+                self.catalogue.decide(record)
             case _:
                 self.topics.records.decide(seq, record)
 

@@ -107,6 +107,7 @@ def _load(journal: Journal) -> int:
     journal.topics.records.load(registry)
     journal.batches.load(registry)
     journal.groups.load()
+    journal.catalogue.load(registry)
     for (owner,), count in registry.owners.rows():
         journal.owners[owner] = count
     for (scope, name), policy in registry.policies.rows():

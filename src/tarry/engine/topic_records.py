@@ -74,14 +74,18 @@ class TopicRecords:
 
     def _decide_topic(self, record: TopicRecord) -> None:
         if not record.deleted:
-            self.by_name.setdefault(record.name, Topic(record.name, self._journal.clock.now_ms())).touch()
+            topic = self.by_name.get(record.name)
+            if topic is None:
+                topic = self.by_name[record.name] = Topic(record.name, self._journal.clock.now_ms())
+            topic.partitions = max(topic.partitions, record.partitions)
+            topic.touch()
             return
-        topic = self.by_name.pop(record.name, None)
-        if topic is not None:
-            for sub in topic.subscriptions.values():
+        gone = self.by_name.pop(record.name, None)
+        if gone is not None:
+            for sub in gone.subscriptions.values():
                 sub.close_all()
-            self._journal.dead.add_many(topic.waiting_seqs())
-            topic.erase(self._journal.registry)
+            self._journal.dead.add_many(gone.waiting_seqs())
+            gone.erase(self._journal.registry)
 
     def _decide_subscription(self, topic: Topic, record: Record) -> None:
         match record:

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["NewEntry", "Received", "Subscription", "TopicStats", "Topics"]
 
+MAX_PARTITIONS = 10_000
+
 DUPLICATE = -1
 """The entry id that a producer is told for a sequence number that it sent before."""
 
@@ -87,22 +89,42 @@ class Topics:
             raise NotFound(f"there is no topic {topic}")
         return found
 
-    def create(self, topic: str) -> Answer[None]:
-        """Make a topic; one that is there already stays."""
+    def create(self, topic: str, partitions: int = 0) -> Answer[None]:
+        """Make a topic; one that is there already stays. With partitions, or more of them, these are made too.
+
+        A partitioned topic holds no entries itself: those are in its partitions, which are topics like others.
+        """
         try:
             name = parse_topic(topic).full
-            if name in self.records.by_name:
+            found = self.records.by_name.get(name)
+            if found is not None and not partitions:
                 return self._once_durable(None)
-            return self._write([TopicRecord(name, False, 0)], None)
+            if found is not None and not found.partitions:
+                raise Conflict(f"{name} is there already and has no partitions", "unpartitioned")
+            if not 0 <= partitions <= MAX_PARTITIONS:
+                raise Invalid("partitions", f"is not between 0 and {MAX_PARTITIONS}")
+            if found is not None and found.partitions > partitions:
+                raise Conflict(f"{name} has {found.partitions} partitions already", "fewer")
+            wanted = [name_of_partition(name, number) for number in range(partitions)]
+            made = [TopicRecord(one, False, 0) for one in wanted if one not in self.records.by_name]
+            return self._write([TopicRecord(name, False, partitions), *made], None)
         except TarryError as error:
             return failed(error)
 
     def delete(self, topic: str) -> Answer[None]:
-        """Remove a topic with its entries and subscriptions."""
+        """Remove a topic with its entries and subscriptions; a partitioned one with its partitions."""
         try:
-            return self._write([TopicRecord(self.find(topic).name, True, 0)], None)
+            found = self.find(topic)
+            parts = [name_of_partition(found.name, number) for number in range(found.partitions)]
+            names = [found.name, *(part for part in parts if part in self.records.by_name)]
+            return self._write([TopicRecord(name, True, 0) for name in names], None)
         except TarryError as error:
             return failed(error)
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; 0 for one that has none or is not there."""
+        found = self.records.by_name.get(topic)
+        return found.partitions if found else 0
 
     def stats(self, topic: str) -> TopicStats:
         """Figures of one topic; raises `NotFound`."""
@@ -389,6 +411,11 @@ class Topics:
             answer.settle(value())
         except TarryError as gone:
             answer.fail(gone)
+
+
+def name_of_partition(topic: str, number: int) -> str:
+    """The name of one partition of a topic, as Pulsar's clients make it."""
+    return f"{topic}-partition-{number}"
 
 
 def _received(entry_id: int, entry: ReadEntry | None, count: int, ids: Ids, now_ms: int) -> Received:

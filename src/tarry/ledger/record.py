@@ -39,6 +39,7 @@ class Kind(IntEnum):
     TOPIC = 11
     ADOPT = 12
     CANCEL_BATCH = 13
+    CATALOGUE = 14
 
 
 class Key(NamedTuple):
@@ -250,7 +251,7 @@ class PolicySet(Struct, tag=int(Kind.POLICY), array_like=True, frozen=True):
 
     scope: str
     name: str
-    policy: dict[str, int | float | bool | None] | None
+    policy: dict[str, int | float | bool | str | None] | None
 
 
 class Mark(Struct, tag=int(Kind.MARK), array_like=True, frozen=True):
@@ -328,6 +329,16 @@ class CancelBatch(Struct, tag=int(Kind.CANCEL_BATCH), array_like=True, frozen=Tr
     """Being sent at that moment: each ends by a record of its own, once its verdict is known (R11)."""
 
 
+class Catalogued(Struct, tag=int(Kind.CATALOGUE), array_like=True, frozen=True):
+    """Something that has a name and is no message is said to be there, or with None to be gone: a tenant, a schema."""
+
+    sort: str
+    """What it is: `tenant`, `namespace`, `schema`."""
+    name: str
+    value: bytes | None
+    """All there is to say of it, in JSON."""
+
+
 Record = (
     Put
     | Finalise
@@ -342,6 +353,7 @@ Record = (
     | Topic
     | Adopt
     | CancelBatch
+    | Catalogued
 )
 
 FIRST_BATCH_SEQ: Final = 1 << 47

@@ -171,11 +171,12 @@ class Registry:
         self.producers: Table[int] = Table("producers", ("topic", "producer"), int)
         self.batches: Table[BatchRow] = Table("batches", ("name",), BatchRow)
         self.batch_files: Table[list[StagedFile]] = Table("batch_files", ("name",), list[StagedFile])
+        self.catalogue: Table[bytes] = Table("catalogue", ("sort", "name"), bytes)
         self._meta: Table[Meta] = Table("meta", ("name",), Meta)
         self.tables: list[Table[Any]] = [
             self.live, self.finalised, self.groups, self.idempotency, self.owners, self.policies, self.topics,
             self.chunks, self.waiting, self.subscriptions, self.acks, self.producers, self.batches,
-            self.batch_files,
+            self.batch_files, self.catalogue,
         ]  # fmt: skip
         self._ended: list[Callable[[], Any]] = []
         try:

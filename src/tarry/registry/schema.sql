@@ -25,6 +25,10 @@ CREATE TABLE IF NOT EXISTS owners        (owner TEXT PRIMARY KEY, body BLOB NOT 
 CREATE TABLE IF NOT EXISTS policies      (scope TEXT, name TEXT, body BLOB NOT NULL, crc INTEGER NOT NULL,
                             PRIMARY KEY (scope, name)) WITHOUT ROWID;
 
+-- What has a name and is no message: tenants, namespaces, schemas.
+CREATE TABLE IF NOT EXISTS catalogue     (sort TEXT, name TEXT, body BLOB NOT NULL, crc INTEGER NOT NULL,
+                            PRIMARY KEY (sort, name)) WITHOUT ROWID;
+
 CREATE TABLE IF NOT EXISTS topics        (name TEXT PRIMARY KEY, body BLOB NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS chunks        (topic TEXT, number INTEGER, body BLOB NOT NULL, crc INTEGER NOT NULL,
                             PRIMARY KEY (topic, number)) WITHOUT ROWID;

@@ -12,6 +12,7 @@ from tarry.ledger.record import (
     Ack,
     Adopt,
     CancelBatch,
+    Catalogued,
     Claim,
     Entry,
     Finalise,
@@ -127,6 +128,8 @@ def _told(seq: int, record: Record) -> dict[str, Any]:
             return {"destination": record.name, "outcome": "deleted" if record.deleted else None}
         case Adopt():
             return {"at_ms": record.adopted_at_ms, "batch": record.name, "messages": record.count}
+        case Catalogued():
+            return {"namespace": record.name if record.sort == "namespace" else None}
         case CancelBatch():
             return {"at_ms": record.cancelled_at_ms, "batch": record.name, "messages": record.count}
 

@@ -1,0 +1,136 @@
+"""The catalogue: what has a name and is no message, kept for good: tenants, namespaces, schemas.
+
+A tenant or namespace need not be entered before it is used: one that holds a topic or a policy is there. What the
+values say is the business of the door that enters them.
+"""
+
+from typing import TYPE_CHECKING, Final, Literal
+
+from tarry.core.errors import Conflict, NotFound, TarryError
+from tarry.core.names import DEFAULT_NAMESPACE, check_part, parse_namespace, parse_topic
+from tarry.engine.answer import Answer, failed
+from tarry.ledger.record import Catalogued, PolicySet, Record
+from tarry.ledger.record import Topic as TopicRecord
+from tarry.registry.registry import Registry
+
+if TYPE_CHECKING:
+    from tarry.engine.journal import Journal
+
+Sort = Literal["tenant", "namespace", "schema"]
+
+EMPTY: Final = b"{}"
+"""What is said of something of which nothing was said."""
+
+
+class Catalogue:
+    """Everything that was entered, by sort and name."""
+
+    def __init__(self, journal: "Journal") -> None:
+        self._journal = journal
+        self._entered: dict[tuple[str, str], bytes] = {}
+
+    def decide(self, record: Catalogued) -> None:
+        """Take a record into the state, when it is enqueued or replayed."""
+        key = (record.sort, record.name)
+        if record.value is None:
+            self._entered.pop(key, None)
+            self._journal.registry.catalogue.remove(*key)
+        else:
+            self._entered[key] = record.value
+            self._journal.registry.catalogue.put(key, record.value)
+
+    def load(self, registry: Registry) -> None:
+        """Take everything back from the registry."""
+        for (sort, name), value in registry.catalogue.rows():
+            self._entered[sort, name] = value
+
+    def get(self, sort: Sort, name: str) -> bytes | None:
+        """What was entered, or None."""
+        return self._entered.get((sort, name))
+
+    def enter(self, sort: Sort, name: str, value: bytes | None) -> Answer[None]:
+        """Say what is to be known of something, or with None that it is gone."""
+        return self._write([Catalogued(sort, name, value)])
+
+    # Tenants and namespaces
+
+    def tenants(self) -> list[str]:
+        """Every tenant that was entered or has a namespace."""
+        entered = {name for sort, name in self._entered if sort == "tenant"}
+        return sorted(entered.union(name.partition("/")[0] for name in self.namespaces()))
+
+    def namespaces(self, tenant: str | None = None) -> list[str]:
+        """Every namespace, of one tenant or all, that was entered or is in use."""
+        journal = self._journal
+        names = {name for sort, name in self._entered if sort == "namespace"}
+        names.update(journal.policies.places("namespace"))
+        names.update(parse_topic(topic).namespace_name for topic in journal.topics.names())
+        names.add(DEFAULT_NAMESPACE)
+        return sorted(name for name in names if tenant is None or name.startswith(f"{tenant}/"))
+
+    def add_tenant(self, name: str, value: bytes) -> Answer[None]:
+        """Enter a tenant, or say something else of it."""
+        try:
+            check_part(name, "tenant")
+            return self.enter("tenant", name, value)
+        except TarryError as error:
+            return failed(error)
+
+    def add_namespace(self, name: str, value: bytes = EMPTY) -> Answer[None]:
+        """Enter a namespace of a tenant that is there."""
+        try:
+            tenant = parse_namespace(name).partition("/")[0]
+            if tenant not in self.tenants():
+                raise NotFound(f"there is no tenant {tenant}")
+            if name in self.namespaces():
+                raise Conflict(f"there is a namespace {name} already", "exists")
+            return self.enter("namespace", name, value)
+        except TarryError as error:
+            return failed(error)
+
+    def remove_tenant(self, name: str, *, force: bool = False) -> Answer[None]:
+        """Remove a tenant; with `force` also if it has namespaces, and those with all that they hold."""
+        try:
+            if name not in self.tenants():
+                raise NotFound(f"there is no tenant {name}")
+            namespaces = self.namespaces(name)
+            if namespaces and not force:
+                raise Conflict(f"tenant {name} has namespaces", "not-empty")
+            ends = [end for namespace in namespaces for end in self._ends_of(namespace)]
+            return self._write([*ends, Catalogued("tenant", name, None)])
+        except TarryError as error:
+            return failed(error)
+
+    def remove_namespace(self, name: str, *, force: bool = False) -> Answer[None]:
+        """Remove a namespace and its policies; with `force` also if it has topics, and those with all that they hold."""
+        try:
+            if name not in self.namespaces():
+                raise NotFound(f"there is no namespace {name}")
+            if self._journal.topics.names(name) and not force:
+                raise Conflict(f"namespace {name} has topics", "not-empty")
+            return self._write(self._ends_of(name))
+        except TarryError as error:
+            return failed(error)
+
+    def _ends_of(self, namespace: str) -> list[Record]:
+        """The records that end all there is in a namespace."""
+        journal, inside = self._journal, f"persistent://{namespace}/"
+        ends: list[Record] = [TopicRecord(topic, True, 0) for topic in journal.topics.names(namespace)]
+        ends += [
+            PolicySet("topic", topic, None)
+            for topic in journal.policies.places("topic")
+            if topic.startswith(inside)
+        ]
+        ends += [
+            Catalogued("schema", name, None)
+            for sort, name in self._entered
+            if sort == "schema" and name.startswith(inside)
+        ]
+        return [*ends, PolicySet("namespace", namespace, None), Catalogued("namespace", namespace, None)]
+
+    def _write(self, records: list[Record]) -> Answer[None]:
+        answer: Answer[None] = Answer()
+        self._journal.append(
+            records, lambda error: answer.settle(None) if error is None else answer.fail(error)
+        )
+        return answer
