@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tarry.core.lanes import lane_of
 from tarry.core.message import Message
 from tarry.core.policy import effective
 from tarry.engine.arrow import columns_of
@@ -39,7 +40,6 @@ from tarry.ledger.record import (
     decode_put,
     encode,
     is_entry,
-    lane_of,
     read_entry,
 )
 
@@ -101,7 +101,7 @@ def test_every_record_reads_back(record: Record) -> None:
 def test_the_fixed_part_says_when_and_what_dies() -> None:
     version = encode(put(kills=Key(30, 4)))
     assert (version.fire_at_ms, version.kills_seq, version.kills_fire_at_ms) == (2000, 4, 30)
-    assert version.lane == lane_of("ann")
+    assert version.lane == lane_of("ann", "http")
     end = encode(end_of(put(), Key(2000, 9), "sent", 1, None))
     assert (end.fire_at_ms, end.kills_seq, end.kills_fire_at_ms) == (0, 9, 2000)
     fired = encode(Entry("t", 0, 5, 6, Key(2000, 9), msgspec.Raw(encode(put()).body)))
@@ -232,12 +232,6 @@ def test_an_older_body_still_decodes() -> None:
     assert decode_put(msgspec.msgpack.encode(whole[:18])) == put()
     # And a newer one, with a field that is not known here.
     assert decode_put(msgspec.msgpack.encode([*whole, "new"])) == put()
-
-
-def test_lanes_spread_owners() -> None:
-    lanes = {lane_of(f"owner-{n}") for n in range(1000)}
-    assert len(lanes) > 980
-    assert all(0 <= lane < 65536 for lane in lanes)
 
 
 def test_a_finalise_names_its_outcome() -> None:

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.core.errors import Invalid, TooLarge, Unavailable
+from tarry.core.lanes import lane_of
 from tarry.core.slots import parse_slot, size_for
 from tarry.index import incoming, staging
 from tarry.index.incoming import Mapping
@@ -21,7 +22,7 @@ from tarry.index.inspection import inspect
 from tarry.index.manifest import is_token_for, new_token
 from tarry.index.schema import INDEX, INDEX_SCHEMA
 from tarry.index.staging import BadRows, Stager, manifest_of
-from tarry.ledger.record import Put, decode_put, lane_of
+from tarry.ledger.record import Put, decode_put
 from tests.unit.staging_kit import NOW_MS, place, stage, terms
 
 HOUR = 3_600_000
@@ -78,7 +79,7 @@ def test_files_have_the_columns_of_the_index_in_the_order_of_their_instants(tmp_
                 row["owner"],
             )
             assert (row["lane"], row["op"], row["batch"], row["door"]) == (
-                lane_of(put.owner),
+                lane_of(put.owner, "bulk"),
                 1,
                 "letters",
                 "bulk",

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tarry.core.delivery import Outlet
 from tarry.core.errors import Damage, Unavailable
+from tarry.core.lanes import lane_of
 from tarry.core.lifecycle import State
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective
@@ -37,7 +38,6 @@ from tarry.ledger.record import (
     decode_heads,
     decode_put,
     is_entry,
-    lane_of,
 )
 
 log = logging.getLogger(__name__)
@@ -342,7 +342,9 @@ class Dispatcher:
         except Unavailable as error:
             done(error)
             for head, fire_at_ms, seq, _ in burst.fired():
-                self._later(Key(fire_at_ms, seq), lane_of(head.owner), burst.now_ms + ROOM_RETRY_MS)
+                self._later(
+                    Key(fire_at_ms, seq), lane_of(head.owner, head.door), burst.now_ms + ROOM_RETRY_MS
+                )
 
     def _fire_grouped(self, key: Key, head: PutHead, body: bytes, now_ms: int) -> None:
         """Fire a member of a group: the same unit ends its siblings (R11)."""
@@ -364,7 +366,7 @@ class Dispatcher:
             self._journal.append(records, done)
         except Unavailable as error:
             done(error)
-            self._later(key, lane_of(head.owner), now_ms + ROOM_RETRY_MS)
+            self._later(key, lane_of(head.owner, head.door), now_ms + ROOM_RETRY_MS)
 
     def _tell_sent(self, head: PutHead, now_ms: int) -> None:
         if self.on_sent is not None:
@@ -381,7 +383,7 @@ class Dispatcher:
     def _put_off(self, key: Key, head: PutHead, body: bytes, at_ms: int) -> None:
         """A limit says later: from the wheel, or past `carry_after_ms` by a new version (R9)."""
         if at_ms - key.fire_at_ms <= self._settings.carry_after_ms:
-            self._later(key, lane_of(head.owner), at_ms)
+            self._later(key, lane_of(head.owner, head.door), at_ms)
         else:
             put = decode_put(body)
             # The new version is not overdue, so that it has to say itself what its message went through (R11).

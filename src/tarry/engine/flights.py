@@ -15,12 +15,13 @@ from typing import Final
 
 from tarry.core.delivery import Delivered, Delivery, Outlet, Refused, Retry, Verdict
 from tarry.core.errors import Damage, Unavailable
+from tarry.core.lanes import lane_of
 from tarry.core.lifecycle import Event, State, next_state
 from tarry.engine.journal import Journal
 from tarry.engine.settings import EngineSettings
 from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, has_expired, new_version
 from tarry.engine.writing import ROOM_RETRY_MS, Writing
-from tarry.ledger.record import Claim, Key, PutHead, Record, decode_put, lane_of
+from tarry.ledger.record import Claim, Key, PutHead, Record, decode_put
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +41,7 @@ class Flight:
         self.key = key
         self.head = head
         self.outlet = outlet
-        self.lane = lane_of(head.owner)
+        self.lane = lane_of(head.owner, head.door)
         self.order = outlet.order_key(head.destination, head.key)
         self.attempts = head.attempts
         self.state = State.SCHEDULED

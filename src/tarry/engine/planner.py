@@ -13,13 +13,13 @@ from numpy.typing import NDArray
 
 from tarry.core import limits
 from tarry.core.errors import DelayTooLong, Invalid, RateLimited, TarryError, TooLarge, TooManyPending
+from tarry.core.lanes import lane_of
 from tarry.core.message import Message
 from tarry.core.policy import Effective
 from tarry.core.runs import Due
 from tarry.ledger.columns import Coded, Contents, Numbers, count_by_value, lengths_of, mark
 from tarry.ledger.frame import Unit
 from tarry.ledger.puts import encode_bodies, place_text, unit_of_puts
-from tarry.ledger.record import lane_of
 
 Place = Callable[[str, str | None], tuple[str, str, Effective]]
 """The full destination, the namespace and the policy of a destination and namespace as they were given."""
@@ -94,7 +94,7 @@ class Planner:
                 contents.take(taken), codes[taken], fire[taken], due[taken], delay[taken],
             )  # fmt: skip
         owners = contents.owners
-        lanes = np.array([lane_of(name) for name in owners.values], np.uint16)[owners.codes]
+        lanes = np.array([lane_of(name, defaults.door) for name in owners.values], np.uint16)[owners.codes]
         texts = [place_text(place[1], place[0]) if place else b"" for place in places]
         bodies = encode_bodies(contents, Coded(texts, codes), fire, due, delay, self._now_ms, defaults.door)
         unit = unit_of_puts(bodies, fire, lanes)

@@ -9,11 +9,14 @@ from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
 import google_crc32c
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tarry.core.errors import Damage
+from tarry.core.lanes import DOORS, doors_of
+from tarry.index.schema import DEL
 
 GROUPS: Final = "tarry.groups"
 """The key of the file's metadata under which the table stands."""
@@ -25,19 +28,29 @@ class Group(NamedTuple):
     rows: int
     low: int
     high: int
+    doors: tuple[int, ...] = ()
+    """How many of its versions wait, by door (`tarry.core.lanes`): what is coming is counted without reading rows."""
 
 
 def groups_of(rows: pa.Table, ordered: str, group_rows: int) -> Iterator[Group]:
     """The row groups that rows become when so many are written together."""
     for start in range(0, rows.num_rows, group_rows):
-        part = rows.column(ordered).slice(start, group_rows)
-        span = pc.min_max(part)
-        yield Group(len(part), span["min"].as_py(), span["max"].as_py())
+        part = rows.slice(start, group_rows)
+        span = pc.min_max(part.column(ordered))
+        yield Group(part.num_rows, span["min"].as_py(), span["max"].as_py(), _doors(part))
+
+
+def _doors(rows: pa.Table) -> tuple[int, ...]:
+    if "lane" not in rows.column_names:
+        return ()
+    waiting = rows.column("op").to_numpy() != DEL
+    doors = doors_of(rows.column("lane").to_numpy()[waiting])
+    return tuple(np.bincount(doors, minlength=len(DOORS)).tolist())
 
 
 def written(groups: Sequence[Group]) -> dict[str, str]:
     """The table as metadata of a file."""
-    text = ";".join(f"{group.rows},{group.low},{group.high}" for group in groups)
+    text = ";".join(",".join(map(str, (group.rows, group.low, group.high, *group.doors))) for group in groups)
     return {GROUPS: f"{google_crc32c.value(text.encode()):08x}:{text}"}
 
 
@@ -47,7 +60,8 @@ def read_groups(parquet: pq.ParquetFile, path: str) -> list[Group]:
     crc, _, text = stored.partition(b":")
     if not text or crc != b"%08x" % google_crc32c.value(text):
         raise Damage(path, 0, "the table of its row groups is missing or does not match its checksum")
-    groups = [Group(*map(int, one.split(b","))) for one in text.split(b";")]
+    numbers = [list(map(int, one.split(b","))) for one in text.split(b";")]
+    groups = [Group(rows, low, high, tuple(doors)) for rows, low, high, *doors in numbers]
     if len(groups) != parquet.metadata.num_row_groups:
         raise Damage(path, 0, f"it should have {len(groups)} row groups")
     return groups

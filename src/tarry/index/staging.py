@@ -21,6 +21,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tarry.core.errors import Rejected, TooLarge, Unavailable
+from tarry.core.lanes import lane_of
 from tarry.core.slots import sizes_for
 from tarry.index.files import filesystem_of, sync, write_file
 from tarry.index.incoming import Incoming, Mapping, read
@@ -28,7 +29,6 @@ from tarry.index.manifest import MAX_FILES, Manifest, ManifestFile, Place
 from tarry.index.schema import PUT, STAGED
 from tarry.ledger.columns import Coded, count_by_value, lengths_of
 from tarry.ledger.puts import encode_bodies, place_text
-from tarry.ledger.record import lane_of
 
 DOOR: Final = "bulk"
 """The door of messages that came in a batch."""
@@ -253,7 +253,7 @@ def _rows(incoming: Incoming, order: NDArray[np.int64], batch: str, now_ms: int)
     )
     count, owners = len(order), contents.owners
     crcs = np.fromiter(map(google_crc32c.value, bodies.to_pylist()), np.int64, count)
-    lanes = np.array([lane_of(name) for name in owners.values], np.int32)
+    lanes = np.array([lane_of(name, DOOR) for name in owners.values], np.int32)
     return pa.table(
         {
             "fire_at_ms": fire,

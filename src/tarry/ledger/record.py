@@ -12,15 +12,15 @@ Stored fields are all there is here; nothing in memory is kept on these structs.
 """
 
 import struct
-import zlib
 from collections.abc import Sequence
 from enum import IntEnum
-from functools import lru_cache
 from typing import Final, NamedTuple
 
 import google_crc32c
 import msgspec
 from msgspec import Struct
+
+from tarry.core.lanes import lane_of
 
 
 class Kind(IntEnum):
@@ -388,22 +388,20 @@ _crc = google_crc32c.value
 _pack_ids = struct.Struct(">BQBBQBQ").pack
 
 
-@lru_cache(maxsize=65536)
-def lane_of(owner: str) -> int:
-    """The lane of an owner: a small number that spreads owners, for fairness without reading bodies."""
-    return zlib.crc32(owner.encode()) & 0xFFFF
-
-
 def encode(record: Record) -> Encoded:
     """Turn a record into what the ledger stores."""
     body = _encoder.encode(record)
     crc = _crc(body)
     if type(record) is Put:
         killed = record.kills or NO_KEY
-        return Encoded(1, lane_of(record.owner), crc, record.fire_at_ms, killed.seq, killed.fire_at_ms, body)
+        return Encoded(
+            1, lane_of(record.owner, record.door), crc, record.fire_at_ms, killed.seq, killed.fire_at_ms, body
+        )
     if type(record) is Entry:
         killed = record.fired or record.carries or NO_KEY
-        return Encoded(3, lane_of(record.owner), crc, record.fire_at_ms, killed.seq, killed.fire_at_ms, body)
+        return Encoded(
+            3, lane_of(record.owner, record.door), crc, record.fire_at_ms, killed.seq, killed.fire_at_ms, body
+        )
     if type(record) is Finalise:
         return Encoded(2, 0, crc, 0, record.kills.seq, record.kills.fire_at_ms, body)
     return Encoded(record.__struct_config__.tag, 0, crc, 0, 0, 0, body)  # type: ignore[arg-type]
