@@ -79,12 +79,13 @@ lock: .dev ## compile requirements/*.in into the locks (ARGS=--upgrade for newer
 		"Locks are compiled with Python 3.11. Type: make clean lock PYTHON=python3.11")'
 	@$(COMPILE) $(ARGS) --output-file requirements/base.txt requirements/base.in requirements/build.in $(wildcard requirements/extra-*.in)
 	@$(COMPILE) $(ARGS) --output-file requirements/dev.txt requirements/dev.in
+	@$(COMPILE) $(ARGS) --output-file src/tarry/homeserver/synapse.txt requirements/synapse.in
 	@! grep -nE '://|^ *--(index|extra-index|find-links|trusted)' requirements/*.txt || \
 		{ echo 'A lock names an address: see above.' >&2; exit 1; }
 
 .PHONY: clean
 clean: ## remove the environment, caches and build products (never data)
-	@rm -rf .venv .setup.lock build dist .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
+	@rm -rf .venv .setup.lock build dist .cache .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
 	@find src tests bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 	@rm -rf src/*.egg-info
 

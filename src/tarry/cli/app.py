@@ -16,7 +16,7 @@ from typing import Final
 
 import typer
 
-from tarry.cli import audit, bulk, doctor, index, messages, pipeline, report, server, settings, topics
+from tarry.cli import audit, bulk, doctor, index, matrix, messages, pipeline, report, server, settings, topics
 from tarry.config import ConfigError
 from tarry.core import errors
 from tarry.core.errors import TarryError
@@ -46,6 +46,7 @@ pipeline.add_to(app)
 index.add_to(app)
 messages.add_to(app)
 topics.add_to(app)
+matrix.add_to(app)
 bulk.add_to(app)
 report.add_to(app)
 audit.add_to(app)

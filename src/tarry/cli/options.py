@@ -7,6 +7,7 @@ import typer
 
 from tarry.client.blocking import Client
 from tarry.config import Config, load
+from tarry.config.listening import Listening
 from tarry.core.errors import Invalid
 from tarry.core.names import parse_topic
 from tarry.doors.http.times import parse_duration_ms, parse_instant_ms
@@ -80,13 +81,15 @@ def topic_of(text: str) -> str:
 
 def server_url(config: Config) -> str:
     """Where the configured server is, seen from this machine."""
-    if config.url is not None:
-        return config.url
-    http = config.http
+    return config.url if config.url is not None else url_of(config.http)
+
+
+def url_of(listening: Listening) -> str:
+    """Where a listener is, seen from this machine."""
     # An address that means «every address» is none to connect to.
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(http.host, http.host)  # noqa: S104
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listening.host, listening.host)  # noqa: S104
     shown = f"[{host}]" if ":" in host else host
-    return f"{'https' if http.tls_cert else 'http'}://{shown}:{http.port}"
+    return f"{'https' if listening.tls_cert else 'http'}://{shown}:{listening.port}"
 
 
 def connect(config_file: str | None, url: str | None, *, retry_for_s: float = 0.0) -> Client:

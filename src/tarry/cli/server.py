@@ -33,19 +33,25 @@ def serve(data: Data = None, host: Host = None, port: Port = None, config: Confi
 
 def up(data: Data = None, host: Host = None, port: Port = None, config: ConfigFile = None) -> None:
     """Run everything, and start again what ends by itself: the way to use Tarry on one machine."""
+    from tarry.cli.homeserver import beside
     from tarry.cli.supervisor import Child, Supervisor
 
     given = {"data": data, "http.host": host, "http.port": port}
     loaded = load(config, os.environ, given)
     shared = _options(("--data", data), ("--config", config))
     serve = [sys.executable, "-m", "tarry", "serve", *shared, *_options(("--host", host), ("--port", port))]
-    children = [Child("serve", serve)]
+    homeserver = beside(loaded.config, shared)
+    children = [Child("serve", serve, settings=homeserver.settings if homeserver else None)]
+    if homeserver is not None:
+        children.append(homeserver.child)
     if loaded.config.pipeline.enabled:
         # The server goes on without it: it is started again for as long as it takes, and never ends the whole.
         children.append(
             Child("pipeline", [sys.executable, "-m", "tarry", "pipeline", *shared], essential=False)
         )
     print(banner(loaded.config), flush=True)
+    if homeserver is not None:
+        print(f"  {homeserver.advice}: {program()} matrix user alice\n", flush=True)
     sys.exit(Supervisor(children).run())
 
 

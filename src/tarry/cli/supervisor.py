@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 FIRST_WAIT_S: Final = 0.5
@@ -41,9 +41,18 @@ def _end_with_parent() -> None:
 class Child:
     """One process, and when to start it again."""
 
-    def __init__(self, name: str, command: Sequence[str], *, essential: bool = True) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        essential: bool = True,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
         self.command = list(command)
+        self.settings = dict(settings or {})
+        """Variables that it gets beside ours."""
         self.essential = essential
         """Whether the whole ends when this one ends cleanly, or cannot be started at all."""
         self.process: subprocess.Popen[bytes] | None = None
@@ -56,7 +65,11 @@ class Child:
     def start(self, now_s: float) -> None:
         """Start it."""
         # Our own command; and there is one thread only, so that the child may run Python before it begins.
-        self.process = subprocess.Popen(self.command, preexec_fn=_end_with_parent)  # noqa: S603, PLW1509
+        self.process = subprocess.Popen(  # noqa: S603
+            self.command,
+            preexec_fn=_end_with_parent,  # noqa: PLW1509
+            env={**os.environ, **self.settings},
+        )
         self.starts += 1
         self.started_at_s = now_s
         self.start_at_s = None

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tarry.config.listening import Listening
+from tarry.config.matrix import Matrix
 from tarry.config.settings import Config, Pipeline, Token
 from tarry.core.errors import Invalid
 from tarry.core.names import parse_namespace
@@ -34,6 +35,8 @@ def check(config: Config, sources: Mapping[str, str]) -> None:
             listeners[f"doors.{name}"] = door
     for name, listening in listeners.items():
         _check_listening(name, listening, sources)
+    if config.doors.matrix.enabled:
+        _check_matrix(config.doors.matrix, sources)
     if config.webhook.ca_file and not Path(config.webhook.ca_file).is_file():
         place = sources.get("webhook.ca_file", "default")
         raise ConfigError(f"{place}: webhook.ca_file: there is no file {config.webhook.ca_file}")
@@ -97,6 +100,17 @@ def _check_listening(name: str, listening: Listening, sources: Mapping[str, str]
         given, missing = ("tls_cert", "tls_key") if listening.tls_key is None else ("tls_key", "tls_cert")
         place = sources.get(f"{name}.{given}")
         raise ConfigError(f"{place}: {name}.{given} needs {name}.{missing} beside it")
+
+
+def _check_matrix(matrix: Matrix, sources: Mapping[str, str]) -> None:
+    if matrix.homeserver is not None and not matrix.homeserver.startswith(("http://", "https://")):
+        place = sources.get("doors.matrix.homeserver")
+        raise ConfigError(f"{place}: doors.matrix.homeserver is an address such as http://127.0.0.1:8009")
+    if matrix.homeserver is not None and matrix.registration is None:
+        place = sources.get("doors.matrix.homeserver")
+        raise ConfigError(
+            f"{place}: doors.matrix.homeserver needs doors.matrix.registration; `tarry matrix register` makes one"
+        )
 
 
 def _check_pipeline(pipeline: Pipeline, sources: Mapping[str, str]) -> None:
