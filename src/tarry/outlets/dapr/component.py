@@ -82,9 +82,19 @@ class Component(Protocol):
         """Connect. Raises `Unreachable` or `Denied`; may then be called again."""
 
     async def publish(
-        self, topic: str, data: bytes, metadata: Mapping[str, str], content_type: str | None = None
+        self,
+        topic: str,
+        data: bytes,
+        metadata: Mapping[str, str],
+        content_type: str | None = None,
+        *,
+        lasting: bool = False,
     ) -> None:
-        """Give one message to the broker; returns once it has it for good. Connects again where needed."""
+        """Give one message to the broker; returns once it has it. Connects again where needed.
+
+        With `lasting` the broker keeps it through restarts and however many follow, whatever the component's
+        metadata say of that.
+        """
 
     async def bulk_publish(
         self, topic: str, entries: Sequence[BulkEntry], metadata: Mapping[str, str]
@@ -95,13 +105,23 @@ class Component(Protocol):
         """
 
     async def subscribe(
-        self, topic: str, group: str, receive: Receive, metadata: Mapping[str, str], *, hold: bool = False
+        self,
+        topic: str,
+        group: str,
+        receive: Receive,
+        metadata: Mapping[str, str],
+        *,
+        lasting: bool = False,
+        hold: bool = False,
     ) -> Subscribed:
         """Receive a topic's messages as one of a consumer group: each message goes to one of the group.
 
-        The subscription outlives lost connections. `metadata` are the subscription's. With `hold` a receiver
-        may take days: any number of messages can be with receivers at a time, and the broker's deadline for
-        acknowledgements is put off for as long as this process lives.
+        The subscription outlives lost connections. `metadata` are the subscription's.
+
+        With `lasting` the group gets what was published before it first came and while nobody was there, and
+        what was not acknowledged comes again until it is, whatever the component's metadata say of that.
+        With `hold` a receiver may take days: any number of messages can be with receivers at a time, and
+        no deadline of the broker's gives them to others while this process lives and is connected.
         """
 
     async def close(self) -> None:
@@ -124,7 +144,9 @@ class OwnTopics(Protocol):
     async def publish(self, topic: str, messages: Sequence["OwnMessage"]) -> None:
         """Append messages to a topic, all or none; they are durable when it returns."""
 
-    async def subscribe(self, topic: str, group: str, receive: Receive, in_flight: int) -> Subscribed:
+    async def subscribe(
+        self, topic: str, group: str, receive: Receive, *, at_once: int, again_after_ms: int
+    ) -> Subscribed:
         """Receive as one of a shared subscription from the topic's beginning, so many messages at a time."""
 
 

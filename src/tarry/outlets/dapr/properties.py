@@ -22,7 +22,8 @@ _UNIT_MS: Final = {
     "m": Fraction(60_000),
     "h": Fraction(3_600_000),
 }
-_DURATION_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_MAX_TTL_S: Final = 100 * 366 * 86_400
+_DURATION_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 
 
 class Properties(Mapping[str, str]):
@@ -79,7 +80,7 @@ class Properties(Mapping[str, str]):
         value = self.text(name)
         if not value:
             return default
-        if not re.fullmatch(r"[+-]?\d{1,19}", value.strip()) or not least <= int(value) <= most:
+        if not re.fullmatch(r"[+-]?[0-9]{1,19}", value.strip()) or not least <= int(value) <= most:
             top = "" if most == 2**63 - 1 else f" and at most {most}"
             raise Misconfigured(name, f"{value!r} is not a whole number of at least {least}{top}")
         return int(value)
@@ -107,3 +108,11 @@ def go_duration_ms(text: str) -> int | None:
         return None
     total = sum((Fraction(part[1].rstrip(".")) * _UNIT_MS[part[2]] for part in parts), Fraction())
     return sign * -(-total.numerator // total.denominator)
+
+
+def ttl_ms_of(metadata: Mapping[str, str]) -> int | None:
+    """The time to live that a publish asks for (`ttlInSeconds`), if it does; a wrong one counts for nothing here."""
+    text = metadata.get("ttlInSeconds", "")
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) <= _MAX_TTL_S:
+        return None
+    return int(text) * 1000

@@ -1,0 +1,1 @@
+"""The Dapr door: pub/sub as a Dapr sidecar serves it, with scheduled publish."""

@@ -1,0 +1,167 @@
+"""`pubsub.in-memory`: topics in this process, for a first try and for tests. Nothing outlives it.
+
+As in Dapr: what nobody subscribes to is gone, and a receiver that says no is asked ten times in all, a tenth of a second
+apart. Unlike there, members of one group share the messages, as with every real broker.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from tarry.outlets.dapr.component import (
+    BulkEntry,
+    Component,
+    Feature,
+    Receive,
+    Received,
+    Reply,
+    Subscribed,
+    Surroundings,
+)
+from tarry.outlets.dapr.errors import ComponentError, Unreachable
+from tarry.outlets.dapr.properties import Properties
+from tarry.outlets.dapr.receiving import Receivers
+
+ATTEMPTS: Final = 10
+RETRY_S: Final = 0.1
+AT_ONCE: Final = 100
+
+
+def component(properties: Properties, surroundings: Surroundings) -> Component:
+    """There is nothing to configure."""
+    del properties, surroundings
+    return InMemory()
+
+
+class InMemory:
+    """The topics, and who listens to them."""
+
+    def __init__(self) -> None:
+        self._groups: dict[tuple[str, str], Group] = {}
+        self._published = 0
+        self._closed = False
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        """None."""
+        return frozenset()
+
+    async def start(self) -> None:
+        """Nothing to connect to."""
+
+    async def publish(
+        self,
+        topic: str,
+        data: bytes,
+        metadata: Mapping[str, str],
+        content_type: str | None = None,
+        *,
+        lasting: bool = False,
+    ) -> None:
+        """Give it to every group that subscribes to the topic."""
+        if self._closed:
+            raise Unreachable("the component is closed")
+        self._published += 1
+        message = Received(
+            topic=topic,
+            data=data,
+            metadata=dict(metadata),
+            content_type=content_type,
+            position=str(self._published),
+        )
+        for (name, _), group in self._groups.items():
+            if name == topic:
+                group.queue.put_nowait(message)
+
+    async def bulk_publish(
+        self, topic: str, entries: Sequence[BulkEntry], metadata: Mapping[str, str]
+    ) -> dict[str, ComponentError]:
+        """Publish one after another."""
+        for entry in entries:
+            await self.publish(topic, entry.data, entry.metadata, entry.content_type)
+        return {}
+
+    async def subscribe(
+        self,
+        topic: str,
+        group: str,
+        receive: Receive,
+        metadata: Mapping[str, str],
+        *,
+        lasting: bool = False,
+        hold: bool = False,
+    ) -> Subscribed:
+        """Join a group, which begins with its first member and, unless it is lasting, ends with its last."""
+        joined = self._groups.setdefault((topic, group), Group())
+        return joined.join(receive, lasting=lasting, hold=hold)
+
+    async def close(self) -> None:
+        """Forget everything."""
+        self._closed = True
+        for group in self._groups.values():
+            for member in list(group.members):
+                await member.close()
+        self._groups.clear()
+
+
+class Group:
+    """Those who share the messages of a topic."""
+
+    def __init__(self) -> None:
+        self.queue: asyncio.Queue[Received] = asyncio.Queue()
+        self.members: set[Member] = set()
+        self.lasting = False
+
+    def join(self, receive: Receive, *, lasting: bool, hold: bool) -> "Member":
+        """Add a member."""
+        self.lasting = self.lasting or lasting
+        member = Member(self, receive, None if hold else AT_ONCE)
+        self.members.add(member)
+        return member
+
+    def leave(self, member: "Member") -> None:
+        """Remove a member; with the last one goes what waits, unless the group is lasting."""
+        self.members.discard(member)
+        if not self.members and not self.lasting:
+            self.queue = asyncio.Queue()
+
+
+class Member:
+    """One subscription."""
+
+    def __init__(self, group: Group, receive: Receive, at_once: int | None) -> None:
+        self._group = group
+        self._receivers = Receivers(receive, at_once)
+        self._held: dict[str, Received] = {}
+        self._attempts: dict[str, int] = {}
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        while True:
+            message = await self._group.queue.get()
+            position = message.position or ""
+            self._held[position] = message
+            await self._receivers.start(message, partial(self._settle, message))
+
+    async def _settle(self, message: Received, reply: Reply) -> None:
+        position = message.position or ""
+        if reply is Reply.NACK:
+            tried = self._attempts[position] = self._attempts.get(position, 0) + 1
+            if tried < ATTEMPTS or self._group.lasting:
+                await asyncio.sleep(RETRY_S)
+                del self._held[position]
+                self._group.queue.put_nowait(message)
+                return
+        self._attempts.pop(position, None)
+        self._held.pop(position, None)
+
+    async def close(self) -> None:
+        """Leave; what was with the receiver goes to the others of the group."""
+        self._reading.cancel()
+        await asyncio.gather(self._reading, return_exceptions=True)
+        await self._receivers.close()
+        for message in self._held.values():
+            self._group.queue.put_nowait(message)
+        self._held.clear()
+        self._group.leave(self)
