@@ -5,6 +5,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from tarry.config.listening import Listening
+from tarry.core import limits
 
 
 class Pulsar(Listening, frozen=True, kw_only=True):
@@ -14,3 +15,17 @@ class Pulsar(Listening, frozen=True, kw_only=True):
     """Whether the door is open."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 6650
     """Port to listen on; 0 takes a free one and prints it."""
+    advertised_url: str = ""
+    """Where clients find this server, as in pulsar://host:6650; empty: where they have found it already."""
+    keep_alive_ms: Annotated[int, Meta(ge=1_000, le=limits.HOUR_MS)] = 30_000
+    """After so much silence a client is pinged, and after as much again its connection is closed."""
+    max_message_bytes: Annotated[int, Meta(ge=1_024, le=limits.MAX_PAYLOAD_BYTES)] = limits.MAX_PAYLOAD_BYTES
+    """The largest message; clients are told, and cut larger ones into chunks if they are set to."""
+    max_connection_bytes: Annotated[int, Meta(ge=65_536)] = 16 * 1024 * 1024
+    """What one connection may have unanswered, or unread by its client, before no more is taken from or given to it."""
+    measure_delay_by_server: bool = False
+    """Whether the longest delay is counted from the server's clock; else from the publish time that the client states."""
+    refuse_ignored_delay: bool = False
+    """Whether a delayed message is refused where delaying is off; else it is delivered at once, counted and logged."""
+    honour_delay_in_order: bool = False
+    """Whether exclusive and failover subscriptions wait for delayed messages too, each for itself."""

@@ -176,11 +176,17 @@ class Journal:
         changed = self.topics.records.changed or self.batches.changed or relies
         return changed or bool(self._changed_owners) or self.registry.dirty
 
-    def fire_at(self, due_at_ms: int, now_ms: int, policy: Effective) -> int:
-        """When a message due then goes out: never early, and never below the watermark (R4)."""
+    def fire_at(self, due_at_ms: int, now_ms: int, policy: Effective, *, since_ms: int | None = None) -> int:
+        """When a message due then goes out: never early, and never below the watermark (R4).
+
+        The policy's longest delay is counted from now, or from another instant.
+        """
         if due_at_ms - now_ms > MAX_DELAY_MS:
             raise DelayTooLong(MAX_DELAY_MS)
-        if policy.max_delay_ms and due_at_ms - now_ms > policy.max_delay_ms:
+        if (
+            policy.max_delay_ms
+            and due_at_ms - (now_ms if since_ms is None else since_ms) > policy.max_delay_ms
+        ):
             raise DelayTooLong(policy.max_delay_ms)
         return max(policy.round_up(due_at_ms), now_ms, self.watermark.fire_at_ms)
 

@@ -2,7 +2,7 @@
 
 Exclusive and failover read in publish order and ignore delays; shared and key-shared read in ready
 order (R5). An entry is given to one consumer, and stays its own until it is acknowledged, given back
-(`nack`), or the consumer goes. Permits count entries.
+(`nack`), or the consumer goes. Permits count messages: an entry that is a batch may use up more than are left.
 
 Nothing here does I/O: bodies come from the topics, acknowledgements go to them as records.
 """
@@ -55,6 +55,10 @@ class Received(Struct, frozen=True, gc=False):
     """The origin of the scheduled message that it was, if it was one."""
     ids: Ids | None = None
     expired: bool = False
+    door: str = ""
+    """The door through which it was published, for a payload that only that door understands."""
+    messages: int = 1
+    """How many messages of a client's it is."""
 
     @property
     def message_id(self) -> str | None:
@@ -154,6 +158,8 @@ class Subscription:
         self._parked_count = 0
         self._pumping = False
         self._turn = 0
+        self._messages_per_entry = 1
+        """As in what was read last: how many entries the permits may be good for."""
 
     # What is left, for people
 
@@ -346,7 +352,8 @@ class Subscription:
         takers = [consumer for consumer in self.eligible() if consumer.permits > 0]
         if not takers or self.closed:
             return False
-        wanted = min(sum(consumer.permits for consumer in takers), BATCH)
+        permits = sum(consumer.permits for consumer in takers)
+        wanted = min(-(-permits // self._messages_per_entry), BATCH)
         ids = self._take(wanted)
         if not ids:
             return False
@@ -360,6 +367,7 @@ class Subscription:
             entries = [entry for entry in entries if not entry.expired]
             if not entries:
                 return True
+        self._messages_per_entry = max(1, sum([entry.messages for entry in entries]) // len(entries))
         if self.type == "key_shared":
             return self._give_by_key(entries, takers)
         return self._give_in_turn(entries, takers)
@@ -400,15 +408,16 @@ class Subscription:
             self._turn += 1
             # Shares that are neither single entries nor everything to the first who asked.
             share = min(consumer.permits, max(1, -(-len(entries) // len(takers))), len(entries) - at)
-            self._give(consumer, entries[at : at + share])
-            at += share
+            given = _within(entries[at : at + share], consumer.permits)
+            self._give(consumer, given)
+            at += len(given)
             takers = [one for one in takers if one.permits > 0 and not one.closed]
         for entry in entries[at:]:
             self._queue(entry.entry_id)
         return at > 0
 
     def _give(self, consumer: Consumer, entries: list[Received]) -> None:
-        consumer.permits -= len(entries)
+        consumer.permits -= sum([entry.messages for entry in entries])
         ids = [entry.entry_id for entry in entries]
         consumer.held.update(ids)
         self._holders.update(dict.fromkeys(ids, consumer))
@@ -418,6 +427,7 @@ class Subscription:
 
     def _give_by_key(self, entries: list[Received], takers: list[Consumer]) -> bool:
         given: dict[Consumer, list[Received]] = {consumer: [] for consumer in takers}
+        left = {consumer: consumer.permits for consumer in takers}
         for entry in entries:
             slot = key_slot(entry)
             busy = self._busy_keys.get(slot)
@@ -427,7 +437,7 @@ class Subscription:
                 (slot in self._parked and self._parked[slot][0] < entry.entry_id)
                 or (busy is not None and busy[0] is not consumer)
                 or batch is None
-                or consumer.permits <= len(batch)
+                or left[consumer] <= 0
             ):
                 # Whatever comes after it with the same key must wait behind it.
                 heappush(self._parked.setdefault(slot, []), entry.entry_id)
@@ -436,6 +446,7 @@ class Subscription:
             self._slot_of[entry.entry_id] = slot
             self._busy_keys[slot] = (consumer, (busy[1] if busy else 0) + 1)
             batch.append(entry)
+            left[consumer] -= entry.messages
         for consumer, batch in given.items():
             if batch:
                 self._give(consumer, batch)
@@ -516,6 +527,17 @@ class Subscription:
                 for one in self.consumers
             ],
         }
+
+
+def _within(entries: list[Received], permits: int) -> list[Received]:
+    """The first of these, up to the one with which the permits are used up."""
+    if sum([entry.messages for entry in entries]) <= permits:
+        return entries
+    for count, entry in enumerate(entries, 1):
+        permits -= entry.messages
+        if permits <= 0:
+            return entries[:count]
+    return entries
 
 
 def key_slot(entry: Received) -> int:

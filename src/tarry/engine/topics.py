@@ -14,6 +14,7 @@ from tarry.core.errors import Conflict, Invalid, NotFound, TarryError, Unavailab
 from tarry.core.ids import Ids
 from tarry.core.message import Message
 from tarry.core.names import check_name, parse_topic
+from tarry.core.policy import Effective
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.subscription import SUBSCRIPTION_TYPES, Received, Subscription, SubscriptionType
 from tarry.engine.topic import Topic
@@ -56,6 +57,10 @@ class NewEntry(Struct, frozen=True, kw_only=True):
     owner: str = ""
     door: str = "http"
     ttl_ms: int | None = None
+    delayed_since_ms: int | None = None
+    """From when a policy's longest delay is counted; None is the instant of its publication here."""
+    messages: int = 1
+    """How many messages of a client's it is."""
 
 
 class TopicStats(Struct, frozen=True):
@@ -137,11 +142,16 @@ class Topics:
     # Publishing
 
     def publish(self, topic: str, entries: Sequence[NewEntry]) -> Answer[list[int]]:
-        """Append entries to a topic; it is made on first use. The answer is their entry ids."""
+        """Append entries to a topic, all or none; it is made on first use. The answer is their entry ids."""
+        return self._publish(topic, entries, each=False)
+
+    def publish_each(self, topic: str, entries: Sequence[NewEntry]) -> Answer[list[int | TarryError]]:
+        """The same, each by itself: what cannot be taken has its error in its place."""
+        return self._publish(topic, entries, each=True)
+
+    def _publish(self, topic: str, entries: Sequence[NewEntry], *, each: bool) -> Answer[Any]:
         try:
             name = parse_topic(topic)
-            for entry in entries:
-                _check_entry(entry)
             records: list[Record] = []
             found = self.records.by_name.get(name.full)
             if found is None:
@@ -150,19 +160,24 @@ class Topics:
             policy = self._journal.policies.effective(name.full, name.namespace_name)
             next_id = found.next if found else 0
             last: dict[str, int] = {}
-            ids: list[int] = []
+            ids: list[int | TarryError] = []
             for entry in entries:
-                if entry.producer is not None and entry.producer_sequence >= 0:
-                    known = found.producers.get(entry.producer, -1) if found else -1
-                    if entry.producer_sequence <= last.get(entry.producer, known):
+                producer, sequence = entry.producer, entry.producer_sequence
+                if producer is not None and sequence >= 0:
+                    known = found.producers.get(producer, -1) if found else -1
+                    if sequence <= last.get(producer, known):
                         ids.append(DUPLICATE)
                         continue
-                    last[entry.producer] = entry.producer_sequence
-                fire_at_ms = 0
-                if entry.deliver_at_ms is not None and policy.delayed_delivery:
-                    fire_at_ms = self._journal.fire_at(entry.deliver_at_ms, now_ms, policy)
-                    if fire_at_ms <= now_ms:
-                        fire_at_ms = 0
+                try:
+                    _check_entry(entry)
+                    fire_at_ms = self._entry_fires_at(entry, policy, now_ms)
+                except TarryError as error:
+                    if not each:
+                        raise
+                    ids.append(error)
+                    continue
+                if producer is not None and sequence >= 0:
+                    last[producer] = sequence
                 records.append(_entry_record(entry, name.full, fire_at_ms, now_ms, next_id))
                 ids.append(next_id)
                 next_id += 1
@@ -171,6 +186,15 @@ class Topics:
             return self._write(records, ids)
         except TarryError as error:
             return failed(error)
+
+    def _entry_fires_at(self, entry: NewEntry, policy: Effective, now_ms: int) -> int:
+        """When a delayed entry is ready; 0 for one that is at once. Raises `DelayTooLong`."""
+        if entry.deliver_at_ms is None or not policy.delayed_delivery:
+            return 0
+        fire_at_ms = self._journal.fire_at(
+            entry.deliver_at_ms, now_ms, policy, since_ms=entry.delayed_since_ms
+        )
+        return fire_at_ms if fire_at_ms > now_ms else 0
 
     # Subscribing
 
@@ -350,7 +374,10 @@ class Topics:
             if not received.expired:
                 next_id = home.next if home else 0
                 records.append(
-                    Entry(target, 0, now_ms, next_id, None, NO_PUT, received.payload, headers, received.key)
+                    Entry(
+                        target, 0, now_ms, next_id, None, NO_PUT, received.payload, headers, received.key,
+                        door=received.door, messages=received.messages,
+                    )  # fmt: skip
                 )
             try:
                 self._journal.append(records, lambda _: None, essential=True)
@@ -428,8 +455,9 @@ def _received(entry_id: int, entry: ReadEntry | None, count: int, ids: Ids, now_
     due_at_ms = entry.due_at_ms
     expired = entry.ttl_ms is not None and now_ms > (due_at_ms or at_ms) + entry.ttl_ms
     return Received(
-        entry_id, count, entry.payload, entry.headers, entry.key, at_ms, due_at_ms, expired=expired
-    )
+        entry_id, count, entry.payload, entry.headers, entry.key, at_ms, due_at_ms,
+        expired=expired, door=entry.door, messages=entry.messages,
+    )  # fmt: skip
 
 
 def _entry_record(entry: NewEntry, topic: str, fire_at_ms: int, now_ms: int, entry_id: int) -> Entry:
@@ -449,6 +477,7 @@ def _entry_record(entry: NewEntry, topic: str, fire_at_ms: int, now_ms: int, ent
         owner=entry.owner,
         door=entry.door,
         ttl_ms=entry.ttl_ms,
+        messages=entry.messages,
     )
 
 

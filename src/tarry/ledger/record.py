@@ -161,6 +161,8 @@ class Entry(Struct, tag=int(Kind.ENTRY), array_like=True, frozen=True):
     ttl_ms: int | None = None
     carries: Key | None = None
     """The key of the older record of this same entry that this one replaces."""
+    messages: int = 1
+    """How many messages of a client's it is: a batch is one entry, and permits count its messages."""
 
 
 class ReadPut(Struct, tag=int(Kind.PUT), array_like=True, frozen=True, gc=False):
@@ -201,6 +203,8 @@ class ReadEntry(Struct, tag=int(Kind.ENTRY), array_like=True, frozen=True, gc=Fa
     owner: str = ""
     door: str = ""
     ttl_ms: int | None = None
+    carries: Key | None = None
+    messages: int = 1
 
 
 class Claim(Struct, tag=int(Kind.CLAIM), array_like=True, frozen=True):

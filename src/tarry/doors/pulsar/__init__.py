@@ -1,0 +1,1 @@
+"""Apache Pulsar: its binary protocol, spoken to unmodified clients."""

@@ -1,0 +1,84 @@
+"""Schemas of topics, as the protocol sees them: stored, found and checked behind this interface."""
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from tarry.doors.pulsar import wire_pb2 as wire
+from tarry.doors.pulsar.errors import Code, Refused
+from tarry.engine.answer import Answer, failed, settled
+
+
+class Schema(Struct, frozen=True):
+    """What a client says of the content of a topic's messages."""
+
+    name: str
+    type: int
+    """One of `wire.Schema.Type`."""
+    data: bytes
+    properties: dict[str, str] = {}
+
+
+class Schemas(Protocol):
+    """The schemas of every topic, in versions. A topic is named in full, and a partition by the topic that it is of."""
+
+    def add(self, topic: str, schema: Schema) -> Answer[int]:
+        """The version of a producer's schema, which is new or there already; fails if it does not go with the others."""
+
+    def find(self, topic: str, version: int | None) -> tuple[int, Schema] | None:
+        """A version of a topic's schema; None asks for the latest."""
+
+    def check(self, topic: str, schema: Schema) -> None:
+        """Raise if a consumer's schema does not go with the topic's."""
+
+
+class MemorySchemas:
+    """Schemas that last as long as the process; every schema of a topic has the type of its first."""
+
+    def __init__(self) -> None:
+        self._topics: dict[str, list[Schema]] = {}
+
+    def add(self, topic: str, schema: Schema) -> Answer[int]:
+        """See `Schemas`."""
+        versions = self._topics.setdefault(topic, [])
+        if schema in versions:
+            return settled(versions.index(schema))
+        try:
+            self.check(topic, schema)
+        except Refused as refused:
+            return failed(refused)
+        versions.append(schema)
+        return settled(len(versions) - 1)
+
+    def find(self, topic: str, version: int | None) -> tuple[int, Schema] | None:
+        """See `Schemas`."""
+        versions = self._topics.get(topic, [])
+        at = len(versions) - 1 if version is None else version
+        return (at, versions[at]) if 0 <= at < len(versions) else None
+
+    def check(self, topic: str, schema: Schema) -> None:
+        """See `Schemas`."""
+        versions = self._topics.get(topic)
+        if versions and versions[-1].type != schema.type:
+            raise Refused(Code.IncompatibleSchema, "the topic has a schema of another type")
+
+
+def read_schema(given: wire.Schema) -> Schema:
+    """A schema as it came."""
+    properties = {pair.key: pair.value for pair in given.properties}
+    return Schema(given.name, given.type, given.schema_data, properties)
+
+
+def wire_schema(schema: Schema) -> wire.Schema:
+    """A schema as it is sent."""
+    return wire.Schema(
+        name=schema.name,
+        type=schema.type,  # type: ignore[arg-type]
+        schema_data=schema.data,
+        properties=[wire.KeyValue(key=key, value=value) for key, value in schema.properties.items()],
+    )
+
+
+def version_bytes(version: int) -> bytes:
+    """A version as it is sent."""
+    return version.to_bytes(8, "big")
