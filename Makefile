@@ -83,6 +83,10 @@ lock: .dev ## compile requirements/*.in into the locks (ARGS=--upgrade for newer
 	@! grep -nE '://|^ *--(index|extra-index|find-links|trusted)' requirements/*.txt || \
 		{ echo 'A lock names an address: see above.' >&2; exit 1; }
 
+.PHONY: proto
+proto: .dev ## compile the .proto files into the modules beside them
+	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tarry/doors/pulsar/wire.proto
+
 .PHONY: clean
 clean: ## remove the environment, caches and build products (never data)
 	@rm -rf .venv .setup.lock build dist .cache .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis

@@ -27,5 +27,7 @@ class Pulsar(Listening, frozen=True, kw_only=True):
     """Whether the longest delay is counted from the server's clock; else from the publish time that the client states."""
     refuse_ignored_delay: bool = False
     """Whether a delayed message is refused where delaying is off; else it is delivered at once, counted and logged."""
+    deduplicate: bool = True
+    """Whether a message whose producer has sent its sequence id before is taken once."""
     honour_delay_in_order: bool = False
     """Whether exclusive and failover subscriptions wait for delayed messages too, each for itself."""

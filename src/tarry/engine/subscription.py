@@ -41,6 +41,10 @@ MAX_PARKED: Final = 16_384
 """How far a key-shared subscription looks past keys whose consumer is not ready."""
 
 
+Partial = Sequence[tuple[int, list[int]]]
+"""Entries of which some messages are acknowledged, each with the bits of those that are left, 64 in a word."""
+
+
 class Received(Struct, frozen=True, gc=False):
     """An entry as a consumer gets it."""
 
@@ -59,6 +63,8 @@ class Received(Struct, frozen=True, gc=False):
     """The door through which it was published, for a payload that only that door understands."""
     messages: int = 1
     """How many messages of a client's it is."""
+    left: Sequence[int] = ()
+    """Which of its messages are left where some are acknowledged: bits, 64 in a word. Nothing says all."""
 
     @property
     def message_id(self) -> str | None:
@@ -142,6 +148,8 @@ class Subscription:
         self.acked = AckSet(start)
         self.consumers: list[Consumer] = []
         self.redeliveries: dict[int, int] = {}
+        self.partial: dict[int, list[int]] = {}
+        """Entries of which some messages are acknowledged -> which are left."""
         self.changed = True
         self.closed = False
         self._topics = topics
@@ -205,6 +213,15 @@ class Subscription:
             self._topics.forget(self)
         self.pump()
 
+    def disconnect(self) -> None:
+        """Detach every consumer, which may come again: the subscription stays, a reader's too."""
+        for consumer in list(self.consumers):
+            consumer.closed = True
+            self.consumers.remove(consumer)
+            self.give_back(consumer, list(consumer.held), counted=False)
+            if consumer.on_close:
+                consumer.on_close()
+
     def eligible(self) -> list[Consumer]:
         """The consumers that are given entries."""
         if self.ignores_delay:
@@ -233,12 +250,17 @@ class Subscription:
 
     # Acknowledging
 
-    def ack(self, entry_ids: list[int], below: int = 0) -> Answer[None]:
-        """Be done with entries."""
-        return self._topics.record_ack(self, entry_ids, below)
+    def ack(self, entry_ids: list[int], below: int = 0, partial: Partial = ()) -> Answer[None]:
+        """Be done with entries, and with some messages of others."""
+        return self._topics.record_ack(self, entry_ids, below, partial)
 
-    def apply_ack(self, entry_ids: list[int], below: int) -> None:
+    def apply_ack(self, entry_ids: list[int], below: int, partial: Partial = ()) -> None:
         """Take an acknowledgement into the state; its record is enqueued."""
+        if partial:
+            entry_ids = [
+                *entry_ids,
+                *(entry_id for entry_id, left in partial if self._none_left(entry_id, left)),
+            ]
         for entry_id in entry_ids:
             self._release(entry_id)
         if below > self.acked.below:
@@ -247,7 +269,14 @@ class Subscription:
             self.acked.add_below(below, self.topic.next)
             self._read_at = max(self._read_at, self.acked.below)
         self.acked.add(entry_ids, self.topic.next)
+        if self.partial:
+            self.partial = {one: left for one, left in self.partial.items() if one not in self.acked}
         self.changed = True
+
+    def _none_left(self, entry_id: int, left: list[int]) -> bool:
+        known = self.partial.get(entry_id, left)
+        self.partial[entry_id] = [a & b for a, b in zip(known, left, strict=False)]
+        return not any(self.partial[entry_id])
 
     @property
     def waiting(self) -> bool:
@@ -272,6 +301,7 @@ class Subscription:
         self._holders.clear()
         self._busy_keys.clear()
         self.redeliveries.clear()
+        self.partial.clear()
         self._again.clear()
         self._queued.clear()
         self._slot_of.clear()
@@ -503,7 +533,8 @@ class Subscription:
         if not self.durable or not self.changed:
             return
         registry.subscriptions.put(
-            (self.topic.name, self.name), SubscriptionRow(self.type, self.acked.below, self.properties)
+            (self.topic.name, self.name),
+            SubscriptionRow(self.type, self.acked.below, self.properties, dict(self.partial)),
         )
         save_set(self.acked.above, registry.acks, self.topic.name, self.name)
         self.changed = False

@@ -114,7 +114,7 @@ class TopicRecords:
             case Ack():
                 sub = topic.subscriptions.get(record.subscription)
                 if sub is not None:
-                    sub.apply_ack(record.entries, record.below)
+                    sub.apply_ack(record.entries, record.below, record.partial)
                     if sub.waiting:
                         # A key may be free now for another consumer.
                         self._woken[sub] = None
@@ -231,6 +231,7 @@ class TopicRecords:
                 durable=True,
                 properties=sub_row.properties,
             )
+            sub.partial = sub_row.partial
             sub.changed = False
             topic.subscriptions[sub_name] = sub
         for (name, sub_name, number), data in registry.acks.rows():

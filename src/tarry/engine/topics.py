@@ -16,7 +16,7 @@ from tarry.core.message import Message
 from tarry.core.names import check_name, parse_topic
 from tarry.core.policy import Effective
 from tarry.engine.answer import Answer, failed, settled
-from tarry.engine.subscription import SUBSCRIPTION_TYPES, Received, Subscription, SubscriptionType
+from tarry.engine.subscription import SUBSCRIPTION_TYPES, Partial, Received, Subscription, SubscriptionType
 from tarry.engine.topic import Topic
 from tarry.engine.topic_records import TopicRecords
 from tarry.ledger.record import (
@@ -343,16 +343,20 @@ class Topics:
 
     # What subscriptions need
 
-    def record_ack(self, sub: Subscription, entry_ids: list[int], below: int) -> Answer[None]:
+    def record_ack(
+        self, sub: Subscription, entry_ids: list[int], below: int, partial: Partial = ()
+    ) -> Answer[None]:
         """Write an acknowledgement; a reader's stays in memory."""
         stop = sub.topic.next
+        partial = [(entry_id, left) for entry_id, left in partial if 0 <= entry_id < stop]
         entry_ids, below = [entry_id for entry_id in entry_ids if 0 <= entry_id < stop], min(below, stop)
         if not sub.durable:
-            sub.apply_ack(entry_ids, below)
+            sub.apply_ack(entry_ids, below, partial)
             sub.pump()
             return settled(None)
         try:
-            return self._write([Ack(sub.topic.name, sub.name, below, entry_ids)], None, essential=True)
+            record = Ack(sub.topic.name, sub.name, below, entry_ids, partial)
+            return self._write([record], None, essential=True)
         except TarryError as error:
             return failed(error)
 
@@ -373,12 +377,11 @@ class Topics:
                 records.append(TopicRecord(target, False, 0))
             if not received.expired:
                 next_id = home.next if home else 0
-                records.append(
-                    Entry(
-                        target, 0, now_ms, next_id, None, NO_PUT, received.payload, headers, received.key,
-                        door=received.door, messages=received.messages,
-                    )  # fmt: skip
-                )
+                entry = Entry(
+                    target, 0, now_ms, next_id, None, NO_PUT, received.payload, headers, received.key,
+                    door=received.door, messages=received.messages,
+                )  # fmt: skip
+                records.append(entry)
             try:
                 self._journal.append(records, lambda _: None, essential=True)
             except Unavailable:
@@ -404,6 +407,7 @@ class Topics:
                 counts.get(entry_id, 0) if counts else 0,
                 ids,
                 now_ms,
+                sub.partial.get(entry_id, ()) if sub.partial else (),
             )
             for entry_id, body in zip(entry_ids, bodies, strict=True)
         ]
@@ -445,7 +449,9 @@ def name_of_partition(topic: str, number: int) -> str:
     return f"{topic}-partition-{number}"
 
 
-def _received(entry_id: int, entry: ReadEntry | None, count: int, ids: Ids, now_ms: int) -> Received:
+def _received(
+    entry_id: int, entry: ReadEntry | None, count: int, ids: Ids, now_ms: int, left: Sequence[int]
+) -> Received:
     if entry is None:
         return Received(entry_id, count, b"", {}, None, 0, None, expired=True)
     put, at_ms = entry.put, entry.published_at_ms
@@ -456,7 +462,7 @@ def _received(entry_id: int, entry: ReadEntry | None, count: int, ids: Ids, now_
     expired = entry.ttl_ms is not None and now_ms > (due_at_ms or at_ms) + entry.ttl_ms
     return Received(
         entry_id, count, entry.payload, entry.headers, entry.key, at_ms, due_at_ms,
-        expired=expired, door=entry.door, messages=entry.messages,
+        expired=expired, door=entry.door, messages=entry.messages, left=left,
     )  # fmt: skip
 
 

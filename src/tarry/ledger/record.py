@@ -223,6 +223,8 @@ class Ack(Struct, tag=int(Kind.ACK), array_like=True, frozen=True):
     subscription: str
     below: int
     entries: list[int]
+    partial: list[tuple[int, list[int]]] = []
+    """Entries of which some messages are done with: bits of 64 in a word, set for what is left."""
 
 
 class Subscribe(Struct, tag=int(Kind.SUBSCRIBE), array_like=True, frozen=True):

@@ -88,6 +88,8 @@ class SubscriptionRow(Struct, array_like=True, frozen=True):
     type: str
     below: int
     properties: dict[str, str]
+    partial: dict[int, list[int]] = {}
+    """What is left of entries that are acknowledged in part."""
 
 
 class BatchRow(Struct, array_like=True, frozen=True):

@@ -303,8 +303,12 @@ async def _flush(engine: Engine) -> None:
 
 def doors_of(config: Config) -> list[Door]:
     """The doors that are open. A closed one is not even imported."""
-    del config
-    return []
+    doors: list[Door] = []
+    if config.doors.pulsar.enabled:
+        from tarry.serve.pulsar import PulsarDoor
+
+        doors.append(PulsarDoor(config.doors.pulsar, access_of(config)))
+    return doors
 
 
 def ledger_settings(config: Config) -> LedgerSettings:

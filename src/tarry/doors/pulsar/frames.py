@@ -8,7 +8,7 @@ several times as quick as a message object.
 """
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import google_crc32c
@@ -24,7 +24,7 @@ MAX_COMMAND_BYTES: Final = 256 * 1024
 
 _CHECKSUMMED: Final = b"\x0e\x01"
 _HEAD: Final = struct.Struct(">II")
-_crc = google_crc32c.value
+_crc: Callable[[bytes], int] = google_crc32c.value
 
 
 class Malformed(Exception):

@@ -1,0 +1,63 @@
+"""What all connections of the Pulsar door share: the engine behind it, who may do what, and who produces where."""
+
+import logging
+import secrets
+from collections import Counter
+
+from tarry.config.pulsar import Pulsar
+from tarry.core.access import Access
+from tarry.doors.pulsar.exclusivity import Producing
+from tarry.doors.pulsar.schema import MemorySchemas, Schemas
+from tarry.engine.engine import Engine
+
+log = logging.getLogger("tarry.pulsar")
+
+
+class Broker:
+    """The server as its Pulsar clients see it."""
+
+    def __init__(
+        self, engine: Engine, access: Access, settings: Pulsar, schemas: Schemas | None = None
+    ) -> None:
+        self.engine = engine
+        self.access = access
+        self.settings = settings
+        self.schemas: Schemas = schemas or MemorySchemas()
+        self.counters: Counter[str] = Counter()
+        """For the metrics: `delays_ignored`, `delays_refused`, `malformed`, `connections`."""
+        self.producing: dict[str, Producing] = {}
+        """By the full name of a topic: who produces to it."""
+        self.stopping = False
+
+    def producing_to(self, topic: str) -> Producing:
+        """Who produces to a topic."""
+        found = self.producing.get(topic)
+        if found is None:
+            found = self.producing[topic] = Producing(topic)
+        return found
+
+    def forget_idle(self, topic: str) -> None:
+        """Let go of what is known of a topic to which nobody produces."""
+        found = self.producing.get(topic)
+        if found is not None and found.idle:
+            del self.producing[topic]
+
+    def delay_ignored(self, topic: str, producer: str) -> None:
+        """A delay does not count because delaying is off at its topic: say so, not for every message."""
+        self.counters["delays_ignored"] += 1
+        if self.counters["delays_ignored"] % 10_000 == 1:
+            log.warning(
+                "a delay is ignored: delayed delivery is off",
+                extra={"topic": topic, "producer": producer, "so_far": self.counters["delays_ignored"]},
+            )
+
+    @staticmethod
+    def new_name(prefix: str) -> str:
+        """A name for a producer or consumer that has none; no other has it, not even after a restart."""
+        return f"{prefix}-{secrets.token_hex(8)}"
+
+
+def topic_of_partition(topic: str) -> str:
+    """The topic that a partition is part of; any other is given back as it is."""
+    head, found, number = topic.rpartition("-partition-")
+    return head if found and number.isdigit() else topic

@@ -1,0 +1,282 @@
+"""One client's connection as a pure protocol object: bytes in, commands to the engine, bytes out. It does no I/O.
+
+Frames are taken in the order in which they come. SENDs and ACKs that come together are gathered, and go to the engine as one
+call for each producer or consumer before anything else is done for them. Bytes that are no frame, or a command before
+CONNECT, end the connection with a reason, and harm no other.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from tarry import __version__
+from tarry.core.access import Caller, Role
+from tarry.core.errors import TarryError, Unavailable
+from tarry.core.names import TopicName, parse_topic
+from tarry.doors.pulsar import wire_pb2 as wire
+from tarry.doors.pulsar.broker import Broker
+from tarry.doors.pulsar.consumers import Consumers
+from tarry.doors.pulsar.errors import Code, code_of, text_of
+from tarry.doors.pulsar.frames import NO_ID, Frames, Malformed, frame
+from tarry.doors.pulsar.lookup import Lookup
+from tarry.doors.pulsar.producers import Producers
+
+log = logging.getLogger("tarry.pulsar")
+
+PROTOCOL_VERSION: Final = 20
+"""The newest version of the protocol that is spoken; with an older client its own."""
+FRAME_EXTRA_BYTES: Final = 128 * 1024
+"""What a frame may have beside its payload: the command and the metadata."""
+
+Type = wire.BaseCommand
+Take = Callable[[Any, bytes], None]
+"""What is done with a command: it gets the command, and what followed it."""
+
+
+class Output(Protocol):
+    """Where a connection's bytes go."""
+
+    def write(self, data: bytes) -> None:
+        """Send."""
+
+    def close(self) -> None:
+        """Close once all is sent."""
+
+    def pause(self) -> None:
+        """Read no more from the client for now."""
+
+    def resume(self) -> None:
+        """Read on."""
+
+
+class Connection:
+    """One client. `out` is where its bytes go; `host` and `url` are the two ends as addresses."""
+
+    def __init__(self, broker: Broker, out: Output, host: str, url: str) -> None:
+        self.broker = broker
+        self.host = host
+        self.url = url
+        self.caller: Caller | None = None
+        self.client_version = ""
+        self.closed = False
+        self.heard = False
+        """Whether anything came since this was last looked at."""
+        self._out = out
+        self._pinged = False
+        self._frames = Frames(broker.settings.max_message_bytes + FRAME_EXTRA_BYTES)
+        self._unsent: list[bytes] | None = None
+        """What is to be sent, while it is gathered."""
+        self._owed_bytes = 0
+        self._paused = False
+        self.lookup = Lookup(self)
+        self.producers = Producers(self)
+        self.consumers = Consumers(self)
+        self._takes: dict[int, tuple[str, Take]] = {
+            Type.CONNECT: ("connect", self._connect),
+            Type.AUTH_RESPONSE: ("authResponse", self._authenticate_again),
+            Type.PING: ("ping", lambda _, __: self.send(type=Type.PONG, pong=wire.CommandPong())),
+            Type.PONG: ("pong", lambda _, __: None),
+            **self.lookup.takes,
+            **self.producers.takes,
+            **self.consumers.takes,
+        }
+
+    # Bytes in
+
+    def receive(self, data: bytes) -> None:
+        """Take bytes from the client."""
+        self.heard = True
+        self._pinged = False
+        self._unsent = []
+        try:
+            for body, message in self._frames.feed(data):
+                if self.closed:
+                    return
+                self._take(body, message)
+            self.producers.flush()
+            self.consumers.flush()
+        except Malformed as malformed:
+            self.fail(str(malformed))
+        finally:
+            unsent, self._unsent = self._unsent, None
+            if unsent:
+                self._out.write(b"".join(unsent))
+            if self.closed:
+                self._out.close()
+
+    def _take(self, body: bytes, message: bytes) -> None:
+        try:
+            command = wire.BaseCommand.FromString(body)
+        except DecodeError:
+            raise Malformed("a command that is none") from None
+        number = command.type
+        found = self._takes.get(number)
+        if self.caller is None and number != Type.CONNECT:
+            raise Malformed("the first command is not CONNECT")
+        if found is None:
+            self._refuse_unknown(command)
+            return
+        field, take = found
+        if number != Type.SEND:
+            self.producers.flush()
+            if number != Type.ACK:
+                self.consumers.flush()
+        take(getattr(command, field), message)
+
+    def _refuse_unknown(self, command: wire.BaseCommand) -> None:
+        """Answer a command that is not served, such as those of transactions: their request id is always the first field."""
+        fields: Any = UnknownFieldSet(command)
+        for unknown in fields:
+            if unknown.wire_type == 2 and unknown.data[:1] == b"\x08":
+                request_id = _read_varint(unknown.data, 1)
+                self.error(request_id, Code.NotAllowedError, f"command {command.type} is not served here")
+                return
+        raise Malformed(f"command {command.type} is not served here")
+
+    # Bytes out
+
+    def write(self, data: bytes) -> None:
+        """Send bytes, with what else is being gathered."""
+        if self._unsent is not None:
+            self._unsent.append(data)
+        elif not self.closed:
+            self._out.write(data)
+
+    def send(self, **command: Any) -> None:
+        """Send a command."""
+        self.write(frame(wire.BaseCommand(**command)))
+
+    def success(self, request_id: int) -> None:
+        """Say yes to a request."""
+        self.send(type=Type.SUCCESS, success=wire.CommandSuccess(request_id=request_id))
+
+    def error(self, request_id: int, code: int, text: str) -> None:
+        """Say no to a request."""
+        answer: Any = wire.CommandError(request_id=request_id, error=code, message=text)  # type: ignore[arg-type]
+        self.send(type=Type.ERROR, error=answer)
+
+    def refuse(self, request_id: int, error: BaseException) -> None:
+        """Say no to a request, in Pulsar's words."""
+        self.error(request_id, code_of(error), text_of(error))
+
+    def owe(self, size_bytes: int) -> None:
+        """So much more is unanswered; beyond the bound nothing more is read."""
+        self._owed_bytes += size_bytes
+        over = self._owed_bytes > self.broker.settings.max_connection_bytes
+        if over != self._paused and not self.closed:
+            self._paused = over
+            (self._out.pause if over else self._out.resume)()
+
+    def hold(self) -> None:
+        """The client reads slower than it is sent to: its consumers are given no more for now."""
+        self.consumers.hold()
+
+    def release(self) -> None:
+        """The client reads again."""
+        self.consumers.release()
+
+    # Life
+
+    def tick(self) -> None:
+        """Once in each keep-alive interval: ping who was silent, and close who stays so."""
+        if self.heard:
+            self.heard = False
+        elif self._pinged or self.caller is None:
+            self.fail("nothing was heard from the client")
+        else:
+            self._pinged = True
+            self.send(type=Type.PING, ping=wire.CommandPing())
+
+    def fail(self, reason: str) -> None:
+        """End the connection with a reason."""
+        if not self.closed:
+            self.broker.counters["connections_failed"] += 1
+            log.warning("a connection is closed: %s", reason, extra={"client": self.host})
+            self.error(NO_ID, Code.UnknownError, reason)
+            self.close()
+
+    def close(self) -> None:
+        """Let go of everything; the shell closes the transport once what was written is sent."""
+        if self.closed:
+            return
+        self.closed = True
+        self.producers.close()
+        self.consumers.close()
+        if self._unsent is None:
+            self._out.close()
+
+    def lost(self) -> None:
+        """The client is gone."""
+        self.close()
+
+    # Who it is
+
+    def _connect(self, connect: wire.CommandConnect, _: bytes) -> None:
+        if self.caller is not None:
+            raise Malformed("a second CONNECT")
+        self.client_version = connect.client_version
+        if not self._authenticate(connect.auth_data):
+            return
+        version = min(PROTOCOL_VERSION, connect.protocol_version)
+        answer = wire.CommandConnected(
+            server_version=f"Tarry-{__version__}",
+            protocol_version=version,
+            max_message_size=self.broker.settings.max_message_bytes,
+        )
+        self.send(type=Type.CONNECTED, connected=answer)
+
+    def _authenticate(self, secret: bytes) -> bool:
+        caller = self.broker.access.known(secret or None)
+        if caller is None:
+            self.error(NO_ID, Code.AuthenticationError, "Unable to authenticate: no token that is known here")
+            self.close()
+            return False
+        self.caller = caller
+        return True
+
+    def _authenticate_again(self, answer: wire.CommandAuthResponse, _: bytes) -> None:
+        self._authenticate(answer.response.auth_data)
+
+    def challenge(self) -> None:
+        """Ask the client for its token again; its answer counts from then on."""
+        challenge = wire.CommandAuthChallenge(
+            server_version=f"Tarry-{__version__}",
+            challenge=wire.AuthData(auth_method_name="token", auth_data=b"PulsarAuthRefresh"),
+            protocol_version=PROTOCOL_VERSION,
+        )
+        self.send(type=Type.AUTH_CHALLENGE, authChallenge=challenge)
+
+    def require(self, topic: str, *roles: Role) -> TopicName:
+        """A topic by its name, if the client may use it so; raises what is wrong."""
+        if self.broker.stopping:
+            raise Unavailable("the server is stopping")
+        name = parse_topic(topic)
+        assert self.caller is not None, "a command before CONNECT is not taken"
+        self.caller.require(*roles)
+        self.caller.require_namespace(name.namespace_name)
+        return name
+
+    @property
+    def is_cpp(self) -> bool:
+        """Whether it is the C++ client or one built on it, as those of Python and Node.js are."""
+        return self.client_version.startswith("Pulsar-CPP")
+
+    def attempt(self, request_id: int, work: Callable[[], None]) -> None:
+        """Do what a request asks for; what is wrong with it is its answer."""
+        try:
+            work()
+        except TarryError as error:
+            self.refuse(request_id, error)
+
+
+def _read_varint(data: bytes, at: int) -> int:
+    number = shift = 0
+    for byte in data[at : at + 10]:
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            break
+        shift += 7
+    return number & NO_ID

@@ -1,0 +1,369 @@
+"""The consumers of one connection: permits in, messages out, acknowledgements in.
+
+Acknowledgements that come together are one record. A client that does not read what it was sent gets nothing more until it
+does: its permits are set aside meanwhile.
+"""
+
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from tarry.core.errors import NotFound, TarryError
+from tarry.doors.pulsar import wire_pb2 as wire
+from tarry.doors.pulsar.broker import topic_of_partition
+from tarry.doors.pulsar.delivery import batch_size, frames_of
+from tarry.doors.pulsar.errors import Code, Refused, code_of, text_of
+from tarry.doors.pulsar.frames import LEDGER_ID, NO_ID, varint
+from tarry.doors.pulsar.schema import read_schema
+from tarry.engine.answer import Answer
+from tarry.engine.subscription import Consumer as EngineConsumer
+from tarry.engine.subscription import Received, Subscription, SubscriptionType
+from tarry.engine.topics import Topics
+
+if TYPE_CHECKING:
+    from tarry.doors.pulsar.connection import Connection, Take
+
+Type = wire.BaseCommand
+Sub = wire.CommandSubscribe
+
+TYPES: Final[dict[int, SubscriptionType]] = {
+    Sub.Exclusive: "exclusive",
+    Sub.Shared: "shared",
+    Sub.Failover: "failover",
+    Sub.Key_Shared: "key_shared",
+}
+
+
+class Consumer:
+    """One consumer of the connection, once it is subscribed."""
+
+    def __init__(self, connection: "Connection", asked: Sub, name: str) -> None:
+        self.connection = connection
+        self.id = asked.consumer_id
+        self.name = name
+        self.epoch: int | None = asked.consumer_epoch if asked.HasField("consumer_epoch") else None
+        self.engine: EngineConsumer | None = None
+        self._wire_id = varint(asked.consumer_id)
+        self._acks: list[int] = []
+        self._withheld = 0
+
+    def attach(self, sub: Subscription, asked: Sub) -> None:
+        """Begin; raises `Conflict` where another one has the subscription."""
+        self.engine = sub.attach(self.name, self.deliver, priority=asked.priority_level)
+        self.engine.on_close = self.closed_here
+        self.engine.on_active = self.tell_active
+
+    def deliver(self, entries: list[Received]) -> None:
+        """Called by the engine with what the permits allow."""
+        self.connection.write(frames_of(self._wire_id, self.epoch, entries))
+
+    def flow(self, permits: int) -> None:
+        """Allow so many more messages."""
+        if self.connection.consumers.held:
+            self._withheld += permits
+        elif self.engine is not None:
+            self.engine.flow(permits)
+
+    def hold(self) -> None:
+        """Set the permits aside."""
+        if self.engine is not None and self.engine.permits > 0:
+            self._withheld += self.engine.permits
+            self.engine.permits = 0
+
+    def release(self) -> None:
+        """Give the permits back."""
+        permits, self._withheld = self._withheld, 0
+        if permits and self.engine is not None and not self.engine.closed:
+            self.engine.flow(permits)
+
+    def tell_active(self, active: bool) -> None:
+        """Tell the client whether it is the one that gets messages."""
+        answer = wire.CommandActiveConsumerChange(consumer_id=self.id, is_active=active)
+        self.connection.send(type=Type.ACTIVE_CONSUMER_CHANGE, active_consumer_change=answer)
+
+    def closed_here(self) -> None:
+        """Its subscription is gone or went elsewhere: the client connects it again."""
+        self.connection.consumers.forget(self)
+        closed = wire.CommandCloseConsumer(consumer_id=self.id, request_id=NO_ID)
+        self.connection.send(type=Type.CLOSE_CONSUMER, close_consumer=closed)
+
+    def acknowledge(self) -> None:
+        """Acknowledge what has gathered."""
+        if self._acks and self.engine is not None:
+            acks, self._acks = self._acks, []
+            self.engine.ack(acks).then(lambda _: None)
+
+    def gather(self, entry_ids: list[int]) -> None:
+        """Acknowledge these, with what else comes now."""
+        self._acks += entry_ids
+
+
+class Consumers:
+    """The consumers of a connection, by their ids."""
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self._by_id: dict[int, Consumer] = {}
+        self._fed: dict[Consumer, None] = {}
+        self._sought: list[Subscription] = []
+        """Readers that went elsewhere; they go if nobody comes back to them."""
+        self.held = False
+        """Whether the client has to read before it gets more."""
+        self.takes: dict[int, tuple[str, Take]] = {
+            Type.SUBSCRIBE: ("subscribe", self._subscribe),
+            Type.FLOW: ("flow", self._flow),
+            Type.ACK: ("ack", self._ack),
+            Type.REDELIVER_UNACKNOWLEDGED_MESSAGES: ("redeliverUnacknowledgedMessages", self._redeliver),
+            Type.CLOSE_CONSUMER: ("close_consumer", self._close_one),
+            Type.UNSUBSCRIBE: ("unsubscribe", self._unsubscribe),
+            Type.SEEK: ("seek", self._seek),
+            Type.GET_LAST_MESSAGE_ID: ("getLastMessageId", self._last_id),
+            Type.CONSUMER_STATS: ("consumerStats", self._stats),
+        }
+
+    # Their life
+
+    def forget(self, consumer: Consumer) -> None:
+        """A consumer is closed."""
+        if self._by_id.get(consumer.id) is consumer:
+            del self._by_id[consumer.id]
+
+    def close(self) -> None:
+        """The connection ends: what came whole counts, and what its consumers hold goes to others."""
+        self.flush()
+        for consumer in list(self._by_id.values()):
+            self.forget(consumer)
+            if consumer.engine is not None:
+                consumer.engine.close()
+        for sub in self._sought:
+            if not sub.consumers and not sub.closed:
+                self._topics.unsubscribe(sub.topic.name, sub.name).then(lambda _: None)
+
+    def hold(self) -> None:
+        """Give no more."""
+        self.held = True
+        for consumer in self._by_id.values():
+            consumer.hold()
+
+    def release(self) -> None:
+        """Go on."""
+        self.held = False
+        for consumer in list(self._by_id.values()):
+            consumer.release()
+
+    @property
+    def _topics(self) -> Topics:
+        return self._connection.broker.engine.topics
+
+    def _find(self, consumer_id: int) -> tuple[Consumer, EngineConsumer]:
+        consumer = self._by_id.get(consumer_id)
+        if consumer is None or consumer.engine is None or consumer.engine.closed:
+            raise Refused(Code.ConsumerNotFound, "there is no such consumer")
+        return consumer, consumer.engine
+
+    # Subscribing
+
+    def _subscribe(self, asked: Sub, _: bytes) -> None:
+        connection = self._connection
+
+        def begin() -> None:
+            found = self._by_id.get(asked.consumer_id)
+            if found is not None and found.engine is not None:
+                connection.success(asked.request_id)
+                return
+            if found is not None:
+                raise Refused(Code.ServiceNotReady, "the consumer is being created already")
+            topic = connection.require(asked.topic, "consume").full
+            if not asked.force_topic_creation and topic not in self._topics.records.by_name:
+                raise NotFound(f"Topic {topic} does not exist")
+            if asked.HasField("schema"):
+                connection.broker.schemas.check(topic_of_partition(topic), read_schema(asked.schema))
+            consumer = Consumer(connection, asked, asked.consumer_name or connection.broker.new_name("c"))
+            self._by_id[asked.consumer_id] = consumer
+            self._topics.subscribe(
+                topic,
+                asked.subscription,
+                TYPES[asked.subType],
+                start=_start_of(asked),
+                durable=asked.durable,
+            ).then(lambda sub: self._subscribed(consumer, asked, sub))
+
+        connection.attempt(asked.request_id, begin)
+
+    def _subscribed(self, consumer: Consumer, asked: Sub, answer: Answer[Subscription]) -> None:
+        connection = self._connection
+        if connection.closed or self._by_id.get(consumer.id) is not consumer:
+            return
+        try:
+            sub = answer.value()
+            consumer.attach(sub, asked)
+        except TarryError as error:
+            self.forget(consumer)
+            connection.refuse(asked.request_id, error)
+            return
+        if not asked.durable and asked.start_message_rollback_duration_sec:
+            now_ms = connection.broker.engine.clock.now_ms()
+            back_ms = asked.start_message_rollback_duration_sec * 1000
+            sub.seek(at_ms=max(0, now_ms - back_ms)).then(lambda _: None)
+        connection.success(asked.request_id)
+        if sub.type == "failover" and consumer.engine is not None:
+            consumer.tell_active(consumer.engine.active)
+
+    # Messages
+
+    def _flow(self, asked: wire.CommandFlow, _: bytes) -> None:
+        consumer = self._by_id.get(asked.consumer_id)
+        if consumer is not None:
+            consumer.flow(asked.messagePermits)
+
+    def _redeliver(self, asked: wire.CommandRedeliverUnacknowledgedMessages, _: bytes) -> None:
+        consumer = self._by_id.get(asked.consumer_id)
+        if consumer is None or consumer.engine is None:
+            return
+        if asked.HasField("consumer_epoch"):
+            consumer.epoch = asked.consumer_epoch
+        consumer.engine.nack([place.entryId for place in asked.message_ids] or None)
+
+    # Acknowledging
+
+    def flush(self) -> None:
+        """Acknowledge what has gathered."""
+        if self._fed:
+            fed, self._fed = self._fed, {}
+            for consumer in fed:
+                consumer.acknowledge()
+
+    def _ack(self, ack: wire.CommandAck, _: bytes) -> None:
+        try:
+            consumer, engine = self._find(ack.consumer_id)
+            if ack.txnid_least_bits or ack.txnid_most_bits:
+                raise Refused(Code.NotAllowedError, "transactions are not served here")
+        except Refused as refused:
+            if ack.HasField("request_id"):
+                self._tell_acked(ack, refused)
+            return
+        entry_ids = [place.entryId for place in ack.message_id if not place.ack_set]
+        partial = [(place.entryId, list(place.ack_set)) for place in ack.message_id if place.ack_set]
+        below = 0
+        if ack.ack_type == wire.CommandAck.Cumulative:
+            # Of a batch that is acknowledged in part, all before it is done with.
+            below = max([entry_id + 1 for entry_id in entry_ids] + [entry_id for entry_id, _ in partial])
+            entry_ids = []
+        if below or partial or ack.HasField("request_id"):
+            self.flush()
+            answer = engine.subscription.ack(entry_ids, below, partial)
+            if ack.HasField("request_id"):
+                answer.then(lambda done: self._tell_acked(ack, done.error()))
+            return
+        self._fed[consumer] = None
+        consumer.gather(entry_ids)
+
+    def _tell_acked(self, ack: wire.CommandAck, error: BaseException | None) -> None:
+        answer = wire.CommandAckResponse(consumer_id=ack.consumer_id, request_id=ack.request_id)
+        if error is not None:
+            _say(answer, error)
+        self._connection.send(type=Type.ACK_RESPONSE, ackResponse=answer)
+
+    # Leaving, and going elsewhere
+
+    def _close_one(self, asked: wire.CommandCloseConsumer, _: bytes) -> None:
+        consumer = self._by_id.get(asked.consumer_id)
+        if consumer is not None:
+            self.forget(consumer)
+            if consumer.engine is not None:
+                consumer.engine.close()
+        self._connection.success(asked.request_id)
+
+    def _unsubscribe(self, asked: wire.CommandUnsubscribe, _: bytes) -> None:
+        def leave() -> None:
+            consumer, engine = self._find(asked.consumer_id)
+            sub = engine.subscription
+            if len(sub.consumers) > 1 and not asked.force:
+                raise Refused(Code.MetadataError, "the subscription has other consumers")
+            self.forget(consumer)
+            engine.on_close = None
+            self._topics.unsubscribe(sub.topic.name, sub.name).then(
+                lambda done: self._answer(asked.request_id, done)
+            )
+
+        self._connection.attempt(asked.request_id, leave)
+
+    def _seek(self, asked: wire.CommandSeek, _: bytes) -> None:
+        def go() -> None:
+            _, engine = self._find(asked.consumer_id)
+            sub = engine.subscription
+            # They come again, with permits that the broker knows of: those they have given count no more.
+            sub.disconnect()
+            if not sub.durable:
+                self._sought.append(sub)
+            if asked.HasField("message_publish_time"):
+                answer = sub.seek(at_ms=asked.message_publish_time)
+            else:
+                answer = sub.seek(_entry_of(asked.message_id, sub))
+            answer.then(lambda done: self._answer(asked.request_id, done))
+
+        self._connection.attempt(asked.request_id, go)
+
+    def _answer(self, request_id: int, done: Answer[Any]) -> None:
+        error = done.error()
+        if error is None:
+            self._connection.success(request_id)
+        else:
+            self._connection.refuse(request_id, error)
+
+    # Questions
+
+    def _last_id(self, asked: wire.CommandGetLastMessageId, _: bytes) -> None:
+        def tell() -> None:
+            _, engine = self._find(asked.consumer_id)
+            sub = engine.subscription
+            last = wire.MessageIdData(ledgerId=LEDGER_ID, entryId=(sub.topic.visible - 1) & NO_ID)
+            if sub.topic.visible > sub.topic.first:
+                (entry,) = self._topics.read(sub, [sub.topic.visible - 1])
+                batch = batch_size(entry)
+                if batch is not None:
+                    last.batch_index = batch - 1
+            answer = wire.CommandGetLastMessageIdResponse(
+                request_id=asked.request_id,
+                last_message_id=last,
+                consumer_mark_delete_position=wire.MessageIdData(
+                    ledgerId=LEDGER_ID, entryId=(sub.acked.below - 1) & NO_ID
+                ),
+            )
+            self._connection.send(type=Type.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=answer)
+
+        self._connection.attempt(asked.request_id, tell)
+
+    def _stats(self, asked: wire.CommandConsumerStats, _: bytes) -> None:
+        answer = wire.CommandConsumerStatsResponse(request_id=asked.request_id)
+        try:
+            consumer, engine = self._find(asked.consumer_id)
+            answer.consumerName = consumer.name
+            answer.availablePermits = max(0, engine.permits)
+            answer.unackedMessages = engine.unacked
+            answer.type = engine.subscription.type
+            answer.msgBacklog = engine.subscription.backlog
+            answer.address = self._connection.host
+        except Refused as refused:
+            answer.error_code, answer.error_message = refused.server_error, str(refused)  # type: ignore[assignment]
+        self._connection.send(type=Type.CONSUMER_STATS_RESPONSE, consumerStatsResponse=answer)
+
+
+def _start_of(asked: Sub) -> Literal["earliest", "latest"] | int:
+    """Where a new subscription begins."""
+    if asked.durable or not asked.HasField("start_message_id"):
+        return "earliest" if asked.initialPosition == Sub.Earliest else "latest"
+    place = asked.start_message_id
+    if place.ledgerId == NO_ID or place.entryId == NO_ID:
+        return "earliest"
+    # Clients pass over the entry itself, or the part of it that they have had.
+    return "latest" if place.ledgerId > LEDGER_ID else place.entryId
+
+
+def _entry_of(place: wire.MessageIdData, sub: Subscription) -> int:
+    """Where a seek goes."""
+    if place.ledgerId == NO_ID or place.entryId == NO_ID:
+        return 0
+    return sub.topic.next if place.ledgerId > LEDGER_ID else place.entryId
+
+
+def _say(answer: Any, error: BaseException) -> None:
+    answer.error, answer.message = code_of(error), text_of(error)

@@ -1,0 +1,48 @@
+"""Entries as MESSAGE frames.
+
+What came through this door goes out as it came. What came through another one gets metadata of its own: its headers are the
+properties, its key the partition key.
+"""
+
+from collections.abc import Sequence
+
+from tarry.doors.pulsar import wire_pb2 as wire
+from tarry.doors.pulsar.frames import message_head, metadata_of, with_checksum
+from tarry.doors.pulsar.producers import DOOR
+from tarry.engine.subscription import Received
+
+
+def frames_of(consumer: bytes, epoch: int | None, entries: Sequence[Received]) -> bytes:
+    """The frames that bring entries to a consumer, whose id is given as a `varint`."""
+    parts: list[bytes] = []
+    for entry in entries:
+        message = entry.payload if entry.door == DOOR else foreign(entry)
+        parts.append(
+            message_head(consumer, entry.entry_id, entry.redelivery_count, entry.left, epoch, len(message))
+        )
+        parts.append(message)
+    return b"".join(parts)
+
+
+def foreign(entry: Received) -> bytes:
+    """A message that another door took in, as Pulsar's clients read it."""
+    metadata = wire.MessageMetadata(
+        producer_name="tarry",
+        sequence_id=entry.entry_id,
+        publish_time=entry.published_at_ms,
+        uncompressed_size=len(entry.payload),
+        properties=[wire.KeyValue(key=key, value=value) for key, value in entry.headers.items()],
+    )
+    if entry.key is not None:
+        metadata.partition_key = entry.key
+    if entry.due_at_ms is not None:
+        metadata.deliver_at_time = entry.due_at_ms
+    return with_checksum(metadata.SerializeToString(), entry.payload)
+
+
+def batch_size(entry: Received) -> int | None:
+    """How many messages a batch holds; None for an entry that is none, as a batch of one is one."""
+    if entry.door != DOOR or entry.expired:
+        return None
+    metadata = wire.MessageMetadata.FromString(metadata_of(entry.payload))
+    return metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else None

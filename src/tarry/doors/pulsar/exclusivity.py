@@ -1,0 +1,96 @@
+"""Who may produce to a topic: names that one producer has at a time, and Pulsar's access modes."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from tarry.doors.pulsar import wire_pb2 as wire
+from tarry.doors.pulsar.errors import Code, Refused
+
+Mode = wire.ProducerAccessMode
+
+
+class Claimant(Protocol):
+    """A producer, as far as its place among others is concerned."""
+
+    name: str
+    mode: int
+    epoch: int
+    """How often its client has connected it."""
+    client: tuple[str, int]
+    """What stays the same when its client connects it again: the host, and the id it gives the producer."""
+
+    def evict(self) -> None:
+        """Another one has taken its place: it is closed, and need not `leave`."""
+
+
+class Producing:
+    """The producers of one topic. An exclusive one is alone; the topic's epoch counts the exclusive ones."""
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        self.by_name: dict[str, Claimant] = {}
+        self.epoch: int | None = None
+        self._waiting: deque[tuple[Claimant, Callable[[], None]]] = deque()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing would be lost by forgetting this."""
+        return not self.by_name and not self._waiting and self.epoch is None
+
+    @property
+    def exclusive(self) -> Claimant | None:
+        """The producer that has the topic for itself, if one has."""
+        return next((one for one in self.by_name.values() if one.mode != Mode.Shared), None)
+
+    def claim(self, one: Claimant, known_epoch: int | None, ready: Callable[[], None]) -> bool:
+        """Let a producer in; False if it has to wait, until `ready` is called. Raises `Refused`."""
+        if known_epoch is not None and self.epoch is not None and known_epoch < self.epoch:
+            raise Refused(Code.ProducerFenced, "another producer has had the topic for itself since")
+        self._succeed(one)
+        if one.name in self.by_name:
+            raise Refused(
+                Code.ProducerBusy,
+                f"Producer with name '{one.name}' is already connected to topic {self.topic}",
+            )
+        owner = self.exclusive
+        if one.mode == Mode.Shared:
+            if owner is not None or self._waiting:
+                raise Refused(Code.ProducerBusy, "Topic has an existing exclusive producer")
+        elif one.mode == Mode.Exclusive:
+            if self.by_name or self._waiting:
+                raise Refused(Code.ProducerFenced, "Topic has existing producers")
+        elif one.mode == Mode.ExclusiveWithFencing:
+            for other in [*self.by_name.values(), *(waiting for waiting, _ in self._waiting)]:
+                other.evict()
+            self.by_name.clear()
+            self._waiting.clear()
+        elif self.by_name or self._waiting:
+            self._waiting.append((one, ready))
+            return False
+        self._let_in(one, known_epoch)
+        return True
+
+    def leave(self, one: Claimant) -> None:
+        """A producer goes; who waits may be next."""
+        if self.by_name.get(one.name) is one:
+            del self.by_name[one.name]
+        self._waiting = deque(pair for pair in self._waiting if pair[0] is not one)
+        if not self.by_name and self._waiting:
+            following, ready = self._waiting.popleft()
+            self._let_in(following, None)
+            ready()
+
+    def _let_in(self, one: Claimant, known_epoch: int | None) -> None:
+        self.by_name[one.name] = one
+        if one.mode != Mode.Shared:
+            # One that comes back keeps its epoch; it may be from before a restart.
+            current = -1 if self.epoch is None else self.epoch
+            self.epoch = max(current, known_epoch) if known_epoch is not None else current + 1
+
+    def _succeed(self, one: Claimant) -> None:
+        """A client that connects its producer again replaces its old self, whose connection may be dead unnoticed."""
+        old = self.by_name.get(one.name)
+        if old is not None and old.client == one.client and old.epoch < one.epoch:
+            del self.by_name[one.name]
+            old.evict()

@@ -1,0 +1,122 @@
+"""Questions about topics: where they are, how many partitions they have, which there are, and their schemas."""
+
+from typing import TYPE_CHECKING, Any
+
+from tarry.core.errors import TarryError
+from tarry.core.names import parse_namespace
+from tarry.doors.pulsar import wire_pb2 as wire
+from tarry.doors.pulsar.broker import topic_of_partition
+from tarry.doors.pulsar.errors import Code, code_of, text_of
+from tarry.doors.pulsar.schema import read_schema, version_bytes, wire_schema
+from tarry.engine.answer import Answer
+
+if TYPE_CHECKING:
+    from tarry.doors.pulsar.connection import Connection, Take
+
+Type = wire.BaseCommand
+
+
+class Lookup:
+    """Answers the questions of one connection."""
+
+    def __init__(self, connection: "Connection") -> None:
+        self._connection = connection
+        self.takes: dict[int, tuple[str, Take]] = {
+            Type.PARTITIONED_METADATA: ("partitionMetadata", self._partitions),
+            Type.LOOKUP: ("lookupTopic", self._lookup),
+            Type.GET_TOPICS_OF_NAMESPACE: ("getTopicsOfNamespace", self._topics),
+            Type.GET_SCHEMA: ("getSchema", self._schema),
+            Type.GET_OR_CREATE_SCHEMA: ("getOrCreateSchema", self._add_schema),
+        }
+
+    def _partitions(self, asked: wire.CommandPartitionedTopicMetadata, _: bytes) -> None:
+        connection = self._connection
+        answer = wire.CommandPartitionedTopicMetadataResponse(request_id=asked.request_id)
+        try:
+            name = connection.require(asked.topic, "produce", "consume")
+            answer.partitions = connection.broker.engine.topics.partitions(name.full)
+            answer.response = wire.CommandPartitionedTopicMetadataResponse.Success
+        except TarryError as error:
+            answer.response = wire.CommandPartitionedTopicMetadataResponse.Failed
+            _say(answer, error)
+        connection.send(type=Type.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=answer)
+
+    def _lookup(self, asked: wire.CommandLookupTopic, _: bytes) -> None:
+        connection = self._connection
+        answer = wire.CommandLookupTopicResponse(request_id=asked.request_id)
+        try:
+            connection.require(asked.topic, "produce", "consume")
+            url = connection.broker.settings.advertised_url or connection.url
+            if url.startswith("pulsar+ssl"):
+                answer.brokerServiceUrlTls = url
+            else:
+                answer.brokerServiceUrl = url
+            # Whatever address the client has used, it leads here.
+            answer.proxy_through_service_url = not connection.broker.settings.advertised_url
+            answer.authoritative = True
+            answer.response = wire.CommandLookupTopicResponse.Connect
+        except TarryError as error:
+            answer.response = wire.CommandLookupTopicResponse.Failed
+            _say(answer, error)
+        connection.send(type=Type.LOOKUP_RESPONSE, lookupTopicResponse=answer)
+
+    def _topics(self, asked: wire.CommandGetTopicsOfNamespace, _: bytes) -> None:
+        connection = self._connection
+
+        def tell() -> None:
+            namespace = parse_namespace(asked.namespace)
+            assert connection.caller is not None
+            connection.caller.require("produce", "consume")
+            connection.caller.require_namespace(namespace)
+            topics = connection.broker.engine.topics
+            wanted = asked.mode != wire.CommandGetTopicsOfNamespace.NON_PERSISTENT
+            names = (
+                [name for name in topics.names(namespace) if not topics.partitions(name)] if wanted else []
+            )
+            answer = wire.CommandGetTopicsOfNamespaceResponse(request_id=asked.request_id, topics=names)
+            connection.send(type=Type.GET_TOPICS_OF_NAMESPACE_RESPONSE, getTopicsOfNamespaceResponse=answer)
+
+        connection.attempt(asked.request_id, tell)
+
+    def _schema(self, asked: wire.CommandGetSchema, _: bytes) -> None:
+        connection = self._connection
+        answer = wire.CommandGetSchemaResponse(request_id=asked.request_id)
+        try:
+            name = connection.require(asked.topic, "produce", "consume")
+            version = int.from_bytes(asked.schema_version, "big") if asked.schema_version else None
+            found = connection.broker.schemas.find(topic_of_partition(name.full), version)
+            if found is None:
+                answer.error_code, answer.error_message = Code.TopicNotFound, "there is no such schema"
+            else:
+                answer.schema.CopyFrom(wire_schema(found[1]))
+                answer.schema_version = version_bytes(found[0])
+        except TarryError as error:
+            _say_code(answer, error)
+        connection.send(type=Type.GET_SCHEMA_RESPONSE, getSchemaResponse=answer)
+
+    def _add_schema(self, asked: wire.CommandGetOrCreateSchema, _: bytes) -> None:
+        connection = self._connection
+        answer = wire.CommandGetOrCreateSchemaResponse(request_id=asked.request_id)
+
+        def added(version: Answer[int]) -> None:
+            error = version.error()
+            if error is None:
+                answer.schema_version = version_bytes(version.value())
+            else:
+                _say_code(answer, error)
+            connection.send(type=Type.GET_OR_CREATE_SCHEMA_RESPONSE, getOrCreateSchemaResponse=answer)
+
+        def add() -> None:
+            name = connection.require(asked.topic, "produce")
+            topic = topic_of_partition(name.full)
+            connection.broker.schemas.add(topic, read_schema(asked.schema)).then(added)
+
+        connection.attempt(asked.request_id, add)
+
+
+def _say(answer: Any, error: TarryError) -> None:
+    answer.error, answer.message = code_of(error), text_of(error)
+
+
+def _say_code(answer: Any, error: BaseException) -> None:
+    answer.error_code, answer.error_message = code_of(error), text_of(error)

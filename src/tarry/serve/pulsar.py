@@ -1,0 +1,198 @@
+"""The wiring of the Pulsar door: its listener, its connections' transports, and the keep-alive of all of them."""
+
+import asyncio
+import logging
+import socket
+import ssl
+from collections.abc import Mapping
+from typing import Final
+
+from tarry.config.pulsar import Pulsar
+from tarry.core.access import Access
+from tarry.core.delivery import Outlet
+from tarry.doors.http.asgi import Asgi
+from tarry.doors.pulsar.broker import Broker
+from tarry.doors.pulsar.connection import Connection
+from tarry.engine.engine import Engine
+from tarry.serve.listener import ListenError, advice, max_connections, tls_context
+
+log = logging.getLogger("tarry.pulsar")
+
+NAME: Final = "doors.pulsar"
+
+
+class PulsarDoor:
+    """See `tarry.serve.doors.Door`."""
+
+    def __init__(self, settings: Pulsar, access: Access) -> None:
+        self._settings = settings
+        self._access = access
+        self._socket: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+        self._keeping: asyncio.Task[None] | None = None
+        self._url = ""
+        self._open: set[Transported] = set()
+        self._limit = settings.max_connections or max_connections(0)
+        self.broker: Broker | None = None
+
+    @property
+    def outlets(self) -> Mapping[str, Outlet]:
+        """None: Pulsar's topics are Tarry's own."""
+        return {}
+
+    @property
+    def mounts(self) -> Mapping[str, Asgi]:
+        """Nothing yet."""
+        return {}
+
+    def bind(self) -> list[str]:
+        """Take the address."""
+        host, port = self._settings.host, self._settings.port
+        try:
+            family, kind, _, _, address = socket.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            self._socket = socket.socket(family, kind)
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind(address)
+        except OSError as error:
+            if self._socket is not None:
+                self._socket.close()
+            reason = error.strerror or str(error)
+            raise ListenError(
+                f"cannot listen on {host}:{port}: {reason}; stop what uses it, "
+                f"or set {NAME}.host and {NAME}.port ({advice(NAME)})"
+            ) from None
+        self._url = self.url_of(self._socket.getsockname())
+        return [self._url]
+
+    def url_of(self, address: tuple[str, int]) -> str:
+        """An address of this server as clients write it."""
+        host = f"[{address[0]}]" if ":" in address[0] else address[0]
+        return f"{'pulsar+ssl' if self._settings.tls_cert else 'pulsar'}://{host}:{address[1]}"
+
+    async def start(self, engine: Engine) -> None:
+        """Begin to accept."""
+        assert self._socket is not None, "bind first"
+        self.broker = Broker(engine, self._access, self._settings)
+        context: ssl.SSLContext | None = None
+        if self._settings.tls_cert is not None:
+            context = tls_context(self._settings)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: Transported(self), sock=self._socket, ssl=context, backlog=1024
+        )
+        self._keeping = loop.create_task(self._keep_alive())
+
+    async def stop(self) -> None:
+        """Accept no more, and close the connections: clients come again to whoever is there then."""
+        if self.broker is not None:
+            self.broker.stopping = True
+        if self._keeping is not None:
+            self._keeping.cancel()
+        if self._server is not None:
+            self._server.close()
+        elif self._socket is not None:
+            self._socket.close()
+        for transported in list(self._open):
+            transported.end()
+
+    async def close(self) -> None:
+        """Nothing is held open."""
+
+    def enter(self, transported: "Transported") -> bool:
+        """Let a connection in, if there is room."""
+        if len(self._open) >= self._limit:
+            return False
+        self._open.add(transported)
+        return True
+
+    def leave(self, transported: "Transported") -> None:
+        """A connection is gone."""
+        self._open.discard(transported)
+
+    @property
+    def max_unread_bytes(self) -> int:
+        """What a client may leave unread before it gets no more."""
+        return self._settings.max_connection_bytes
+
+    async def _keep_alive(self) -> None:
+        while True:
+            await asyncio.sleep(self._settings.keep_alive_ms / 1000)
+            for transported in list(self._open):
+                transported.tick()
+
+
+class Transported(asyncio.Protocol):
+    """The transport of one connection: its bytes to and fro, and nothing else."""
+
+    def __init__(self, door: PulsarDoor) -> None:
+        self._door = door
+        self._transport: asyncio.Transport | None = None
+        self._connection: Connection | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client is there."""
+        assert self._door.broker is not None
+        self._transport = transport
+        if not self._door.enter(self):
+            log.warning("a connection is refused: as many as are allowed are open")
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=self._door.max_unread_bytes)
+        peer = transport.get_extra_info("peername")
+        here = transport.get_extra_info("sockname")
+        self._connection = Connection(self._door.broker, self, str(peer[0]), self._door.url_of(here))
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came."""
+        if self._connection is not None and not self._connection.closed:
+            self._connection.receive(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        self._door.leave(self)
+        if self._connection is not None:
+            self._connection.lost()
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly."""
+        if self._connection is not None:
+            self._connection.hold()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        if self._connection is not None:
+            self._connection.release()
+
+    def tick(self) -> None:
+        """See `Connection.tick`."""
+        if self._connection is not None:
+            self._connection.tick()
+
+    def end(self) -> None:
+        """The server stops."""
+        if self._connection is not None:
+            self._connection.close()
+
+    # Output
+
+    def write(self, data: bytes) -> None:
+        """Send."""
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Close once all is sent."""
+        if self._transport is not None:
+            self._transport.close()
+
+    def pause(self) -> None:
+        """Read no more for now."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
