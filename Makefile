@@ -16,6 +16,9 @@ BIN := .venv/bin
 # Folders that hold Python of ours (bench/ and others may be absent in a partial checkout).
 CODE := $(wildcard src tests bench)
 
+# Whole files go to a worker, in the order of their names: the long ones come first.
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+
 ##@ Every day
 
 .PHONY: help
@@ -32,7 +35,7 @@ run: .base .java ## start Tarry here: server and pipeline (ARGS="--data DIR ..."
 
 .PHONY: test
 test: .java lint ## everything that must hold before a push: lint, then all tests but the soak
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 .PHONY: lint
 lint: .dev ## style, types and the direction of imports
