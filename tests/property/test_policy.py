@@ -1,11 +1,11 @@
 """Policies against what they say of themselves: the nearest level wins, rounding goes up, 0 lifts."""
 
-from typing import Any
+from typing import Any, get_args
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.core.policy import BUILT_IN, Policy, effective
+from tarry.core.policy import BUILT_IN, BacklogAction, Policy, effective
 
 VALUES: dict[str, Any] = {
     "delayed_delivery": st.booleans(),
@@ -15,6 +15,12 @@ VALUES: dict[str, Any] = {
     "max_pending_per_owner": st.integers(0, 10**9),
     "accept_per_second": st.floats(0, 1e9),
     "send_per_second": st.floats(0, 1e9),
+    "message_ttl_ms": st.integers(0, 10**12),
+    "retention_ms": st.integers(-1, 10**12),
+    "retention_bytes": st.integers(-1, 10**12),
+    "backlog_bytes": st.integers(0, 10**12),
+    "backlog_ms": st.integers(0, 10**12),
+    "backlog_action": st.sampled_from(get_args(BacklogAction)),
 }
 policies = st.builds(Policy, **{name: st.none() | values for name, values in VALUES.items()})
 levels = st.lists(st.none() | policies, max_size=4)

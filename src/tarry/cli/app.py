@@ -28,6 +28,7 @@ _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (errors.Unavailable, 6),
     (errors.RateLimited, 6),
     (errors.TooManyPending, 6),
+    (errors.QuotaExceeded, 6),
 )
 
 

@@ -134,6 +134,8 @@ def problem_error(problem: Mapping[str, Any]) -> TarryError:
             return errors.Conflict(detail, str(problem.get("state", "")))
         case errors.TooManyPending.code:
             return _worded(errors.TooManyPending(int(problem.get("limit", 0))), detail)
+        case errors.QuotaExceeded.code:
+            return _worded(errors.QuotaExceeded("", ""), detail)
         case errors.RateLimited.code:
             return _worded(errors.RateLimited(int(problem.get("retry_after_ms", 0))), detail)
         case _ if status == 401:

@@ -170,3 +170,9 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_pending_per_owner: int | None = None
     accept_per_second: float | None = None
     send_per_second: float | None = None
+    message_ttl_ms: int | None = None
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    backlog_bytes: int | None = None
+    backlog_ms: int | None = None
+    backlog_action: str | None = None

@@ -6,6 +6,7 @@ from msgspec import Meta
 
 from tarry.config.listening import Listening
 from tarry.core import limits
+from tarry.core.policy import Policy
 
 
 class Pulsar(Listening, frozen=True, kw_only=True):
@@ -31,3 +32,29 @@ class Pulsar(Listening, frozen=True, kw_only=True):
     """Whether a message whose producer has sent its sequence id before is taken once."""
     honour_delay_in_order: bool = False
     """Whether exclusive and failover subscriptions wait for delayed messages too, each for itself."""
+    # As they are called in broker.conf, for whoever brings one along.
+    delayedDeliveryEnabled: bool | None = None  # noqa: N815
+    """Whether messages may be delayed; the same as `delayed_delivery` of the broker's policy, and stands over it."""
+    delayedDeliveryTickTimeMillis: Annotated[int, Meta(ge=1, le=limits.DAY_MS)] | None = None  # noqa: N815
+    """Due instants are rounded up to a multiple of this; the same as `tick_ms`, and stands over it."""
+    delayedDeliveryMaxDeliveryDelayInMillis: Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)] | None = None  # noqa: N815
+    """The longest delay, 0 for none (PIP-315); the same as `max_delay_ms`, and stands over it."""
+    delayedDeliveryMaxDelayInMillis: Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)] | None = None  # noqa: N815
+    """The same as the one before, as Pulsar spells it."""
+
+    def __post_init__(self) -> None:
+        """Refuse two spellings that say two things."""
+        proposed, built = self.delayedDeliveryMaxDeliveryDelayInMillis, self.delayedDeliveryMaxDelayInMillis
+        if proposed is not None and built is not None and proposed != built:
+            raise ValueError(
+                "delayedDeliveryMaxDeliveryDelayInMillis and delayedDeliveryMaxDelayInMillis differ"
+            )
+
+    def policy(self, broker: Policy) -> Policy:
+        """The broker's policy with what is said here over it."""
+        proposed, built = self.delayedDeliveryMaxDeliveryDelayInMillis, self.delayedDeliveryMaxDelayInMillis
+        return Policy(
+            delayed_delivery=self.delayedDeliveryEnabled,
+            tick_ms=self.delayedDeliveryTickTimeMillis,
+            max_delay_ms=built if proposed is None else proposed,
+        ).over(broker)

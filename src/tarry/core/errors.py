@@ -9,6 +9,7 @@
     ├── NotFound                no such message, topic, subscription or policy
     ├── Conflict                the state of things does not allow it
     ├── TooManyPending          the owner's limit on pending messages is reached
+    ├── QuotaExceeded           the topic's backlog is over its quota
     ├── RateLimited             try again after `retry_after_ms`
     ├── Unavailable             cannot be taken now: stopping, starting, disk full, sync failed
     └── Damage                  stored bytes are not what was written; names the place
@@ -91,6 +92,16 @@ class TooManyPending(TarryError):
     def __init__(self, limit: int) -> None:
         super().__init__(f"the owner already has its limit of {limit} pending messages")
         self.limit = limit
+
+
+class QuotaExceeded(TarryError):
+    """A topic takes no more until its subscriptions have caught up. `action` is the policy's word for that."""
+
+    code = "quota-exceeded"
+
+    def __init__(self, topic: str, action: str) -> None:
+        super().__init__(f"the backlog of {topic} is over its quota")
+        self.action = action
 
 
 class RateLimited(TarryError):

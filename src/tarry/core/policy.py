@@ -13,6 +13,9 @@ from tarry.core.limits import DAY_MS, MAX_DELAY_MS, SECOND_MS
 
 Scope = Literal["broker", "namespace", "topic"]
 
+BacklogAction = Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]
+"""What happens when a backlog is over its quota, in Pulsar's words: producers are refused, or the oldest entries go."""
+
 
 class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
     """What one level says. None says nothing, and leaves it to the level above."""
@@ -31,6 +34,18 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     """How fast one owner may schedule; 0 lifts the limit of the levels above."""
     send_per_second: float | None = None
     """How fast one owner's messages go out; over it means later, never lost. 0 lifts the limit."""
+    message_ttl_ms: int | None = None
+    """How long after its due instant an entry of a topic waits to be acknowledged; 0 lifts the limit of the levels above."""
+    retention_ms: int | None = None
+    """How long a topic keeps what every subscription has acknowledged; 0 not at all, -1 for ever."""
+    retention_bytes: int | None = None
+    """How much of that it keeps at the most; -1 has no bound."""
+    backlog_bytes: int | None = None
+    """How much one subscription may have unacknowledged; 0 lifts the limit of the levels above."""
+    backlog_ms: int | None = None
+    """How long after its due instant the oldest entry of a backlog may lie there; 0 lifts the limit of the levels above."""
+    backlog_action: BacklogAction | None = None
+    """What happens when the backlog is over one of these."""
 
     def check(self) -> None:
         """Raise `Invalid` for a value that cannot be."""
@@ -42,6 +57,12 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
             raise Invalid("max_delay_ms", "is negative or beyond a hundred years")
         if self.max_pending_per_owner is not None and self.max_pending_per_owner < 0:
             raise Invalid("max_pending_per_owner", "is negative")
+        for field in ("message_ttl_ms", "backlog_bytes", "backlog_ms"):
+            if (getattr(self, field) or 0) < 0:
+                raise Invalid(field, "is negative")
+        for field in ("retention_ms", "retention_bytes"):
+            if (getattr(self, field) or 0) < -1:
+                raise Invalid(field, "is below -1, which is for ever")
         for field in ("accept_per_second", "send_per_second"):
             rate = getattr(self, field)
             if rate is not None and not 0 <= rate <= 1e9:
@@ -63,6 +84,12 @@ class Effective(Struct, frozen=True, kw_only=True):
     max_pending_per_owner: int
     accept_per_second: float
     send_per_second: float
+    message_ttl_ms: int
+    retention_ms: int
+    retention_bytes: int
+    backlog_bytes: int
+    backlog_ms: int
+    backlog_action: BacklogAction
 
     def round_up(self, due_at_ms: int) -> int:
         """The first tick at or after an instant: never early."""
@@ -77,6 +104,12 @@ BUILT_IN = Policy(
     max_pending_per_owner=0,
     accept_per_second=0.0,
     send_per_second=0.0,
+    message_ttl_ms=0,
+    retention_ms=0,
+    retention_bytes=-1,
+    backlog_bytes=0,
+    backlog_ms=0,
+    backlog_action="producer_request_hold",
 )
 """What holds where no level says anything."""
 

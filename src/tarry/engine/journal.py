@@ -22,6 +22,7 @@ from tarry.core.ids import Ids
 from tarry.core.limits import MAX_DELAY_MS
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective, Policy
+from tarry.engine.backlog import Backlog
 from tarry.engine.batches import Batches
 from tarry.engine.bodies import Bodies
 from tarry.engine.burst import Burst
@@ -87,6 +88,7 @@ class Journal:
         self.policies = Policies(broker)
         self.topics = Topics(self)
         self.catalogue = Catalogue(self)
+        self.backlog = Backlog(self)
         self.owners: Counter[str] = Counter()
         """Pending messages by owner."""
         self.counters: Counter[str] = Counter()
@@ -325,7 +327,11 @@ class Journal:
         """Enqueue the records that fire a burst."""
         bodies = burst.bodies(self.topics.records)
         # A topic that got nothing in the end must not be made by it: no record would say so.
-        sizes = {topic: len(messages) for topic, messages in burst.by_topic.items() if messages}
+        sizes = {
+            topic: (len(messages), sum(len(body) for _, _, _, body in messages))
+            for topic, messages in burst.by_topic.items()
+            if messages
+        }
 
         def durable(error: TarryError | None) -> None:
             if error is None:

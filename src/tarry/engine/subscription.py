@@ -150,6 +150,8 @@ class Subscription:
         self.redeliveries: dict[int, int] = {}
         self.partial: dict[int, list[int]] = {}
         """Entries of which some messages are acknowledged -> which are left."""
+        self.expired = 0
+        """Entries that nobody took in time, since the start."""
         self.changed = True
         self.closed = False
         self._topics = topics

@@ -1,7 +1,7 @@
 """One of Tarry's own topics: where its entries are in the ledger, and which of them are not due yet.
 
 An entry id is given when the publication is enqueued, and the entry is visible once its record is durable (R2).
-Bodies stay in the ledger; here an entry costs eight bytes for its seq. All subscriptions share one set
+Bodies stay in the ledger; here an entry costs eight bytes for its seq, and 4096 of them eight more for their size. All subscriptions share one set
 of entries that wait for their due instant.
 """
 
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from tarry.core.policy import BacklogAction
 from tarry.core.savedset import SavedSet
 from tarry.registry.registry import Registry, TopicRow
 from tarry.registry.table import Table
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 CHUNK: Final = 4096
 """Entries in one row of the registry."""
+
+SIZE_AT: Final = CHUNK
+"""Where in a chunk, behind the places of its entries, their size in bytes is: of all of them together."""
 
 
 class Topic:
@@ -35,28 +39,35 @@ class Topic:
         self.waiting = SavedSet()
         self.subscriptions: dict[str, Subscription] = {}
         self.producers: dict[str, int] = {}
+        self.full: BacklogAction | None = None
+        """Why it takes no more entries, while its backlog is over its quota."""
         self._chunks: dict[int, array[int]] = {}
         self._dirty: set[int] = set()
 
-    def place(self, entry_id: int, seq: int) -> None:
-        """Say where an entry's record is; a second time when it was carried forward."""
+    def place(self, entry_id: int, seq: int, size_bytes: int = 0) -> None:
+        """Say where an entry's record is, and how large; a second time, without its size, when it was carried forward."""
         number, at = divmod(entry_id, CHUNK)
-        chunk = self._chunks.get(number)
-        if chunk is None:
-            chunk = self._chunks[number] = array("q", bytes(8 * CHUNK))
+        chunk = self._chunk(number)
         chunk[at] = seq
+        chunk[SIZE_AT] += size_bytes
         self._dirty.add(number)
         if entry_id >= self.next:
             self.next = entry_id + 1
 
-    def place_next(self, first_seq: int, count: int) -> None:
-        """Say where the next `count` entries are: one after another from a seq on."""
+    def _chunk(self, number: int) -> "array[int]":
+        chunk = self._chunks.get(number)
+        if chunk is None:
+            chunk = self._chunks[number] = array("q", bytes(8 * (CHUNK + 1)))
+        return chunk
+
+    def place_next(self, first_seq: int, count: int, size_bytes: int = 0) -> None:
+        """Say where the next `count` entries are, one after another from a seq on, and how large all of them together."""
+        each = size_bytes // max(1, count)
         while count:
             number, at = divmod(self.next, CHUNK)
-            chunk = self._chunks.get(number)
-            if chunk is None:
-                chunk = self._chunks[number] = array("q", bytes(8 * CHUNK))
+            chunk = self._chunk(number)
             some = min(count, CHUNK - at)
+            chunk[SIZE_AT] += some * each
             chunk[at : at + some] = array("q", range(first_seq, first_seq + some))
             self._dirty.add(number)
             self.next += some
@@ -102,12 +113,22 @@ class Topic:
         bounds = [sub.acked.below for sub in self.subscriptions.values() if sub.durable]
         return min(bounds) if bounds else self.first
 
-    def needed(self, upto_seq: int) -> NDArray[np.int64]:
-        """The entries that somebody still needs and whose record has at most this seq."""
+    def mean_bytes(self, start: int, stop: int) -> float:
+        """The size of an entry between two, on average: over the chunks that they are in."""
+        size = entries = 0
+        for number in range(start // CHUNK, -(-stop // CHUNK)):
+            chunk = self._chunks.get(number)
+            if chunk is not None:
+                size += chunk[SIZE_AT]
+                entries += min(self.next, (number + 1) * CHUNK) - number * CHUNK
+        return size / entries if entries else 0.0
+
+    def needed(self, upto_seq: int, retained: bool) -> NDArray[np.int64]:
+        """The entries that somebody still needs, or that are to be kept, and whose record has at most this seq."""
         kept: list[NDArray[np.int64]] = []
-        durable = [sub for sub in self.subscriptions.values() if sub.durable]
+        durable = [] if retained else [sub for sub in self.subscriptions.values() if sub.durable]
         for number in sorted(self._chunks):
-            places = np.frombuffer(self._chunks[number], np.int64)
+            places = np.frombuffer(self._chunks[number], np.int64)[:CHUNK]
             ids = np.flatnonzero((places > 0) & (places <= upto_seq)).astype(np.int64) + number * CHUNK
             ids = ids[ids >= self.first]
             if durable and len(ids):
@@ -121,7 +142,7 @@ class Topic:
     def touch(self) -> None:
         """Have the topic's row written at the next flush, though it may hold nothing."""
         self._dirty.add(self.next // CHUNK)
-        self._chunks.setdefault(self.next // CHUNK, array("q", bytes(8 * CHUNK)))
+        self._chunk(self.next // CHUNK)
 
     def save(self, registry: Registry) -> None:
         """Put what changed into the registry's tables."""
@@ -141,7 +162,8 @@ class Topic:
 
     def load_chunk(self, number: int, data: bytes) -> None:
         """Take a chunk back from the registry."""
-        self._chunks[number] = array("q", data)
+        # Chunks that were written before sizes were kept are shorter.
+        self._chunks[number] = array("q", data.ljust(8 * (CHUNK + 1), b"\0"))
 
     def erase(self, registry: Registry) -> None:
         """Remove every row of this topic."""

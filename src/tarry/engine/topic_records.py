@@ -54,8 +54,8 @@ class TopicRecords:
         self.changed = True
         match record:
             case Entry():
-                self.place(record.topic, record.entry_id, seq, record.published_at_ms)
-                topic = self.by_name[record.topic]
+                size = 0 if record.carries else len(record.payload) or len(record.put)
+                topic = self.place(record.topic, record.entry_id, seq, record.published_at_ms, size)
                 if record.fire_at_ms:
                     topic.waiting.add(record.entry_id)
                 elif record.carries is not None:
@@ -124,24 +124,27 @@ class TopicRecords:
                     sub.apply_seek(record.to)
                     self._woken[sub] = None
 
-    def place(self, name: str, entry_id: int, seq: int, at_ms: int) -> Topic:
-        """Say where an entry's record is; makes the topic if a replay has not seen it made."""
+    def place(self, name: str, entry_id: int, seq: int, at_ms: int, size_bytes: int) -> Topic:
+        """Say where an entry's record is and how large; makes the topic if a replay has not seen it made."""
         topic = self.by_name.get(name)
         if topic is None:
             topic = self.by_name[name] = Topic(name, at_ms)
-        topic.place(entry_id, seq)
+        topic.place(entry_id, seq, size_bytes)
         self.changed = True
         return topic
 
-    def place_many(self, first_seq: int, sizes: dict[str, int], at_ms: int) -> dict[str, int]:
-        """Say where new entries are that lie one after another, topic by topic; gives each topic's next id."""
+    def place_many(self, first_seq: int, sizes: dict[str, tuple[int, int]], at_ms: int) -> dict[str, int]:
+        """Say where new entries are that lie one after another, topic by topic; gives each topic's next id.
+
+        The sizes are how many there are for each topic, and how many bytes.
+        """
         self.changed = True
         next_ids: dict[str, int] = {}
-        for name, count in sizes.items():
+        for name, (count, size_bytes) in sizes.items():
             topic = self.by_name.get(name)
             if topic is None:
                 topic = self.by_name[name] = Topic(name, at_ms)
-            topic.place_next(first_seq, count)
+            topic.place_next(first_seq, count, size_bytes)
             next_ids[name] = topic.next
             first_seq += count
         return next_ids
@@ -198,7 +201,8 @@ class TopicRecords:
             return
         self.changed = False
         for topic in self.by_name.values():
-            topic.trim(topic.unneeded_below())
+            if not self._journal.backlog.retains(topic):
+                topic.trim(topic.unneeded_below())
             topic.save(registry)
             for sub in topic.subscriptions.values():
                 sub.save(registry)
@@ -255,7 +259,8 @@ class TopicRecords:
         """Seqs, up to one, of the entries that somebody still needs (R12)."""
         found: list[int] = []
         for topic in self.by_name.values():
-            found += topic.seqs(topic.needed(upto_seq)).tolist()
+            needed = topic.needed(upto_seq, self._journal.backlog.retains(topic))
+            found += topic.seqs(needed).tolist()
         return found
 
     def carried(self, entry: Entry, seq: int) -> Entry | None:

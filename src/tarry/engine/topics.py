@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from msgspec import Struct
 
-from tarry.core.errors import Conflict, Invalid, NotFound, TarryError, Unavailable
+from tarry.core.errors import Conflict, Invalid, NotFound, QuotaExceeded, TarryError, Unavailable
 from tarry.core.ids import Ids
 from tarry.core.message import Message
 from tarry.core.names import check_name, parse_topic
-from tarry.core.policy import Effective
+from tarry.core.policy import BacklogAction, Effective
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.subscription import SUBSCRIPTION_TYPES, Partial, Received, Subscription, SubscriptionType
 from tarry.engine.topic import Topic
@@ -131,6 +131,11 @@ class Topics:
         found = self.records.by_name.get(topic)
         return found.partitions if found else 0
 
+    def over_quota(self, topic: str) -> BacklogAction | None:
+        """Why a topic takes no more entries, if it does not."""
+        found = self.records.by_name.get(topic)
+        return found.full if found else None
+
     def stats(self, topic: str) -> TopicStats:
         """Figures of one topic; raises `NotFound`."""
         found = self.find(topic)
@@ -154,6 +159,8 @@ class Topics:
             name = parse_topic(topic)
             records: list[Record] = []
             found = self.records.by_name.get(name.full)
+            if found is not None and found.full is not None:
+                raise QuotaExceeded(name.full, found.full)
             if found is None:
                 records.append(TopicRecord(name.full, False, 0))
             now_ms = self._journal.clock.now_ms()
@@ -305,7 +312,7 @@ class Topics:
             if (to is None) == (at_ms is None):
                 raise Invalid("entry_id", "give an entry id or an instant")
             if to is None:
-                to = self._first_published(sub.topic, at_ms or 0)
+                to = self.first_published(sub.topic, at_ms or 0)
             to = min(max(to, sub.topic.first), sub.topic.next)
             if sub.durable:
                 return self._write([Seek(sub.topic.name, sub.name, to)], None)
@@ -315,7 +322,8 @@ class Topics:
         except TarryError as error:
             return failed(error)
 
-    def _first_published(self, topic: Topic, at_ms: int) -> int:
+    def first_published(self, topic: Topic, at_ms: int) -> int:
+        """The first entry of a topic that was published at an instant or later."""
         low, high = topic.first, topic.visible
         while low < high:
             middle = at = (low + high) // 2
@@ -339,7 +347,8 @@ class Topics:
         """Let topics to which nobody subscribes durably forget what was published before an instant."""
         for topic in self.records.by_name.values():
             if not any(sub.durable for sub in topic.subscriptions.values()):
-                topic.trim(self._first_published(topic, before_ms))
+                if not self._journal.backlog.retains(topic):
+                    topic.trim(self.first_published(topic, before_ms))
 
     # What subscriptions need
 
@@ -397,6 +406,8 @@ class Topics:
         journal = self._journal
         now_ms = journal.clock.now_ms()
         bodies = journal.entry_bodies(sub.topic.seqs(np.array(entry_ids, np.int64)))
+        namespace = parse_topic(sub.topic.name).namespace_name
+        ttl_ms = journal.policies.effective(sub.topic.name, namespace).message_ttl_ms
         counts = sub.redeliveries
         ids = journal.ids
         entries = iter(read_entries([body for body in bodies if body is not None]))
@@ -408,6 +419,7 @@ class Topics:
                 ids,
                 now_ms,
                 sub.partial.get(entry_id, ()) if sub.partial else (),
+                ttl_ms,
             )
             for entry_id, body in zip(entry_ids, bodies, strict=True)
         ]
@@ -450,16 +462,28 @@ def name_of_partition(topic: str, number: int) -> str:
 
 
 def _received(
-    entry_id: int, entry: ReadEntry | None, count: int, ids: Ids, now_ms: int, left: Sequence[int]
+    entry_id: int,
+    entry: ReadEntry | None,
+    count: int,
+    ids: Ids,
+    now_ms: int,
+    left: Sequence[int],
+    ttl_ms: int,
 ) -> Received:
     if entry is None:
         return Received(entry_id, count, b"", {}, None, 0, None, expired=True)
     put, at_ms = entry.put, entry.published_at_ms
     if put is not None:
         origin = put.origin or entry.fired
-        return Received(entry_id, count, put.payload, put.headers, put.key, at_ms, put.due_at_ms, origin, ids)
+        expired = ttl_ms > 0 and now_ms > at_ms + ttl_ms
+        return Received(
+            entry_id, count, put.payload, put.headers, put.key, at_ms, put.due_at_ms, origin, ids, expired
+        )
     due_at_ms = entry.due_at_ms
-    expired = entry.ttl_ms is not None and now_ms > (due_at_ms or at_ms) + entry.ttl_ms
+    # Its own and the policy's: both count from when it could be had.
+    if entry.ttl_ms is not None and (not ttl_ms or entry.ttl_ms < ttl_ms):
+        ttl_ms = entry.ttl_ms
+    expired = ttl_ms > 0 and now_ms > max(due_at_ms or 0, at_ms) + ttl_ms
     return Received(
         entry_id, count, entry.payload, entry.headers, entry.key, at_ms, due_at_ms,
         expired=expired, door=entry.door, messages=entry.messages, left=left,

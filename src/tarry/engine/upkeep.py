@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from tarry.core.errors import TarryError, Unavailable
 from tarry.engine.answer import Answer, settled
+from tarry.engine.backlog import EVERY_MS
 from tarry.engine.dispatcher import Dispatcher
 from tarry.engine.horizon import Offload
 from tarry.engine.journal import Journal
@@ -55,6 +56,7 @@ class Upkeep:
         self._next_mark_ms = 0
         self._next_flush_ms = 0
         self._next_reclaim_ms = 0
+        self._next_backlog_ms = 0
         self._flushed_at_ms = 0
         self._flushing: Answer[None] | None = None
         self._flush_failed = False
@@ -96,7 +98,9 @@ class Upkeep:
             self._prune(now_ms)
             self.reclaim.turn(now_ms)
         self._sweep_on(now_ms)
-        again_ms = min(self._next_mark_ms, self._next_flush_ms)
+        if now_ms >= self._next_backlog_ms or self._next_backlog_ms - now_ms > 2 * EVERY_MS:
+            self._next_backlog_ms = self._journal.backlog.turn(now_ms)
+        again_ms = min(self._next_mark_ms, self._next_flush_ms, self._next_backlog_ms)
         return again_ms if self._sweep is None else min(again_ms, now_ms + SWEEP_EVERY_MS)
 
     # The watermark

@@ -245,7 +245,7 @@ class Server:
             offload=offloader(loop, self._pool, self._faulted),
             reading=offloader(loop, self._readers, self._faulted),
             settings=config.engine,
-            broker_policy=config.policies.broker,
+            broker_policy=config.doors.pulsar.policy(config.policies.broker),
             snapshot_folder=str(folder.registry),
             seed=time.time_ns(),
         )

@@ -81,6 +81,7 @@ _STATUSES: Final[tuple[tuple[type[TarryError], int, str], ...]] = (
     (errors.NotFound, 404, "Not found"),
     (errors.Conflict, 409, "Conflict"),
     (errors.TooManyPending, 429, "Too many pending messages"),
+    (errors.QuotaExceeded, 429, "The backlog is over its quota"),
     (errors.RateLimited, 429, "Too many requests"),
     (errors.Unavailable, 503, "Not available now"),
     (errors.Damage, 500, "Stored data is damaged"),

@@ -1,0 +1,175 @@
+"""What becomes of entries that nobody takes, or that everybody has taken: time to live, backlog quota, retention.
+
+Time to live counts from the due instant or the publication, whichever is later: an entry that still waits is never done
+with by it. A quota that refuses producers loses nothing, so it counts everything that is stored; one that evicts does lose
+entries, so it neither counts nor evicts what still waits. Retention keeps what every subscription is done with.
+
+Sizes are those of whole chunks, spread evenly over their entries. All of it is looked at once in a while, and a bounded
+number of entries at a time.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tarry.core.limits import SECOND_MS
+from tarry.core.names import parse_topic
+from tarry.core.policy import Effective
+from tarry.engine.subscription import Subscription
+from tarry.engine.topic import Topic
+from tarry.ledger.record import ReadEntry, read_entries
+
+if TYPE_CHECKING:
+    from tarry.engine.journal import Journal
+
+EVERY_MS: Final = SECOND_MS
+SOON_MS: Final = 50
+"""When there is more to look at than one turn may."""
+LOOK_AT: Final = 4_096
+"""Entries of one subscription that are looked at in one turn."""
+EVICT_TO: Final = 0.9
+"""An eviction goes down to this share of the limit, so that not every entry causes one."""
+
+
+class Backlog:
+    """Upholds the policies about entries that lie in topics."""
+
+    def __init__(self, journal: "Journal") -> None:
+        self._journal = journal
+        self._looked: dict[Subscription, int] = {}
+        """Where the look at a subscription's entries goes on."""
+
+    def turn(self, now_ms: int) -> int:
+        """Look at every topic that has such a policy; gives the instant of the next turn."""
+        more = False
+        for topic in list(self._journal.topics.records.by_name.values()):
+            policy = self._policy(topic)
+            durable = [sub for sub in topic.subscriptions.values() if sub.durable]
+            if policy.message_ttl_ms:
+                for sub in durable:
+                    more |= self.expire(sub, now_ms - policy.message_ttl_ms)
+            if policy.backlog_bytes or policy.backlog_ms:
+                more |= self._uphold_quota(topic, durable, policy, now_ms)
+            else:
+                topic.full = None
+            if policy.retention_ms:
+                topic.trim(self._kept_from(topic, policy, now_ms))
+        self._looked = {sub: at for sub, at in self._looked.items() if not sub.closed}
+        return now_ms + (SOON_MS if more else EVERY_MS)
+
+    def _policy(self, topic: Topic) -> Effective:
+        return self._journal.policies.effective(topic.name, parse_topic(topic.name).namespace_name)
+
+    # Time to live
+
+    def expire(self, sub: Subscription, before_ms: int) -> bool:
+        """Be done with the entries that could be had before an instant; whether there is more to look at."""
+        ids = due_ids(sub, self._looked.get(sub, 0), LOOK_AT)
+        over: list[int] = []
+        young = False
+        for entry_id, entry in zip(ids.tolist(), self._read(sub.topic, ids), strict=True):
+            if entry is None or available_at_ms(entry) < before_ms:
+                over.append(entry_id)
+            elif entry.published_at_ms >= before_ms:
+                # Whatever comes after it was published later still.
+                young = True
+                break
+        if over:
+            sub.expired += len(over)
+            _ = sub.ack(over)
+        more = len(ids) == LOOK_AT and not young
+        if more:
+            self._looked[sub] = int(ids[-1]) + 1
+        else:
+            self._looked.pop(sub, None)
+        return more
+
+    def _read(self, topic: Topic, ids: NDArray[np.int64]) -> list[ReadEntry | None]:
+        bodies = self._journal.entry_bodies(topic.seqs(ids))
+        entries = iter(read_entries([body for body in bodies if body is not None]))
+        return [None if body is None else next(entries) for body in bodies]
+
+    # Quota
+
+    def _uphold_quota(self, topic: Topic, subs: list[Subscription], policy: Effective, now_ms: int) -> bool:
+        if policy.backlog_action != "consumer_backlog_eviction":
+            topic.full = policy.backlog_action if self._is_full(topic, subs, policy, now_ms) else None
+            return False
+        topic.full = None
+        more = False
+        for sub in subs:
+            if policy.backlog_ms:
+                more |= self.expire(sub, now_ms - policy.backlog_ms)
+            if policy.backlog_bytes:
+                more |= self._evict(sub, policy.backlog_bytes)
+        return more
+
+    def _is_full(self, topic: Topic, subs: list[Subscription], policy: Effective, now_ms: int) -> bool:
+        if policy.backlog_bytes and any(backlog_bytes(sub) >= policy.backlog_bytes for sub in subs):
+            return True
+        if not policy.backlog_ms:
+            return False
+        oldest = np.concatenate([np.empty(0, np.int64), *(due_ids(sub, 0, 1) for sub in subs)])
+        return any(
+            entry is not None and available_at_ms(entry) < now_ms - policy.backlog_ms
+            for entry in self._read(topic, oldest)
+        )
+
+    def _evict(self, sub: Subscription, limit_bytes: int) -> bool:
+        """Be done with the oldest entries that are due, until the rest is within the limit."""
+        each = sub.topic.mean_bytes(sub.acked.below, sub.topic.visible)
+        due = len(due_ids(sub, 0, sub.topic.visible))
+        if due * each <= limit_bytes:
+            return False
+        count = due - int(limit_bytes * EVICT_TO / each)
+        ids = due_ids(sub, 0, min(count, LOOK_AT)).tolist()
+        sub.expired += len(ids)
+        _ = sub.ack(ids)
+        return count > LOOK_AT
+
+    # Retention
+
+    def retains(self, topic: Topic) -> bool:
+        """Whether a topic keeps what every subscription is done with."""
+        return self._policy(topic).retention_ms != 0
+
+    def _kept_from(self, topic: Topic, policy: Effective, now_ms: int) -> int:
+        bound = topic.unneeded_below()
+        kept = topic.first
+        if policy.retention_ms > 0:
+            kept = self._journal.topics.first_published(topic, now_ms - policy.retention_ms)
+        if policy.retention_bytes >= 0 and (each := topic.mean_bytes(topic.first, bound)):
+            kept = max(kept, bound - int(policy.retention_bytes / each))
+        return min(bound, kept)
+
+
+def due_ids(sub: Subscription, start: int, count: int) -> NDArray[np.int64]:
+    """The first entries from one on that a subscription has not acknowledged and that do not wait for their due instant."""
+    topic = sub.topic
+    start = max(start, sub.acked.below, topic.first)
+    found: list[NDArray[np.int64]] = []
+    while start < topic.visible and count > 0:
+        stop = min(topic.visible, start + max(LOOK_AT, count))
+        ids = np.arange(start, stop)
+        ids = ids[~(sub.acked.contains_many(ids) | topic.waiting.contains_many(ids))][:count]
+        found.append(ids)
+        count -= len(ids)
+        start = stop
+    return np.concatenate(found) if found else np.empty(0, np.int64)
+
+
+def delayed_ids(sub: Subscription) -> NDArray[np.int64]:
+    """The entries that a subscription has yet to get and that wait for their due instant."""
+    ids = sub.topic.waiting.between(max(sub.acked.below, sub.topic.first), sub.topic.visible)
+    return ids[~sub.acked.contains_many(ids)]
+
+
+def backlog_bytes(sub: Subscription) -> int:
+    """About how much a subscription has not acknowledged, what still waits included."""
+    return int(sub.backlog * sub.topic.mean_bytes(sub.acked.below, sub.topic.visible))
+
+
+def available_at_ms(entry: ReadEntry) -> int:
+    """From when on an entry could be had: its due instant, or its publication if that was later."""
+    return max(entry.published_at_ms, entry.due_at_ms or 0)

@@ -1,0 +1,285 @@
+"""Time to live, backlog quota and retention, and what they do to delayed entries."""
+
+from typing import Any
+
+import pytest
+
+from tarry.core.errors import Invalid, QuotaExceeded
+from tarry.core.limits import HOUR_MS, MINUTE_MS
+from tarry.core.message import Message
+from tarry.core.policy import Policy
+from tarry.engine import backlog
+from tarry.engine.topics import NewEntry
+from tests.unit.engine_kit import Bench, full
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def set_policy(bench: Bench, **fields: Any) -> None:
+    bench.ask(bench.engine.set_policy("namespace", "public/default", Policy(**fields)))
+
+
+# Time to live
+
+
+def test_what_nobody_takes_in_time_is_done_with(bench: Bench) -> None:
+    set_policy(bench, message_ttl_ms=MINUTE_MS)
+    sub = bench.subscribe("orders")
+    bench.publish("orders", b"old")
+    bench.wait(MINUTE_MS)
+    assert sub.backlog == 1
+    bench.publish("orders", b"young")
+    bench.wait(2000)
+    assert (sub.backlog, sub.expired) == (1, 1)
+    assert bench.reader(sub).payloads == [b"young"]
+
+
+def test_it_counts_from_the_due_instant(bench: Bench) -> None:
+    set_policy(bench, message_ttl_ms=MINUTE_MS)
+    sub = bench.subscribe("orders")
+    bench.publish("orders", b"later", deliver_at_ms=bench.now_ms + HOUR_MS)
+    bench.publish("orders", b"now")
+    bench.wait(HOUR_MS + MINUTE_MS - 1)
+    assert (sub.backlog, sub.expired) == (1, 1)
+    assert bench.reader(sub, "one").payloads == [b"later"]
+    bench.wait(3000)
+    assert sub.backlog == 0
+
+
+def test_a_due_instant_that_was_past_at_the_publication_does_not_shorten_it(bench: Bench) -> None:
+    set_policy(bench, message_ttl_ms=MINUTE_MS)
+    sub = bench.subscribe("orders")
+    bench.publish("orders", b"x", deliver_at_ms=1)
+    bench.publish("orders", b"y", deliver_at_ms=1, ttl_ms=MINUTE_MS)
+    assert bench.reader(sub).payloads == [b"x", b"y"]
+
+
+def test_a_consumer_never_gets_what_is_over(bench: Bench) -> None:
+    """Also before the next look at the topic."""
+    sub = bench.subscribe("orders")
+    bench.publish("orders", b"x")
+    bench.schedule("orders", payload=b"fired", delay_ms=0)
+    bench.leap(MINUTE_MS)
+    set_policy(bench, message_ttl_ms=MINUTE_MS - 1)
+    assert bench.reader(sub).payloads == []
+    assert sub.backlog == 0
+
+
+def test_the_shorter_of_two_counts_and_a_topic_lifts_it(bench: Bench) -> None:
+    set_policy(bench, message_ttl_ms=MINUTE_MS)
+    bench.ask(bench.engine.set_policy("topic", "kept", Policy(message_ttl_ms=0)))
+    subs = {name: bench.subscribe(name) for name in ("orders", "kept")}
+    for name in subs:
+        bench.publish(name, b"short", ttl_ms=1000)
+        bench.publish(name, b"plain")
+        bench.publish(name, b"long", ttl_ms=HOUR_MS)
+    bench.leap(2 * MINUTE_MS)
+    assert bench.reader(subs["orders"]).payloads == []
+    assert bench.reader(subs["kept"]).payloads == [b"plain", b"long"]
+
+
+def test_a_large_backlog_is_done_with_bit_by_bit(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backlog, "LOOK_AT", 10)
+    set_policy(bench, message_ttl_ms=MINUTE_MS)
+    sub = bench.subscribe("orders")
+    later = bench.now_ms + MINUTE_MS - 1
+    bench.publish("orders", *(b"not over" for _ in range(25)), deliver_at_ms=later)
+    bench.publish("orders", *(b"over" for _ in range(35)))
+    bench.wait(MINUTE_MS + 3000)
+    assert (sub.backlog, sub.expired) == (25, 35)
+    bench.wait(MINUTE_MS)
+    assert (sub.backlog, sub.expired) == (0, 60)
+
+
+def test_what_was_done_with_stays_so_after_a_crash(bench: Bench) -> None:
+    set_policy(bench, message_ttl_ms=MINUTE_MS)
+    bench.subscribe("orders")
+    bench.publish("orders", b"old")
+    bench.wait(MINUTE_MS + 2000)
+    set_policy(bench, message_ttl_ms=0)
+    bench.crash()
+    bench.start()
+    assert bench.reader(bench.engine.topics.subscription("orders", "sub")).payloads == []
+
+
+# Quota
+
+
+@pytest.mark.parametrize("action", ["producer_request_hold", "producer_exception"])
+def test_producers_are_refused_while_the_backlog_is_over_its_quota(bench: Bench, action: str) -> None:
+    set_policy(bench, backlog_bytes=1000, backlog_action=action)
+    sub = bench.subscribe("orders")
+    bench.publish("orders", b"x" * 600)
+    bench.wait(2000)
+    # Delayed entries are stored, and nothing is lost by counting them.
+    bench.publish("orders", b"y" * 600, deliver_at_ms=bench.now_ms + HOUR_MS)
+    bench.wait(2000)
+    assert bench.engine.topics.over_quota(full("orders")) == action
+    refused = bench.refused(bench.engine.topics.publish("orders", [NewEntry(payload=b"z")]), QuotaExceeded)
+    assert refused.action == action
+    bench.reader(sub).ack(0)
+    bench.wait(2000)
+    assert bench.engine.topics.over_quota(full("orders")) is None
+    bench.publish("orders", b"z")
+
+
+def test_what_was_accepted_goes_out_into_a_full_topic(bench: Bench) -> None:
+    set_policy(bench, backlog_bytes=100)
+    sub = bench.subscribe("orders")
+    accepted = bench.ask(bench.engine.schedule(Message(destination="orders", delay_ms=5000)))
+    bench.publish("orders", b"x" * 200)
+    bench.wait(5000)
+    assert bench.engine.topics.over_quota(full("orders")) is not None
+    assert bench.state(accepted.id) == "sent"
+    assert len(bench.reader(sub).ids) == 2
+
+
+def test_a_topic_without_a_backlog_is_never_full(bench: Bench) -> None:
+    set_policy(bench, backlog_bytes=1)
+    bench.publish("orders", b"x" * 200)
+    bench.wait(2000)
+    bench.publish("orders", b"x" * 200)
+    bench.subscribe("orders", start="latest")
+    bench.wait(2000)
+    bench.publish("orders", b"x")
+
+
+def test_an_old_backlog_refuses_producers(bench: Bench) -> None:
+    set_policy(bench, backlog_ms=MINUTE_MS, backlog_action="producer_exception")
+    sub = bench.subscribe("orders")
+    bench.publish("orders", b"later", deliver_at_ms=bench.now_ms + HOUR_MS)
+    bench.wait(HOUR_MS + MINUTE_MS - 1000)
+    assert bench.engine.topics.over_quota(full("orders")) is None
+    bench.wait(3000)
+    assert bench.engine.topics.over_quota(full("orders")) == "producer_exception"
+    bench.reader(sub).ack(0)
+    bench.wait(2000)
+    assert bench.engine.topics.over_quota(full("orders")) is None
+
+
+def test_an_eviction_takes_the_oldest_and_nothing_that_waits(bench: Bench) -> None:
+    set_policy(bench, backlog_bytes=1000, backlog_action="consumer_backlog_eviction")
+    sub = bench.subscribe("orders")
+    bench.publish("orders", *(b"w" * 100 for _ in range(50)), deliver_at_ms=bench.now_ms + HOUR_MS)
+    bench.publish("orders", *(b"%d" % n * 100 for n in range(9)))
+    bench.wait(2000)
+    assert (sub.backlog, sub.expired) == (59, 0)
+    bench.publish("orders", b"9" * 100, b"a" * 100)
+    bench.wait(2000)
+    # Eleven were due, ten are allowed, and nine are left.
+    assert (sub.backlog, sub.expired) == (59, 2)
+    assert [payload[:1] for payload in bench.reader(sub).payloads] == [b"%d" % n for n in range(2, 10)] + [
+        b"a"
+    ]
+
+
+def test_an_eviction_by_age(bench: Bench) -> None:
+    set_policy(bench, backlog_ms=MINUTE_MS, backlog_action="consumer_backlog_eviction")
+    sub = bench.subscribe("orders")
+    bench.publish("orders", b"later", deliver_at_ms=bench.now_ms + HOUR_MS)
+    bench.publish("orders", b"now")
+    bench.wait(HOUR_MS)
+    assert (sub.backlog, sub.expired) == (1, 1)
+
+
+# Retention
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+def test_what_everybody_has_taken_is_kept_for_a_while(bench: Bench, crashed: bool) -> None:
+    set_policy(bench, retention_ms=HOUR_MS)
+    sub = bench.subscribe("orders")
+    bench.publish("orders", b"a", b"b")
+    bench.reader(sub).ack(0, 1)
+    bench.wait(5000)
+    if crashed:
+        bench.crash()
+        bench.start()
+        bench.wait(5000)
+    assert bench.drain("orders", "new").payloads == [b"a", b"b"]
+    bench.ask(bench.engine.topics.unsubscribe("orders", "new"))
+    bench.wait(HOUR_MS)
+    assert bench.engine.topics.find("orders").first == 2
+    assert bench.drain("orders", "newer").payloads == []
+
+
+def test_without_retention_it_goes(bench: Bench) -> None:
+    sub = bench.subscribe("orders")
+    bench.publish("orders", b"a")
+    bench.reader(sub).ack(0)
+    bench.wait(2000)
+    assert bench.engine.topics.find("orders").first == 1
+
+
+def test_retention_by_size_keeps_the_newest(bench: Bench) -> None:
+    set_policy(bench, retention_ms=-1, retention_bytes=300)
+    sub = bench.subscribe("orders")
+    bench.publish("orders", *(b"x" * 100 for _ in range(10)))
+    bench.reader(sub).ack(*range(8))
+    bench.wait(2000)
+    topic = bench.engine.topics.find("orders")
+    assert topic.first == 5
+    bench.wait(HOUR_MS)
+    assert topic.first == 5
+
+
+@pytest.mark.parametrize("retained", [False, True])
+def test_a_retained_entry_outlives_its_segment(retained: bool) -> None:
+    from tarry.engine.settings import EngineSettings
+
+    bench = Bench(settings=EngineSettings(reclaim_every_ms=1000, snapshot_every_ms=1000))
+    if retained:
+        set_policy(bench, retention_ms=-1)
+    sub = bench.subscribe("orders")
+    bench.publish("orders", b"kept")
+    bench.reader(sub).ack(0)
+    for _ in range(40):
+        bench.publish("other", b"x" * 50_000)
+        bench.subscribe("other", "s", start="latest")
+    bench.wait(30_000)
+    assert bench.engine.journal.ledger.first_seq > 4
+    bench.reopen()
+    assert bench.drain("orders", "new").payloads == ([b"kept"] if retained else [])
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"message_ttl_ms": -1}, {"backlog_bytes": -1}, {"backlog_ms": -1}, {"retention_ms": -2},
+        {"retention_bytes": -2},
+    ],
+)  # fmt: skip
+def test_values_that_cannot_be(bench: Bench, fields: dict[str, Any]) -> None:
+    bench.refused(bench.engine.set_policy("broker", "", Policy(**fields)), Invalid)
+
+
+def test_all_of_it_survives_a_restart(bench: Bench) -> None:
+    said = Policy(
+        message_ttl_ms=1, retention_ms=2, retention_bytes=3, backlog_bytes=4, backlog_ms=5,
+        backlog_action="consumer_backlog_eviction",
+    )  # fmt: skip
+    bench.ask(bench.engine.set_policy("topic", "orders", said))
+    bench.reopen()
+    assert bench.engine.policy("topic", "orders") == said
+    bench.wait(2000)
+    bench.reopen()
+    assert bench.engine.policy("topic", "orders") == said
+
+
+def test_sizes_survive_a_restart(bench: Bench) -> None:
+    bench.subscribe("orders")
+    bench.publish("orders", *(b"x" * 100 for _ in range(10)))
+    bench.schedule("orders", payload=b"x" * 100, delay_ms=0)
+    before = bench.engine.topics.find("orders").mean_bytes(0, 11)
+    assert 100 <= before < 130
+    bench.reopen()
+    assert bench.engine.topics.find("orders").mean_bytes(0, 11) == pytest.approx(before, rel=0.1)
+    bench.wait(2000)
+    bench.reopen()
+    assert bench.engine.topics.find("orders").mean_bytes(0, 11) == pytest.approx(before, rel=0.1)
