@@ -1,76 +1,134 @@
-"""What the tests of Dapr's components share: a receiver that keeps what it got, and waiting for it."""
+"""What the tests of the Dapr door share: a server with the door open, and applications that receive."""
 
 import asyncio
-import time
-from collections.abc import Callable, Mapping
+import contextlib
+import json
+import socket
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from tarry.core.clock import SystemClock
-from tarry.outlets.dapr.component import Component, OwnTopics, Received, Reply, Surroundings, make
+import httpx
+from aiohttp import web
 
-WITHIN_S = 60.0
+from tarry.serve import server as composition
+from tarry.serve.dapr import DaprDoor
+from tests.serving import Serving, serving
+
+WITHIN_S = 30.0
 
 
-class Inbox:
-    """A receiver that keeps what it got and says what it is told to say."""
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
 
-    def __init__(self, *replies: Reply | Exception, hold: asyncio.Event | None = None) -> None:
-        """`replies` are said first, one after another; then it acknowledges. With `hold` it waits before."""
-        self.got: list[Received] = []
-        self.cancelled = 0
-        self._replies = list(replies)
-        self._hold = hold
-        self._changed = asyncio.Condition()
 
-    async def __call__(self, message: Received) -> Reply:
-        async with self._changed:
-            self.got.append(message)
-            self._changed.notify_all()
-        if self._hold is not None:
-            try:
-                await self._hold.wait()
-            except asyncio.CancelledError:
-                self.cancelled += 1
-                raise
-        reply = self._replies.pop(0) if self._replies else Reply.ACK
-        if isinstance(reply, Exception):
-            raise reply
-        return reply
+class Doors:
+    """A server whose Dapr door is open, and a client for the door's HTTP API."""
+
+    def __init__(self, served: Serving, door: DaprDoor, urls: list[str], client: httpx.AsyncClient) -> None:
+        self.served = served
+        self.door = door
+        self.urls = urls
+        self.client = client
 
     @property
-    def data(self) -> list[bytes]:
-        return [message.data for message in self.got]
+    def engine(self) -> Any:
+        return self.served.engine
 
-    async def expect(self, count: int, within_s: float = WITHIN_S) -> list[bytes]:
-        """Wait for so many messages; gives the data of all."""
-        async with asyncio.timeout(within_s), self._changed:
-            await self._changed.wait_for(lambda: len(self.got) >= count)
-        return self.data
+    @property
+    def http_port(self) -> int:
+        return httpx.URL(self.urls[0]).port or 0
 
-    async def expect_all(self, wanted: set[bytes], within_s: float = WITHIN_S) -> None:
-        """Wait until each of these came at least once."""
-        try:
-            async with asyncio.timeout(within_s), self._changed:
-                await self._changed.wait_for(lambda: wanted <= set(self.data))
-        except TimeoutError:
-            raise AssertionError(f"never came: {sorted(wanted - set(self.data))[:5]}") from None
-
-
-def made(
-    kind: str, properties: Mapping[str, str] | None = None, topics: OwnTopics | None = None
-) -> Component:
-    """A component, not started."""
-    return make(kind, properties or {}, Surroundings(name="pubsub", clock=SystemClock(), topics=topics))
+    async def publish(
+        self, topic: str, body: Any = None, *, pubsub: str = "pubsub", headers: Any = None, **metadata: str
+    ) -> httpx.Response:
+        """Publish JSON, or bytes as they are, with metadata."""
+        query = {f"metadata.{name}": value for name, value in metadata.items()}
+        given = {"content-type": "application/json"} | (headers or {})
+        content = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return await self.client.post(
+            f"/v1.0/publish/{pubsub}/{topic}", params=query, content=content, headers=given
+        )
 
 
-async def until(condition: Callable[[], Any], within_s: float = WITHIN_S) -> None:
-    """Ask again and again until the answer is true; coroutines are awaited."""
-    deadline = time.monotonic() + within_s
-    while True:
-        answer = condition()
-        if asyncio.iscoroutine(answer):
-            answer = await answer
-        if answer:
-            return
-        assert time.monotonic() < deadline, "it never came to be"
-        await asyncio.sleep(0.02)
+@contextlib.asynccontextmanager
+async def dapr(folder: Path, **overrides: Any) -> AsyncIterator[Doors]:
+    """A server with the door open on free ports; `overrides` are settings of `doors.dapr`."""
+    given = {"enabled": True, "port": 0, "grpc_port": 0, "retry_min_ms": 20, "retry_max_ms": 100} | overrides
+    settings = {(name if "__" in name else f"doors__dapr__{name}"): value for name, value in given.items()}
+    made: list[Any] = []
+    original = composition.doors_of
+
+    def doors_of(config: Any) -> Any:
+        made.extend(original(config))
+        return made
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(setattr, composition, "doors_of", original)
+        composition.doors_of = doors_of
+        async with serving(folder, **settings) as served:
+            door = next(one for one in made if isinstance(one, DaprDoor))
+            async with httpx.AsyncClient(base_url=door.urls[0], timeout=20, trust_env=False) as client:
+                yield Doors(served, door, door.urls, client)
+
+
+class App:
+    """An application that receives over HTTP: what it was given, and what it answers."""
+
+    def __init__(self, subscriptions: list[dict[str, Any]]) -> None:
+        self.subscriptions = subscriptions
+        self.got: list[tuple[str, dict[str, Any]]] = []
+        """Paths and bodies, as they came."""
+        self.headers: list[dict[str, str]] = []
+        self.answer: Callable[[str, dict[str, Any]], tuple[int, Any]] = lambda _path, _event: (200, None)
+        self.port = free_port()
+        self._arrived = asyncio.Condition()
+
+    @property
+    def data(self) -> list[Any]:
+        """The data of the events, as they came."""
+        return [event.get("data", event.get("data_base64")) for _, event in self.got]
+
+    async def count(self, number: int) -> None:
+        """Wait until it has been given so many messages."""
+        async with asyncio.timeout(WITHIN_S), self._arrived:
+            await self._arrived.wait_for(lambda: len(self.got) >= number)
+
+    async def serve(self, request: web.Request) -> web.Response:
+        if request.path == "/dapr/subscribe":
+            return web.json_response(self.subscriptions)
+        event = await request.json()
+        async with self._arrived:
+            self.got.append((request.path, event))
+            self.headers.append(dict(request.headers))
+            self._arrived.notify_all()
+        status, body = self.answer(request.path, event)
+        return web.Response(status=status) if body is None else web.json_response(body, status=status)
+
+
+@contextlib.asynccontextmanager
+async def app(*subscriptions: dict[str, Any]) -> AsyncIterator[App]:
+    """An application that subscribes so."""
+    one = App(list(subscriptions))
+    web_app = web.Application()
+    web_app.router.add_route("*", "/{path:.*}", one.serve)
+    runner = web.AppRunner(web_app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", one.port).start()
+    try:
+        yield one
+    finally:
+        await runner.cleanup()
+
+
+def to(topic: str, route: str = "/in", pubsub: str = "pubsub", **more: Any) -> dict[str, Any]:
+    """A subscription as `/dapr/subscribe` says it."""
+    return {"pubsubname": pubsub, "topic": topic, "route": route, **more}
+
+
+def in_s(seconds: float) -> str:
+    """An instant so many seconds from now, as an SDK writes it."""
+    return datetime.fromtimestamp(datetime.now(UTC).timestamp() + seconds, UTC).isoformat()

@@ -5,11 +5,12 @@ from typing import Any
 
 import msgspec
 import typer
+from msgspec import Struct
 
 from tarry.cli import show
 from tarry.cli.options import ConfigFile, Json
 from tarry.config import Loaded, load
-from tarry.config.fields import fields_of
+from tarry.config.fields import fields_of, row_of
 
 MASK = "********"
 
@@ -45,12 +46,18 @@ def in_force(loaded: Loaded) -> list[tuple[str, Any, str]]:
         for part in field.name.split("."):
             value = getattr(value, part)
         value = msgspec.to_builtins(value)
-        if field.name == "tokens":
-            value = [token | {"token": MASK} if token.get("token") else token for token in value]
+        row = row_of(field.type)
+        if row is not None:
+            value = [_masked(one, row) for one in value]
         elif field.is_secret and value:
             value = MASK
         found.append((field.name, value, loaded.sources.get(field.name, "default")))
     return found
+
+
+def _masked(row: dict[str, Any], table: type[Struct]) -> dict[str, Any]:
+    secret = {field.name for field in fields_of(table).values() if field.is_secret}
+    return {key: MASK if key in secret and value else value for key, value in row.items()}
 
 
 def shown(value: Any) -> str:

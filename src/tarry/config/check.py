@@ -33,6 +33,8 @@ def check(config: Config, sources: Mapping[str, str]) -> None:
         door = getattr(config.doors, name)
         if door.enabled:
             listeners[f"doors.{name}"] = door
+    if config.doors.dapr.enabled:
+        listeners |= {f"doors.dapr.apps[{at}]": app for at, app in enumerate(config.doors.dapr.apps)}
     for name, listening in listeners.items():
         _check_listening(name, listening, sources)
     if config.doors.matrix.enabled:

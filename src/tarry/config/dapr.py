@@ -1,16 +1,57 @@
-"""What an operator may set about the Dapr door."""
+"""What an operator may set about the Dapr door: one application, and further ones beside it."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from tarry.config.listening import Listening
+from tarry.config.table import Path, Secret
+from tarry.core import limits
 
 
-class Dapr(Listening, frozen=True, kw_only=True):
+class DaprApp(Listening, frozen=True, kw_only=True):
+    """An application, and the addresses where its sidecar is."""
+
+    port: Annotated[int, Meta(ge=0, le=65535)] = 3500
+    """Port of Dapr's HTTP API; 0 takes a free one and prints it."""
+    grpc_port: Annotated[int, Meta(ge=0, le=65535)] = 50001
+    """Port of Dapr's gRPC API; 0 takes a free one and prints it."""
+    app_id: Annotated[str, Meta(min_length=1, max_length=255, pattern="^[^/\\x00-\\x20]+$")] = "app"
+    """The application's id: its messages' owner, its consumer group, the name of its delayed topic."""
+    app_port: Annotated[int, Meta(ge=1, le=65535)] | None = None
+    """The port on which the application receives messages. Without it there are no subscriptions but streaming ones."""
+    app_protocol: Literal["http", "grpc"] = "http"
+    """How the application receives messages."""
+    app_host: str = "127.0.0.1"
+    """Where the application is."""
+    app_token: Secret | None = None
+    """A token that is shown to the application, as `dapr-api-token`."""
+    app_concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 100
+    """Messages that the application gets at one time, for each subscription."""
+    namespace: Annotated[str, Meta(min_length=1)] = "default"
+    """Dapr's namespace of the application, for components with namespaced consumer groups."""
+    resources_path: tuple[Path, ...] = ()
+    """Folders or files with Dapr's components and subscriptions. Without any component there is a built-in one, `pubsub`, on Tarry's own topics."""
+    config: Path | None = None
+    """A Dapr Configuration file; `features` there switches `DelayedMessaging`, which is on unless it says otherwise."""
+    sidecar_http: str | None = None
+    """Address of a real sidecar's HTTP API, to which everything but pub/sub is passed on."""
+    sidecar_grpc: str | None = None
+    """Address (`host:port`) of a real sidecar's gRPC API, for the same."""
+    max_body_bytes: Annotated[int, Meta(ge=1024, le=1 << 30)] = 8 << 20
+    """One request."""
+    max_retries: Annotated[int, Meta(ge=0)] | None = None
+    """How often a message that the application did not take is given to it again. By default for ever; with a dead-letter topic, as in Dapr, not at all."""
+    retry_min_ms: Annotated[int, Meta(ge=1, le=limits.HOUR_MS)] = 500
+    """The wait before the first retry; it doubles with each further one."""
+    retry_max_ms: Annotated[int, Meta(ge=1, le=limits.DAY_MS)] = 60_000
+    """The longest wait between two retries."""
+
+
+class Dapr(DaprApp, frozen=True, kw_only=True):
     """Dapr's pub/sub, with scheduled publish."""
 
     enabled: bool = False
     """Whether the door is open."""
-    port: Annotated[int, Meta(ge=0, le=65535)] = 3500
-    """Port to listen on; 0 takes a free one and prints it."""
+    apps: tuple[DaprApp, ...] = ()
+    """Further applications, each as a `[[doors.dapr.apps]]` table with the keys above and ports of its own."""

@@ -58,6 +58,12 @@ def tables_of(table: type[Struct] = Config, prefix: str = "") -> dict[str, type[
     return found
 
 
+def row_of(hint: Any) -> type[Struct] | None:
+    """The table of which a setting is a list, if it is one."""
+    row = next(iter(get_args(hint)), None)
+    return row if isinstance(row, type) and issubclass(row, Struct) else None
+
+
 def texts_of(table: type[Struct]) -> dict[str, str]:
     """What the source says under each field of a table, those that it inherits included."""
     texts: dict[str, str] = {}

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.config.check import ConfigError, check
-from tarry.config.fields import Field, fields_of, tables_of
+from tarry.config.fields import Field, fields_of, row_of, tables_of
 from tarry.config.lines import key_lines
 from tarry.config.settings import Config
 
@@ -122,16 +122,22 @@ def _named(given: Any, field: Field) -> Any:
 
 def _located(given: Any, field: Field, folder: Path) -> Any:
     """Paths in the file are relative to the file's folder, wherever the server is started."""
-    if field.is_path and isinstance(given, str) and "://" not in given:
-        return str(folder / given)
-    if field.name == "tokens" and isinstance(given, list):
-        return [
-            token | {"token_file": str(folder / token["token_file"])}
-            if isinstance(token, dict) and isinstance(token.get("token_file"), str)
-            else token
-            for token in given
-        ]
-    return given
+    if field.is_path:
+        return [_beside(one, folder) for one in given] if isinstance(given, list) else _beside(given, folder)
+    row = row_of(field.type)
+    if row is None or not isinstance(given, list):
+        return given
+    inner = fields_of(row)
+    return [
+        {key: _located(value, inner[key], folder) if key in inner else value for key, value in one.items()}
+        if isinstance(one, dict)
+        else one
+        for one in given
+    ]
+
+
+def _beside(given: Any, folder: Path) -> Any:
+    return str(folder / given) if isinstance(given, str) and "://" not in given else given
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, Value]:

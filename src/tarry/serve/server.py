@@ -308,6 +308,10 @@ def doors_of(config: Config) -> list[Door]:
         from tarry.serve.pulsar import PulsarDoor
 
         doors.append(PulsarDoor(config.doors.pulsar, access_of(config)))
+    if config.doors.dapr.enabled:
+        from tarry.serve.dapr import DaprDoor
+
+        doors.append(DaprDoor(config.doors.dapr, access_of(config)))
     return doors
 
 

@@ -1,0 +1,203 @@
+"""CloudEvents as Dapr's runtime makes and reads them. Pure.
+
+Three kinds of payload: an event that the door makes around the data, an event that the application made (its topic and
+component are set, what is missing is filled in), and raw bytes, around which a subscriber's side makes an event.
+"""
+
+import base64
+import os
+import re
+import uuid
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from tarry.core.errors import Invalid
+
+CONTENT_TYPE: Final = "application/cloudevents+json"
+EVENT_TYPE: Final = "com.dapr.event.sent"
+SPEC_VERSION: Final = "1.0"
+DEFAULT_SOURCE: Final = "Dapr"
+DEFAULT_DATA_CONTENT_TYPE: Final = "text/plain"
+OVERRIDES: Final = "cloudevent."
+"""Metadata keys that begin so replace what the door would write into the envelope."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST_S: Final = 253_402_300_799
+"""The end of the year 9999."""
+_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+_encode = msgspec.json.Encoder().encode
+_decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
+_decode_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+class Trace(Struct, frozen=True):
+    """The W3C trace context of a request."""
+
+    parent: str
+    state: str = ""
+
+
+def new_trace() -> Trace:
+    """For a request that came without one. It is marked as not sampled."""
+    return Trace(f"00-{os.urandom(16).hex()}-{os.urandom(8).hex()}-00")
+
+
+def trace_of(parent: str | None, state: str | None) -> Trace:
+    """The trace context that a request carries, or a new one where there is none that can be read."""
+    if parent is None or not _TRACEPARENT.fullmatch(parent):
+        return new_trace()
+    return Trace(parent, state or "")
+
+
+class Place(Struct, frozen=True):
+    """Where an event is published, and by whom."""
+
+    pubsub: str
+    topic: str
+    app_id: str
+
+
+def is_cloud_event(content_type: str) -> bool:
+    """Whether data of this type are an event that the application made."""
+    return _bare(content_type) == CONTENT_TYPE
+
+
+def is_json(content_type: str) -> bool:
+    """Whether data of this type go into an event as JSON. `application/vnd.x+json` does not, as in Dapr."""
+    return _bare(content_type) == "application/json"
+
+
+def is_binary(content_type: str) -> bool:
+    """Whether data of this type go into an event as base64."""
+    return _bare(content_type) in ("application/octet-stream", "application/cloudevents+protobuf")
+
+
+@lru_cache(maxsize=256)
+def _bare(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def make(
+    data: bytes,
+    content_type: str,
+    metadata: Mapping[str, str],
+    place: Place,
+    trace: Trace,
+    now_ms: int,
+    expires_at_ms: int | None,
+) -> bytes:
+    """The event to publish, as JSON. Raises `Invalid` for an application's event that is none."""
+    if is_cloud_event(content_type):
+        return _complete(data, place, trace, expires_at_ms)
+    get = metadata.get
+    parent = get("cloudevent.traceparent") or get("cloudevent.traceid") or trace.parent
+    name, value = _data_field(data, content_type)
+    event: dict[str, Any] = {
+        name: value,
+        "datacontenttype": content_type or DEFAULT_DATA_CONTENT_TYPE,
+        "id": get("cloudevent.id") or str(uuid.uuid4()),
+        "pubsubname": place.pubsub,
+        "source": get("cloudevent.source") or place.app_id or DEFAULT_SOURCE,
+        "specversion": SPEC_VERSION,
+        "time": _format_second(now_ms // 1000),
+        "topic": place.topic,
+        "traceid": parent,
+        "traceparent": parent,
+        "tracestate": get("cloudevent.tracestate") or trace.state,
+        "type": get("cloudevent.type") or EVENT_TYPE,
+    }
+    if subject := get("cloudevent.subject"):
+        event["subject"] = subject
+    if expires_at_ms is not None:
+        event["expiration"] = format_instant(expires_at_ms)
+    return _encode(event)
+
+
+def _data_field(data: bytes, content_type: str) -> tuple[str, Any]:
+    if is_json(content_type):
+        try:
+            # A raw value is not looked into: its text must be sound before it goes on.
+            if not data.isascii():
+                data.decode()
+            return "data", _decode_raw(data)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            pass
+    elif is_binary(content_type):
+        return "data_base64", base64.b64encode(data).decode()
+    return "data", data.decode(errors="replace")
+
+
+def _complete(data: bytes, place: Place, trace: Trace, expires_at_ms: int | None) -> bytes:
+    """An application's own event with what the runtime sets and what it fills in."""
+    try:
+        data.decode()
+        given = _decode_object(data)
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):
+        raise Invalid("data", "is not a CloudEvent: a JSON object is wanted") from None
+    event: dict[str, Any] = dict(given)
+    for name in ("id", "source", "type", "specversion"):
+        if name in given and bytes(given[name])[:1] not in (b'"', b"n"):
+            raise Invalid("data", f"is not a CloudEvent: {name} is not a string")
+    missing = {
+        "id": str(uuid.uuid4()),
+        "source": place.app_id or DEFAULT_SOURCE,
+        "type": EVENT_TYPE,
+        "specversion": SPEC_VERSION,
+        "traceid": trace.parent,
+        "traceparent": trace.parent,
+        "tracestate": trace.state,
+    }
+    event |= {
+        name: value
+        for name, value in missing.items()
+        if name not in given or bytes(given[name]) in (b"null", b'""')
+    }
+    event["topic"], event["pubsubname"] = place.topic, place.pubsub
+    if expires_at_ms is not None:
+        event["expiration"] = format_instant(expires_at_ms)
+    return _encode(event)
+
+
+def of_raw(data: bytes, topic: str, pubsub: str, metadata: Mapping[str, str]) -> dict[str, Any]:
+    """The event that a subscriber of raw payloads gets."""
+    event: dict[str, Any] = {
+        "data_base64": base64.b64encode(data).decode(),
+        "datacontenttype": "application/octet-stream",
+        "id": str(uuid.uuid4()),
+        "pubsubname": pubsub,
+        "source": DEFAULT_SOURCE,
+        "specversion": SPEC_VERSION,
+        "topic": topic,
+        "type": EVENT_TYPE,
+    }
+    for name in ("traceid", "traceparent", "tracestate"):
+        if name in metadata:
+            event[name] = metadata[name]
+    return event
+
+
+def has_expired(event: Mapping[str, Any], now_ms: int) -> bool:
+    """Whether an event's `expiration` has passed; one that cannot be read is no expiration, as in Dapr."""
+    expiration = event.get("expiration")
+    if not isinstance(expiration, str):
+        return False
+    try:
+        at = msgspec.convert(expiration, datetime, strict=True)
+    except msgspec.ValidationError:
+        return False
+    return at.tzinfo is not None and now_ms > (at - _EPOCH) / timedelta(milliseconds=1)
+
+
+def format_instant(at_ms: int) -> str:
+    """An instant as Go's RFC 3339 writes it, in whole seconds, rounded up so that nothing expires early."""
+    return _format_second(min(-(-at_ms // 1000), _LAST_S))
+
+
+@lru_cache(maxsize=1024)
+def _format_second(at_s: int) -> str:
+    return (_EPOCH + timedelta(seconds=at_s)).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,133 @@
+"""Every refusal of the door, for both protocols: one table.
+
+HTTP answers with a status and `{"errorCode", "message", "details"}`; gRPC with a status whose details hold the same
+ErrorInfo and ResourceInfo. What the engine or a broker says no to becomes a row of this table as well.
+"""
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from tarry.core.errors import (
+    DelayTooLong,
+    Invalid,
+    RateLimited,
+    TarryError,
+    TooLarge,
+    TooManyPending,
+    Unavailable,
+)
+
+DOMAIN: Final = "dapr.io"
+
+
+class Kind(Struct, frozen=True):
+    """A row: how one refusal is said in each protocol."""
+
+    http: int
+    grpc: str
+    """The name of the gRPC status code."""
+    code: str
+    """HTTP's `errorCode`."""
+    reason: str
+    """ErrorInfo's `reason`."""
+
+
+NAME_EMPTY: Final = Kind(404, "INVALID_ARGUMENT", "ERR_PUBSUB_EMPTY", "DAPR_PUBSUB_NAME_EMPTY")
+NOT_FOUND: Final = Kind(404, "INVALID_ARGUMENT", "ERR_PUBSUB_NOT_FOUND", "DAPR_PUBSUB_NOT_FOUND")
+NOT_CONFIGURED: Final = Kind(
+    400, "FAILED_PRECONDITION", "ERR_PUBSUB_NOT_CONFIGURED", "DAPR_PUBSUB_NOT_CONFIGURED"
+)
+TOPIC_EMPTY: Final = Kind(404, "INVALID_ARGUMENT", "ERR_TOPIC_NAME_EMPTY", "DAPR_PUBSUB_TOPIC_NAME_EMPTY")
+METADATA: Final = Kind(
+    400, "INVALID_ARGUMENT", "ERR_PUBSUB_REQUEST_METADATA", "DAPR_PUBSUB_METADATA_DESERIALIZATION"
+)
+EVENTS: Final = Kind(400, "INVALID_ARGUMENT", "ERR_PUBSUB_EVENTS_SER", "DAPR_PUBSUB_MARSHAL_EVENTS")
+REQUEST: Final = Kind(400, "INVALID_ARGUMENT", "ERR_PUBSUB_EVENTS_SER", "DAPR_PUBSUB_UNMARSHAL_EVENTS")
+FORBIDDEN: Final = Kind(403, "PERMISSION_DENIED", "ERR_PUBSUB_FORBIDDEN", "DAPR_PUBSUB_FORBIDDEN")
+CLOUD_EVENT: Final = Kind(
+    500, "INVALID_ARGUMENT", "ERR_PUBSUB_CLOUD_EVENTS_SER", "DAPR_PUBSUB_CLOUD_EVENT_CREATION"
+)
+PUBLISH: Final = Kind(500, "INTERNAL", "ERR_PUBSUB_PUBLISH_MESSAGE", "DAPR_PUBSUB_PUBLISH_MESSAGE")
+# What a real sidecar cannot say, because it has neither a ledger nor this feature.
+DELAYED_OFF: Final = Kind(
+    400,
+    "FAILED_PRECONDITION",
+    "ERR_PUBSUB_DELAYED_MESSAGING_DISABLED",
+    "DAPR_PUBSUB_DELAYED_MESSAGING_DISABLED",
+)
+TOO_LARGE: Final = Kind(413, "RESOURCE_EXHAUSTED", PUBLISH.code, PUBLISH.reason)
+TOO_MANY: Final = Kind(429, "RESOURCE_EXHAUSTED", PUBLISH.code, PUBLISH.reason)
+NOT_NOW: Final = Kind(503, "UNAVAILABLE", PUBLISH.code, PUBLISH.reason)
+TOKEN: Final = Kind(401, "UNAUTHENTICATED", "ERR_UNAUTHORIZED", "DAPR_API_TOKEN")
+UNKNOWN_METHOD: Final = Kind(404, "UNIMPLEMENTED", "ERR_NOT_FOUND", "DAPR_HTTP_METHOD_NOT_FOUND")
+NOT_SERVED: Final = Kind(501, "UNIMPLEMENTED", "ERR_NOT_IMPLEMENTED", "DAPR_NOT_IMPLEMENTED")
+NOT_READY: Final = Kind(500, "UNAVAILABLE", "ERR_HEALTH_NOT_READY", "DAPR_HEALTH_NOT_READY")
+SIDECAR: Final = Kind(502, "UNAVAILABLE", "ERR_SIDECAR", "DAPR_SIDECAR_UNREACHABLE")
+
+ALL: Final = (
+    NAME_EMPTY, NOT_FOUND, NOT_CONFIGURED, TOPIC_EMPTY, METADATA, EVENTS, REQUEST, FORBIDDEN, CLOUD_EVENT, PUBLISH,
+    DELAYED_OFF, TOO_LARGE, TOO_MANY, NOT_NOW, TOKEN, UNKNOWN_METHOD, NOT_SERVED, NOT_READY,
+    SIDECAR,
+)  # fmt: skip
+
+_BY_ERROR: Final[tuple[tuple[type[TarryError], Kind], ...]] = (
+    (TooLarge, TOO_LARGE),
+    (DelayTooLong, METADATA),
+    (Invalid, METADATA),
+    (TooManyPending, TOO_MANY),
+    (RateLimited, TOO_MANY),
+    (Unavailable, NOT_NOW),
+)
+
+
+class Refusal(Exception):
+    """A request that is not done, in Dapr's words. Nothing was changed."""
+
+    def __init__(
+        self, kind: Kind, message: str, *, pubsub: str = "", metadata: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.message = message
+        self.pubsub = pubsub
+        """The component it is about, if it is about one."""
+        self.metadata = metadata or {}
+
+    @property
+    def details(self) -> list[dict[str, Any]]:
+        """ErrorInfo, and ResourceInfo where a component is meant, as JSON has them."""
+        info = {
+            "@type": "type.googleapis.com/google.rpc.ErrorInfo",
+            "domain": DOMAIN,
+            "metadata": self.metadata,
+            "reason": self.kind.reason,
+        }
+        if not self.pubsub:
+            return [info]
+        resource = {
+            "@type": "type.googleapis.com/google.rpc.ResourceInfo",
+            "description": self.message,
+            "owner": "",
+            "resource_name": self.pubsub,
+            "resource_type": "pubsub",
+        }
+        return [info, resource]
+
+    def body(self) -> bytes:
+        """The answer's body over HTTP."""
+        return msgspec.json.encode(
+            {"errorCode": self.kind.code, "message": self.message, "details": self.details}
+        )
+
+
+def refusal_of(error: TarryError, pubsub: str, topic: str) -> Refusal:
+    """What the engine or a broker refused, in Dapr's words."""
+    kind = next((kind for type_, kind in _BY_ERROR if isinstance(error, type_)), PUBLISH)
+    metadata = {"topic": topic, "error": str(error)}
+    if kind is METADATA:
+        message = f"failed deserializing metadata. Error: {error}"
+    else:
+        message = f"error when publishing to topic {topic} in pubsub {pubsub}: {error}"
+    return Refusal(kind, message, pubsub=pubsub, metadata=metadata)

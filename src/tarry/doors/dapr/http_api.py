@@ -1,0 +1,312 @@
+"""Dapr's HTTP API as one ASGI application: publish, bulk publish, health, metadata; the rest is passed on or refused.
+
+A scheduled publish that has come whole needs no task of its own (`quick`): it is answered when its record is durable.
+"""
+
+import base64
+import logging
+from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
+from typing import Any, Final
+from urllib.parse import unquote_plus
+
+import msgspec
+from msgspec import Struct
+
+from tarry.core.access import Access
+from tarry.core.errors import Forbidden, TarryError
+from tarry.core.message import Scheduled
+from tarry.doors.dapr import errors
+from tarry.doors.dapr.cloudevents import Trace, is_binary, is_cloud_event, is_json, trace_of
+from tarry.doors.dapr.errors import Refusal, refusal_of
+from tarry.doors.dapr.metadata import Metadata
+from tarry.doors.dapr.passing import HttpPassing
+from tarry.doors.dapr.publishing import Entry, Publishing
+from tarry.engine.answer import Answer
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Headers = list[tuple[bytes, bytes]]
+Reply = Callable[[int, Headers, bytes], None]
+Answered = tuple[int, Headers, bytes]
+
+MESSAGE_ID: Final = b"tarry-message-id"
+MESSAGE_IDS: Final = b"tarry-message-ids"
+MAX_SHOWN_IDS: Final = 200
+"""A bulk's ids are given in one header, which clients bound; of more messages none is named."""
+
+_PUBLISH: Final = "/v1.0/publish/"
+_BULK: Final = ("/v1.0/publish/bulk/", "/v1.0-alpha1/publish/bulk/")
+_METADATA: Final = "/v1.0/metadata"
+_OPEN: Final = frozenset(("/v1.0/healthz", "/v1.0/healthz/outbound"))
+_JSON: Final[Headers] = [(b"content-type", b"application/json")]
+_log = logging.getLogger(__name__)
+
+
+class _BulkItem(Struct):
+    entryId: str = ""  # noqa: N815 - Dapr's name of the field
+    event: msgspec.Raw = msgspec.Raw(b"null")
+    contentType: str = ""  # noqa: N815
+    metadata: dict[str, str] | None = None
+
+
+_FIELDS: Final = {name.lower(): name for name in _BulkItem.__struct_fields__}
+_decode_bulk = msgspec.json.Decoder(list[_BulkItem]).decode
+_decode_loose = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
+
+
+class Disconnected(Exception):
+    """The client has gone; there is nobody to answer."""
+
+
+class HttpApi:
+    """The application."""
+
+    def __init__(
+        self,
+        publishing: Publishing,
+        access: Access,
+        metadata: Metadata,
+        passing: HttpPassing | None,
+        max_body_bytes: int,
+    ) -> None:
+        self._publishing = publishing
+        self._access = access
+        self._metadata = metadata
+        self._passing = passing
+        self._max_body_bytes = max_body_bytes
+
+    def quick(self, scope: Scope, body: bytes, reply: Reply) -> bool:
+        """Answer a scheduled publish that has come whole; False leaves it to a task."""
+        path: str = scope["path"]
+        if b"scheduledSendTime" not in scope["query_string"] or not path.startswith(_PUBLISH):
+            return False
+        if (
+            scope["method"] not in ("POST", "PUT")
+            or path.startswith(_BULK)
+            or len(body) > self._max_body_bytes
+        ):
+            return False
+        try:
+            get = dict(scope["headers"]).get
+            self._let_in(get)
+            pubsub, _, topic = path[len(_PUBLISH) :].partition("/")
+            planned = self._publishing.plan(
+                pubsub,
+                topic,
+                body,
+                _text(get(b"content-type")),
+                _metadata_in(scope["query_string"]),
+                _trace(get),
+            )
+        except Refusal as refusal:
+            reply(*_refused(refusal))
+            return True
+        if planned.due_at_ms is None or planned.mounted.definition.custody != "ledger":
+            return False
+        self._publishing.schedule(planned).then(partial(_reply_scheduled, reply, pubsub, topic))
+        return True
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        try:
+            answered = await self._answer(scope, receive)
+        except Disconnected:
+            return
+        except Refusal as refusal:
+            answered = _refused(refusal)
+        except Exception:  # noqa: BLE001 - whatever it was, the client is answered
+            _log.exception("a request failed")
+            answered = _refused(Refusal(errors.PUBLISH, "something went wrong inside; the log says what"))
+        status, headers, body = answered
+        if status != 204:
+            headers.append((b"content-length", b"%d" % len(body)))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Answered:
+        path: str = scope["path"]
+        method: str = scope["method"]
+        get = dict(scope["headers"]).get
+        if path not in _OPEN:
+            self._let_in(get)
+        if method in ("POST", "PUT"):
+            if path.startswith(_BULK):
+                prefix = next(one for one in _BULK if path.startswith(one))
+                return await self._publish_bulk(path.removeprefix(prefix), scope, get, receive)
+            if path.startswith(_PUBLISH):
+                return await self._publish(path.removeprefix(_PUBLISH), scope, get, receive)
+        if path in _OPEN and method == "GET":
+            return self._health()
+        if path == _METADATA and method == "GET":
+            return 200, list(_JSON), msgspec.json.encode(self._metadata.show())
+        if path.startswith(_METADATA + "/") and method == "PUT":
+            body = await self._body(receive)
+            self._metadata.extended[path.removeprefix(_METADATA + "/")] = body.decode(errors="replace")
+            return 204, [], b""
+        if self._passing is not None and path.startswith("/v1.0"):
+            return await self._passing.pass_on(scope, await self._body(receive))
+        raise _not_served(method, path)
+
+    def _let_in(self, get: Callable[[bytes], bytes | None]) -> None:
+        caller = self._access.known(get(b"dapr-api-token"))
+        if caller is None:
+            raise Refusal(errors.TOKEN, "invalid api token")
+        try:
+            caller.require("produce")
+        except Forbidden as error:
+            raise Refusal(errors.TOKEN, f"invalid api token: {error}") from None
+        if self._access.is_open and get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
+            # Without a token a page in a browser on this machine could publish: it must not.
+            raise Refusal(errors.TOKEN, "a page from elsewhere may not publish without a token")
+
+    def _health(self) -> Answered:
+        if self._metadata.ready:
+            return 204, [], b""
+        raise Refusal(errors.NOT_READY, "dapr is not ready")
+
+    async def _publish(
+        self, path: str, scope: Scope, get: Callable[[bytes], bytes | None], receive: Receive
+    ) -> Answered:
+        pubsub, _, topic = path.partition("/")
+        body = await self._body(receive)
+        metadata = _metadata_in(scope["query_string"])
+        planned = self._publishing.plan(
+            pubsub, topic, body, _text(get(b"content-type")), metadata, _trace(get)
+        )
+        id_ = await self._publishing.publish(planned)
+        return 204, [] if id_ is None else [(MESSAGE_ID, id_.encode())], b""
+
+    async def _publish_bulk(
+        self, path: str, scope: Scope, get: Callable[[bytes], bytes | None], receive: Receive
+    ) -> Answered:
+        pubsub, _, topic = path.partition("/")
+        body = await self._body(receive)
+        metadata = _metadata_in(scope["query_string"])
+        # The names are looked at before the body, as in Dapr.
+        self._publishing.find(pubsub, topic)
+        entries = _entries(body, pubsub, topic)
+        plans = self._publishing.plan_bulk(pubsub, topic, entries, metadata, _trace(get))
+        result = await self._publishing.publish_bulk(entries, plans, metadata)
+        if result.failed:
+            failed = [{"entryId": entry_id, "error": reason} for entry_id, reason in result.failed.items()]
+            answer = {"failedEntries": failed, "errorCode": errors.PUBLISH.code}
+            return errors.PUBLISH.http, list(_JSON), msgspec.json.encode(answer)
+        headers: Headers = []
+        if 0 < len(result.ids) <= MAX_SHOWN_IDS:
+            headers.append((MESSAGE_IDS, ",".join(result.ids).encode()))
+        return 204, headers, b""
+
+    async def _body(self, receive: Receive) -> bytes:
+        pieces: list[bytes] = []
+        size_bytes = 0
+        while True:
+            event = await receive()
+            if event["type"] != "http.request":
+                raise Disconnected
+            piece = event.get("body", b"")
+            size_bytes += len(piece)
+            if size_bytes > self._max_body_bytes:
+                raise Refusal(errors.TOO_LARGE, f"the request is larger than {self._max_body_bytes} bytes")
+            pieces.append(piece)
+            if not event.get("more_body"):
+                return b"".join(pieces)
+
+
+def _reply_scheduled(reply: Reply, pubsub: str, topic: str, answer: Answer[Scheduled]) -> None:
+    error = answer.error()
+    if error is None:
+        reply(204, [(MESSAGE_ID, answer.value().id.encode())], b"")
+        return
+    if not isinstance(error, TarryError):
+        raise error
+    reply(*_refused(refusal_of(error, pubsub, topic)))
+
+
+def _refused(refusal: Refusal) -> Answered:
+    return refusal.kind.http, list(_JSON), refusal.body()
+
+
+def _metadata_in(query: bytes) -> dict[str, str]:
+    """The metadata in a query: the first value of each key that begins with `metadata.`."""
+    metadata: dict[str, str] = {}
+    for part in query.decode("latin-1").split("&"):
+        name, _, value = part.partition("=")
+        if "%" in name or "+" in name:
+            name = unquote_plus(name)
+        if name.startswith("metadata."):
+            metadata.setdefault(name[9:], unquote_plus(value) if "%" in value or "+" in value else value)
+    return metadata
+
+
+def _text(value: bytes | None) -> str:
+    return "" if value is None else value.decode("latin-1")
+
+
+def _trace(get: Callable[[bytes], bytes | None]) -> Trace | None:
+    parent = get(b"traceparent")
+    return None if parent is None else trace_of(_text(parent), _text(get(b"tracestate")))
+
+
+def _entries(body: bytes, pubsub: str, topic: str) -> list[Entry]:
+    """A bulk publish's body."""
+    try:
+        if not body.isascii():
+            body.decode()
+        try:
+            items = _decode_bulk(body)
+        except msgspec.ValidationError:
+            items = _loosely(body)
+        else:
+            if any(not item.entryId for item in items):
+                items = _loosely(body)
+        return [Entry(item.entryId, _event(item), item.contentType, item.metadata or {}) for item in items]
+    except (ValueError, msgspec.MsgspecError) as error:
+        raise Refusal(
+            errors.REQUEST,
+            f"error when unmarshaling the request for topic {topic} pubsub {pubsub}: {error}",
+            pubsub=pubsub,
+            metadata={"error": str(error)},
+        ) from None
+
+
+def _loosely(body: bytes) -> list[_BulkItem]:
+    """The same with field names in any case, which Dapr accepts and its JavaScript SDK needs (`entryID`)."""
+    items = []
+    for given in _decode_loose(body):
+        known = {_FIELDS[name.lower()]: raw for name, raw in given.items() if name.lower() in _FIELDS}
+        event = known.pop("event", msgspec.Raw(b"null"))
+        item = msgspec.convert({name: msgspec.json.decode(raw) for name, raw in known.items()}, _BulkItem)
+        item.event = event
+        items.append(item)
+    return items
+
+
+def _event(item: _BulkItem) -> bytes:
+    """The bytes of an entry's event, which its content type tells how to find in the JSON."""
+    raw = bytes(item.event)
+    type_ = item.contentType
+    if is_json(type_) or is_cloud_event(type_):
+        return raw
+    event = msgspec.json.decode(raw)
+    if not isinstance(event, str):
+        raise ValueError(
+            f"the event of entry {item.entryId} is not a string, as {type_ or 'text/plain'} wants it"
+        )
+    if is_binary(type_):
+        return base64.b64decode(event, validate=True)
+    if type_ and not type_.lower().startswith("text/"):
+        raise ValueError(f"the content type {type_} of entry {item.entryId} is not one for bulk publish")
+    return event.encode()
+
+
+def _not_served(method: str, path: str) -> Refusal:
+    if path.startswith("/v1.0"):
+        return Refusal(
+            errors.NOT_SERVED,
+            f"{method} {path} is not pub/sub; set doors.dapr.sidecar_http to have it passed on to a real sidecar",
+        )
+    return Refusal(errors.UNKNOWN_METHOD, f"there is nothing at {path}")

@@ -1,0 +1,76 @@
+"""What the metadata endpoints show of an application: its components, its subscriptions, and what waits for it."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from tarry.config.dapr import DaprApp
+from tarry.doors.dapr.cloudevents import format_instant
+from tarry.doors.dapr.mounting import Mounts
+from tarry.doors.dapr.subscriptions import Subscription
+from tarry.engine.engine import Engine
+
+RUNTIME_VERSION: Final = "1.16.0"
+"""The version of Dapr's runtime that the door behaves like."""
+FEATURE: Final = "DelayedMessaging"
+
+
+class Metadata:
+    """Made for one application; `ready` once it is served."""
+
+    def __init__(self, app: DaprApp, mounts: Mounts, engine: Engine, *, preview: bool) -> None:
+        self.ready = False
+        self.app = app
+        self.subscriptions: list[Subscription] = []
+        self.extended: dict[str, str] = {}
+        """What the application has set itself."""
+        self.mounts = mounts
+        self.preview = preview
+        self._engine = engine
+
+    def show(self) -> dict[str, Any]:
+        """The answer of `GET /v1.0/metadata`."""
+        shown: dict[str, Any] = {
+            "id": self.app.app_id,
+            "runtimeVersion": RUNTIME_VERSION,
+            "enabledFeatures": [FEATURE] if self.preview else [],
+            "actors": [],
+            "components": [
+                {
+                    "name": one.name,
+                    "type": one.definition.kind,
+                    "version": one.definition.version,
+                    "capabilities": sorted(one.component.features),
+                }
+                for one in self.mounts.values()
+            ],
+            "extended": self.all_extended(),
+            "subscriptions": [one.shown() for one in self.subscriptions],
+        }
+        if self.app.app_port is not None:
+            shown["appConnectionProperties"] = {
+                "port": self.app.app_port,
+                "protocol": self.app.app_protocol,
+                "channelAddress": self.app.app_host,
+                "maxConcurrency": self.app.app_concurrency,
+            }
+        return shown
+
+    def all_extended(self) -> dict[str, str]:
+        """The extended attributes: what the application set, and times and counts of what waits here."""
+        stats = self._engine.stats()
+        waiting = self._engine.journal.owners.get(self.app.app_id, 0)
+        extended = {
+            "daprRuntimeVersion": RUNTIME_VERSION,
+            "tarry.scheduled": str(waiting),
+            "tarry.scheduledInAll": str(stats.pending),
+            "tarry.time": format_instant(self._engine.clock.now_ms()),
+        }
+        if stats.next_due_at_ms is not None:
+            extended["tarry.nextDueAt"] = format_instant(stats.next_due_at_ms)
+        extended |= {f"tarry.{name}": str(count) for name, count in sorted(stats.counters.items())}
+        extended |= {f"tarry.trouble.{name}": text for name, text in self.troubles()}
+        return {**extended, **self.extended}
+
+    def troubles(self) -> Iterable[tuple[str, str]]:
+        """The components that cannot be used now, and why."""
+        return ((one.name, one.trouble) for one in self.mounts.values() if one.trouble is not None)

@@ -1,0 +1,95 @@
+"""The components of one application: made from their definitions, started, and started again while a broker is away."""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Final
+
+from tarry.doors.dapr.components import ComponentDefinition
+from tarry.outlets.dapr.component import Component, Surroundings, make
+from tarry.outlets.dapr.errors import ComponentError
+from tarry.outlets.dapr.properties import Properties
+
+_log = logging.getLogger(__name__)
+
+SCOPES: Final = ("publishingScopes", "subscriptionScopes", "allowedTopics", "protectedTopics")
+MAX_KNOWN_TOPICS: Final = 10_000
+FIRST_WAIT_S: Final = 0.2
+LONGEST_WAIT_S: Final = 30.0
+
+
+class Mounted:
+    """One component as one application uses it."""
+
+    def __init__(
+        self, definition: ComponentDefinition, component: Component, app_id: str, namespace: str
+    ) -> None:
+        self.definition = definition
+        self.component = component
+        self.name = definition.name
+        self._app_id = app_id
+        self._namespace = namespace
+        self._publishable: dict[str, bool] = {}
+        self.trouble: str | None = "is not connected yet"
+        """Why the broker cannot be used, while that is so."""
+
+    @cached_property
+    def scoped(self) -> bool:
+        """Whether anything says which topics may be used."""
+        properties = Properties(self.definition.properties)
+        return any(properties.text(name) for name in SCOPES)
+
+    @cached_property
+    def group(self) -> str:
+        """The application's consumer group."""
+        return self.definition.consumer_group(self._app_id, self._namespace)
+
+    def may_publish(self, topic: str) -> bool:
+        """Whether the application may publish to a topic."""
+        known = self._publishable.get(topic)
+        if known is None:
+            if len(self._publishable) >= MAX_KNOWN_TOPICS:
+                self._publishable.clear()
+            known = self._publishable[topic] = self.definition.publishable_by(self._app_id, topic)
+        return known
+
+    def may_subscribe(self, topic: str) -> bool:
+        """Whether the application may subscribe to a topic."""
+        return self.definition.subscribable_by(self._app_id, topic)
+
+    def at_broker(self, topic: str) -> str:
+        """What a topic is called at the broker: with namespaced consumer groups the namespace is its beginning."""
+        return self._namespace + topic if self.definition.namespaced else topic
+
+    async def start(self) -> None:
+        """Connect, for as long as it takes."""
+        wait_s = FIRST_WAIT_S
+        while True:
+            try:
+                await self.component.start()
+            except ComponentError as error:
+                if self.trouble != str(error):
+                    self.trouble = str(error)
+                    _log.warning("component %s: %s; trying again", self.name, error)
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, LONGEST_WAIT_S)
+            else:
+                self.trouble = None
+                return
+
+
+Mounts = dict[str, Mounted]
+
+
+def mount(
+    definitions: Iterable[ComponentDefinition], app_id: str, namespace: str, surroundings: Surroundings
+) -> Mounts:
+    """The components that are open to an application; raises `ComponentError` for one that cannot be made."""
+    mounts: Mounts = {}
+    for definition in definitions:
+        if definition.open_to(app_id):
+            own = Surroundings(name=definition.name, clock=surroundings.clock, topics=surroundings.topics)
+            component = make(definition.kind, definition.properties_for(app_id, namespace), own)
+            mounts[definition.name] = Mounted(definition, component, app_id, namespace)
+    return mounts

@@ -1,0 +1,158 @@
+"""What happens to a message that a broker delivers for a subscription: read, routed, given to the application.
+
+SUCCESS acknowledges it. DROP gives it to the dead-letter topic if there is one, and acknowledges it. RETRY means again,
+with growing waits, for as often as is configured; then the dead-letter topic, or, without one, back to the broker.
+"""
+
+import asyncio
+import itertools
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import msgspec
+
+from tarry.config.dapr import DaprApp
+from tarry.core.clock import Clock
+from tarry.doors.dapr import cloudevents
+from tarry.doors.dapr.channel import Arrival, Status
+from tarry.doors.dapr.mounting import Mounted
+from tarry.doors.dapr.subscriptions import Bulk, Subscription
+from tarry.outlets.dapr.component import Received, Reply
+from tarry.outlets.dapr.errors import ComponentError
+
+_log = logging.getLogger(__name__)
+
+Deliver = Callable[[Arrival], Awaitable[Status]]
+DeliverBulk = Callable[[list[Arrival]], Awaitable[dict[str, Status]]]
+_numbers = itertools.count(1)
+
+
+class Receiving:
+    """Receives for one subscription; `deliver` is how the application is given a message."""
+
+    def __init__(
+        self, subscription: Subscription, mounted: Mounted, app: DaprApp, clock: Clock, deliver: Deliver
+    ) -> None:
+        self._subscription = subscription
+        self._mounted = mounted
+        self._app = app
+        self._clock = clock
+        self._deliver = deliver
+        self._places = asyncio.Semaphore(app.app_concurrency)
+
+    async def receive(self, received: Received) -> Reply:
+        """Take one message from the broker."""
+        try:
+            arrival = self._read(received)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            _log.error("a message of topic %s is no CloudEvent: %s", self._subscription.topic, error)
+            return await self._bury(received) if self._subscription.dead_letter_topic else Reply.NACK
+        if arrival is None:
+            return await self._bury(received)
+        async with self._places:
+            status = await self._until_taken(arrival)
+        if status is Status.SUCCESS:
+            return Reply.ACK
+        if status is Status.RETRY and not self._subscription.dead_letter_topic:
+            return Reply.NACK
+        return await self._bury(received)
+
+    def _read(self, received: Received) -> Arrival | None:
+        """The message for the application; None for one that is not to be delivered."""
+        sub = self._subscription
+        if sub.raw:
+            event: dict[str, Any] = cloudevents.of_raw(
+                received.data, sub.topic, sub.pubsub, received.metadata
+            )
+            body = msgspec.json.encode(event)
+        else:
+            event, body = msgspec.json.decode(received.data, type=dict[str, Any]), received.data
+        if cloudevents.has_expired(event, self._clock.now_ms()):
+            _log.warning("an expired message of topic %s is dropped", sub.topic)
+            return None
+        path = sub.path_of(event)
+        if path is None:
+            return None
+        entry_id = f"{next(_numbers)}"
+        return Arrival(
+            event, body, sub.pubsub, sub.topic, path, entry_id, received.metadata, received.data,
+            received.content_type, sub.raw,
+        )  # fmt: skip
+
+    async def _until_taken(self, arrival: Arrival) -> Status:
+        """Give it to the application until it is taken, dropped, or was tried often enough."""
+        most = self._app.max_retries
+        if most is None and self._subscription.dead_letter_topic:
+            # As Dapr does where no resiliency policy says otherwise.
+            most = 0
+        wait_ms = self._app.retry_min_ms
+        tried = 0
+        while True:
+            status = await self._deliver(arrival)
+            if status is not Status.RETRY or (most is not None and tried >= most):
+                return status
+            tried += 1
+            await asyncio.sleep(wait_ms * (0.5 + random.random() / 2) / 1000)
+            wait_ms = min(2 * wait_ms, self._app.retry_max_ms)
+
+    async def _bury(self, received: Received) -> Reply:
+        """Be done with a message: into the dead-letter topic, if there is one."""
+        topic = self._subscription.dead_letter_topic
+        if topic:
+            try:
+                await self._mounted.component.publish(
+                    self._mounted.at_broker(topic), received.data, received.metadata, received.content_type
+                )
+            except ComponentError as error:
+                _log.warning("a message cannot be put into the dead-letter topic %s: %s", topic, error)
+                return Reply.NACK
+        return Reply.ACK
+
+
+class Gathering:
+    """Gathers messages, by path, so that the application gets several together."""
+
+    def __init__(self, bulk: Bulk, deliver: DeliverBulk) -> None:
+        self._bulk = bulk
+        self._deliver = deliver
+        self._waiting: dict[str, list[tuple[Arrival, asyncio.Future[Status]]]] = {}
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._calls: set[asyncio.Task[None]] = set()
+
+    async def deliver(self, arrival: Arrival) -> Status:
+        """Give a message to the application together with others."""
+        loop = asyncio.get_running_loop()
+        status: asyncio.Future[Status] = loop.create_future()
+        waiting = self._waiting.setdefault(arrival.path, [])
+        waiting.append((arrival, status))
+        if len(waiting) >= self._bulk.max_count:
+            self._flush(arrival.path)
+        elif len(waiting) == 1:
+            self._timers[arrival.path] = loop.call_later(
+                self._bulk.max_wait_ms / 1000, self._flush, arrival.path
+            )
+        return await status
+
+    def _flush(self, path: str) -> None:
+        timer = self._timers.pop(path, None)
+        if timer is not None:
+            timer.cancel()
+        call = asyncio.create_task(self._send(self._waiting.pop(path)))
+        self._calls.add(call)
+        call.add_done_callback(self._calls.discard)
+
+    async def _send(self, waiting: list[tuple[Arrival, asyncio.Future[Status]]]) -> None:
+        # Whoever gave up meanwhile is given up.
+        waiting = [one for one in waiting if not one[1].done()]
+        if not waiting:
+            return
+        try:
+            statuses = await self._deliver([arrival for arrival, _ in waiting])
+        except Exception:  # noqa: BLE001 - nobody is left waiting
+            _log.exception("a bulk delivery failed")
+            statuses = {}
+        for arrival, status in waiting:
+            if not status.done():
+                status.set_result(statuses.get(arrival.entry_id, Status.RETRY))

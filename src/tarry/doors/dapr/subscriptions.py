@@ -1,0 +1,197 @@
+"""Subscriptions: what an application asks for over `/dapr/subscribe`, and what YAML files declare. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from tarry.core.errors import Invalid
+from tarry.doors.dapr.resources import Document
+from tarry.doors.dapr.rules import Event, Expression, compile_rule, matches
+
+V1: Final = "dapr.io/v1alpha1"
+V2: Final = "dapr.io/v2alpha1"
+DEFAULT_BULK_COUNT: Final = 100
+DEFAULT_BULK_WAIT_MS: Final = 1_000
+
+
+class Rule(Struct, frozen=True):
+    """A path of the application, and the events that go there."""
+
+    match: str
+    """Empty: all that come so far."""
+    path: str
+    test: Expression | None = None
+
+    def fits(self, event: Event) -> bool:
+        """Whether an event goes there."""
+        return self.test is None or matches(self.test, event)
+
+
+class Bulk(Struct, frozen=True):
+    """How many messages are given to the application together."""
+
+    max_count: int = DEFAULT_BULK_COUNT
+    max_wait_ms: int = DEFAULT_BULK_WAIT_MS
+
+
+class Subscription(Struct, frozen=True, kw_only=True):
+    """A topic that an application wants to receive."""
+
+    pubsub: str
+    topic: str
+    rules: tuple[Rule, ...]
+    dead_letter_topic: str = ""
+    metadata: dict[str, str] = {}
+    bulk: Bulk | None = None
+    scopes: tuple[str, ...] = ()
+    """The applications for which it is declared; none means all."""
+    kind: Literal["PROGRAMMATIC", "DECLARATIVE", "STREAMING"] = "PROGRAMMATIC"
+
+    def path_of(self, event: Event) -> str | None:
+        """Where an event goes: the first rule that fits; None if none does."""
+        return next((rule.path for rule in self.rules if rule.fits(event)), None)
+
+    @property
+    def raw(self) -> bool:
+        """Whether payloads are taken as they are, and not as CloudEvents."""
+        return self.metadata.get("rawPayload", "").lower() in ("true", "1", "t")
+
+    def shown(self) -> dict[str, Any]:
+        """As the metadata endpoint shows it."""
+        return {
+            "pubsubname": self.pubsub,
+            "topic": self.topic,
+            "rules": [{"match": rule.match, "path": rule.path} for rule in self.rules],
+            "deadLetterTopic": self.dead_letter_topic,
+            "metadata": self.metadata,
+            "type": self.kind,
+        }
+
+
+class _Rule(Struct):
+    match: str = ""
+    path: str = ""
+
+
+class _Routes(Struct):
+    rules: list[_Rule] = []
+    default: str = ""
+
+
+class _Bulk(Struct):
+    enabled: bool = False
+    maxMessagesCount: int = 0  # noqa: N815 - Dapr's name of the field
+    maxAwaitDurationMs: int = 0  # noqa: N815
+
+
+class _Wanted(Struct):
+    pubsubname: str = ""
+    topic: str = ""
+    deadLetterTopic: str | None = ""  # noqa: N815
+    metadata: dict[str, Any] | None = None
+    route: str | None = ""
+    routes: _Routes | None = None
+    bulkSubscribe: _Bulk | None = None  # noqa: N815
+
+
+def programmatic(body: bytes) -> list[Subscription]:
+    """What an application answers to `GET /dapr/subscribe`; raises `Invalid`."""
+    try:
+        wanted = msgspec.json.decode(body or b"[]", type=list[_Wanted] | None) or []
+    except msgspec.MsgspecError as error:
+        raise Invalid("/dapr/subscribe", f"the answer is not a list of subscriptions: {error}") from None
+    return [_subscription(one, allow_empty_path=False) for one in wanted]
+
+
+def of_callback(wanted: Sequence[Any]) -> list[Subscription]:
+    """What a gRPC application answers to `ListTopicSubscriptions`; raises `Invalid`."""
+    return [
+        _subscription(
+            _Wanted(
+                pubsubname=one.pubsub_name,
+                topic=one.topic,
+                deadLetterTopic=one.dead_letter_topic,
+                metadata=dict(one.metadata),
+                routes=_Routes(
+                    [_Rule(rule.match, rule.path) for rule in one.routes.rules], one.routes.default
+                ),
+                bulkSubscribe=_Bulk(
+                    one.bulk_subscribe.enabled,
+                    one.bulk_subscribe.max_messages_count,
+                    one.bulk_subscribe.max_await_duration_ms,
+                ),
+            ),
+            allow_empty_path=True,
+        )
+        for one in wanted
+    ]
+
+
+def _subscription(wanted: _Wanted, *, allow_empty_path: bool) -> Subscription:
+    for name, value in (("pubsubname", wanted.pubsubname), ("topic", wanted.topic)):
+        if not value:
+            raise Invalid(name, "is empty in a subscription")
+    routes = wanted.routes or _Routes(default=wanted.route or "")
+    if wanted.routes is not None and not routes.rules and not routes.default:
+        routes = _Routes(default=wanted.route or "")
+    return Subscription(
+        pubsub=wanted.pubsubname,
+        topic=wanted.topic,
+        rules=_rules(routes, allow_empty_path=allow_empty_path),
+        dead_letter_topic=wanted.deadLetterTopic or "",
+        metadata={name: _as_text(value) for name, value in (wanted.metadata or {}).items()},
+        bulk=_bulk(wanted.bulkSubscribe),
+    )
+
+
+def _rules(routes: _Routes, *, allow_empty_path: bool) -> tuple[Rule, ...]:
+    rules = [
+        Rule(one.match, one.path, compile_rule(one.match) if one.match.strip() else None)
+        for one in routes.rules
+    ]
+    if routes.default or (allow_empty_path and not rules):
+        rules.append(Rule("", routes.default))
+    if not rules or not (allow_empty_path or all(rule.path for rule in rules)):
+        raise Invalid("route", "a subscription has no path of the application")
+    return tuple(rules)
+
+
+def _bulk(wanted: _Bulk | None) -> Bulk | None:
+    if wanted is None or not wanted.enabled:
+        return None
+    return Bulk(
+        max(1, wanted.maxMessagesCount or DEFAULT_BULK_COUNT),
+        max(1, wanted.maxAwaitDurationMs or DEFAULT_BULK_WAIT_MS),
+    )
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return msgspec.json.encode(value).decode()
+
+
+def declarative(documents: Sequence[Document]) -> list[Subscription]:
+    """The subscriptions among YAML documents; raises `BadResource`."""
+    return [_declared(document) for document in documents if document.kind == "Subscription"]
+
+
+def _declared(document: Document) -> Subscription:
+    version = document.version(V1, V2)
+    spec = document.get("spec")
+    if not isinstance(spec, Mapping):
+        raise document.refuse("spec", "is missing or not a mapping")
+    other = "routes" if version == V1 else "route"
+    if other in spec:
+        raise document.refuse(f"spec.{other}", f"is not a field of {version}")
+    try:
+        wanted = msgspec.convert({name: value for name, value in spec.items() if value is not None}, _Wanted)
+        found = _subscription(wanted, allow_empty_path=False)
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at `$.")
+        raise document.refuse(f"spec.{place.rstrip('`')}" if place else "spec", reason) from None
+    except Invalid as error:
+        raise document.refuse(f"spec.{error.field}", error.reason) from None
+    return msgspec.structs.replace(found, scopes=document.texts("scopes"), kind="DECLARATIVE")

@@ -1,0 +1,73 @@
+"""The Dapr door in the server: for each application its resources, its listeners and its side of the door."""
+
+import os
+from collections.abc import Mapping
+
+from tarry.config.dapr import Dapr, DaprApp
+from tarry.core.access import Access
+from tarry.core.delivery import Outlet
+from tarry.doors.dapr.sidecar import Resources, Sidecar
+from tarry.doors.http.asgi import Asgi
+from tarry.engine.engine import Engine
+from tarry.outlets.dapr.delivery import SCHEME
+from tarry.outlets.dapr.outlet import DaprOutlet, Publisher
+from tarry.serve.listener import Listener
+
+
+class DaprDoor:
+    """Implements `Door`."""
+
+    def __init__(self, settings: Dapr, access: Access) -> None:
+        self._access = access
+        self._outlet = DaprOutlet()
+        apps: tuple[DaprApp, ...] = (settings, *settings.apps)
+        environment = dict(os.environ)
+        # A file that is wrong is told before anything is opened.
+        self._resources = [(app, Resources(app, environment)) for app in apps]
+        names = ["doors.dapr", *(f"doors.dapr.apps[{at}]" for at in range(len(settings.apps)))]
+        self._listeners = [Listener(app, name=name) for app, name in zip(apps, names, strict=True)]
+        self.sidecars: dict[str, Sidecar] = {}
+        self.urls: list[str] = []
+        """The addresses of the HTTP APIs, application by application."""
+
+    @property
+    def outlets(self) -> Mapping[str, Outlet]:
+        """The outlet of scheduled publishes."""
+        return {SCHEME: self._outlet}
+
+    @property
+    def mounts(self) -> Mapping[str, Asgi]:
+        """Nothing on the native API's port."""
+        return {}
+
+    def bind(self) -> list[str]:
+        """Take the addresses."""
+        self.urls = [listener.bind() for listener in self._listeners]
+        return list(self.urls)
+
+    async def start(self, engine: Engine) -> None:
+        """Begin to accept, and to receive."""
+        for (app, resources), listener in zip(self._resources, self._listeners, strict=True):
+            sidecar = Sidecar(app, resources, engine, self._access)
+            self.sidecars[app.app_id] = sidecar
+            await listener.start(sidecar.http_api)
+        self._outlet.open(self._find)
+        for sidecar in self.sidecars.values():
+            await sidecar.start()
+
+    def _find(self, app_id: str, pubsub: str) -> Publisher | None:
+        sidecar = self.sidecars.get(app_id)
+        return None if sidecar is None else sidecar.mounts.get(pubsub)
+
+    async def stop(self) -> None:
+        """Accept no more, receive no more."""
+        for listener in self._listeners:
+            await listener.stop()
+        for sidecar in self.sidecars.values():
+            await sidecar.stop()
+
+    async def close(self) -> None:
+        """Close what holds connections."""
+        await self._outlet.close()
+        for sidecar in self.sidecars.values():
+            await sidecar.close()
