@@ -147,7 +147,7 @@ def forget_uncertainty(patch: pytest.MonkeyPatch) -> None:
 
 def ignore_idempotency_keys(patch: pytest.MonkeyPatch) -> None:
     """R13: a repeated request is another message."""
-    patch.setattr(Scheduling, "_repeated", lambda self, message: None)
+    patch.setattr(Scheduling, "repeated", lambda self, message: None)
 
 
 def skip_a_record_at_replay(patch: pytest.MonkeyPatch) -> None:

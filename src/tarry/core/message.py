@@ -3,13 +3,16 @@
 `Message` is what is asked for; `MessageView` is what has become of it. Neither knows of any protocol.
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
 from tarry.core import limits
 from tarry.core.errors import Invalid, TooLarge
 from tarry.core.lifecycle import State
+
+LED_BY: Final = "tarry-led-by"
+"""Header of a message whose group was led: what the receiver called the one that led it."""
 
 
 class Message(Struct, frozen=True, kw_only=True):
@@ -35,6 +38,9 @@ class Message(Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     listed: bool = False
     """Keep a row for it, so that it can be listed by its owner at once, however many others wait."""
+    leads: str | None = None
+    """The group of its owner that is scheduled together with it: the delays there begin when this is sent, and if
+    it goes unsent the group is discarded."""
 
     def check(self) -> None:
         """Raise `Invalid` or `TooLarge` if this can never be a message. Knows no policy."""
@@ -52,6 +58,8 @@ class Message(Struct, frozen=True, kw_only=True):
             if not self.group:
                 raise Invalid("group", "is empty")
             _check_size("group", self.group, limits.MAX_GROUP_BYTES)
+        if self.leads is not None and self.group is not None:
+            raise Invalid("leads", "a message leads a group or is in one, not both")
         if self.idempotency_key is not None:
             _check_size("idempotency_key", self.idempotency_key, limits.MAX_IDEMPOTENCY_KEY_BYTES)
         self._check_times()

@@ -25,7 +25,7 @@ from tarry.engine.listing import list_finalised, list_scheduled
 from tarry.engine.upkeep import Upkeep
 from tarry.engine.versions import end_of, new_version
 from tarry.engine.views import view_of_ended, view_of_put
-from tarry.ledger.record import FIRST_BATCH_SEQ, Key, Put, Record, decode
+from tarry.ledger.record import FIRST_BATCH_SEQ, Claim, Key, Put, Record, decode
 
 
 class Found(Struct, frozen=True):
@@ -268,11 +268,26 @@ class Commands:
             waiting = self._decide(id_, found, Event.SEND, lambda again: self._send(id_, again))
             if waiting is not None:
                 return waiting  # type: ignore[no-any-return]
-            fire_at_ms = max(self._clock.now_ms(), self._journal.watermark.fire_at_ms)
+            self._journal.groups.check_unled(found.put)
+            now_ms = self._clock.now_ms()
+            fire_at_ms = max(now_ms, self._journal.watermark.fire_at_ms)
             put = new_version(found.put, found.current, fire_at_ms, uncertain=self._uncertain(found))
-            return self._write(found, [put], view_of_put(put, id_, State.SCHEDULED))
+            records = [*self._claim(found, now_ms), put]
+            return self._write(found, records, view_of_put(put, id_, State.SCHEDULED))
         except TarryError as error:
             return failed(error)
+
+    def _claim(self, found: Found, now_ms: int) -> list[Record]:
+        """The records by which a member of a group is chosen: from now on no other one can be (R11).
+
+        Whoever is told that a message goes out can rely on it, although another one may be told so before this one has
+        left. A topic has it at once.
+        """
+        put = found.put
+        if put.group is None or put.destination.startswith(TOPIC_SCHEME):
+            return []
+        claim = Claim(found.current.seq, put.group, put.owner, now_ms)
+        return [claim, *self._journal.groups.ends_of_siblings(put.owner, put.group, found.origin, now_ms)]
 
     def _restart(
         self, id_: str, found: Found, delay_ms: int | None, due_at_ms: int | None
@@ -283,6 +298,7 @@ class Commands:
             )
             if waiting is not None:
                 return waiting  # type: ignore[no-any-return]
+            self._journal.groups.check_unled(found.put)
             now_ms = self._clock.now_ms()
             topic = found.put.destination if found.put.destination.startswith(TOPIC_SCHEME) else None
             policy = self._journal.policies.effective(topic, found.put.namespace)

@@ -302,7 +302,8 @@ class Dispatcher:
         reason = str(damage) if damage is not None else f"there is no record at seq {key.seq}"
         self._journal.counters["damaged"] += 1
         log.error("a due message cannot be read and ends as failed: %s", reason)
-        self.writing.end(key, lambda: [end_unread(key, now_ms, reason)])
+        led = self._journal.groups.ends_of_led
+        self.writing.end(key, lambda: [end_unread(key, now_ms, reason), *led(key, now_ms)])
 
     def _expire(self, key: Key, head: PutHead, now_ms: int) -> None:
         reason = "its time to live was over before it could be sent"

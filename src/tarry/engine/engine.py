@@ -29,6 +29,7 @@ from tarry.engine.planner import Columns, ColumnsScheduled
 from tarry.engine.recovery import recover
 from tarry.engine.scheduling import Scheduling
 from tarry.engine.settings import EngineSettings
+from tarry.engine.together import Together
 from tarry.engine.topics import Topics
 from tarry.engine.upkeep import Upkeep
 from tarry.index.index import Index
@@ -84,6 +85,7 @@ class Engine:
         self.dispatcher = Dispatcher(self.journal, outlets, settings, launch, seed)
         self.upkeep = Upkeep(self.journal, self.dispatcher, settings, offload, snapshot_folder)
         self._scheduling = Scheduling(self.journal, clock, outlets)
+        self._together = Together(self._scheduling, self.journal, clock)
         self._commands = Commands(self.journal, self.dispatcher, self.upkeep, clock, reading or offload)
         self.batches = Adoption(self.journal, self.dispatcher, self.upkeep, self._commands, clock, outlets)
         """Batches that are adopted, shown and cancelled as a whole."""
@@ -150,6 +152,14 @@ class Engine:
     def schedule(self, message: Message) -> Answer[Scheduled]:
         """Accept a message; the answer comes when that is durable."""
         return self._scheduling.schedule(message)
+
+    def schedule_together(self, messages: Sequence[Message]) -> Answer[list[Scheduled]]:
+        """Accept messages as one, all or none; a group that one of them leads waits for it."""
+        return self._together.schedule(messages)
+
+    def group_owners(self, name: str) -> frozenset[str]:
+        """Who has messages waiting in a group of this name."""
+        return self.journal.groups.owners_of(name)
 
     def schedule_many(self, messages: Sequence[Message | TarryError]) -> Answer[list[Scheduled | TarryError]]:
         """Accept many messages, each by itself; what is not one is given back in its place."""

@@ -18,6 +18,7 @@ from tarry.core.errors import Damage, Unavailable
 from tarry.core.lanes import lane_of
 from tarry.core.lifecycle import Event, State, next_state
 from tarry.engine.journal import Journal
+from tarry.engine.leading import beginnings
 from tarry.engine.settings import EngineSettings
 from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, has_expired, new_version
 from tarry.engine.writing import ROOM_RETRY_MS, Writing
@@ -243,7 +244,12 @@ class Flights:
                 end = end_of(
                     flight.head, flight.key, "sent", now_ms, None, verdict.reference, flight.attempts
                 )
-                self._finish(flight, Event.DELIVERED, lambda: [end], now_ms)
+                self._finish(
+                    flight,
+                    Event.DELIVERED,
+                    lambda: [end, *beginnings(self._journal, flight.origin, verdict.reference, now_ms)],
+                    now_ms,
+                )
             case Refused():
                 self._fail(flight, verdict.reason, now_ms)
             case Retry() if flight.attempts >= self._settings.attempts:

@@ -242,6 +242,8 @@ class Journal:
             self.batches.moved(origin.seq, put.owner)
         if put.group is not None:
             self.groups.join(put, origin, current)
+        if put.leads is not None and put.origin is None:
+            self.groups.lead(put.owner, put.leads, origin)
 
     def _decide_finalise(self, record: Finalise) -> None:
         self.counters[record.outcome] += 1
@@ -279,6 +281,7 @@ class Journal:
             self.registry.live.remove(origin.seq)
         if group is not None:
             self.groups.leave(owner, group, origin)
+        self.groups.leader_ended(origin)
 
     def _kill(self, seq: int) -> None:
         self.dead.add(seq)

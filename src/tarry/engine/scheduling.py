@@ -43,27 +43,27 @@ class Scheduling:
         self._ids = journal.ids
         self._outlets = outlets
         self._rates = Rates()
-        self._in_flight: dict[tuple[str, str], tuple[bytes, Answer[Scheduled]]] = {}
+        self.in_flight: dict[tuple[str, str], tuple[bytes, Answer[Scheduled]]] = {}
         """Idempotency keys whose first request is not durable yet."""
 
     def schedule(self, message: Message) -> Answer[Scheduled]:
         """Accept a message; the answer comes when that is durable."""
         try:
             message.check()
-            repeat = self._repeated(message) if message.idempotency_key is not None else None
+            repeat = self.repeated(message) if message.idempotency_key is not None else None
             if repeat is not None:
                 return repeat
-            put, due_at_ms = self._plan(message, self._clock.now_ms())
+            put, due_at_ms = self.plan(message, self._clock.now_ms())
         except TarryError as error:
             return failed(error)
         answer: Answer[Scheduled] = Answer()
         key = None if message.idempotency_key is None else (message.owner, message.idempotency_key)
         if key is not None:
-            self._in_flight[key] = (put.fingerprint, answer)
+            self.in_flight[key] = (put.fingerprint, answer)
 
         def durable(error: TarryError | None) -> None:
             if key is not None:
-                self._in_flight.pop(key, None)
+                self.in_flight.pop(key, None)
             if error is not None:
                 answer.fail(error)
             else:
@@ -73,7 +73,7 @@ class Scheduling:
             seq = self._journal.append([put], durable)
         except TarryError as error:
             if key is not None:
-                self._in_flight.pop(key, None)
+                self.in_flight.pop(key, None)
             return failed(error)
         return answer
 
@@ -110,7 +110,7 @@ class Scheduling:
                 continue
             try:
                 message.check()
-                batch.append((at, *self._plan(message, now_ms, ahead[message.owner])))
+                batch.append((at, *self.plan(message, now_ms, ahead[message.owner])))
                 ahead[message.owner] += 1
             except TarryError as error:
                 results[at] = error
@@ -198,11 +198,11 @@ class Scheduling:
         floor_ms = journal.watermark.fire_at_ms
         return Planner(self._place, floor_ms, self._clock.now_ms(), journal.owners, self._rates.wait_ms)
 
-    def _repeated(self, message: Message) -> Answer[Scheduled] | None:
+    def repeated(self, message: Message) -> Answer[Scheduled] | None:
         """The first answer again, if this idempotency key was seen with the same request (R13)."""
         key = (message.owner, message.idempotency_key or "")
         print_ = fingerprint(message)
-        pending = self._in_flight.get(key)
+        pending = self.in_flight.get(key)
         if pending is not None:
             first_print, first = pending
             self._check_print(first_print, print_)
@@ -232,8 +232,13 @@ class Scheduling:
         if first != again:
             raise Conflict("this idempotency key was used with another request", "reused")
 
-    def _plan(self, message: Message, now_ms: int, ahead: int = 0) -> tuple[Put, int | None]:
-        """The version that accepts a message, and the due instant to answer; raises what forbids it."""
+    def plan(
+        self, message: Message, now_ms: int, ahead: int = 0, joining: Sequence[bool] = ()
+    ) -> tuple[Put, int | None]:
+        """The version that accepts a message, and the due instant to answer; raises what forbids it.
+
+        `ahead` is how many of its owner, and `joining` which members of its group (timed or not), come before it.
+        """
         destination, namespace, policy = self._place(message.destination, message.namespace)
         if policy.max_pending_per_owner:
             pending = self._journal.owners.get(message.owner, 0) + ahead
@@ -241,7 +246,7 @@ class Scheduling:
                 raise TooManyPending(policy.max_pending_per_owner)
         timed = message.due_at_ms is not None or message.delay_ms is not None
         if message.group is not None:
-            self._journal.groups.check(message.owner, message.group, timed, limits.MAX_GROUP_MEMBERS)
+            self._journal.groups.check(message.owner, message.group, timed, limits.MAX_GROUP_MEMBERS, joining)
         due_at_ms, fire_at_ms = self._times(message, now_ms, policy) if timed else (None, limits.NEVER_MS)
         if policy.accept_per_second:
             wait_ms = self._rates.wait_ms((namespace, message.owner), policy.accept_per_second, now_ms)

@@ -88,6 +88,8 @@ class Put(Struct, tag=int(Kind.PUT), array_like=True, frozen=True):
     """Of the request, to tell a repeated request from another one with the same key."""
     uncertain: bool = False
     """An attempt to send an earlier version may have arrived, although its verdict does not say so."""
+    leads: str | None = None
+    """The group that waits for this message to be sent."""
 
 
 class PutHead(Struct, tag=int(Kind.PUT), array_like=True, frozen=True, gc=False):

@@ -61,6 +61,8 @@ class Group(Struct, array_like=True, frozen=True):
 
     members: list[Member]
     closed_at_ms: int | None = None
+    leader: Key | None = None
+    """The origin of the message that the members wait for."""
 
 
 class Repeat(Struct, array_like=True, frozen=True):

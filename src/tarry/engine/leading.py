@@ -1,0 +1,45 @@
+"""Leading: what follows in a group when the message that it waited for is sent."""
+
+import msgspec
+
+from tarry.core import limits
+from tarry.core.errors import Damage
+from tarry.core.message import LED_BY
+from tarry.core.names import TOPIC_SCHEME
+from tarry.engine.journal import Journal
+from tarry.engine.versions import end_unread_member, new_version
+from tarry.ledger.record import Key, Put, Record, decode_put
+from tarry.registry.registry import Member
+
+
+def beginnings(journal: Journal, leader: Key, reference: str | None, now_ms: int) -> list[Record]:
+    """The versions with which the delays of a group begin, in the unit that ends its leader as sent.
+
+    Each says in a header what the receiver called the leader, so that it can refer to it for as long as it waits.
+    """
+    records: list[Record] = []
+    for member in journal.groups.led_by(leader):
+        try:
+            put = decode_put(journal.bodies.one(member.current.seq))
+        except Damage as damage:
+            records.append(_unread(member, journal.groups.group_of(leader), now_ms, damage))
+            continue
+        if reference is not None:
+            put = msgspec.structs.replace(put, headers={**put.headers, LED_BY: reference})
+        records.append(_begin(journal, put, member.current, now_ms))
+    return records
+
+
+def _begin(journal: Journal, put: Put, current: Key, now_ms: int) -> Put:
+    if put.delay_ms is None:
+        return new_version(put, current, limits.NEVER_MS)
+    topic = put.destination if put.destination.startswith(TOPIC_SCHEME) else None
+    policy = journal.policies.effective(topic, put.namespace)
+    # Not `fire_at`: the delay was allowed when it was accepted, and is not judged a second time.
+    due_at_ms = policy.round_up(now_ms + put.delay_ms) if policy.delayed_delivery else now_ms
+    fire_at_ms = max(due_at_ms, journal.watermark.fire_at_ms)
+    return new_version(put, current, fire_at_ms, due_at_ms=due_at_ms, delayed_since_ms=now_ms)
+
+
+def _unread(member: Member, group: tuple[str, str], now_ms: int, damage: Damage) -> Record:
+    return end_unread_member(member.current, member.origin, *group, "failed", now_ms, str(damage))

@@ -1,0 +1,239 @@
+"""Messages that are scheduled together, and groups that are led."""
+
+import pytest
+
+from tarry.core import limits
+from tarry.core.delivery import Delivered, Refused, Retry
+from tarry.core.errors import Conflict, DelayTooLong, Invalid, TooManyPending
+from tarry.core.message import LED_BY, Message, Scheduled
+from tarry.core.policy import Policy
+from tests.unit.engine_kit import FOREIGN, Bench
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def member(payload: bytes, delay_ms: int | None = None, **fields: object) -> Message:
+    return Message(destination=FOREIGN, payload=payload, group="g", delay_ms=delay_ms, **fields)  # type: ignore[arg-type]
+
+
+LEADER = Message(destination=FOREIGN, payload=b"leader", delay_ms=0, leads="g")
+
+
+def led(bench: Bench) -> list[str]:
+    """A leader, a timed member and an untimed one; their ids."""
+    answer = bench.engine.schedule_together([LEADER, member(b"timed", 1000), member(b"untimed")])
+    return [one.id for one in bench.ask(answer)]
+
+
+def states(bench: Bench, ids: list[str]) -> list[str]:
+    return [bench.state(id_) for id_ in ids]
+
+
+def test_they_are_one_unit(bench: Bench) -> None:
+    before = bench.engine.journal.ledger.durable_seq
+    answer = bench.engine.schedule_together([member(b"1", 10), member(b"2"), member(b"3", 20)])
+    bench.commit()
+    assert bench.engine.journal.ledger.durable_seq == before + 3
+    assert [one.due_at_ms for one in answer.value()] == [bench.now_ms + 10, None, bench.now_ms + 20]
+
+
+def test_a_crash_before_the_sync_leaves_none(bench: Bench) -> None:
+    answer = bench.engine.schedule_together([member(b"1", 10), member(b"2")])
+    assert not answer.settled
+    bench.crash()
+    bench.start()
+    assert bench.engine.stats().pending == 0
+    assert bench.engine.group_owners("g") == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("messages", "error"),
+    [
+        ([member(b"1"), member(b"2", 10)], Conflict),
+        ([member(b"1", 10), member(b"2", -1)], Invalid),
+        ([member(b"1", 10), member(b"2", limits.MAX_DELAY_MS + 1)], DelayTooLong),
+        ([member(b"1", 10), Message(destination="nowhere://x", delay_ms=1)], Invalid),
+        ([member(b"1", 10, idempotency_key="k"), member(b"2", 10)], Invalid),
+        ([Message(destination="orders", delay_ms=0, leads="g"), member(b"1", 10)], Invalid),
+        ([Message(destination=FOREIGN, delay_ms=0, leads="g", group="h")], Invalid),
+        ([LEADER, member(b"1")], Conflict),
+        ([LEADER, member(b"1", limits.MAX_DELAY_MS + 1)], DelayTooLong),
+        ([member(b"%d" % n, 10) for n in range(limits.MAX_GROUP_MEMBERS + 1)], Conflict),
+    ],
+)
+def test_if_one_cannot_be_none_is(bench: Bench, messages: list[Message], error: type[Exception]) -> None:
+    bench.refused(bench.engine.schedule_together(messages), error)  # type: ignore[type-var]
+    assert not bench.engine.stats().counters.get("accepted")
+    assert bench.engine.stats().pending == 0
+
+
+def test_an_owners_limit_counts_them_all(bench: Bench) -> None:
+    bench.ask(bench.engine.set_policy("broker", "", Policy(max_pending_per_owner=2)))
+    three = [member(b"1", 10), member(b"2"), member(b"3")]
+    bench.refused(bench.engine.schedule_together(three), TooManyPending)
+    assert bench.engine.stats().pending == 0
+    assert len(bench.ask(bench.engine.schedule_together(three[:2]))) == 2
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_repeated_with_the_same_keys_they_are_those_of_the_first_time(bench: Bench, durable: bool) -> None:
+    messages = [member(b"1", 1000, idempotency_key="t-0"), member(b"2", idempotency_key="t-1")]
+    first = bench.engine.schedule_together(messages)
+    if durable:
+        bench.rest()
+    again = bench.engine.schedule_together(messages)
+    ids = [one.id for one in bench.ask(first)]
+    assert [(one.id, one.repeated) for one in bench.ask(again)] == [(id_, True) for id_ in ids]
+    bench.crash()
+    bench.start()
+    assert [one.id for one in bench.ask(bench.engine.schedule_together(messages))] == ids
+    assert bench.engine.stats().pending == 2
+    other = [messages[0], member(b"other", idempotency_key="t-1")]
+    assert bench.refused(bench.engine.schedule_together(other), Conflict).state == "reused"
+    more = [*messages, member(b"3", idempotency_key="t-2")]
+    assert bench.refused(bench.engine.schedule_together(more), Conflict).state == "reused"
+
+
+# Leading
+
+
+def test_a_led_group_waits_for_its_leader(bench: Bench) -> None:
+    leader, timed, untimed = led(bench)
+    bench.wait(5000)
+    assert bench.attempt().delivery.payload == b"leader"
+    assert bench.view(timed).due_at_ms is None
+    bench.verdict(Delivered("$event"))
+    assert states(bench, [leader, timed, untimed]) == ["sent", "scheduled", "scheduled"]
+    assert bench.view(timed).due_at_ms == bench.now_ms + 1000
+    bench.wait(999)
+    assert not bench.outlet.under_way
+    bench.wait(1)
+    sent = bench.attempt().delivery
+    assert (sent.id, sent.payload, sent.headers[LED_BY]) == (timed, b"timed", "$event")
+    bench.verdict(Delivered())
+    assert states(bench, [timed, untimed]) == ["sent", "cancelled"]
+    assert bench.engine.stats().pending == 0
+
+
+def test_its_delays_begin_in_the_unit_that_ends_the_leader(bench: Bench) -> None:
+    leader, timed, untimed = led(bench)
+    bench.attempt().answer(Delivered("$event"))
+    bench.crash()
+    bench.start()
+    bench.rest()
+    # The verdict was lost with the crash: the leader is sent again, with its own idempotency key.
+    assert bench.attempt().delivery.id == leader
+    bench.verdict(Delivered("$event"))
+    bench.crash()
+    bench.start()
+    assert bench.state(leader) == "sent"
+    bench.ask(bench.engine.send(untimed))
+    sent = bench.attempt().delivery
+    assert (sent.id, sent.headers[LED_BY]) == (untimed, "$event")
+    bench.verdict(Delivered())
+    assert states(bench, [timed, untimed]) == ["cancelled", "sent"]
+
+
+def test_a_leader_that_is_refused_takes_its_group_along(bench: Bench) -> None:
+    ids = led(bench)
+    bench.verdict(Retry("not now", after_ms=10))
+    bench.wait(10)
+    bench.verdict(Refused("never"))
+    assert states(bench, ids) == ["failed", "cancelled", "cancelled"]
+    assert "led" in (bench.view(ids[1]).reason or "")
+    bench.wait(10_000)
+    assert not bench.outlet.under_way
+    assert bench.engine.stats().pending == 0
+
+
+def test_a_leader_that_is_cancelled_takes_its_group_along(bench: Bench) -> None:
+    ids = led(bench)
+    bench.verdict(Retry("not now", after_ms=5000))
+    bench.ask(bench.engine.cancel(ids[0]))
+    assert states(bench, ids) == ["cancelled", "cancelled", "cancelled"]
+
+
+def test_a_leader_that_is_damaged_takes_its_group_along(bench: Bench) -> None:
+    messages = [
+        Message(destination=FOREIGN, payload=b"DAMAGED-BODY", delay_ms=100, leads="g"),
+        member(b"timed", 1000),
+    ]
+    ids = [one.id for one in bench.ask(bench.engine.schedule_together(messages))]
+    bench.flip(b"DAMAGED-BODY")
+    bench.wait(2000)
+    assert bench.state(ids[1]) == "cancelled"
+    assert not bench.outlet.arrivals
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+def test_who_leads_is_known_after_a_restart(bench: Bench, flushed: bool) -> None:
+    _, timed, _ = led(bench)
+    bench.verdict(Retry("not now", after_ms=70_000))  # past a minute: a new version of the leader
+    if flushed:
+        bench.wait(2000)
+    bench.crash()
+    bench.start()
+    bench.wait(100_000)
+    bench.verdict(Delivered("$later"))
+    assert bench.view(timed).due_at_ms == bench.now_ms + 1000
+    bench.ask(bench.engine.restart(timed))
+    bench.wait(1000)
+    assert bench.attempt().delivery.headers[LED_BY] == "$later"
+
+
+def test_members_of_a_led_group_cannot_be_sent_or_restarted_before_it(bench: Bench) -> None:
+    _, timed, untimed = led(bench)
+    assert bench.refused(bench.engine.send(untimed), Conflict).state == "led"
+    assert bench.refused(bench.engine.restart(timed), Conflict).state == "led"
+    assert bench.refused(bench.engine.schedule(member(b"late", 10)), Conflict).state == "led"
+    # They can be cancelled; the leader goes out all the same.
+    bench.ask(bench.engine.cancel(timed))
+    assert bench.state(untimed) == "cancelled"
+    bench.verdict(Delivered("$event"))
+    assert bench.engine.stats().pending == 0
+    bench.schedule(FOREIGN, group="g", delay_ms=10)
+
+
+def test_only_a_new_group_can_be_led(bench: Bench) -> None:
+    bench.schedule(FOREIGN, group="g", delay_ms=1000)
+    refused = bench.engine.schedule_together([LEADER, member(b"timed", 1000)])
+    assert bench.refused(refused, Conflict).state == "exists"
+
+
+# Who a group belongs to, and which one is chosen
+
+
+def test_whose_a_group_is_is_known_while_it_has_waiting_members(bench: Bench) -> None:
+    assert bench.engine.group_owners("g") == frozenset()
+    one = bench.schedule(FOREIGN, group="g", owner="ann", delay_ms=1000)
+    bench.schedule(FOREIGN, group="h", owner="bob", delay_ms=1000)
+    assert bench.engine.group_owners("g") == {"ann"}
+    bench.wait(600)
+    bench.crash()
+    bench.start()
+    assert bench.engine.group_owners("g") == {"ann"}
+    bench.ask(bench.engine.cancel(one.id))
+    assert bench.engine.group_owners("g") == frozenset()
+    assert bench.engine.group_owners("h") == {"bob"}
+    bench.wait(1000)
+    assert bench.engine.group_owners("h") == frozenset()
+
+
+def test_of_two_that_are_told_to_go_the_first_is_chosen_at_once(bench: Bench) -> None:
+    """Whoever is told that its message goes out can rely on it, also if somebody else is told so a moment later."""
+    timed = bench.schedule(FOREIGN, payload=b"timed", group="g", delay_ms=1000)
+    first: Scheduled = bench.schedule(FOREIGN, payload=b"first", group="g")
+    second = bench.schedule(FOREIGN, payload=b"second", group="g")
+    chosen = bench.engine.send(first.id)
+    late = bench.engine.send(second.id)
+    bench.commit()
+    bench.crash()
+    bench.start()
+    bench.rest()
+    assert chosen.value().state == "scheduled"
+    assert late.settled is False or isinstance(late.error(), Conflict)
+    assert states(bench, [timed.id, second.id]) == ["cancelled", "cancelled"]
+    assert bench.attempt().delivery.payload == b"first"
