@@ -123,7 +123,7 @@ async def test_metrics_tell_what_happened(served: Serving) -> None:
 
 async def test_every_metric_is_documented(served: Serving) -> None:
     await served.client.post("/v1/messages", json={"destination": "t", "delay_ms": 0})
-    documented = (ROOT / "docs" / "metrics.md").read_text()
+    documented = (ROOT / "docs" / "operations" / "metrics.md").read_text()
     families = text_string_to_metric_families((await served.client.get("/metrics")).text)
     missing = [
         family.name
@@ -157,7 +157,7 @@ async def test_the_pipeline_is_told_of(served: Serving, tmp_path: Path) -> None:
     assert found["tarry_pipeline_behind_seconds"] >= 7
     assert found["tarry_pipeline_last_commit_seconds"] == 5
     assert (found["tarry_pipeline_commits"], found["tarry_pipeline_failures"]) == (4, 2)
-    documented = (ROOT / "docs" / "metrics.md").read_text()
+    documented = (ROOT / "docs" / "operations" / "metrics.md").read_text()
     assert [name for name in found if name.startswith("tarry_") and f"`{name}" not in documented] == []
 
 

@@ -11,7 +11,7 @@ It is used from one thread, like the `SeqSet`s that it is made of.
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core.seqset import SeqSet
+from tarry.core.seqset import FrozenSeqs, SeqSet
 
 
 class DeadSet:
@@ -64,6 +64,12 @@ class DeadSet:
     def between(self, first: int, last: int) -> NDArray[np.int64]:
         """The seqs from `first` to `last`, both included, in order."""
         return np.union1d(self._young.between(first, last), self._old.between(first, last))
+
+    def frozen(self) -> FrozenSeqs:
+        """All of them as they are now, for another thread to ask."""
+        both = self._old.copy()
+        both.merge(self._young.copy())
+        return both.frozen()
 
     def age(self) -> None:
         """Everything in the set is old from now on."""

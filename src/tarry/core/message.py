@@ -143,6 +143,8 @@ class MessageQuery(Struct, frozen=True, kw_only=True):
     """Which messages to list. Empty fields do not filter."""
 
     state: Literal["scheduled", "finalised"] = "scheduled"
+    outcome: Literal["sent", "cancelled", "failed"] | None = None
+    """Of what is finalised."""
     owner: str | None = None
     destination: str | None = None
     namespace: str | None = None

@@ -6,7 +6,7 @@ Invariants: a block that is held has a bit set; the counts are those of the bits
 It is used from one thread. It knows nothing of what being in the set means.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
@@ -23,6 +23,9 @@ FEW_PER_BLOCK: Final = 16
 
 BLOCKS_AT_ONCE: Final = 64
 """So that what is copied together to be asked about fits a processor's cache."""
+
+LONGEST_GAP: Final = 1 << 16
+"""Blocks that are not held between two that are, at most, for one table of them all."""
 
 NO_SEQS: Final = bytes(BLOCK_BYTES)
 
@@ -197,6 +200,52 @@ class SeqSet:
             count = int(np.bitwise_count(bitmap.view(np.uint64)).sum())
             self._count += count - self._counts[number]
             self._counts[number] = count
+
+    def copy(self) -> "SeqSet":
+        """The same seqs in memory of their own."""
+        copied = SeqSet()
+        copied._blocks = {number: bytearray(block) for number, block in self._blocks.items()}
+        copied._counts, copied._count = dict(self._counts), self._count
+        return copied
+
+    def frozen(self) -> "FrozenSeqs":
+        """A copy that does not change, for another thread to ask."""
+        return FrozenSeqs({number: bytes(block) for number, block in self._blocks.items()})
+
+
+class FrozenSeqs:
+    """A set of seqs as it was at one moment, all of it one bitmap: many can be asked about at once, in any order."""
+
+    def __init__(self, blocks: Mapping[int, bytes]) -> None:
+        numbers = sorted(blocks)
+        # An empty one first, for seqs of any other block.
+        self._bitmap = np.frombuffer(b"".join([NO_SEQS, *(blocks[number] for number in numbers)]), np.uint8)
+        self._stretches = _stretches(numbers)
+
+    def contains_many(self, seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """For each of the seqs whether it was in the set."""
+        asked = seqs >> BLOCK_BITS
+        rows = np.zeros(len(seqs), np.int64)
+        for first, table in self._stretches:
+            place = asked - first
+            inside = (place >= 0) & (place < len(table))
+            np.copyto(rows, table[np.where(inside, place, 0)], where=inside)
+        found = self._bitmap[rows * BLOCK_BYTES + ((seqs & IN_BLOCK) >> 3)]
+        return (found >> (seqs & 7).astype(np.uint8) & 1).astype(np.bool_)
+
+
+def _stretches(numbers: list[int]) -> list[tuple[int, NDArray[np.int64]]]:
+    """Where the blocks of each stretch of numbers are: the first number, and a place for each one from there on."""
+    stretches: list[tuple[int, NDArray[np.int64]]] = []
+    if not numbers:
+        return stretches
+    held = np.array(numbers)
+    cuts = (np.flatnonzero(np.diff(held) > LONGEST_GAP) + 1).tolist()
+    for low, high in zip([0, *cuts], [*cuts, len(numbers)], strict=True):
+        table = np.zeros(numbers[high - 1] - numbers[low] + 1, np.int64)
+        table[held[low:high] - numbers[low]] = np.arange(low, high) + 1
+        stretches.append((numbers[low], table))
+    return stretches
 
 
 def _blocks_of(first: int, count: int) -> Iterator[tuple[int, int, int]]:

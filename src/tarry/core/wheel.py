@@ -182,6 +182,22 @@ class Wheel:
             windows.append(Window(run, start, min(start + limit, run.end)))
         return first_of(windows, limit)[0] if limit > 0 and windows else empty_entries(0)
 
+    def parts(self, low_ms: int, high_ms: int) -> list[Due]:
+        """The entries with low ≤ fire_at_ms < high as parts in key order each; arrays that nobody changes any more."""
+        self._spill_all()
+        found = []
+        for run in self._runs:
+            fires = run.entries.fire_at_ms[run.start :]
+            start, end = fires.searchsorted([low_ms, high_ms]).tolist()
+            if start < end:
+                found.append(run.entries.at(slice(run.start + start, run.start + end)))
+        return found
+
+    def last_fire_at_ms(self) -> int:
+        """The latest fire time, or 0 if the wheel is empty."""
+        self._spill_all()
+        return max((int(run.entries.fire_at_ms[-1]) for run in self._runs), default=0)
+
     def seqs_between(self, first_seq: int, last_seq: int) -> NDArray[np.int64]:
         """The seqs from `first_seq` to `last_seq`, both included, in order."""
         self._spill_all()

@@ -31,6 +31,7 @@ from tarry.engine.scheduling import Scheduling
 from tarry.engine.settings import EngineSettings
 from tarry.engine.together import Together
 from tarry.engine.topics import Topics
+from tarry.engine.upcoming import Counting, Upcoming
 from tarry.engine.upkeep import Upkeep
 from tarry.index.index import Index
 from tarry.ledger.ledger import Ledger
@@ -89,6 +90,7 @@ class Engine:
         self._commands = Commands(self.journal, self.dispatcher, self.upkeep, clock, reading or offload)
         self.batches = Adoption(self.journal, self.dispatcher, self.upkeep, self._commands, clock, outlets)
         """Batches that are adopted, shown and cancelled as a whole."""
+        self._counting = Counting(self.journal, reading or offload)
 
     @property
     def topics(self) -> Topics:
@@ -146,6 +148,10 @@ class Engine:
             next_due_at_ms=journal.horizon.next_fire_at_ms(),
             counters=dict(journal.counters),
         )
+
+    def upcoming(self, from_ms: int, to_ms: int, buckets: int) -> Answer[Upcoming]:
+        """How many messages are due from one instant until before another, in so many buckets, by door."""
+        return self._counting.count(from_ms, to_ms, buckets)
 
     # Messages
 

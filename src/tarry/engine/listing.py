@@ -48,6 +48,8 @@ def list_scheduled(
     journal: Journal, dispatcher: Dispatcher, query: MessageQuery, reading: Offload
 ) -> Answer[MessagePage]:
     """A page of what waits, the next due first."""
+    if query.outcome is not None:
+        raise Invalid("outcome", "is of what is finalised: ask for that state")
     limit = _check_limit(query)
     low = _read_page(query.page) or Key(min(max(0, query.due_from_ms or 0), MAX_NUMBER), 0)
     high = Key(MAX_NUMBER if query.due_to_ms is None else min(max(0, query.due_to_ms), MAX_NUMBER), 0)
@@ -150,7 +152,8 @@ def list_finalised(journal: Journal, query: MessageQuery) -> MessagePage:
         if len(views) >= limit:
             return MessagePage(views, last)
         view = view_of_ended(ended, journal.ids.make(ended.origin.seq, ended.origin.fire_at_ms))
-        if _matches(view, query) and _in_range(view.due_at_ms, query):
+        wanted = query.outcome in (None, ended.outcome) and _in_range(view.due_at_ms, query)
+        if wanted and _matches(view, query):
             views.append(view)
         last = _make_page(Key(at_ms, seq))
     return MessagePage(views, last if len(rows) == LOOK_AT else None)

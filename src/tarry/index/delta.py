@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 
 from tarry.core.errors import Damage, Unavailable
 from tarry.core.wheel import Due
+from tarry.index.census import Counts, File, slots_of, tallies
 from tarry.index.groups import Group, read_groups
-from tarry.index.index import NOTHING, IndexMoved, Loaded, Staged
+from tarry.index.index import NOTHING, IndexMoved, Loaded, SlotFigures, Staged
 from tarry.index.schema import DEL, KEY_COLUMNS
 from tarry.index.table import CURSOR
 from tarry.ledger.record import Key, decode_put, encode
@@ -31,17 +32,10 @@ from tarry.ledger.record import Key, decode_put, encode
 BROKEN = (pa.ArrowException, OSError, ValueError, KeyError)
 """What pyarrow raises where a file is not what it should be."""
 
+MAX_KEPT_GROUPS = 10_000
+"""Files whose row groups are kept for counting."""
+
 BODY_COLUMNS = ("fire_at_ms", "seq", "op", "crc", "body")
-
-
-class File(NamedTuple):
-    """A file of the index, and what is added to its rows."""
-
-    path: str
-    low_ms: int
-    high_ms: int
-    base: int
-    floor_ms: int
 
 
 class Rows(NamedTuple):
@@ -131,6 +125,27 @@ class IndexView:
                 break
         return [None if key.seq in dead else found.get(key.seq) for key in keys[:taken]]
 
+    # How much there is
+
+    def tallies(
+        self, from_ms: int, edges: NDArray[np.int64], cancelled: Sequence[tuple[int, int]]
+    ) -> Iterator[Counts]:
+        """How many versions wait from an instant on between each two edges, by door; file by file."""
+        files = [
+            file
+            for file in self._overlapping(max(from_ms, int(edges[0])), int(edges[-1]) - 1)
+            if not any(first <= file.base <= last for first, last in cancelled)
+        ]
+        return tallies(files, self._place.groups_of, from_ms, edges)
+
+    def slots(self) -> list[SlotFigures]:
+        """Its slots, and how full they are."""
+        return slots_of(self._files)
+
+    def last_fire_at_ms(self) -> int:
+        """The last instant that it has, or 0."""
+        return int(self._ranges[1].max()) if self._files else 0
+
     # Files
 
     def _overlapping(self, low_ms: int, high_ms: int) -> list[File]:
@@ -210,6 +225,8 @@ class Place:
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
+        self._groups: dict[str, list[Group]] = {}
+        """By file: the row groups of those that were counted. A file never changes."""
         if "://" in uri:
             self._filesystem, self._root = pyarrow.fs.FileSystem.from_uri(uri)
         else:
@@ -228,6 +245,17 @@ class Place:
             raise IndexMoved(path) from error
         except BROKEN as error:
             raise _trouble(path, error) from error
+
+    def groups_of(self, file: File) -> list[Group]:
+        """All row groups of a file. They are kept, for counting again soon; raises as `open` does."""
+        found = self._groups.get(file.path)
+        if found is None:
+            with self.open(file) as parquet:
+                found = read_groups(parquet, self.name_of(file))
+            if len(self._groups) >= MAX_KEPT_GROUPS:
+                self._groups.clear()
+            self._groups[file.path] = found
+        return found
 
     def groups(
         self, parquet: pq.ParquetFile, file: File, low_ms: int, high_ms: int
@@ -294,7 +322,10 @@ class DeltaIndex:
 
 def _view_of(place: Place, table: DeltaTable) -> IndexView:
     actions = pa.table(table.get_add_actions(flatten=True))
-    names = ("path", "min.fire_at_ms", "max.fire_at_ms", "partition.base", "partition.floor_ms")
+    names = (
+        "path", "min.fire_at_ms", "max.fire_at_ms", "partition.base", "partition.floor_ms",
+        "num_records", "null_count.body", "size_bytes", "partition.slot",
+    )  # fmt: skip
     files: list[File] = []
     if actions.num_rows:
         files = [
@@ -308,7 +339,17 @@ def _staged(batch: Staged) -> Iterator[File]:
     """The files of a batch, each with the number of its first row."""
     base = batch.first_seq
     for file in batch.files:
-        yield File(file.path, file.low_ms, file.high_ms, base, batch.floor_ms)
+        yield File(
+            file.path,
+            file.low_ms,
+            file.high_ms,
+            base,
+            batch.floor_ms,
+            file.rows,
+            0,
+            file.size_bytes,
+            file.slot,
+        )
         base += file.rows
 
 

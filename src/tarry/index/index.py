@@ -7,10 +7,11 @@ everything.
 Everything here may be called from a worker thread; a view does not change.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tarry.core.errors import Damage
 from tarry.core.wheel import Due
@@ -52,6 +53,18 @@ class Loaded(NamedTuple):
     """Everything below this key is in it."""
 
 
+class SlotFigures(NamedTuple):
+    """A slot of the index, and how full it is."""
+
+    size_ms: int
+    start_ms: int
+    files: int
+    versions: int
+    """Those that wait, and those whose ends are among the dels."""
+    dels: int
+    size_bytes: int
+
+
 class View(Protocol):
     """The index at one version, with the files of batches that it does not hold yet."""
 
@@ -81,6 +94,20 @@ class View(Protocol):
 
     def with_batches(self, batches: Sequence[Staged]) -> "View":
         """The same with the staged files of batches as well (R10)."""
+
+    def tallies(
+        self, from_ms: int, edges: NDArray[np.int64], cancelled: Sequence[tuple[int, int]]
+    ) -> Iterator[NDArray[np.float64]]:
+        """How many versions wait from an instant on between each two edges, by door; in pieces that are added up.
+
+        An estimate, without reading rows. Of batches that were cancelled the first and last seqs are given.
+        """
+
+    def slots(self) -> list[SlotFigures]:
+        """Its slots, and how full they are. Quick: no file is opened."""
+
+    def last_fire_at_ms(self) -> int:
+        """The last instant that it has, or 0."""
 
 
 class Index(Protocol):
@@ -117,6 +144,20 @@ class NoView:
     def with_batches(self, batches: Sequence[Staged]) -> "View":
         """The same: batches are staged in an index's folder, and there is none."""
         return self
+
+    def tallies(
+        self, from_ms: int, edges: NDArray[np.int64], cancelled: Sequence[tuple[int, int]]
+    ) -> Iterator[NDArray[np.float64]]:
+        """Nothing."""
+        return iter(())
+
+    def slots(self) -> list[SlotFigures]:
+        """None."""
+        return []
+
+    def last_fire_at_ms(self) -> int:
+        """There is none."""
+        return 0
 
 
 class NoIndex:

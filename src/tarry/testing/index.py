@@ -9,13 +9,15 @@ nothing below the watermark.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tarry.core.errors import Damage
+from tarry.core.lanes import DOORS, doors_of
 from tarry.core.wheel import Due
-from tarry.index.index import NOTHING, IndexMoved, Loaded, NoView, Staged, View
+from tarry.index.index import NOTHING, IndexMoved, Loaded, NoView, SlotFigures, Staged, View
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import Key, Kind, Mark, decode
 
@@ -152,6 +154,26 @@ class SimulatedView:
     def with_batches(self, batches: Sequence[Staged]) -> View:
         """The same: no batch was ever staged here."""
         return self
+
+    def tallies(
+        self, from_ms: int, edges: NDArray[np.int64], cancelled: Sequence[tuple[int, int]]
+    ) -> Iterator[NDArray[np.float64]]:
+        """How many versions wait between each two edges, by door."""
+        alive = [key for key in self._keys if key not in self._dels and key.fire_at_ms >= from_ms]
+        counts = np.zeros((len(edges) - 1, len(DOORS)))
+        for key in alive:
+            at = int(edges.searchsorted(key.fire_at_ms, "right")) - 1
+            if 0 <= at < len(counts):
+                counts[at, int(doors_of(np.array([self._puts[key][0]]))[0])] += 1
+        yield counts
+
+    def slots(self) -> list[SlotFigures]:
+        """It has no slots."""
+        return []
+
+    def last_fire_at_ms(self) -> int:
+        """The last instant that it has, or 0."""
+        return self._keys[-1].fire_at_ms if self._keys else 0
 
     def _check(self) -> None:
         if not self._index.readable(self._version):

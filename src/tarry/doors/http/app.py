@@ -26,8 +26,10 @@ from tarry.doors.http.gate import CALLER, Gate
 from tarry.doors.http.ledger import LedgerEndpoints
 from tarry.doors.http.messages import Messages
 from tarry.doors.http.openapi import build_document
+from tarry.doors.http.overview import OverviewEndpoints
 from tarry.doors.http.policies import PolicyEndpoints
 from tarry.doors.http.problems import HttpRefusal, internal
+from tarry.doors.http.sent import Sent
 from tarry.doors.http.sessions import Sessions
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.status import StatusEndpoints
@@ -79,8 +81,10 @@ class HttpApp:
         settings: HttpSettings,
         progress: Callable[[], Progress | None],
         mounts: Mapping[str, Asgi],
+        pages: Mapping[str, Asgi],
     ) -> None:
         self._mounts = tuple(mounts.items())
+        self._pages = pages
         self._gate = Gate(access, settings.allowed_hosts)
         deadlines = Deadlines(settings.body_timeout_ms)
         self._sessions = Sessions(engine.topics, settings)
@@ -90,10 +94,16 @@ class HttpApp:
         self._schedule_quick = messages.schedule_quick
         self._schedule_batch = batches.schedule
         self._open_paths = OPEN_PATHS | ({"/metrics"} if settings.metrics_open else set())
+        sent = Sent(engine.clock)
+        engine.dispatcher.on_sent = sent.observe
+        overview = OverviewEndpoints(
+            engine, _version(), access.is_open, sent, self._sessions, batches, progress
+        )
         status = StatusEndpoints(
             engine,
             self._sessions,
             batches,
+            sent,
             build_document(_version(), is_open=access.is_open),
             settings.metrics_open,
             progress,
@@ -108,6 +118,7 @@ class HttpApp:
             ),
             *_policy_routes(PolicyEndpoints(engine, settings, deadlines)),
             *_ledger_routes(LedgerEndpoints(engine, settings, deadlines)),
+            *_overview_routes(overview),
             *_status_routes(status),
         ]
         self._router = Router(self.routes, redirect_slashes=False, default=_no_such_path)
@@ -130,6 +141,10 @@ class HttpApp:
                 if scope["path"].startswith(beginning):
                     await app(scope, receive, send)
                     return
+            page = self._pages.get(scope["path"])
+            if page is not None:
+                await page(scope, receive, send)
+                return
             if scope["path"] not in self._open_paths:
                 scope[CALLER] = self._gate.let_in(scope)[0]
             await self._router(scope, receive, send)
@@ -172,13 +187,14 @@ def build_app(
     settings: HttpSettings,
     progress: Callable[[], Progress | None] = lambda: None,
     mounts: Mapping[str, Asgi] | None = None,
+    pages: Mapping[str, Asgi] | None = None,
 ) -> HttpApp:
     """The ASGI application of the door.
 
     `progress` is what the pipeline says of itself; `mounts` are applications that others serve here, by the beginning of
-    their paths; they ask for tokens themselves.
+    their paths; they ask for tokens themselves. `pages`, by their whole paths, are for everybody.
     """
-    return HttpApp(engine, access, settings, progress, mounts or {})
+    return HttpApp(engine, access, settings, progress, mounts or {}, pages or {})
 
 
 def _message_routes(messages: Messages) -> list[Route]:
@@ -246,6 +262,16 @@ def _ledger_routes(ledger: LedgerEndpoints) -> list[Route]:
     return [
         Route("/v1/ledger", Methods({"GET": ledger.show})),
         Route("/v1/ledger/frames", Methods({"GET": ledger.frames}, head=False)),
+    ]
+
+
+def _overview_routes(overview: OverviewEndpoints) -> list[Route]:
+    return [
+        Route("/v1/me", Methods({"GET": overview.me})),
+        Route("/v1/overview", Methods({"GET": overview.overview})),
+        Route("/v1/upcoming", Methods({"GET": overview.upcoming})),
+        Route("/v1/slots", Methods({"GET": overview.slots})),
+        Route("/v1/backlogs", Methods({"GET": overview.backlogs})),
     ]
 
 

@@ -146,7 +146,7 @@ class Messages:
 
     async def _seen(self, request: Request) -> MessageView:
         caller: Caller = caller_of(request)
-        caller.require("produce")
+        caller.require("produce", "consume")
         view = await self._engine.get(str(request.path_params["id"]))
         caller.require_sight(view.namespace)
         return view

@@ -1,11 +1,9 @@
-"""Prometheus metrics. Their names are documented in `docs/metrics.md` and do not change lightly.
+"""Prometheus metrics. Their names are documented in `docs/operations/metrics.md` and do not change lightly.
 
-Figures are read from the engine when they are asked for; only lateness is counted as it happens, in plain
-lists, because it is told for every message sent. No label ever holds an id, an owner or a name of a client's.
+Figures are read from the engine, and from what is counted as it is sent (`sent`), when they are asked for. No label ever holds an id, an owner or a name of a client's.
 """
 
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import Final
 
@@ -15,10 +13,10 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from tarry.doors.http.sent import LATENESS_MS, Sent
 from tarry.engine.engine import Engine
 from tarry.index.progress import Progress
 
-LATENESS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 60_000, 600_000)
 OUTCOMES: Final = ("sent", "cancelled", "failed")
 
 
@@ -28,14 +26,13 @@ class Metrics:
     def __init__(
         self,
         engine: Engine,
+        sent: Sent,
         sessions: Callable[[], int],
         batches: Callable[[], int],
         progress: Callable[[], Progress | None],
     ) -> None:
         self._registry = CollectorRegistry()
-        lateness = _Lateness()
-        engine.dispatcher.on_sent = lateness.observe
-        self._registry.register(lateness)
+        self._registry.register(_Lateness(sent))
         self._registry.register(_EngineFigures(engine))
         self._registry.register(_DoorFigures(sessions, batches))
         self._registry.register(_PipelineFigures(engine, progress))
@@ -50,18 +47,8 @@ class Metrics:
 class _Lateness(Collector):
     """How long after its due instant each message was sent, by the door through which it came."""
 
-    def __init__(self) -> None:
-        self._counts: dict[str, list[int]] = {}
-        self._sums_ms: dict[str, int] = {}
-
-    def observe(self, door: str, lateness_ms: int, count: int) -> None:
-        """Count messages sent."""
-        counts = self._counts.get(door)
-        if counts is None:
-            counts = self._counts[door] = [0] * (len(LATENESS_MS) + 1)
-            self._sums_ms[door] = 0
-        counts[bisect_left(LATENESS_MS, lateness_ms)] += count
-        self._sums_ms[door] += lateness_ms * count
+    def __init__(self, sent: Sent) -> None:
+        self._sent = sent
 
     def collect(self) -> Iterator[Metric]:
         """The histogram."""
@@ -69,13 +56,13 @@ class _Lateness(Collector):
             "tarry_lateness_seconds", "From the due instant of a message to its sending", labels=["door"]
         )
         bounds = [*(str(bound / 1000) for bound in LATENESS_MS), "+Inf"]
-        for door, counts in self._counts.items():
+        for door, lateness in self._sent.doors.items():
             total = 0
             buckets: list[tuple[str, float]] = []
-            for bound, count in zip(bounds, counts, strict=True):
+            for bound, count in zip(bounds, lateness.buckets, strict=True):
                 total += count
                 buckets.append((bound, total))
-            family.add_metric([door], buckets, self._sums_ms[door] / 1000)
+            family.add_metric([door], buckets, lateness.sum_ms / 1000)
         yield family
 
 

@@ -113,6 +113,8 @@ def _describe(operation: Operation, by_type: Components) -> dict[str, Any]:
     }
     if operation.role is None:
         described["security"] = []
+    elif operation.role == "any":
+        described["description"] = "Needs a token of any role."
     else:
         described["description"] = f"Needs the role {operation.role}" + (
             "." if operation.role == "admin" else " or admin, for this namespace."

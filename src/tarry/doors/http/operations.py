@@ -10,9 +10,10 @@ import msgspec
 
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
 from tarry.core.policy import Effective, Policy
-from tarry.doors.http import shapes
+from tarry.doors.http import figures, shapes
 from tarry.doors.http.batches import MAX_BATCH_KEY_BYTES
 from tarry.engine.topics import TopicStats
+from tarry.engine.upcoming import Upcoming
 from tarry.index.manifest import Manifest, Place
 
 JSON: Final = "application/json"
@@ -39,7 +40,7 @@ class Operation(NamedTuple):
     name: str
     summary: str
     role: str | None
-    """The role that is needed besides admin; None for no token at all."""
+    """The role that is needed besides admin; "any" of them, or None for no token at all."""
     answers: Mapping[int, Mapping[str, Schema] | None]
     """Status -> content type -> schema; None for an empty body."""
     body: Mapping[str, Schema] | None = None
@@ -68,7 +69,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         query=shapes.BatchDefaults, refusals=(408, 413, 415, 429), idempotency_key=MAX_BATCH_KEY_BYTES,
     ),
     Operation(
-        "GET", "/v1/messages/{id}", "getMessage", "Look at a message", "produce",
+        "GET", "/v1/messages/{id}", "getMessage", "Look at a message", "produce or consume",
         {200: {JSON: shapes.MessageAnswer}}, refusals=(404,),
     ),
     Operation(
@@ -192,6 +193,24 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         "GET", "/v1/ledger/frames", "ledgerFrames",
         "A range of the ledger byte for byte, as far as one segment goes; needs a token for all namespaces", "admin",
         {200: {OCTETS: _BYTES}}, query=shapes.FramesQuery, refusals=(404,),
+    ),
+    Operation("GET", "/v1/me", "me", "What the token may do", "any", {200: {JSON: figures.MeAnswer}}),
+    Operation(
+        "GET", "/v1/overview", "overview", "Figures of the whole server; needs a token for all namespaces",
+        "produce or consume", {200: {JSON: figures.OverviewAnswer}},
+    ),
+    Operation(
+        "GET", "/v1/upcoming", "upcoming",
+        "How many messages are due in each stretch of time, by door; needs a token for all namespaces",
+        "produce or consume", {200: {JSON: Upcoming}}, query=figures.UpcomingQuery,
+    ),
+    Operation(
+        "GET", "/v1/slots", "slots", "How full the slots of the index are; needs a token for all namespaces",
+        "produce or consume", {200: {JSON: figures.SlotsAnswer}},
+    ),
+    Operation(
+        "GET", "/v1/backlogs", "backlogs", "Subscriptions with the most to acknowledge", "produce or consume",
+        {200: {JSON: figures.BacklogsAnswer}}, query=figures.BacklogsQuery,
     ),
     Operation(
         "GET", "/v1/status", "status", "Figures of the server", "admin", {200: {JSON: shapes.StatusAnswer}}

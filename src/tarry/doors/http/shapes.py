@@ -102,6 +102,8 @@ class ListQuery(Taken, kw_only=True):
     """Which messages to list; what is not given does not filter."""
 
     state: Literal["scheduled", "finalised"] = "scheduled"
+    outcome: Literal["sent", "cancelled", "failed"] | None = None
+    """Of what is finalised."""
     owner: str | None = None
     destination: str | None = None
     namespace: str | None = None

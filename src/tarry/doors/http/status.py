@@ -10,6 +10,7 @@ from tarry.doors.http.asgi import json_response
 from tarry.doors.http.batches import Batches
 from tarry.doors.http.gate import caller_of
 from tarry.doors.http.metrics import Metrics
+from tarry.doors.http.sent import Sent
 from tarry.doors.http.sessions import Sessions
 from tarry.doors.http.shapes import ReadyAnswer, StatusAnswer
 from tarry.engine.engine import Engine
@@ -24,6 +25,7 @@ class StatusEndpoints:
         engine: Engine,
         sessions: Sessions,
         batches: Batches,
+        sent: Sent,
         document: bytes,
         metrics_open: bool,
         progress: Callable[[], Progress | None],
@@ -33,7 +35,7 @@ class StatusEndpoints:
         self._batches = batches
         self._document = document
         self._metrics_open = metrics_open
-        self._metrics = Metrics(engine, lambda: len(sessions), lambda: batches.under_way, progress)
+        self._metrics = Metrics(engine, sent, lambda: len(sessions), lambda: batches.under_way, progress)
 
     async def health(self, _request: Request) -> Response:
         """GET /healthz: the process lives and its loop turns."""
@@ -41,27 +43,13 @@ class StatusEndpoints:
 
     async def ready(self, _request: Request) -> Response:
         """GET /readyz: 503 with the reasons while messages are not accepted or not sent."""
-        reasons = self._reasons()
+        reasons = reasons_of(self._engine)
         return json_response(ReadyAnswer(ready=not reasons, reasons=reasons), 503 if reasons else 200)
-
-    def _reasons(self) -> list[str]:
-        # Everybody may ask, so the reasons name no file; the log and /v1/status do.
-        if not self._engine.ready:
-            return ["starting: the ledger is being read"]
-        stats = self._engine.stats()
-        reasons = []
-        if stats.failed is not None:
-            reasons.append("the ledger could not be written; the log says why; restart once that is mended")
-        if stats.low_space:
-            reasons.append("the disk is nearly full; what was accepted is safe, nothing new is accepted")
-        if self._engine.trouble is not None:
-            reasons.append("the index cannot be read; what is in it will be late; the log says why")
-        return reasons
 
     async def status(self, request: Request) -> Response:
         """GET /v1/status."""
         caller_of(request).require("admin")
-        reasons = self._reasons()
+        reasons = reasons_of(self._engine)
         return json_response(
             StatusAnswer(
                 ready=not reasons,
@@ -82,3 +70,19 @@ class StatusEndpoints:
     async def openapi(self, _request: Request) -> Response:
         """GET /openapi.json."""
         return Response(self._document, headers={"content-type": "application/json"})
+
+
+def reasons_of(engine: Engine) -> list[str]:
+    """Why messages are not accepted or not sent on time; empty if all is well."""
+    # Everybody may ask, so the reasons name no file; the log and /v1/status do.
+    if not engine.ready:
+        return ["starting: the ledger is being read"]
+    stats = engine.stats()
+    reasons = []
+    if stats.failed is not None:
+        reasons.append("the ledger could not be written; the log says why; restart once that is mended")
+    if stats.low_space:
+        reasons.append("the disk is nearly full; what was accepted is safe, nothing new is accepted")
+    if engine.trouble is not None:
+        reasons.append("the index cannot be read; what is in it will be late; the log says why")
+    return reasons

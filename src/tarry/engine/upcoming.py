@@ -1,0 +1,161 @@
+"""What is coming: how many messages are due in each stretch of time, by door, however many wait.
+
+Nothing is read but numbers. The wheel and the tail are arrays of instants, seqs and lanes; the index says of its files how
+much is in them (`tarry.index.census`). On the engine's thread no more is done than to say which arrays these are and who
+is dead; counting is done on the reading thread, in steps, so that what is due next is read in between.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Final
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from tarry.core.errors import Invalid, TarryError
+from tarry.core.lanes import DOORS, doors_of
+from tarry.core.wheel import Due
+from tarry.engine.answer import Answer, failed
+from tarry.engine.horizon import Offload
+from tarry.engine.journal import Journal
+
+MAX_BUCKETS: Final = 1_000
+STEP_ENTRIES: Final = 1 << 20
+PIECE_ENTRIES: Final = 1 << 14
+"""Entries that are counted in one step, and in one call: NumPy keeps the interpreter for the time of some of its calls."""
+STEP_FILES: Final = 32
+"""Files of the index that are looked at in one step."""
+
+Window = tuple[int, int, int]
+
+
+class Upcoming(Struct, frozen=True, kw_only=True):
+    """How many messages are due between instants, by door."""
+
+    from_ms: int
+    to_ms: int
+    edges_ms: list[int]
+    """Where the buckets begin, and where the last one ends."""
+    doors: dict[str, list[int]]
+    """By door, a count for each bucket; doors of which nothing is due are left out."""
+    total: int
+    last_at_ms: int
+    """The last instant at which anything at all is due; 0 if nothing is."""
+    counted_upto_ms: int
+    """Counts up to this instant are of single messages; what the index adds beyond it is an estimate."""
+
+
+class Counting:
+    """Counts what is coming; who asks for the same while it is being counted gets the same answer."""
+
+    def __init__(self, journal: Journal, reading: Offload) -> None:
+        self._journal = journal
+        self._reading = reading
+        self._under_way: dict[Window, Answer[Upcoming]] = {}
+
+    def count(self, from_ms: int, to_ms: int, buckets: int) -> Answer[Upcoming]:
+        """How many messages are due from one instant until before another, in so many buckets."""
+        if not 1 <= buckets <= MAX_BUCKETS:
+            return failed(Invalid("buckets", f"is not between 1 and {MAX_BUCKETS}"))
+        if not 0 <= from_ms <= to_ms - buckets:
+            return failed(Invalid("to_ms", "is not after from_ms by a millisecond for each bucket"))
+        window = from_ms, to_ms, buckets
+        found = self._under_way.get(window)
+        if found is None:
+            found = self._under_way[window] = Answer()
+            found.then(lambda _: self._forget(window))
+            _Count(self._journal, self._reading, window, found).step()
+        return found
+
+    def _forget(self, window: Window) -> None:
+        del self._under_way[window]
+
+
+class _Count:
+    """One count under way: what waited at one moment, looked at in steps."""
+
+    def __init__(self, journal: Journal, reading: Offload, window: Window, answer: Answer[Upcoming]) -> None:
+        from_ms, to_ms, buckets = window
+        horizon = journal.horizon
+        self._dead = journal.dead.frozen()
+        self._reading = reading
+        self._answer = answer
+        self._edges = from_ms + (to_ms - from_ms) * np.arange(buckets + 1, dtype=np.int64) // buckets
+        self._counts = np.zeros((buckets, len(DOORS)))
+        self._upto_ms = horizon.at.fire_at_ms
+        self._last_at_ms = max(
+            horizon.wheel.last_fire_at_ms(), horizon.tail.last_fire_at_ms(), horizon.view.last_fire_at_ms()
+        )
+        self._parts = _pieces([*horizon.wheel.parts(from_ms, to_ms), *horizon.tail.parts(from_ms, to_ms)])
+        cancelled = [
+            (batch.first_seq, batch.last_seq)
+            for batch in journal.batches.by_name.values()
+            if batch.cancelled_at_ms is not None
+        ]
+        self._files = horizon.view.tallies(self._upto_ms, self._edges, cancelled)
+
+    def step(self) -> None:
+        """Count some more; then again, or the answer."""
+        done = False
+
+        def work() -> None:
+            nonlocal done
+            done = not self._count_entries() and not self._count_files()
+
+        def then(error: Exception | None) -> None:
+            if error is not None:
+                if not isinstance(error, TarryError):
+                    raise error
+                self._answer.fail(error)
+            elif done:
+                self._answer.settle(self._result())
+            else:
+                self.step()
+
+        self._reading(work, then)
+
+    def _count_entries(self) -> bool:
+        """Count some of the wheel and the tail; whether there were any left."""
+        looked_at = 0
+        for part in self._parts:
+            _add(self._counts, part.at(~self._dead.contains_many(part.seqs)), self._edges)
+            looked_at += len(part.seqs)
+            if looked_at >= STEP_ENTRIES:
+                break
+        return looked_at > 0
+
+    def _count_files(self) -> bool:
+        """Count some files of the index; whether there may be more."""
+        found = list(islice(self._files, STEP_FILES))
+        for counts in found:
+            self._counts += counts
+        return len(found) == STEP_FILES
+
+    def _result(self) -> Upcoming:
+        counts = np.rint(self._counts).astype(np.int64)
+        by_door = {
+            door: counts[:, number].tolist() for number, door in enumerate(DOORS) if counts[:, number].any()
+        }
+        edges = self._edges.tolist()
+        return Upcoming(
+            from_ms=edges[0], to_ms=edges[-1], edges_ms=edges, doors=by_door, total=int(counts.sum()),
+            last_at_ms=self._last_at_ms, counted_upto_ms=self._upto_ms,
+        )  # fmt: skip
+
+
+def _pieces(parts: list[Due]) -> Iterator[Due]:
+    """The parts, none larger than what is counted in one call."""
+    for part in parts:
+        for start in range(0, len(part.seqs), PIECE_ENTRIES):
+            yield part.at(slice(start, start + PIECE_ENTRIES))
+
+
+def _add(counts: NDArray[np.float64], part: Due, edges: NDArray[np.int64]) -> None:
+    """Count the entries of a part, which are in order and between the first and the last edge."""
+    doors = doors_of(part.lanes)
+    cuts = part.fire_at_ms.searchsorted(edges)
+    buckets = np.repeat(np.arange(len(counts)), np.diff(cuts))
+    if len(buckets):
+        flat = np.bincount(buckets * len(DOORS) + doors, minlength=counts.size)
+        counts += flat.reshape(counts.shape)
