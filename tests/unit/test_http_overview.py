@@ -90,7 +90,7 @@ async def test_the_overview_tells_what_happens(tmp_path: Path) -> None:
 
         async def sent() -> bool:
             found = (await served.client.get("/v1/overview")).json()
-            return sum(found["recent"]["sent"]) == 1 and found["counters"]["sent"] == 1
+            return bool(sum(found["recent"]["sent"]) == found["counters"]["sent"] == 1)
 
         await until(sent)
         found = (await served.client.get("/v1/overview")).json()

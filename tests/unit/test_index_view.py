@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tarry.core.errors import Damage
-from tarry.index.delta import File, IndexView, Place
+from tarry.index.census import File
+from tarry.index.delta import IndexView, Place
 from tarry.index.groups import groups_of, written
 from tarry.index.index import IndexMoved
 from tarry.index.schema import DEL, PUT
