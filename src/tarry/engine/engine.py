@@ -21,6 +21,7 @@ from tarry.engine.adoption import Adoption
 from tarry.engine.answer import Answer, failed
 from tarry.engine.catalogue import Catalogue
 from tarry.engine.commands import Commands
+from tarry.engine.delayed import DelayedEntries
 from tarry.engine.dispatcher import Dispatcher
 from tarry.engine.flights import Launch
 from tarry.engine.horizon import Offload
@@ -91,6 +92,8 @@ class Engine:
         self.batches = Adoption(self.journal, self.dispatcher, self.upkeep, self._commands, clock, outlets)
         """Batches that are adopted, shown and cancelled as a whole."""
         self._counting = Counting(self.journal, reading or offload)
+        self.delayed = DelayedEntries(self.journal)
+        """Entries of topics that wait for their due instant."""
 
     @property
     def topics(self) -> Topics:

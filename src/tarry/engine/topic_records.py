@@ -53,6 +53,8 @@ class TopicRecords:
         """Take a record into the state, when it is enqueued or replayed."""
         self.changed = True
         match record:
+            case Entry(cancelled=True):
+                self._decide_cancelled(record)
             case Entry():
                 size = 0 if record.carries else len(record.payload) or len(record.put)
                 topic = self.place(record.topic, record.entry_id, seq, record.published_at_ms, size)
@@ -71,6 +73,15 @@ class TopicRecords:
                 self._decide_topic(record)
             case _ if (topic_of := self.by_name.get(record.topic)) is not None:  # type: ignore[union-attr]
                 self._decide_subscription(topic_of, record)
+
+    def _decide_cancelled(self, record: Entry) -> None:
+        topic = self.by_name.get(record.topic)
+        if topic is not None:
+            topic.waiting.discard(record.entry_id)
+            # There is nothing to read: whoever subscribes later passes it over.
+            topic.place(record.entry_id, 0)
+            for sub in topic.subscriptions.values():
+                sub.apply_ack([record.entry_id], 0)
 
     def _decide_topic(self, record: TopicRecord) -> None:
         if not record.deleted:

@@ -142,7 +142,7 @@ class Entry(Struct, tag=int(Kind.ENTRY), array_like=True, frozen=True):
 
     With `fire_at_ms` above zero it is a delayed entry: exclusive and failover subscriptions read it at its
     place, shared and key-shared ones once it is due. An entry whose id is already taken is the same
-    entry, carried forward so that an old segment can be reclaimed (R12).
+    entry, carried forward so that an old segment can be reclaimed (R12), rescheduled or cancelled.
     """
 
     topic: str
@@ -165,6 +165,8 @@ class Entry(Struct, tag=int(Kind.ENTRY), array_like=True, frozen=True):
     """The key of the older record of this same entry that this one replaces."""
     messages: int = 1
     """How many messages of a client's it is: a batch is one entry, and permits count its messages."""
+    cancelled: bool = False
+    """Nobody gets it any more: every subscription is done with it, and it has no content."""
 
 
 class ReadPut(Struct, tag=int(Kind.PUT), array_like=True, frozen=True, gc=False):

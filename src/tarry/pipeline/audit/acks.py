@@ -64,11 +64,9 @@ def _early_in_topic(facts: pa.Table) -> pa.Table:
 
 def early_in_topic(facts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The same for one topic, whose facts are in the order of the ledger."""
-    fires = {
-        fact["entry_id"]: fact["fire_at_ms"]
-        for fact in facts
-        if fact["fact"] == "entry" and fact["fire_at_ms"]
-    }
+    # What was carried forward when it was ready, or was cancelled, is nobody's to wait for.
+    told = {fact["entry_id"]: fact["fire_at_ms"] for fact in facts if fact["fact"] == "entry"}
+    fires = {entry_id: fire_at_ms for entry_id, fire_at_ms in told.items() if fire_at_ms}
     delayed = sorted(fires)
     types: dict[str, str] = {}
     below: dict[str, int] = {}

@@ -1,0 +1,134 @@
+"""Delayed entries of topics: list them, look at one, cancel it, give it another due instant.
+
+An entry has its id and its place in publish order from the beginning; only when it is due can change. So a rescheduled
+entry is the same entry in a new record that kills the old one, and a cancelled one is a record without content (R4): shared
+and key-shared subscriptions never get it, and every subscription is done with it. Exclusive and failover ones, which ignore
+delays, may have got it before.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from tarry.core.errors import Conflict, Invalid, NotFound, TarryError
+from tarry.core.names import parse_topic
+from tarry.engine.answer import Answer, failed
+from tarry.engine.topic import Topic
+from tarry.engine.topic_records import decode_entry
+from tarry.ledger.record import Entry, Key
+
+if TYPE_CHECKING:
+    from tarry.engine.journal import Journal
+
+LOOK_AT: Final = 5_000
+"""Entries looked at for one page."""
+
+MAX_LIMIT: Final = 1_000
+
+
+class DelayedEntry(Struct, frozen=True):
+    """A delayed entry as it is now."""
+
+    entry_id: int
+    due_at_ms: int
+    published_at_ms: int
+    key: str | None
+    producer: str | None
+    door: str
+    messages: int
+    payload: bytes
+    headers: dict[str, str]
+
+
+class DelayedPage(Struct, frozen=True):
+    """Delayed entries in publish order; `next` is where the following page starts, None at the end."""
+
+    entries: list[DelayedEntry]
+    next: int | None
+
+
+class DelayedEntries:
+    """Looks at entries that wait, and changes when they are due."""
+
+    def __init__(self, journal: "Journal") -> None:
+        self._journal = journal
+
+    def list(self, topic: str, *, key: str | None = None, start: int = 0, limit: int = 100) -> DelayedPage:
+        """A page of what waits in a topic, of one key or all. It may be short, or empty, and still have a next page."""
+        if start < 0:
+            raise Invalid("start", "is negative")
+        if not 1 <= limit <= MAX_LIMIT:
+            raise Invalid("limit", f"is not between 1 and {MAX_LIMIT}")
+        found = self._journal.topics.find(topic)
+        waiting = found.waiting.between(max(start, found.first), found.visible)
+        ids = waiting[: LOOK_AT if key is not None else limit]
+        ids = ids[: self._journal.sizes.together(found.seqs(ids))]
+        entries: list[DelayedEntry] = []
+        for entry_id, body in zip(ids.tolist(), self._journal.entry_bodies(found.seqs(ids)), strict=True):
+            if len(entries) == limit:
+                return DelayedPage(entries, entry_id)
+            entry = None if body is None else decode_entry(body)
+            if entry is not None and (key is None or entry.key == key):
+                entries.append(_view(entry))
+        return DelayedPage(entries, int(waiting[len(ids)]) if len(waiting) > len(ids) else None)
+
+    def get(self, topic: str, entry_id: int) -> DelayedEntry:
+        """One that waits; raises `NotFound`, or `Conflict` for one that is due already."""
+        return _view(self._find(self._journal.topics.find(topic), entry_id)[1])
+
+    def cancel(self, topic: str, entry_id: int) -> Answer[DelayedEntry]:
+        """See that nobody gets an entry: every subscription is done with it."""
+        try:
+            found = self._journal.topics.find(topic)
+            old, entry = self._find(found, entry_id)
+            gone = msgspec.structs.replace(
+                entry, fire_at_ms=0, payload=b"", headers={}, carries=old, cancelled=True
+            )
+            return self._write(gone, _view(entry))
+        except TarryError as error:
+            return failed(error)
+
+    def reschedule(self, topic: str, entry_id: int, due_at_ms: int) -> Answer[DelayedEntry]:
+        """Give an entry another due instant, within the policy's longest delay."""
+        try:
+            found = self._journal.topics.find(topic)
+            old, entry = self._find(found, entry_id)
+            if due_at_ms < 0:
+                raise Invalid("due_at_ms", "is negative")
+            policy = self._journal.policies.effective(found.name, parse_topic(found.name).namespace_name)
+            fire_at_ms = self._journal.fire_at(due_at_ms, self._journal.clock.now_ms(), policy)
+            moved = msgspec.structs.replace(entry, fire_at_ms=fire_at_ms, due_at_ms=due_at_ms, carries=old)
+            return self._write(moved, _view(moved))
+        except TarryError as error:
+            return failed(error)
+
+    def _find(self, topic: Topic, entry_id: int) -> tuple[Key, Entry]:
+        if not topic.first <= entry_id < topic.visible or not topic.seq(entry_id):
+            raise NotFound(f"there is no entry {entry_id} in {topic.name}")
+        if entry_id not in topic.waiting:
+            raise Conflict(f"entry {entry_id} of {topic.name} does not wait: it is due", "due")
+        seq = topic.seq(entry_id)
+        body = self._journal.entry_bodies(np.array([seq], np.int64))[0]
+        if body is None:
+            raise NotFound(f"entry {entry_id} of {topic.name} cannot be read")
+        entry = decode_entry(body)
+        return Key(entry.fire_at_ms, seq), entry
+
+    def _write(self, record: Entry, view: DelayedEntry) -> Answer[DelayedEntry]:
+        answer: Answer[DelayedEntry] = Answer()
+        self._journal.append(
+            [record],
+            lambda error: answer.settle(view) if error is None else answer.fail(error),
+            essential=record.cancelled,
+        )
+        return answer
+
+
+def _view(entry: Entry) -> DelayedEntry:
+    due_at_ms = entry.fire_at_ms if entry.due_at_ms is None else entry.due_at_ms
+    return DelayedEntry(
+        entry.entry_id, due_at_ms, entry.published_at_ms, entry.key, entry.producer, entry.door, entry.messages,
+        entry.payload, entry.headers,
+    )  # fmt: skip
