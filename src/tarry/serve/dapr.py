@@ -11,6 +11,7 @@ from tarry.doors.http.asgi import Asgi
 from tarry.engine.engine import Engine
 from tarry.outlets.dapr.delivery import SCHEME
 from tarry.outlets.dapr.outlet import DaprOutlet, Publisher
+from tarry.serve.grpc_server import GrpcServer
 from tarry.serve.listener import Listener
 
 
@@ -27,6 +28,8 @@ class DaprDoor:
         names = ["doors.dapr", *(f"doors.dapr.apps[{at}]" for at in range(len(settings.apps)))]
         self._listeners = [Listener(app, name=name) for app, name in zip(apps, names, strict=True)]
         self.sidecars: dict[str, Sidecar] = {}
+        self._servers = [GrpcServer(app, name) for app, name in zip(apps, names, strict=True)]
+        self.grpc_ports: list[int] = []
         self.urls: list[str] = []
         """The addresses of the HTTP APIs, application by application."""
 
@@ -43,14 +46,18 @@ class DaprDoor:
     def bind(self) -> list[str]:
         """Take the addresses."""
         self.urls = [listener.bind() for listener in self._listeners]
-        return list(self.urls)
+        self.grpc_ports = [server.bind() for server in self._servers]
+        hosts = [app.host for app, _ in self._resources]
+        return [*self.urls, *(f"grpc://{at[0]}:{at[1]}" for at in zip(hosts, self.grpc_ports, strict=True))]
 
     async def start(self, engine: Engine) -> None:
         """Begin to accept, and to receive."""
-        for (app, resources), listener in zip(self._resources, self._listeners, strict=True):
+        listening = zip(self._resources, self._listeners, self._servers, strict=True)
+        for (app, resources), listener, server in listening:
             sidecar = Sidecar(app, resources, engine, self._access)
             self.sidecars[app.app_id] = sidecar
             await listener.start(sidecar.http_api)
+            await server.start(sidecar.grpc_api)
         self._outlet.open(self._find)
         for sidecar in self.sidecars.values():
             await sidecar.start()
@@ -63,8 +70,11 @@ class DaprDoor:
         """Accept no more, receive no more."""
         for listener in self._listeners:
             await listener.stop()
+        # Streams end by themselves only if their application does: they are ended before the server waits.
         for sidecar in self.sidecars.values():
             await sidecar.stop()
+        for server in self._servers:
+            await server.stop()
 
     async def close(self) -> None:
         """Close what holds connections."""

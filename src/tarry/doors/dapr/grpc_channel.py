@@ -1,0 +1,92 @@
+"""An application that is served over gRPC: Dapr's AppCallback service."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any, Final
+
+import grpc
+from dapr.proto.runtime.v1 import appcallback_pb2
+from google.protobuf.empty_pb2 import Empty
+
+from tarry.config.dapr import DaprApp
+from tarry.core.errors import Invalid
+from tarry.doors.dapr.channel import DELIVERY_TIMEOUT_S, LONGEST_WAIT_S, Arrival, Status, until_listening
+from tarry.doors.dapr.subscriptions import Subscription, of_callback
+from tarry.doors.dapr.topic_events import bulk_event, status_of, topic_event
+
+_log = logging.getLogger(__name__)
+
+OPTIONS: Final = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+
+
+class GrpcChannel:
+    """Implements `Channel`."""
+
+    def __init__(self, app: DaprApp) -> None:
+        self._app = app
+        self._channel = grpc.aio.insecure_channel(f"{app.app_host}:{app.app_port}", options=OPTIONS)
+        self._list = self._method(
+            "AppCallback/ListTopicSubscriptions", appcallback_pb2.ListTopicSubscriptionsResponse
+        )
+        self._event = self._method("AppCallback/OnTopicEvent", appcallback_pb2.TopicEventResponse)
+        self._bulk = self._method("AppCallback/OnBulkTopicEvent", appcallback_pb2.TopicEventBulkResponse)
+        self._bulk_alpha = self._method(
+            "AppCallbackAlpha/OnBulkTopicEventAlpha1", appcallback_pb2.TopicEventBulkResponse
+        )
+        self._metadata = () if app.app_token is None else (("dapr-api-token", app.app_token),)
+
+    def _method(self, name: str, answer: Any) -> Any:
+        return self._channel.unary_unary(
+            f"/dapr.proto.runtime.v1.{name}", lambda request: request.SerializeToString(), answer.FromString
+        )
+
+    async def subscriptions(self) -> list[Subscription]:
+        """Ask `ListTopicSubscriptions`, again and again while the application does not answer."""
+        await until_listening(self._app)
+        wait_s = 0.1
+        while True:
+            try:
+                answer = await self._call(self._list, Empty())
+                return of_callback(answer.subscriptions)
+            except Invalid as error:
+                _log.error("application %s: %s", self._app.app_id, error)
+                return []
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                    return []
+                _log.warning(
+                    "application %s does not say its subscriptions: %s", self._app.app_id, error.details()
+                )
+            await asyncio.sleep(wait_s)
+            wait_s = min(wait_s * 2, LONGEST_WAIT_S)
+
+    async def deliver(self, arrival: Arrival) -> Status:
+        """Call `OnTopicEvent`."""
+        try:
+            answer = await self._call(self._event, topic_event(arrival))
+        except grpc.aio.AioRpcError as error:
+            return Status.DROP if error.code() is grpc.StatusCode.UNIMPLEMENTED else Status.RETRY
+        return status_of(answer.status)
+
+    async def deliver_bulk(self, arrivals: Sequence[Arrival]) -> dict[str, Status]:
+        """Call `OnBulkTopicEvent`, or its older name."""
+        request = bulk_event(arrivals)
+        try:
+            try:
+                answer = await self._call(self._bulk, request)
+            except grpc.aio.AioRpcError as error:
+                if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+                    raise
+                answer = await self._call(self._bulk_alpha, request)
+        except grpc.aio.AioRpcError as error:
+            said = Status.DROP if error.code() is grpc.StatusCode.UNIMPLEMENTED else Status.RETRY
+            return {one.entry_id: said for one in arrivals}
+        return {one.entry_id: status_of(one.status) for one in answer.statuses}
+
+    async def _call(self, method: Any, request: Any) -> Any:
+        return await method(request, timeout=DELIVERY_TIMEOUT_S, metadata=self._metadata)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._channel.close()

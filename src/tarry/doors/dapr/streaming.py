@@ -1,0 +1,132 @@
+"""Streaming subscriptions: an application that opens a stream and receives a topic over it, for as long as it is open.
+
+The first frame says which topic; then messages go out, and each is answered by its event's id. What was not answered when
+the stream ends goes back to the broker.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from dapr.proto.runtime.v1 import pubsub_pb2
+
+from tarry.doors.dapr import errors
+from tarry.doors.dapr.channel import Arrival, Status
+from tarry.doors.dapr.errors import Refusal
+from tarry.doors.dapr.receiving import Deliver
+from tarry.doors.dapr.subscriptions import Rule, Subscription
+from tarry.doors.dapr.topic_events import status_of, topic_event
+from tarry.outlets.dapr.component import Subscribed
+
+_log = logging.getLogger(__name__)
+
+Read = Callable[[], Awaitable[Any]]
+Write = Callable[[Any], Awaitable[None]]
+
+
+class Opener(Protocol):
+    """Who can open a subscription of an application; raises `Refusal`."""
+
+    async def open_stream(self, subscription: Subscription, deliver: Deliver) -> Subscribed:
+        """Subscribe, and deliver what comes."""
+
+    def end_stream(self, subscription: Subscription) -> None:
+        """A subscription that was opened is over."""
+
+
+class Streams:
+    """The streams of one application."""
+
+    def __init__(self, opener: Opener) -> None:
+        self._opener = opener
+        self._serving: set[asyncio.Task[Any]] = set()
+
+    async def serve(self, read: Read, write: Write, end: object) -> None:
+        """Serve one stream to its end; raises `Refusal`."""
+        first = await read()
+        if first is end or first.WhichOneof("subscribe_topic_events_request_type") != "initial_request":
+            raise Refusal(errors.REQUEST, "the first frame of a subscription must be its initial request")
+        wanted = first.initial_request
+        subscription = Subscription(
+            pubsub=wanted.pubsub_name,
+            topic=wanted.topic,
+            rules=(Rule("", "/"),),
+            dead_letter_topic=wanted.dead_letter_topic,
+            metadata=dict(wanted.metadata),
+            kind="STREAMING",
+        )
+        stream = _Stream(write)
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        subscribed: Subscribed | None = None
+        try:
+            subscribed = await self._opener.open_stream(subscription, stream.deliver)
+            await stream.begin()
+            while (frame := await read()) is not end:
+                stream.processed(frame.event_processed.id, frame.event_processed.status.status)
+        finally:
+            self._serving.discard(task)
+            stream.end()
+            if subscribed is not None:
+                self._opener.end_stream(subscription)
+                await subscribed.close()
+
+    async def close(self) -> None:
+        """End every stream."""
+        for task in self._serving:
+            task.cancel()
+        for task in list(self._serving):
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await task
+
+
+class _Stream:
+    """One stream: what is with the application, by the id of its event."""
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+        self._writing = asyncio.Lock()
+        self._begun = asyncio.Event()
+        self._waiting: dict[str, asyncio.Future[Status]] = {}
+        self._ended = False
+
+    async def begin(self) -> None:
+        """Tell the application that it is subscribed; messages follow."""
+        answer = pubsub_pb2.SubscribeTopicEventsResponseAlpha1()
+        answer.initial_response.SetInParent()
+        await self._write(answer)
+        self._begun.set()
+
+    async def deliver(self, arrival: Arrival) -> Status:
+        """Give a message to the application, and wait for its word."""
+        await self._begun.wait()
+        event = topic_event(arrival)
+        if self._ended or event.id in self._waiting:
+            # Answers go by the event's id: of two with one id the second waits for its turn.
+            return Status.RETRY
+        status: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
+        self._waiting[event.id] = status
+        try:
+            async with self._writing:
+                await self._write(pubsub_pb2.SubscribeTopicEventsResponseAlpha1(event_message=event))
+            return await status
+        finally:
+            self._waiting.pop(event.id, None)
+
+    def processed(self, id_: str, status: int) -> None:
+        """The application's word on a message."""
+        waiting = self._waiting.get(id_)
+        if waiting is None or waiting.done():
+            _log.warning("an application answers a message that it does not have")
+            return
+        waiting.set_result(status_of(status))
+
+    def end(self) -> None:
+        """Nobody answers any more."""
+        self._ended = True
+        self._begun.set()
+        for waiting in self._waiting.values():
+            waiting.cancel()
