@@ -9,7 +9,7 @@ from tarry.engine.subscription import Consumer, Subscription
 from tarry.engine.subscription import Received as Entry
 from tarry.engine.topics import NewEntry
 from tarry.outlets.dapr.component import OwnMessage, Receive, Received, Reply
-from tarry.outlets.dapr.receiving import Receivers
+from tarry.outlets.dapr.receiving import Receivers, ended
 
 CONTENT_TYPE = "content-type"
 
@@ -76,7 +76,6 @@ class OwnSubscription:
 
     async def close(self) -> None:
         """Detach; what the receivers held goes to others."""
-        self._reading.cancel()
-        await asyncio.gather(self._reading, return_exceptions=True)
+        await ended([self._reading])
         await self._receivers.close()
         self._consumer.close()

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from tarry.outlets.dapr.component import Receive, Received, Reply
 
@@ -54,7 +54,13 @@ class Receivers:
 
     async def close(self) -> None:
         """End those at work; their messages are not settled."""
-        tasks = list(self._tasks)
-        for task in tasks:
+        await ended(self._tasks)
+
+
+async def ended(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel tasks and wait until they are done. Brokers' libraries may swallow a cancellation: then again."""
+    pending = {task for task in tasks if not task.done()}
+    while pending:
+        for task in pending:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        _, pending = await asyncio.wait(pending, timeout=0.1)

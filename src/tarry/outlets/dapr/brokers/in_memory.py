@@ -21,7 +21,7 @@ from tarry.outlets.dapr.component import (
 )
 from tarry.outlets.dapr.errors import ComponentError, Unreachable
 from tarry.outlets.dapr.properties import Properties
-from tarry.outlets.dapr.receiving import Receivers
+from tarry.outlets.dapr.receiving import Receivers, ended
 
 ATTEMPTS: Final = 10
 RETRY_S: Final = 0.1
@@ -158,8 +158,7 @@ class Member:
 
     async def close(self) -> None:
         """Leave; what was with the receiver goes to the others of the group."""
-        self._reading.cancel()
-        await asyncio.gather(self._reading, return_exceptions=True)
+        await ended([self._reading])
         await self._receivers.close()
         for message in self._held.values():
             self._group.queue.put_nowait(message)

@@ -1,0 +1,138 @@
+"""`pubsub.redis`: a topic is a Redis stream, laid out as Dapr's component does.
+
+An entry has the field `data` with the bytes and the field `metadata` with the publish's metadata as a JSON object.
+A consumer group is a group of the stream, made at its beginning (`XGROUP CREATE … 0 MKSTREAM`), and every
+member calls itself by the group's name. What is not acknowledged within `processingTimeout` is claimed by
+whoever looks first, every `redeliverInterval`.
+
+Unlike Dapr's component, TLS certificates are verified, and what a member still works on is claimed by it again and
+again, so that nobody takes it for forgotten. Needs Redis 6.2 or later.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tarry.core.clock import Clock
+from tarry.outlets.dapr.brokers.redis.appending import Appender, Command, encode_metadata
+from tarry.outlets.dapr.brokers.redis.failures import FAILURES, component_error
+from tarry.outlets.dapr.brokers.redis.member import (
+    DEFAULT_PROCESSING_MS,
+    DEFAULT_REDELIVER_MS,
+    Member,
+    Settings,
+)
+from tarry.outlets.dapr.brokers.redis.where import Where
+from tarry.outlets.dapr.component import BulkEntry, Component, Feature, Receive, Subscribed, Surroundings
+from tarry.outlets.dapr.errors import ComponentError
+from tarry.outlets.dapr.properties import Properties
+
+ANSWER_WITHIN_S = 5.0
+
+
+def component(properties: Properties, surroundings: Surroundings) -> Component:
+    """Read the metadata; the names and defaults are those of Dapr's component."""
+    settings = Settings(
+        processing_ms=properties.duration_ms("processingTimeout", DEFAULT_PROCESSING_MS, bare_ms=1),
+        redeliver_ms=properties.duration_ms("redeliverInterval", DEFAULT_REDELIVER_MS, bare_ms=1),
+        queue_depth=properties.number("queueDepth", 100, least=1, most=100_000),
+        concurrency=properties.number("concurrency", 10, least=1, most=100_000),
+        block_ms=properties.duration_ms("readTimeout", 3_000, bare_ms=1_000) or 3_000,
+        max_length=properties.number("maxLenApprox", 0),
+        stream_ttl_ms=properties.duration_ms("streamTTL", 0),
+        ack_on_error=properties.flag("ackOnError"),
+    )
+    return RedisStreams(Where(properties), settings, surroundings.clock)
+
+
+class RedisStreams:
+    """The component."""
+
+    def __init__(self, where: Where, settings: Settings, clock: Clock) -> None:
+        self._where = where
+        self._settings = settings
+        self._clock = clock
+        self._client: Any = where.client(ANSWER_WITHIN_S)
+        self._appender = Appender(self._client)
+        self._members: set[Member] = set()
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        """None: streams know no expiry of single entries."""
+        return frozenset()
+
+    async def start(self) -> None:
+        """Ask whether it is there and knows us."""
+        try:
+            await self._client.ping()
+        except FAILURES as error:
+            raise component_error(error) from error
+
+    async def publish(
+        self,
+        topic: str,
+        data: bytes,
+        metadata: Mapping[str, str],
+        content_type: str | None = None,
+        *,
+        lasting: bool = False,
+    ) -> None:
+        """Append to the stream."""
+        await self._appender.add(self._command(topic, data, metadata, lasting=lasting))
+
+    async def bulk_publish(
+        self, topic: str, entries: Sequence[BulkEntry], metadata: Mapping[str, str]
+    ) -> dict[str, ComponentError]:
+        """Append all; they travel together."""
+        done = await asyncio.gather(
+            *(
+                self._appender.add(self._command(topic, one.data, one.metadata, lasting=False))
+                for one in entries
+            ),
+            return_exceptions=True,
+        )
+        failed: dict[str, ComponentError] = {}
+        for entry, outcome in zip(entries, done, strict=True):
+            if isinstance(outcome, ComponentError):
+                failed[entry.entry_id] = outcome
+            elif outcome is not None:
+                raise outcome
+        return failed
+
+    def _command(self, topic: str, data: bytes, metadata: Mapping[str, str], *, lasting: bool) -> Command:
+        trim: Command = []
+        if not lasting and self._settings.max_length:
+            trim = ["MAXLEN", "~", self._settings.max_length]
+        elif not lasting and self._settings.stream_ttl_ms:
+            trim = ["MINID", "~", self._clock.now_ms() - self._settings.stream_ttl_ms]
+        return ["XADD", topic, *trim, "*", "data", data, "metadata", encode_metadata(metadata)]
+
+    async def subscribe(
+        self,
+        topic: str,
+        group: str,
+        receive: Receive,
+        metadata: Mapping[str, str],
+        *,
+        lasting: bool = False,
+        hold: bool = False,
+    ) -> Subscribed:
+        """Join the stream's group."""
+        settings = self._settings
+        reading = self._where.client(settings.block_ms / 1000 + ANSWER_WITHIN_S)
+        member = Member(reading, topic, group, receive, settings, lasting=lasting, hold=hold)
+        try:
+            await member.start()
+        except FAILURES as error:
+            await member.close()
+            raise component_error(error) from error
+        self._members.add(member)
+        return member
+
+    async def close(self) -> None:
+        """Leave the groups and disconnect."""
+        for member in self._members:
+            await member.close()
+        await self._appender.close()
+        await self._client.aclose()
+        await self._where.close()

@@ -1,0 +1,58 @@
+"""What the contract needs to know of each broker: its component's metadata, and what must be there beforehand."""
+
+from uuid import uuid4
+
+from tarry.outlets.dapr.component import Component
+from tests.conformance.dapr.brokers.servers import RedisServer, Server, free_port
+from tests.unit.dapr_kit import made
+
+
+class Broker:
+    """A running broker and how Dapr's component file describes it."""
+
+    kind: str
+    numbered = True
+    """Whether the broker gives each message a position of its own."""
+
+    deadline_s: float
+    """How long the broker, or what stands in for it, waits for an acknowledgement in these tests."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+
+    def properties(self) -> dict[str, str]:
+        """Metadata with short deadlines, and with whatever makes messages outlive the broker's process."""
+        raise NotImplementedError
+
+    def wrong_credentials(self) -> dict[str, str]:
+        raise NotImplementedError
+
+    def elsewhere(self) -> dict[str, str]:
+        """An address where nobody listens."""
+        raise NotImplementedError
+
+    def component(self, **changes: str) -> Component:
+        return made(self.kind, self.properties() | changes)
+
+    async def topic(self) -> str:
+        """The name of a new topic, with what the operator has to make for it."""
+        return f"orders-{uuid4().hex[:8]}"
+
+
+class RedisBroker(Broker):
+    kind = "pubsub.redis"
+    deadline_s = 0.6
+
+    def properties(self) -> dict[str, str]:
+        return {
+            "redisHost": f"127.0.0.1:{self.server.port}",
+            "redisPassword": RedisServer.PASSWORD,
+            "processingTimeout": "600ms",
+            "redeliverInterval": "100ms",
+        }
+
+    def wrong_credentials(self) -> dict[str, str]:
+        return {"redisPassword": "guess"}
+
+    def elsewhere(self) -> dict[str, str]:
+        return {"redisHost": f"127.0.0.1:{free_port()}"}
