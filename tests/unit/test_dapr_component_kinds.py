@@ -5,7 +5,7 @@ import pytest
 from tarry.outlets.dapr.component import kinds
 from tarry.outlets.dapr.errors import LibraryMissing, Misconfigured, UnknownKind
 from tarry.outlets.dapr.properties import Properties, go_duration_ms, ttl_ms_of
-from tests.unit.dapr_kit import made
+from tests.unit.broker_kit import made
 
 
 def test_every_module_of_the_brokers_is_a_kind() -> None:

@@ -4,7 +4,7 @@ from uuid import uuid4
 
 from tarry.outlets.dapr.component import Component
 from tests.conformance.dapr.brokers.servers import RedisServer, Server, free_port
-from tests.unit.dapr_kit import made
+from tests.unit.broker_kit import made
 
 
 class Broker:

@@ -13,7 +13,7 @@ from tarry.outlets.dapr.component import BulkEntry
 from tarry.outlets.dapr.errors import Denied, Misconfigured, NeverTaken, Unreachable
 from tests.conformance.dapr.brokers.kinds import Broker
 from tests.conformance.dapr.brokers.servers import RedisServer, Server, free_port, need
-from tests.unit.dapr_kit import Inbox, made, until
+from tests.unit.broker_kit import Inbox, made, until
 
 
 @pytest.fixture

@@ -1,0 +1,76 @@
+"""What the tests of Dapr's components share: a receiver that keeps what it got, and waiting for it."""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from tarry.core.clock import SystemClock
+from tarry.outlets.dapr.component import Component, OwnTopics, Received, Reply, Surroundings, make
+
+WITHIN_S = 60.0
+
+
+class Inbox:
+    """A receiver that keeps what it got and says what it is told to say."""
+
+    def __init__(self, *replies: Reply | Exception, hold: asyncio.Event | None = None) -> None:
+        """`replies` are said first, one after another; then it acknowledges. With `hold` it waits before."""
+        self.got: list[Received] = []
+        self.cancelled = 0
+        self._replies = list(replies)
+        self._hold = hold
+        self._changed = asyncio.Condition()
+
+    async def __call__(self, message: Received) -> Reply:
+        async with self._changed:
+            self.got.append(message)
+            self._changed.notify_all()
+        if self._hold is not None:
+            try:
+                await self._hold.wait()
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                raise
+        reply = self._replies.pop(0) if self._replies else Reply.ACK
+        if isinstance(reply, Exception):
+            raise reply
+        return reply
+
+    @property
+    def data(self) -> list[bytes]:
+        return [message.data for message in self.got]
+
+    async def expect(self, count: int, within_s: float = WITHIN_S) -> list[bytes]:
+        """Wait for so many messages; gives the data of all."""
+        async with asyncio.timeout(within_s), self._changed:
+            await self._changed.wait_for(lambda: len(self.got) >= count)
+        return self.data
+
+    async def expect_all(self, wanted: set[bytes], within_s: float = WITHIN_S) -> None:
+        """Wait until each of these came at least once."""
+        try:
+            async with asyncio.timeout(within_s), self._changed:
+                await self._changed.wait_for(lambda: wanted <= set(self.data))
+        except TimeoutError:
+            raise AssertionError(f"never came: {sorted(wanted - set(self.data))[:5]}") from None
+
+
+def made(
+    kind: str, properties: Mapping[str, str] | None = None, topics: OwnTopics | None = None
+) -> Component:
+    """A component, not started."""
+    return make(kind, properties or {}, Surroundings(name="pubsub", clock=SystemClock(), topics=topics))
+
+
+async def until(condition: Callable[[], Any], within_s: float = WITHIN_S) -> None:
+    """Ask again and again until the answer is true; coroutines are awaited."""
+    deadline = time.monotonic() + within_s
+    while True:
+        answer = condition()
+        if asyncio.iscoroutine(answer):
+            answer = await answer
+        if answer:
+            return
+        assert time.monotonic() < deadline, "it never came to be"
+        await asyncio.sleep(0.02)
