@@ -85,7 +85,7 @@ class Pipeline(Table, frozen=True, kw_only=True):
     token_file: Path | None = None
     """A file that holds it, on the driver's machine."""
     flush_rows: Annotated[int, Meta(ge=1, le=10_000_000)] = 500_000
-    """Records in one batch at most."""
+    """So many records are indexed at once, and up to four times as many where more have piled up."""
     flush_every_ms: Annotated[int, Meta(ge=0, le=limits.DAY_MS)] = 60_000
     """How long fewer than that may wait to be indexed."""
     cascade_every_ms: Annotated[int, Meta(ge=1_000, le=limits.DAY_MS)] = 30_000

@@ -42,6 +42,8 @@ SPARK_LOG: Final = "spark.log"
 """What Java and Spark say, in the work folder; it begins anew with each start."""
 TRIGGER: Final = "1 second"
 """How often the ledger's head is looked at. Most looks make no batch."""
+MOST_FLUSHES: Final = 4
+"""How many times what is flushed together a batch may hold, where the pipeline is behind."""
 MANY_FILES: Final = 500
 """After so many new files the cascade comes before its time."""
 
@@ -229,7 +231,8 @@ class _Run:
             .options(**settings.ledger)
             .option("from", str(cursor + 1))
             .option("ranges", "true")
-            .option("rows", str(settings.flush_rows))
+            .option("flush_rows", str(settings.flush_rows))
+            .option("rows", str(MOST_FLUSHES * settings.flush_rows))
             .option("wait_seconds", "0" if once else str(settings.flush_every_ms / 1000))
             .load()
         )

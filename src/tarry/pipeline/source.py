@@ -2,8 +2,8 @@
 
 Options: `folder`, the ledger's folder; or `server`, the address of a server that shows its ledger, with `token_file` for its
 token. `from` and `upto` bound a batch read; `from` is where a new streaming query begins (the index's cursor decides that,
-not the checkpoint). `rows` bounds a streaming batch and `partition_rows` an input partition; fewer rows than `rows` wait
-for `wait_seconds`. With `ranges` a read says only which seqs it is about, a row for each partition (`RANGES`): for
+not the checkpoint). `rows` bounds a streaming batch, and `partition_rows` is about how large an input partition is; fewer
+rows than `flush_rows` wait for `wait_seconds`. With `ranges` a read says only which seqs it is about, a row for each partition (`RANGES`): for
 jobs whose tasks read the ledger themselves, which spares the records the way through the JVM.
 
 Who is called where: `LedgerSource` and the readers in the driver's planner process, `read` in the executors.
@@ -14,7 +14,9 @@ or from the variable `TARRY_PIPELINE__TOKEN`, and it reaches the executors insid
 
 import os
 import time
+from bisect import bisect
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -44,7 +46,9 @@ SCHEMA = StructType(
 
 RANGES = StructType([StructField("first_seq", LongType()), StructField("last_seq", LongType())])
 
-BATCH_ROWS: Final = 500_000
+BATCH_ROWS: Final = 2_000_000
+"""What has piled up is taken in large batches: each costs Spark most of a second beside its rows."""
+FLUSH_ROWS: Final = 500_000
 PARTITION_ROWS: Final = 250_000
 TOKEN_VARIABLE: Final = "TARRY_PIPELINE__TOKEN"  # noqa: S105 - its name
 
@@ -99,12 +103,26 @@ class Range(InputPartition):
 
 
 def ranges(first_seq: int, last_seq: int, bounds: list[int], rows: int) -> list[Range]:
-    """A range divided at segment bounds and then by size."""
-    cuts = sorted({first_seq, *(bound for bound in bounds if first_seq < bound <= last_seq)})
-    found: list[Range] = []
-    for low, high in zip(cuts, [*cuts[1:], last_seq + 1], strict=True):
-        found += [Range(at, min(at + rows, high) - 1) for at in range(low, high, rows)]
-    return found
+    """A range divided evenly into parts of about so many rows, where a segment begins if that is near.
+
+    Even parts end together: a small rest that is read by itself, because a segment ends there, leaves the other cores idle.
+    """
+    total = last_seq + 1 - first_seq
+    if total <= 0:
+        return []
+    count = -(-total // rows)
+    cuts = [first_seq + total * n // count for n in range(1, count)]
+    starts = sorted(bounds)
+    moved = [_nearest(starts, cut, rows // 8) for cut in cuts]
+    edges = [first_seq, *moved, last_seq + 1]
+    return [Range(low, high - 1) for low, high in pairwise(edges)]
+
+
+def _nearest(starts: list[int], seq: int, within: int) -> int:
+    """The begin of a segment that is near a seq, or else the seq itself."""
+    at = bisect(starts, seq)
+    near = min(starts[max(0, at - 1) : at + 1], key=lambda start: abs(start - seq), default=seq)
+    return near if abs(near - seq) <= within else seq
 
 
 def bounds_of(follower: Follower, first_seq: int) -> list[int]:
@@ -238,7 +256,8 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._waiting_since_s is None:
             self._waiting_since_s = now_s
         wait_s = float(self._options.get("wait_seconds", 0))
-        if head - begin < rows and now_s - self._waiting_since_s < wait_s:
+        worth_it = min(rows, int(self._options.get("flush_rows", FLUSH_ROWS)))
+        if head - begin < worth_it and now_s - self._waiting_since_s < wait_s:
             return start
         self._waiting_since_s = None
         return {"seq": min(head, begin + rows)}
