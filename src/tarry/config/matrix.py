@@ -6,6 +6,9 @@ from msgspec import Meta
 
 from tarry.config.listening import Listening
 from tarry.config.table import Path
+from tarry.core import limits
+
+Rate = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class Matrix(Listening, frozen=True, kw_only=True):
@@ -18,4 +21,30 @@ class Matrix(Listening, frozen=True, kw_only=True):
     homeserver: str | None = None
     """Address of the homeserver behind the door, such as http://127.0.0.1:8009. Without one `tarry up` starts a private Synapse."""
     registration: Path | None = None
-    """The registration file that the homeserver was given; `tarry matrix register` writes one."""
+    """The registration file that the homeserver was given; `tarry matrix register` writes one. The two tokens are in it."""
+    stable: bool = True
+    """Whether clients are told that the stable endpoints of MSC4140 are served."""
+    management_token: bool = False
+    """Whether `send`, `cancel` and `restart` need a token of the event's owner; if not, the delay id is all that is needed."""
+    cancel_by_state_update: bool = False
+    """Whether a state event of another user cancels delayed events for the same state."""
+    max_delay_ms: Annotated[int, Meta(ge=1, le=limits.MAX_DELAY_MS)] = 7 * limits.DAY_MS
+    """The longest delay of an event."""
+    max_pending_per_user: Annotated[int, Meta(ge=1)] = 100
+    """How many delayed events a user may have at a time."""
+    schedule_per_second: Rate = 20.0
+    """How fast a user may schedule; 0 sets no limit."""
+    manage_per_second: Rate = 50.0
+    """How fast the events of one user may be managed, by whomever; 0 sets no limit."""
+    manage_per_second_per_event: Rate = 10.0
+    """How fast one event may be managed, by whomever; 0 sets no limit."""
+    list_per_second: Rate = 10.0
+    """How fast a user may list; 0 sets no limit."""
+    send_per_second: Rate = 50.0
+    """How fast one user's events go out when they are due; over it means later. 0 sets no limit."""
+    token_fresh_ms: Annotated[int, Meta(ge=0, le=limits.HOUR_MS)] = limits.MINUTE_MS
+    """How long the homeserver is not asked again whose token it is."""
+    token_kept_ms: Annotated[int, Meta(ge=0, le=limits.DAY_MS)] = 10 * limits.MINUTE_MS
+    """How long its last answer is good for while it cannot be reached."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks of reverse proxies whose X-Forwarded-For is believed."""

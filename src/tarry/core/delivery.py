@@ -18,6 +18,8 @@ class Delivery(Struct, frozen=True):
     scheduled_at_ms: int
     attempt: int
     """1 for the first."""
+    door: str = ""
+    """Through which it came in."""
 
 
 class Delivered(Struct, frozen=True):
@@ -32,17 +34,22 @@ class Retry(Struct, frozen=True):
     `after_ms` is the receiver's wish (`Retry-After`); without it the engine backs off by itself.
     `uncertain` says that it may have arrived all the same, as after a time-out: a cancel is then
     refused, for it could not keep its word (R11).
+    `counted` is false where the receiver as a whole is away or busy: however often, that never makes the message fail.
+    `error` is what the receiver said, in its own words, for the door to repeat.
     """
 
     reason: str
     after_ms: int | None = None
     uncertain: bool = False
+    counted: bool = True
+    error: str | None = None
 
 
 class Refused(Struct, frozen=True):
-    """It will never be taken; trying again is useless."""
+    """It will never be taken; trying again is useless. `error` is what the receiver said, for the door to repeat."""
 
     reason: str
+    error: str | None = None
 
 
 Verdict = Delivered | Retry | Refused

@@ -13,6 +13,7 @@ A made-up id decrypts to noise: the zero bits refuse all but one in 2^32 at once
 and instant at which no such message is (the caller compares both).
 """
 
+import hashlib
 import re
 from typing import Final
 
@@ -42,6 +43,14 @@ class Ids:
     def make(self, seq: int, fire_at_ms: int) -> str:
         """The id of the message whose first version has this key."""
         return self._encrypt((seq << 80 | fire_at_ms << 32).to_bytes(16, "big")).hex()
+
+    def secret(self, purpose: str) -> bytes:
+        """A key of its own for another purpose, the same at every start: 32 bytes.
+
+        They are blocks whose last bits are not zero, so that none of them is ever an id.
+        """
+        seed = hashlib.blake2b(purpose.encode(), digest_size=12).digest()
+        return self._encrypt(seed + b"\0\0\0\1" + seed + b"\0\0\0\2")
 
     def make_many(self, seqs: NDArray[np.int64], fire_at_ms: NDArray[np.int64]) -> NDArray[np.bytes_]:
         """The ids of many messages, as an array of ASCII strings."""

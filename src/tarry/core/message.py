@@ -36,8 +36,13 @@ class Message(Struct, frozen=True, kw_only=True):
     ttl_ms: int | None = None
     """Counted from the due instant; a message that could not be sent by then fails as expired."""
     idempotency_key: str | None = None
+    any_repeat: bool = False
+    """The idempotency key alone decides: whatever else a repeated request asks for, it gets the first answer."""
     listed: bool = False
-    """Keep a row for it, so that it can be listed by its owner at once, however many others wait."""
+    """Keep a row for it, so that it can be listed by its owner at once, however many others wait. It is remembered with its
+    body when it has ended."""
+    subject: str | None = None
+    """What it is about: all that wait about one subject can be ended together. Only for what is listed."""
     leads: str | None = None
     """The group of its owner that is scheduled together with it: the delays there begin when this is sent, and if
     it goes unsent the group is discarded."""
@@ -62,6 +67,10 @@ class Message(Struct, frozen=True, kw_only=True):
             raise Invalid("leads", "a message leads a group or is in one, not both")
         if self.idempotency_key is not None:
             _check_size("idempotency_key", self.idempotency_key, limits.MAX_IDEMPOTENCY_KEY_BYTES)
+        if self.subject is not None:
+            _check_size("subject", self.subject, limits.MAX_GROUP_BYTES)
+            if not self.listed:
+                raise Invalid("subject", "is for messages that are listed")
         self._check_times()
 
     def _check_times(self) -> None:
@@ -133,10 +142,14 @@ class MessageView(Struct, frozen=True, kw_only=True):
     attempts: int = 0
     headers: dict[str, str] | UnsetType = UNSET
     payload: bytes | UnsetType = UNSET
-    """Unset once the message is finalised: the body is not kept for showing."""
+    """Unset once the message is finalised, unless it was listed: else the body is not kept for showing."""
     finalised_at_ms: int | None = None
     reason: str | None = None
     reference: str | None = None
+    error: str | None = None
+    """Why it was not sent, in the words of whoever said so."""
+    commanded: bool = False
+    """It goes out, or went out, by command and not by the clock."""
 
 
 class MessageQuery(Struct, frozen=True, kw_only=True):
@@ -153,6 +166,17 @@ class MessageQuery(Struct, frozen=True, kw_only=True):
     door: str | None = None
     due_from_ms: int | None = None
     due_to_ms: int | None = None
+    limit: int = 100
+    page: str | None = None
+    """The `next_page` of the page before."""
+
+
+class OwnedQuery(Struct, frozen=True, kw_only=True):
+    """Which of an owner's listed messages to show; the next due, or the last finalised, come first."""
+
+    owner: str
+    state: Literal["scheduled", "finalised"] = "scheduled"
+    namespace: str | None = None
     limit: int = 100
     page: str | None = None
     """The `next_page` of the page before."""

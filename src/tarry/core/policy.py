@@ -46,6 +46,8 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     """How long after its due instant the oldest entry of a backlog may lie there; 0 lifts the limit of the levels above."""
     backlog_action: BacklogAction | None = None
     """What happens when the backlog is over one of these."""
+    command_per_second: float | None = None
+    """How fast one owner's messages may be cancelled, sent and restarted by command; 0 lifts the limit of the levels above."""
 
     def check(self) -> None:
         """Raise `Invalid` for a value that cannot be."""
@@ -63,7 +65,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
         for field in ("retention_ms", "retention_bytes"):
             if (getattr(self, field) or 0) < -1:
                 raise Invalid(field, "is below -1, which is for ever")
-        for field in ("accept_per_second", "send_per_second"):
+        for field in ("accept_per_second", "send_per_second", "command_per_second"):
             rate = getattr(self, field)
             if rate is not None and not 0 <= rate <= 1e9:
                 raise Invalid(field, "is not between 0 and a thousand million")
@@ -90,6 +92,7 @@ class Effective(Struct, frozen=True, kw_only=True):
     backlog_bytes: int
     backlog_ms: int
     backlog_action: BacklogAction
+    command_per_second: float
 
     def round_up(self, due_at_ms: int) -> int:
         """The first tick at or after an instant: never early."""
@@ -110,6 +113,7 @@ BUILT_IN = Policy(
     backlog_bytes=0,
     backlog_ms=0,
     backlog_action="producer_request_hold",
+    command_per_second=0.0,
 )
 """What holds where no level says anything."""
 

@@ -5,14 +5,24 @@ record is enqueued; while an attempt is under way it waits for the verdict and l
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
 from tarry.core import limits
 from tarry.core.clock import Clock
-from tarry.core.errors import Conflict, Damage, DelayTooLong, Invalid, NotFound, TarryError, Unavailable
+from tarry.core.delivery import Verdict
+from tarry.core.errors import (
+    Conflict,
+    Damage,
+    DelayTooLong,
+    Invalid,
+    NotFound,
+    RateLimited,
+    TarryError,
+    Unavailable,
+)
 from tarry.core.lifecycle import Event, State, Wait, next_state
 from tarry.core.message import MessagePage, MessageQuery, MessageView
 from tarry.core.names import TOPIC_SCHEME
@@ -22,6 +32,7 @@ from tarry.engine.dispatcher import Dispatcher
 from tarry.engine.horizon import Offload
 from tarry.engine.journal import Journal
 from tarry.engine.listing import list_finalised, list_scheduled
+from tarry.engine.rates import Rates
 from tarry.engine.upkeep import Upkeep
 from tarry.engine.versions import end_of, new_version
 from tarry.engine.views import view_of_ended, view_of_put
@@ -50,6 +61,24 @@ class Fetched(Struct, frozen=True):
     body: Body
 
 
+class Ending(Struct, frozen=True, kw_only=True):
+    """Why messages are ended unsent, and for which of those that could be it is meant."""
+
+    reason: str
+    error: str | None = None
+    """The same in the words of a door."""
+    namespace: str | None = None
+    spare_owner: str | None = None
+    """Whose messages are left alone."""
+
+    def is_for(self, put: Put) -> bool:
+        """Whether a message is to be ended."""
+        return self.namespace in (None, put.namespace) and put.owner != self.spare_owner
+
+
+_BY_COMMAND: Final = Ending(reason="cancelled by command")
+
+
 class Commands:
     """Finds messages by their ids and acts on them."""
 
@@ -62,6 +91,7 @@ class Commands:
         self._upkeep = upkeep
         self._clock = clock
         self._ids = journal.ids
+        self._rates = Rates()
 
     def get(self, id: str) -> Answer[MessageView]:
         """A message as it is now."""
@@ -80,12 +110,13 @@ class Commands:
         """A page of messages."""
         try:
             if query.state == "finalised":
-                return self._after_flush(lambda: list_finalised(self._journal, query))
+                return self.after_flush(lambda: list_finalised(self._journal, query))
             return list_scheduled(self._journal, self._dispatcher, query, self._reading)
         except TarryError as error:
             return failed(error)
 
-    def _after_flush(self, read: Callable[[], Any]) -> Answer[Any]:
+    def after_flush(self, read: Callable[[], Any]) -> Answer[Any]:
+        """What a look into the registry finds once it is up to date."""
         answer: Answer[Any] = Answer()
 
         def flushed(flush: Answer[None]) -> None:
@@ -102,11 +133,43 @@ class Commands:
 
     def cancel(self, id: str) -> Answer[MessageView]:
         """End a message unsent. Once this is answered it never goes out."""
-        return self._with(id, lambda found: self._cancel(id, found))
+        return self._with(id, self._charged(lambda found: self._cancel(id, found, _BY_COMMAND)))
+
+    def end(self, id: str, ending: Ending) -> Answer[MessageView]:
+        """End a message unsent for another reason than a command, if it is meant for it; else a conflict."""
+
+        def act(found: Found) -> Answer[MessageView]:
+            if not ending.is_for(found.put):
+                return failed(Conflict("it is not meant for this message", "spared"))
+            return self._cancel(id, found, ending)
+
+        return self._with(id, act)
 
     def send(self, id: str) -> Answer[MessageView]:
         """Make a message due now."""
-        return self._with(id, lambda found: self._send(id, found))
+        return self._with(id, self._charged(lambda found: self._send(id, found, "send")))
+
+    def deliver(self, id: str, *, keep: bool = False) -> Answer[Verdict | None]:
+        """Make a message due now, and hear what came of it: None if something else was decided meanwhile.
+
+        With `keep`, a message that is refused waits for its due instant again.
+        """
+        answer: Answer[Verdict | None] = Answer()
+
+        def due(of: Answer[MessageView]) -> None:
+            error = of.error()
+            if error is not None:
+                answer.fail(error)
+                return
+            place = self._ids.read(id)
+            assert place is not None
+            # Nothing is dispatched between the durable record and this.
+            current = self._journal.current(Key(place[1], place[0]))
+            self._dispatcher.flights.watch(current.seq, answer.settle)
+
+        how = "try" if keep else "send"
+        self._with(id, self._charged(lambda found: self._send(id, found, how))).then(due)
+        return answer
 
     def restart(
         self, id: str, *, delay_ms: int | None = None, due_at_ms: int | None = None
@@ -116,7 +179,23 @@ class Commands:
             return failed(Invalid("delay_ms", "give a due instant or a delay, not both"))
         if (delay_ms or 0) < 0 or (due_at_ms or 0) < 0:
             return failed(Invalid("delay_ms" if delay_ms else "due_at_ms", "is negative"))
-        return self._with(id, lambda found: self._restart(id, found, delay_ms, due_at_ms))
+        return self._with(id, self._charged(lambda found: self._restart(id, found, delay_ms, due_at_ms)))
+
+    def _charged(self, act: Callable[[Found], Answer[MessageView]]) -> Callable[[Found], Answer[MessageView]]:
+        """The same, unless the owner of the message has commanded too much of late."""
+
+        def charge(found: Found) -> Answer[MessageView]:
+            put = found.put
+            topic = put.destination if put.destination.startswith(TOPIC_SCHEME) else None
+            per_second = self._journal.policies.effective(topic, put.namespace).command_per_second
+            if per_second:
+                key = (put.namespace, put.owner)
+                wait_ms = self._rates.wait_ms(key, per_second, self._clock.now_ms())
+                if wait_ms:
+                    return failed(RateLimited(wait_ms))
+            return act(found)
+
+        return charge
 
     def _with(
         self,
@@ -161,7 +240,7 @@ class Commands:
                 raise Conflict(f"the message is {row.outcome} already", row.outcome)
             return view_of_ended(row, id_)
 
-        return self._after_flush(look)
+        return self.after_flush(look)
 
     def _find(self, id_: str, fetched: Fetched | None) -> Found | Elsewhere | Key:
         """A message by its id; one that is finalised is given by its origin alone."""
@@ -248,30 +327,32 @@ class Commands:
         flight = self._dispatcher.flights.by_seq.get(found.current.seq)
         return found.put.uncertain or (flight is not None and flight.uncertain)
 
-    def _cancel(self, id_: str, found: Found) -> Answer[MessageView]:
+    def _cancel(self, id_: str, found: Found, ending: Ending) -> Answer[MessageView]:
         try:
-            waiting = self._decide(id_, found, Event.CANCEL, lambda again: self._cancel(id_, again))
+            waiting = self._decide(id_, found, Event.CANCEL, lambda again: self._cancel(id_, again, ending))
             if waiting is not None:
                 return waiting  # type: ignore[no-any-return]
             now_ms = self._clock.now_ms()
-            end = end_of(found.put, found.current, "cancelled", now_ms, "cancelled by command")
+            end = end_of(found.put, found.current, "cancelled", now_ms, ending.reason, error=ending.error)
             records = [end, *self._journal.groups.ends_of_orphans(found.put, found.origin, now_ms)]
             row = msgspec.structs.replace(
-                view_of_put(found.put, id_, State.CANCELLED), finalised_at_ms=now_ms, reason=end.reason
-            )
+                view_of_put(found.put, id_, State.CANCELLED), finalised_at_ms=now_ms, reason=end.reason,
+                error=end.error,
+            )  # fmt: skip
             return self._write(found, records, row)
         except TarryError as error:
             return failed(error)
 
-    def _send(self, id_: str, found: Found) -> Answer[MessageView]:
+    def _send(self, id_: str, found: Found, how: str) -> Answer[MessageView]:
         try:
-            waiting = self._decide(id_, found, Event.SEND, lambda again: self._send(id_, again))
+            waiting = self._decide(id_, found, Event.SEND, lambda again: self._send(id_, again, how))
             if waiting is not None:
                 return waiting  # type: ignore[no-any-return]
             self._journal.groups.check_unled(found.put)
             now_ms = self._clock.now_ms()
             fire_at_ms = max(now_ms, self._journal.watermark.fire_at_ms)
-            put = new_version(found.put, found.current, fire_at_ms, uncertain=self._uncertain(found))
+            uncertain = self._uncertain(found)
+            put = new_version(found.put, found.current, fire_at_ms, uncertain=uncertain, commanded=how)
             records = [*self._claim(found, now_ms), put]
             return self._write(found, records, view_of_put(put, id_, State.SCHEDULED))
         except TarryError as error:
@@ -318,7 +399,7 @@ class Commands:
                 fire_at_ms = max(now_ms, self._journal.watermark.fire_at_ms)
             put = new_version(
                 found.put, found.current, fire_at_ms, due_at_ms=due_at_ms, delay_ms=delay_ms, delayed_since_ms=now_ms,
-                attempts=0, uncertain=self._uncertain(found),
+                attempts=0, uncertain=self._uncertain(found), commanded="",
             )  # fmt: skip
             return self._write(found, [put], view_of_put(put, id_, State.SCHEDULED))
         except TarryError as error:
@@ -329,6 +410,8 @@ class Commands:
 
         def durable(error: TarryError | None) -> None:
             if error is None:
+                # Whoever waits for a verdict on the version that was replaced waits in vain.
+                self._dispatcher.writing.settled([found.current.seq])
                 answer.settle(view)
             else:
                 answer.fail(error)

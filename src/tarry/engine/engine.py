@@ -11,21 +11,29 @@ import pyarrow as pa
 from msgspec import Struct
 
 from tarry.core.clock import Clock
-from tarry.core.delivery import Outlet
+from tarry.core.delivery import Outlet, Verdict
 from tarry.core.errors import TarryError
 from tarry.core.ids import Ids
-from tarry.core.message import Message, MessagePage, MessageQuery, MessageView, Scheduled
+from tarry.core.message import (
+    Message,
+    MessagePage,
+    MessageQuery,
+    MessageView,
+    OwnedQuery,
+    Scheduled,
+)
 from tarry.core.names import parse_namespace, parse_topic
 from tarry.core.policy import Effective, Policy, Scope
 from tarry.engine.adoption import Adoption
 from tarry.engine.answer import Answer, failed
 from tarry.engine.catalogue import Catalogue
-from tarry.engine.commands import Commands
+from tarry.engine.commands import Commands, Ending
 from tarry.engine.delayed import DelayedEntries
 from tarry.engine.dispatcher import Dispatcher
 from tarry.engine.flights import Launch
 from tarry.engine.horizon import Offload
 from tarry.engine.journal import Journal
+from tarry.engine.owners import Owners
 from tarry.engine.planner import Columns, ColumnsScheduled
 from tarry.engine.recovery import recover
 from tarry.engine.scheduling import Scheduling
@@ -76,19 +84,22 @@ class Engine:
         reading: Offload | None = None,
         settings: EngineSettings,
         broker_policy: Policy | None = None,
+        namespace_policies: Mapping[str, Policy] | None = None,
         snapshot_folder: str | None = None,
         seed: int = 0,
     ) -> None:
         self.clock = clock
         self.ready = False
         self.journal = Journal(
-            ledger, registry, index, clock, ids, broker_policy or Policy(), settings, reading or offload
-        )
+            ledger, registry, index, clock, ids, broker_policy or Policy(), settings, reading or offload,
+            namespace_policies,
+        )  # fmt: skip
         self.dispatcher = Dispatcher(self.journal, outlets, settings, launch, seed)
         self.upkeep = Upkeep(self.journal, self.dispatcher, settings, offload, snapshot_folder)
         self._scheduling = Scheduling(self.journal, clock, outlets)
         self._together = Together(self._scheduling, self.journal, clock)
         self._commands = Commands(self.journal, self.dispatcher, self.upkeep, clock, reading or offload)
+        self._owners = Owners(self.journal, self._commands)
         self.batches = Adoption(self.journal, self.dispatcher, self.upkeep, self._commands, clock, outlets)
         """Batches that are adopted, shown and cancelled as a whole."""
         self._counting = Counting(self.journal, reading or offload)
@@ -196,13 +207,32 @@ class Engine:
         """A page of messages."""
         return self._commands.list_messages(query)
 
+    def list_owned(self, query: OwnedQuery) -> Answer[MessagePage]:
+        """A page of an owner's listed messages."""
+        return self._owners.page(query)
+
     def cancel(self, id: str) -> Answer[MessageView]:
         """End a message unsent. Once this is answered it never goes out."""
         return self._commands.cancel(id)
 
+    def end_subject(self, subject: str, ending: Ending) -> Answer[int]:
+        """End all that wait about a subject and that the ending is meant for; gives how many."""
+        return self._owners.end_subject(subject, ending)
+
+    def end_owner(self, owner: str, ending: Ending) -> Answer[int]:
+        """End all of an owner's listed messages that the ending is meant for; gives how many."""
+        return self._owners.end_owner(owner, ending)
+
     def send(self, id: str) -> Answer[MessageView]:
         """Make a message due now."""
         return self._commands.send(id)
+
+    def deliver(self, id: str, *, keep: bool = False) -> Answer[Verdict | None]:
+        """Make a message due now, and hear what came of it: None if something else was decided meanwhile.
+
+        With `keep`, a message that is refused waits for its due instant again.
+        """
+        return self._commands.deliver(id, keep=keep)
 
     def restart(
         self, id: str, *, delay_ms: int | None = None, due_at_ms: int | None = None

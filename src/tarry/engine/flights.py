@@ -22,7 +22,7 @@ from tarry.engine.leading import beginnings
 from tarry.engine.settings import EngineSettings
 from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, has_expired, new_version
 from tarry.engine.writing import ROOM_RETRY_MS, Writing
-from tarry.ledger.record import Claim, Key, PutHead, Record, decode_put
+from tarry.ledger.record import Claim, Key, Put, PutHead, Record, decode_put
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ Launch = Callable[[Outlet, Delivery, Callable[[Verdict], None]], None]
 class Flight:
     """One message on its way."""
 
-    __slots__ = ("attempts", "head", "key", "lane", "order", "outlet", "state", "uncertain")
+    __slots__ = ("attempts", "head", "key", "lane", "order", "outlet", "put", "state", "uncertain")
 
     def __init__(self, key: Key, head: PutHead, outlet: Outlet) -> None:
         self.key = key
@@ -48,6 +48,8 @@ class Flight:
         self.state = State.SCHEDULED
         self.uncertain = False
         """An attempt may have arrived although its verdict does not say so."""
+        self.put: Put | None = None
+        """The whole version of a listed message, which is remembered when it ends."""
 
     @property
     def origin(self) -> Key:
@@ -100,6 +102,8 @@ class Flights:
         """A heap of the keys of flights; those that are over are dropped late."""
         self._sending = 0
         self._sending_to: dict[str, int] = {}
+        self._watched: dict[int, Verdict | None] = {}
+        """By seq: what came of attempts that somebody waits for."""
 
     def begin(self, key: Key, head: PutHead, now_ms: int) -> None:
         """A message is due: it goes out as soon as there is a place."""
@@ -228,9 +232,11 @@ class Flights:
             self._verdict(flight, Refused(str(damage)))
             return
         flight.attempts += 1
+        flight.put = put if put.listed else None
         delivery = Delivery(
             self._journal.ids.make(flight.origin.seq, flight.origin.fire_at_ms), put.destination, put.payload,
             put.headers, put.key, put.owner, put.due_at_ms or put.fire_at_ms, put.accepted_at_ms, flight.attempts,
+            put.door,
         )  # fmt: skip
         self._launch(flight.outlet, delivery, lambda verdict: self._verdict(flight, verdict))
 
@@ -239,21 +245,25 @@ class Flights:
     def _verdict(self, flight: Flight, verdict: Verdict) -> None:
         now_ms = self._journal.clock.now_ms()
         self._landed(flight, now_ms)
+        if flight.key.seq in self._watched:
+            self._watched[flight.key.seq] = verdict
         match verdict:
             case Delivered():
-                end = end_of(
-                    flight.head, flight.key, "sent", now_ms, None, verdict.reference, flight.attempts
-                )
+                ended = flight.put or flight.head
+                end = end_of(ended, flight.key, "sent", now_ms, None, verdict.reference, flight.attempts)
                 self._finish(
                     flight,
                     Event.DELIVERED,
                     lambda: [end, *beginnings(self._journal, flight.origin, verdict.reference, now_ms)],
                     now_ms,
                 )
+            case Refused() if flight.put is not None and _may_wait(flight.put, now_ms):
+                self._wait_again(flight, flight.put, now_ms)
             case Refused():
-                self._fail(flight, verdict.reason, now_ms)
-            case Retry() if flight.attempts >= self._settings.attempts:
-                self._fail(flight, f"{verdict.reason} (attempt {flight.attempts}, the last)", now_ms)
+                self._fail(flight, verdict.reason, now_ms, verdict.error)
+            case Retry(counted=True) if flight.attempts >= self._settings.attempts:
+                reason = f"{verdict.reason} (attempt {flight.attempts}, the last)"
+                self._fail(flight, reason, now_ms, verdict.error)
             case Retry():
                 self._journal.counters["retried"] += 1
                 flight.becomes(Event.NOT_DELIVERED)
@@ -268,17 +278,41 @@ class Flights:
         ceiling = min(settings.backoff_max_ms, settings.backoff_min_ms << min(max(attempts - 1, 0), 40))
         return round(ceiling * (0.5 + self._random.random() / 2))
 
-    def _fail(self, flight: Flight, reason: str, now_ms: int) -> None:
+    def watch(self, seq: int, told: Callable[[Verdict | None], None]) -> None:
+        """Tell what comes of the next attempt to send a version; None if it is replaced or ended otherwise."""
+        self._watched.setdefault(seq, None)
+        self._writing.when_settled(seq, lambda: told(self._watched.pop(seq, None)))
+
+    def _wait_again(self, flight: Flight, put: Put, now_ms: int) -> None:
+        """It was tried before its instant, and refused: it waits for that."""
+        policy = self._journal.policies.effective(None, put.namespace)
+        fire_at_ms = max(now_ms, policy.round_up(put.due_at_ms or now_ms))
+        version = new_version(put, flight.key, fire_at_ms, commanded="", attempts=0)
+        self._finish(flight, Event.NOT_DELIVERED, lambda: [version], now_ms)
+
+    def _fail(self, flight: Flight, reason: str, now_ms: int, error: str | None = None) -> None:
         def make() -> list[Record]:
-            return self._failure(flight.key, flight.head, reason, now_ms, flight.attempts)
+            ended = flight.put or flight.head
+            return self._failure(flight.key, ended, reason, now_ms, flight.attempts, error)
 
         self._finish(flight, Event.REFUSED, make, now_ms)
 
-    def _failure(self, key: Key, head: PutHead, reason: str, now_ms: int, attempts: int) -> list[Record]:
-        """The end of a message as failed, and in the same unit its copy in the dead-letter topic."""
-        records: list[Record] = [end_of(head, key, "failed", now_ms, reason, None, attempts)]
+    def _failure(
+        self,
+        key: Key,
+        head: Put | PutHead,
+        reason: str,
+        now_ms: int,
+        attempts: int,
+        error: str | None = None,
+    ) -> list[Record]:
+        """The end of a message as failed, and in the same unit its copy in the dead-letter topic.
+
+        A listed message needs no copy: it is remembered with its body, for its owner alone.
+        """
+        records: list[Record] = [end_of(head, key, "failed", now_ms, reason, None, attempts, error)]
         records += self._journal.groups.ends_of_orphans(head, head.origin or key, now_ms)
-        if self._settings.dead_letter_topic:
+        if self._settings.dead_letter_topic and not head.listed:
             try:
                 put = decode_put(self._journal.bodies.one(key.seq))
             except Damage as damage:
@@ -398,6 +432,11 @@ def _next_in_turn(lanes: dict[int, deque[Flight]]) -> Flight:
     if queue:
         lanes[lane] = queue
     return flight
+
+
+def _may_wait(put: Put, now_ms: int) -> bool:
+    """Whether a version that was refused was only tried, before its instant."""
+    return put.commanded == "try" and put.due_at_ms is not None and put.due_at_ms > now_ms
 
 
 def host_of(destination: str) -> str:

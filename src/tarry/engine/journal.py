@@ -9,7 +9,7 @@ Doors do not know of it; the engine, the dispatcher and the topics write through
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -19,7 +19,7 @@ from tarry.core.clock import Clock
 from tarry.core.deadset import DeadSet
 from tarry.core.errors import Damage, DelayTooLong, NotFound, TarryError, Unavailable
 from tarry.core.ids import Ids
-from tarry.core.limits import MAX_DELAY_MS
+from tarry.core.limits import MAX_DELAY_MS, NEVER_MS
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective, Policy
 from tarry.engine.backlog import Backlog
@@ -33,6 +33,7 @@ from tarry.engine.planner import Plan
 from tarry.engine.policies import Policies
 from tarry.engine.settings import EngineSettings
 from tarry.engine.sizes import SMALL_BYTES, Sizes
+from tarry.engine.subjects import Subjects
 from tarry.engine.topics import Topics
 from tarry.index.index import Index
 from tarry.ledger.ledger import Ledger
@@ -74,6 +75,7 @@ class Journal:
         broker: Policy,
         settings: EngineSettings,
         reading: Offload,
+        namespaces: Mapping[str, Policy] | None = None,
     ) -> None:
         self.ledger = ledger
         self.registry = registry
@@ -85,7 +87,7 @@ class Journal:
         self.batches = Batches(self.dead)
         self.horizon.unindexed = self.batches.unindexed
         self.bodies = Bodies(ledger, self.horizon, reading, clock)
-        self.policies = Policies(broker)
+        self.policies = Policies(broker, namespaces)
         self.topics = Topics(self)
         self.catalogue = Catalogue(self)
         self.backlog = Backlog(self)
@@ -98,6 +100,7 @@ class Journal:
         self.recovered_at_ms = 0
         self._changed_owners: set[str] = set()
         self.groups = Groups(registry, self.bodies, self.dead)
+        self.subjects = Subjects(registry)
         self.relied = Relied()
         """What was reclaimed because the index has it."""
         self.replayed_from = 1
@@ -235,8 +238,11 @@ class Journal:
                     Repeat(put.fingerprint, origin, put.due_at_ms, past_due(put), put.accepted_at_ms),
                     (put.accepted_at_ms,),
                 )
+            if put.subject is not None:
+                self.subjects.add(put.subject, origin)
         if put.origin is not None or put.listed:
-            searched = (put.owner if put.listed else None, put.due_at_ms)
+            due_at_ms = NEVER_MS if put.due_at_ms is None else put.due_at_ms
+            searched = (put.owner if put.listed else None, due_at_ms)
             self.registry.live.put((origin.seq,), Live(current, origin), searched)
         if origin.seq >= FIRST_BATCH_SEQ and put.kills == origin:
             self.batches.moved(origin.seq, put.owner)
@@ -250,10 +256,12 @@ class Journal:
         # Of a version that could not be read not even the owner is known.
         owner = record.owner if record.destination else None
         self._end(record.kills, record.origin, owner, record.group, record.listed)
+        if record.subject is not None:
+            self.subjects.remove(record.subject, record.origin)
         ended = Ended(
             record.origin, record.outcome, record.finalised_at_ms, record.reason, record.reference, record.attempts,
             record.due_at_ms, record.accepted_at_ms, record.namespace, record.destination, record.key,
-            record.owner, record.door, record.group,
+            record.owner, record.door, record.group, record.error, record.kept,
         )  # fmt: skip
         self.registry.finalised.put(
             (record.origin.seq,), ended, (record.owner if record.listed else None, record.finalised_at_ms)

@@ -1,5 +1,7 @@
 """The policies in force, by place: broker, namespace, topic."""
 
+from collections.abc import Mapping
+
 from tarry.core.errors import Invalid
 from tarry.core.names import parse_namespace, parse_topic
 from tarry.core.policy import Effective, Policy, Scope, effective
@@ -8,9 +10,11 @@ from tarry.core.policy import Effective, Policy, Scope, effective
 class Policies:
     """Every policy that was set, and what they come to at each place."""
 
-    def __init__(self, broker: Policy) -> None:
+    def __init__(self, broker: Policy, namespaces: Mapping[str, Policy] | None = None) -> None:
         self._configured = broker
         """What the configuration says for the broker; a policy set at run time stands over it."""
+        self._namespaces = dict(namespaces or {})
+        """What the configuration says for namespaces, likewise."""
         self._set: dict[tuple[str, str], Policy] = {}
         self._cache: dict[tuple[str | None, str], Effective] = {}
 
@@ -50,6 +54,7 @@ class Policies:
             found = effective(
                 self._configured,
                 self._set.get(("broker", "")),
+                self._namespaces.get(namespace),
                 self._set.get(("namespace", namespace)),
                 self._set.get(("topic", topic)) if topic else None,
             )

@@ -240,6 +240,8 @@ class Scheduling:
         `ahead` is how many of its owner, and `joining` which members of its group (timed or not), come before it.
         """
         destination, namespace, policy = self._place(message.destination, message.namespace)
+        if message.subject is not None and destination.startswith(TOPIC_SCHEME):
+            raise Invalid("subject", "is not for messages that are bound for a topic")
         if policy.max_pending_per_owner:
             pending = self._journal.owners.get(message.owner, 0) + ahead
             if pending >= policy.max_pending_per_owner:
@@ -261,6 +263,7 @@ class Scheduling:
             delay_ms,
             None, message.idempotency_key,
             fingerprint(message) if message.idempotency_key is not None else b"",
+            subject=message.subject,
         )  # fmt: skip
         return put, due_at_ms
 
@@ -292,6 +295,8 @@ class Scheduling:
 
 def fingerprint(message: Message) -> bytes:
     """What tells a repeated request from another one: everything that was asked for."""
+    if message.any_repeat:
+        return b""
     body = msgspec.msgpack.encode(msgspec.structs.replace(message, idempotency_key=None))
     return hashlib.blake2b(body, digest_size=16).digest()
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 import msgspec
 
 from tarry.core.names import parse_topic
-from tarry.ledger.record import NO_PUT, Entry, Finalise, Key, Put, PutHead
+from tarry.ledger.record import NO_PUT, Entry, Finalise, Kept, Key, Put, PutHead
 
 
 def end_of(
@@ -16,13 +16,20 @@ def end_of(
     reason: str | None,
     reference: str | None = None,
     attempts: int | None = None,
+    error: str | None = None,
 ) -> Finalise:
-    """The record that ends a version."""
+    """The record that ends a version. Of a listed message the whole version is wanted: it is remembered with its body."""
+    whole = put if put.listed and isinstance(put, Put) else None
     return Finalise(
         key, put.origin or key, outcome, now_ms, reason, reference, put.attempts if attempts is None else attempts,
         put.due_at_ms, put.accepted_at_ms, put.namespace, put.destination, put.key, put.owner, put.door, put.group,
-        put.listed,
+        put.listed, error, None if whole is None else whole.subject, None if whole is None else kept_of(whole),
     )  # fmt: skip
+
+
+def kept_of(put: Put) -> Kept:
+    """What is remembered of a listed message beside its end."""
+    return Kept(put.payload, put.headers, put.delayed_since_ms, put.delay_ms, bool(put.commanded))
 
 
 def has_expired(key: Key, head: PutHead, now_ms: int) -> bool:

@@ -90,6 +90,10 @@ class Put(Struct, tag=int(Kind.PUT), array_like=True, frozen=True):
     """An attempt to send an earlier version may have arrived, although its verdict does not say so."""
     leads: str | None = None
     """The group that waits for this message to be sent."""
+    commanded: str = ""
+    """`send`: it goes out by command. `try`: that too, and if it is refused it waits for its due instant again."""
+    subject: str | None = None
+    """What it is about, so that it can be ended together with others."""
 
 
 class PutHead(Struct, tag=int(Kind.PUT), array_like=True, frozen=True, gc=False):
@@ -131,6 +135,21 @@ class Finalise(Struct, tag=int(Kind.FINALISE), array_like=True, frozen=True):
     door: str
     group: str | None
     listed: bool
+    error: str | None = None
+    """Why it was not sent, in the words of whoever said so."""
+    subject: str | None = None
+    kept: "Kept | None" = None
+    """Of a listed message: what it was."""
+
+
+class Kept(Struct, array_like=True, frozen=True):
+    """What is remembered of a listed message beside its end, so that it can be shown."""
+
+    payload: bytes
+    headers: dict[str, str]
+    delayed_since_ms: int
+    delay_ms: int | None
+    commanded: bool
 
 
 class Entry(Struct, tag=int(Kind.ENTRY), array_like=True, frozen=True):

@@ -14,7 +14,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from tarry.core.errors import TarryError, Unavailable
-from tarry.ledger.record import FIRST_BATCH_SEQ, Key, StagedFile
+from tarry.ledger.record import FIRST_BATCH_SEQ, Kept, Key, StagedFile
 from tarry.registry.snapshots import write_snapshot
 from tarry.registry.table import RegistryDamage, Table, trouble
 
@@ -46,6 +46,9 @@ class Ended(Struct, array_like=True, frozen=True):
     owner: str
     door: str
     group: str | None
+    error: str | None = None
+    kept: Kept | None = None
+    """Of a listed message: what it was."""
 
 
 class Member(Struct, array_like=True, frozen=True):
@@ -162,6 +165,7 @@ class Registry:
             "finalised", ("origin_seq",), Ended, ("owner", "finalised_at_ms")
         )
         self.groups: Table[Group] = Table("groups", ("owner", "name"), Group, ("closed_at_ms",))
+        self.subjects: Table[list[Key]] = Table("subjects", ("subject",), list[Key])
         self.idempotency: Table[Repeat] = Table("idempotency", ("owner", "key"), Repeat, ("accepted_at_ms",))
         self.owners: Table[int] = Table("owners", ("owner",), int)
         self.policies: Table[dict[str, Any]] = Table("policies", ("scope", "name"), dict[str, Any])
@@ -180,7 +184,7 @@ class Registry:
         self.tables: list[Table[Any]] = [
             self.live, self.finalised, self.groups, self.idempotency, self.owners, self.policies, self.topics,
             self.chunks, self.waiting, self.subscriptions, self.acks, self.producers, self.batches,
-            self.batch_files, self.catalogue,
+            self.batch_files, self.catalogue, self.subjects,
         ]  # fmt: skip
         self._ended: list[Callable[[], Any]] = []
         try:

@@ -18,6 +18,8 @@ CREATE INDEX IF NOT EXISTS finalised_by_owner ON finalised (owner, finalised_at_
 
 CREATE TABLE IF NOT EXISTS groups        (owner TEXT, name TEXT, closed_at_ms INTEGER, body BLOB NOT NULL, crc INTEGER NOT NULL,
                             PRIMARY KEY (owner, name)) WITHOUT ROWID;
+-- What several messages are about: the first versions of those that wait.
+CREATE TABLE IF NOT EXISTS subjects      (subject TEXT PRIMARY KEY, body BLOB NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS idempotency   (owner TEXT, key TEXT, accepted_at_ms INTEGER, body BLOB NOT NULL, crc INTEGER NOT NULL,
                             PRIMARY KEY (owner, key)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS idempotency_by_time ON idempotency (accepted_at_ms);

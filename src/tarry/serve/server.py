@@ -30,6 +30,7 @@ from tarry.core.clock import SystemClock
 from tarry.core.errors import TarryError, Unavailable
 from tarry.core.ids import Ids
 from tarry.core.lifecycle import State
+from tarry.core.policy import Policy
 from tarry.doors.http.app import HttpApp, build_app
 from tarry.doors.http.settings import HttpSettings
 from tarry.engine.drive import Driver, launcher, offloader
@@ -246,6 +247,7 @@ class Server:
             reading=offloader(loop, self._readers, self._faulted),
             settings=config.engine,
             broker_policy=config.doors.pulsar.policy(config.policies.broker),
+            namespace_policies=namespace_policies(config),
             snapshot_folder=str(folder.registry),
             seed=time.time_ns(),
         )
@@ -312,7 +314,20 @@ def doors_of(config: Config) -> list[Door]:
         from tarry.serve.dapr import DaprDoor
 
         doors.append(DaprDoor(config.doors.dapr, access_of(config)))
+    if config.doors.matrix.enabled:
+        from tarry.serve.matrix import MatrixDoor
+
+        doors.append(MatrixDoor(config.doors.matrix))
     return doors
+
+
+def namespace_policies(config: Config) -> dict[str, Policy]:
+    """What the configuration of doors says about the namespaces that are theirs."""
+    if not config.doors.matrix.enabled:
+        return {}
+    from tarry.serve.matrix import policies_of
+
+    return policies_of(config.doors.matrix)
 
 
 def ledger_settings(config: Config) -> LedgerSettings:

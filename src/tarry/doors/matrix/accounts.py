@@ -1,0 +1,141 @@
+"""Whose token it is: the homeserver says, and its answer is good for a short time.
+
+So that a busy client does not cost it a question each time, and events can be listed while it is down. Tokens are not
+kept, only their digests; a token that is logged out through the proxy is forgotten at once.
+"""
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+from msgspec import Struct
+
+from tarry.core.clock import Clock
+from tarry.doors.matrix.errors import MatrixError
+from tarry.doors.matrix.settings import MatrixSettings
+from tarry.doors.matrix.wire import Request
+from tarry.outlets.matrix.homeserver import FAILURES, Answer, Homeserver
+from tarry.outlets.matrix.verdict import matrix_error
+
+MAX_KNOWN: Final = 100_000
+"""Tokens remembered; beyond it the one that was asked about longest ago is forgotten."""
+
+_BEARER: Final = b"bearer "
+_WHOAMI: Final = "/_matrix/client/v3/account/whoami"
+_MASQUERADE: Final = ("user_id", "device_id", "org.matrix.msc3202.device_id")
+"""With these an application service says for whom it speaks."""
+
+
+class Account(Struct, frozen=True):
+    """Who asks."""
+
+    user_id: str
+    device_id: str | None = None
+    is_guest: bool = False
+
+
+class _Known(Struct):
+    account: Account
+    asked_at_ms: int
+
+
+_account_decoder = msgspec.json.Decoder(Account)
+
+
+class Accounts:
+    """Asks the homeserver whose token it is, and remembers."""
+
+    def __init__(self, homeserver: Homeserver, settings: MatrixSettings, clock: Clock) -> None:
+        self._homeserver = homeserver
+        self._settings = settings
+        self._clock = clock
+        self._known: OrderedDict[bytes, _Known] = OrderedDict()
+        self._asking: dict[bytes, asyncio.Task[Account]] = {}
+
+    def cached(self, headers: dict[bytes, bytes], raw_query: bytes) -> Account | None:
+        """The account, if it is known without asking and the query says nothing of it."""
+        authorization = headers.get(b"authorization")
+        if authorization is None or b"user_id" in raw_query or b"device_id" in raw_query:
+            return None
+        if authorization[:7].lower() != _BEARER:
+            return None
+        known = self._known.get(_digest(authorization[7:].strip(), ""))
+        if known is None or not self._is_fresh(known):
+            return None
+        return known.account
+
+    async def of(self, request: Request) -> Account:
+        """The account that a request is from; raises the homeserver's own error for one that is from none."""
+        token = token_of(request)
+        pairs = [(name, value) for name, value in request.query if name in _MASQUERADE]
+        query = f"?{urlencode(pairs)}" if pairs else ""
+        digest = _digest(token, query)
+        known = self._known.get(digest)
+        if known is not None and self._is_fresh(known):
+            return known.account
+        asking = self._asking.get(digest)
+        if asking is None:
+            asking = self._asking[digest] = asyncio.create_task(self._ask(digest, token, query, known))
+            asking.add_done_callback(lambda _: self._asking.pop(digest, None))
+        return await asyncio.shield(asking)
+
+    def forget(self, token: bytes) -> None:
+        """A token was logged out."""
+        self._known.pop(_digest(token, ""), None)
+
+    def forget_user(self, user_id: str) -> None:
+        """All tokens of a user were logged out."""
+        for digest in [one for one, known in self._known.items() if known.account.user_id == user_id]:
+            del self._known[digest]
+
+    def _is_fresh(self, known: _Known) -> bool:
+        return 0 <= self._clock.now_ms() - known.asked_at_ms < self._settings.token_fresh_ms
+
+    async def _ask(self, digest: bytes, token: bytes, query: str, known: _Known | None) -> Account:
+        try:
+            answer = await self._homeserver.request(
+                "GET", _WHOAMI + query, headers={"Authorization": f"Bearer {token.decode()}"}
+            )
+            if answer.status < 500:
+                return self._remember(digest, answer)
+        except FAILURES:
+            pass
+        if known is not None and 0 <= self._clock.now_ms() - known.asked_at_ms < self._settings.token_kept_ms:
+            return known.account
+        raise MatrixError(503, "M_UNKNOWN", "The homeserver cannot be asked whose token this is.")
+
+    def _remember(self, digest: bytes, answer: Answer) -> Account:
+        self._known.pop(digest, None)
+        if answer.status != 200:
+            error = matrix_error(answer).body
+            rest: dict[str, Any] = {name: error[name] for name in error if name not in ("errcode", "error")}
+            raise MatrixError(answer.status, error["errcode"], str(error.get("error", "")), rest)
+        try:
+            account = _account_decoder.decode(answer.body)
+        except msgspec.DecodeError:
+            raise MatrixError(502, "M_UNKNOWN", "The homeserver does not say whose token this is.") from None
+        if len(self._known) >= MAX_KNOWN:
+            self._known.popitem(last=False)
+        self._known[digest] = _Known(account, self._clock.now_ms())
+        return account
+
+
+def token_of(request: Request) -> bytes:
+    """The token of a request, from its header or, as older clients send it, its query."""
+    authorization = request.headers.get(b"authorization")
+    if authorization is not None and authorization[:7].lower() == _BEARER:
+        token = authorization[7:].strip()
+    else:
+        token = (request.parameter("access_token") or "").encode()
+    if not token:
+        raise MatrixError(401, "M_MISSING_TOKEN", "Missing access token.")
+    if not token.isascii() or not token.decode().isprintable():
+        raise MatrixError(401, "M_UNKNOWN_TOKEN", "Unrecognised access token.")
+    return token
+
+
+def _digest(token: bytes, query: str) -> bytes:
+    return hashlib.blake2b(token + b"\0" + query.encode(), digest_size=32).digest()

@@ -1,0 +1,172 @@
+"""The Matrix door as one ASGI application: Tarry's own paths, and the proxy for all others.
+
+The two requests that must be fast, a schedule from an account that is known and a restart, are answered without a task
+of their own (`quick`). Whatever goes wrong on an own path is answered in the words of Matrix; what should not have
+happened is logged by its place in the code only, because an error's text may hold an id.
+"""
+
+import logging
+import traceback
+from typing import Any, Final
+
+from tarry.core.errors import TarryError
+from tarry.doors.matrix.errors import MatrixError, explain, internal, unrecognised
+from tarry.doors.matrix.features import Features
+from tarry.doors.matrix.futures import Futures
+from tarry.doors.matrix.lists import Lists
+from tarry.doors.matrix.management import Management
+from tarry.doors.matrix.parts import Parts
+from tarry.doors.matrix.paths import Found, Paths, unquoted
+from tarry.doors.matrix.proxy import PREFIXES, Gone, Proxy, Receive, Scope, Send
+from tarry.doors.matrix.scheduling import Scheduling, read_own, read_send
+from tarry.doors.matrix.wire import MAX_BODY_BYTES, Answered, Request, preflight, refused
+
+log = logging.getLogger(__name__)
+
+MAX_DISCARDED_BYTES: Final = 64 << 20
+"""Of a body that is too large so much more is read and thrown away: only then does its sender see the answer."""
+
+
+class MatrixApp:
+    """The application."""
+
+    def __init__(self, parts: Parts) -> None:
+        futures = Futures(parts)
+        self._parts = parts
+        self._scheduling = Scheduling(parts, futures)
+        self._management = Management(parts)
+        lists = Lists(parts, self._management)
+        self._paths = Paths(
+            [
+                *self._scheduling.routes,
+                *self._management.routes,
+                *lists.routes,
+                *Features(parts).routes,
+                *futures.routes,
+            ]
+        )
+        self._send_put = self._scheduling.reused[0]
+        self._proxy = Proxy(parts.homeserver)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        try:
+            found = self._paths.find(scope["raw_path"], scope["query_string"])
+            if found is None:
+                await self._pass_on(scope, receive, send)
+                return
+            answered = await self._own(found, scope, receive)
+        except Gone:
+            return
+        except MatrixError as error:
+            answered = refused(error)
+        await _respond(send, answered)
+
+    async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not scope["raw_path"].startswith(PREFIXES):
+            await _respond(send, refused(unrecognised()))
+            return
+        await self._proxy(scope, receive, send)
+
+    async def _own(self, found: Found, scope: Scope, receive: Receive) -> Answered:
+        method = scope["method"]
+        if method == "OPTIONS":
+            return preflight()
+        endpoint = found.route.methods.get("GET" if method == "HEAD" else method)
+        try:
+            if endpoint is None:
+                raise unrecognised(found.route.allowed)
+            return await endpoint(_request(found, scope, await _read_body(receive)))
+        except MatrixError as error:
+            return refused(error)
+        except TarryError as error:
+            return refused(explain(error))
+        except Gone:
+            raise
+        except Exception as error:  # noqa: BLE001 - the last resort; nothing may pass it
+            _say(error)
+            return refused(internal())
+
+    def quick(self, scope: Scope, body: bytes, reply: Any) -> bool:
+        """Answer a request that has come whole, without a task; False if it has to go the longer way."""
+        method = scope["method"]
+        if method not in ("PUT", "POST"):
+            return False
+        try:
+            found = self._paths.find(scope["raw_path"], scope["query_string"])
+            if found is None:
+                return False
+            if found.route is self._management.action:
+                if method != "POST" or found.params[1] != b"restart":
+                    return False
+                return self._management.restart_quick(unquoted(found.params[0]), found.unstable, reply)
+            return method == "PUT" and self._schedule_quick(found, scope, body, reply)
+        except (MatrixError, TarryError):
+            # The longer way says what is wrong.
+            return False
+        except Exception as error:  # noqa: BLE001 - the last resort; nothing may pass it
+            _say(error)
+            reply(*refused(internal()))
+            return True
+
+    def _schedule_quick(self, found: Found, scope: Scope, body: bytes, reply: Any) -> bool:
+        if found.route is self._scheduling.own:
+            read = read_own
+        elif found.route is self._send_put and b"future" not in scope["query_string"]:
+            read = read_send
+        else:
+            return False
+        account = self._parts.accounts.cached(dict(scope["headers"]), scope["query_string"])
+        if account is None or len(body) > MAX_BODY_BYTES:
+            return False
+        self._scheduling.quick(account, read(_request(found, scope, body)), reply)
+        return True
+
+
+def _request(found: Found, scope: Scope, body: bytes) -> Request:
+    client = scope.get("client")
+    return Request(
+        method=scope["method"],
+        path=scope["raw_path"],
+        params=tuple([unquoted(part) for part in found.params]),
+        raw_query=scope["query_string"],
+        headers=dict(scope["headers"]),
+        body=body,
+        peer="" if client is None else str(client[0]),
+        unstable=found.unstable,
+    )
+
+
+async def _read_body(receive: Receive) -> bytes:
+    pieces: list[bytes] = []
+    size = 0
+    while True:
+        event = await receive()
+        if event["type"] == "http.disconnect":
+            raise Gone
+        piece = event.get("body", b"")
+        size += len(piece)
+        if size <= MAX_BODY_BYTES:
+            pieces.append(piece)
+        elif size > MAX_BODY_BYTES + MAX_DISCARDED_BYTES:
+            break
+        if not event.get("more_body", False):
+            break
+    if size > MAX_BODY_BYTES:
+        raise MatrixError(413, "M_TOO_LARGE", f"The body has more than {MAX_BODY_BYTES} bytes.")
+    return b"".join(pieces)
+
+
+async def _respond(send: Send, answered: Answered) -> None:
+    status, headers, body = answered
+    headers.append((b"content-length", b"%d" % len(body)))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _say(error: Exception) -> None:
+    """Log a failure by its place in the code only."""
+    places = "".join(traceback.format_tb(error.__traceback__))
+    log.error("a request failed with %s at\n%s", type(error).__name__, places)

@@ -1,0 +1,72 @@
+"""What clients are told: `/versions` and `/capabilities` as the homeserver has them, completed by what Tarry adds.
+
+A homeserver may serve delayed events itself; through Tarry its clients get Tarry's, so Tarry's limits are told.
+"""
+
+from typing import Any, Final
+
+import msgspec
+
+from tarry.doors.matrix.dialects import UNSTABLE
+from tarry.doors.matrix.errors import MatrixError
+from tarry.doors.matrix.parts import Parts
+from tarry.doors.matrix.paths import CLIENT, Route
+from tarry.doors.matrix.wire import Answered, Request, ok
+from tarry.outlets.matrix.homeserver import FAILURES
+
+_PASSED_ON: Final = (b"authorization", b"accept-language", b"user-agent")
+
+_object_decoder = msgspec.json.Decoder(dict[str, Any])
+
+
+class Features:
+    """The two endpoints that are completed."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._homeserver = parts.homeserver
+        settings = parts.settings
+        self._unstable = {UNSTABLE: True, "org.matrix.msc4486": True}
+        if settings.stable:
+            self._unstable[f"{UNSTABLE}.stable"] = True
+        limits = {"max_delay_ms": settings.max_delay_ms, "max_scheduled": settings.max_pending_per_user}
+        told = {name: limit for name, limit in limits.items() if limit}
+        self._capabilities = {f"{UNSTABLE}.delayed_events": told}
+        if settings.stable:
+            self._capabilities["m.delayed_events"] = told
+        self.routes = [
+            Route({"GET": self.versions}, f"{CLIENT}/versions"),
+            Route(
+                {"GET": self.capabilities},
+                f"{CLIENT}/v3/capabilities",
+                f"{CLIENT}/r0/capabilities",
+                f"{CLIENT}/unstable/capabilities",
+            ),
+        ]
+
+    async def versions(self, request: Request) -> Answered:
+        """GET /_matrix/client/versions."""
+        return await self._completed(request, "unstable_features", self._unstable)
+
+    async def capabilities(self, request: Request) -> Answered:
+        """GET /_matrix/client/v3/capabilities."""
+        return await self._completed(request, "capabilities", self._capabilities)
+
+    async def _completed(self, request: Request, field: str, added: dict[str, Any]) -> Answered:
+        path = request.path.decode() + (f"?{request.raw_query.decode()}" if request.raw_query else "")
+        headers = {
+            name.decode(): request.headers[name].decode("latin-1")
+            for name in _PASSED_ON
+            if name in request.headers
+        }
+        try:
+            answer = await self._homeserver.request("GET", path, headers=headers)
+        except FAILURES:
+            raise MatrixError(502, "M_UNKNOWN", "The homeserver cannot be reached.") from None
+        try:
+            body = _object_decoder.decode(answer.body)
+        except msgspec.DecodeError:
+            raise MatrixError(502, "M_UNKNOWN", "The homeserver's answer is not JSON.") from None
+        if answer.status == 200:
+            had = body.get(field)
+            body[field] = {**(had if isinstance(had, dict) else {}), **added}
+        return ok(body, answer.status)

@@ -1,0 +1,173 @@
+"""Managing a delayed event: send, cancel, restart. Its delay id is all that is needed, unless the operator wants more.
+
+What an action comes to on an event that is finalised already is one table, in the words of the dialect that the event was
+scheduled in. Nothing here asks the homeserver anything, but with the switch that demands the owner's token.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from tarry.core.delivery import Delivered, Refused, Retry, Verdict
+from tarry.core.errors import Conflict, RateLimited, TarryError
+from tarry.core.lifecycle import FINALISED, State
+from tarry.core.message import MessageView
+from tarry.doors.matrix.dialects import Speech, dialect_of
+from tarry.doors.matrix.errors import MatrixError, error_of, explain, internal, not_found, repeat
+from tarry.doors.matrix.parts import Parts
+from tarry.doors.matrix.paths import CLIENT, MSC4140, Route
+from tarry.doors.matrix.wire import Answered, Request, ok, read_object, refused
+from tarry.engine.answer import Answer
+from tarry.engine.rates import Rates
+
+ROOTS: Final = (f"{CLIENT}/v1/delayed_events", f"{MSC4140}/delayed_events")
+
+ACTIONS: Final = {"send": "send", "cancel": "cancel", "restart": "restart", "refresh": "restart"}
+"""What can be done; `refresh` is a name that the proposal uses once for `restart`."""
+
+
+class _Body(Struct):
+    action: str
+
+
+_body_decoder = msgspec.json.Decoder(_Body)
+
+
+class Management:
+    """The endpoints that act on one event."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._engine = parts.engine
+        self._rates = Rates()
+        self._act: dict[str, Callable[[str], Awaitable[object]]] = {
+            "send": self._send,
+            "cancel": self._engine.cancel,
+            "restart": self._engine.restart,
+        }
+        self.action = Route({"POST": self.by_path}, *(f"{events}/{{}}/{{}}" for events in ROOTS))
+        self.routes = [self.action]
+
+    async def by_path(self, request: Request) -> Answered:
+        """POST …/delayed_events/{id}/{action}."""
+        delay_id, name = request.params
+        if name not in ACTIONS:
+            raise MatrixError(404, "M_UNRECOGNIZED", "The action is not send, cancel or restart.")
+        return await self._manage(request, delay_id, ACTIONS[name])
+
+    async def by_body(self, request: Request) -> Answered:
+        """POST …/delayed_events/{id} with the action in the body."""
+        (delay_id,) = request.params
+        name = read_object(request.body, _body_decoder).action
+        if name not in ACTIONS:
+            raise MatrixError(400, "M_INVALID_PARAM", "The action is not send, cancel or restart.")
+        return await self._manage(request, delay_id, ACTIONS[name])
+
+    async def _manage(self, request: Request, delay_id: str, action: str) -> Answered:
+        try:
+            self._limit(delay_id)
+            if self._parts.settings.management_token:
+                await self._check_owner(request, delay_id)
+            await self._act[action](delay_id)
+        except Conflict:
+            return await self._conflict(delay_id, action, request.unstable)
+        except TarryError as error:
+            raise explain(error) from None
+        return ok()
+
+    def restart_quick(self, delay_id: str, unstable: bool, reply: Any) -> bool:
+        """Restart an event without a task; False if it has to go the longer way."""
+        if self._parts.settings.management_token:
+            return False
+        try:
+            self._limit(delay_id)
+        except RateLimited as error:
+            reply(*refused(explain(error)))
+            return True
+        self._engine.restart(delay_id).then(partial(self._restarted, delay_id, unstable, reply))
+        return True
+
+    def _restarted(self, delay_id: str, unstable: bool, reply: Any, answer: Answer[MessageView]) -> None:
+        error = answer.error()
+        if error is None:
+            reply(*ok())
+        elif isinstance(error, Conflict):
+            # What it comes to depends on the event, which is looked up first.
+            self._engine.get(delay_id).then(partial(_reply_conflict, "restart", unstable, reply))
+        else:
+            reply(*refused(explain(error) if isinstance(error, TarryError) else internal()))
+
+    def _limit(self, delay_id: str) -> None:
+        """Raise if one event is managed too fast. By event: an SFU manages many from one address."""
+        per_second = self._parts.settings.manage_per_second_per_event
+        if per_second:
+            wait_ms = self._rates.wait_ms(("event", delay_id), per_second, self._parts.clock.now_ms())
+            if wait_ms:
+                raise RateLimited(wait_ms)
+
+    async def _check_owner(self, request: Request, delay_id: str) -> None:
+        account = await self._parts.accounts.of(request)
+        view = await self._engine.get(delay_id)
+        if view.owner != account.user_id:
+            raise not_found()
+
+    async def _conflict(self, delay_id: str, action: str, unstable: bool) -> Answered:
+        try:
+            view = await self._engine.get(delay_id)
+        except TarryError as error:
+            raise explain(error) from None
+        return finalised_answer(action, view, unstable)
+
+    async def _send(self, delay_id: str) -> None:
+        """Send an event now, and say so when it is sent, refused, or known to take longer."""
+        view = await self._engine.get(delay_id)
+        keep = dialect_of(view.headers).stays_on_refusal
+        try:
+            async with asyncio.timeout(self._parts.settings.send_timeout_ms / 1000):
+                verdict = await self._engine.deliver(delay_id, keep=keep)
+        except TimeoutError:
+            # It is due, and it is the homeserver that takes its time.
+            return
+        _raise_refusal(verdict)
+
+
+def finalised_answer(action: str, view: MessageView, unstable: bool) -> Answered:
+    """The answer to an action that the event's state does not allow: its outcome again, or what the dialect says."""
+    dialect = dialect_of(view.headers)
+    speech = Speech(dialect, unstable)
+    if view.state not in FINALISED:
+        # It may have been sent: nobody can promise that it was cancelled.
+        raise explain(Conflict("uncertain"), speech)
+    if action == "send" and view.state is State.SENT:
+        return ok()
+    if action == "send" and view.state is State.FAILED and dialect.repeats_error:
+        raise error_of(view)
+    if action == "cancel" and view.state is not State.SENT and dialect.cancel_repeats:
+        return ok()
+    raise explain(Conflict("finalised"), speech)
+
+
+def _raise_refusal(verdict: Verdict | None) -> None:
+    """Raise what the homeserver said against an event, if it said anything that its sender should know."""
+    match verdict:
+        case Refused(error=str(error)) | Retry(error=str(error)):
+            raise repeat(error)
+        case Refused(reason=reason):
+            raise MatrixError(500, "M_UNKNOWN", reason)
+        case Delivered() | Retry() | None:
+            return
+
+
+def _reply_conflict(action: str, unstable: bool, reply: Any, answer: Answer[MessageView]) -> None:
+    error = answer.error()
+    try:
+        if error is not None:
+            raise explain(error) if isinstance(error, TarryError) else internal()
+        answered = finalised_answer(action, answer.value(), unstable)
+    except MatrixError as refusal:
+        answered = refused(refusal)
+    reply(*answered)

@@ -1,0 +1,101 @@
+"""The paths that are Tarry's own, as a tree of their parts; everything else is the homeserver's.
+
+Paths are matched as they were sent, part by part, so that a quoted slash in a state key stays inside its part.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from tarry.doors.matrix.errors import MatrixError
+from tarry.doors.matrix.wire import Answered, Request
+
+Endpoint = Callable[[Request], Awaitable[Answered]]
+
+CLIENT: Final = "/_matrix/client"
+MSC4140: Final = f"{CLIENT}/unstable/org.matrix.msc4140"
+
+_OPEN: Final = b"{}"
+
+
+class Route:
+    """Templates of paths, `{}` standing for any one part, and what each method does there."""
+
+    def __init__(
+        self,
+        methods: Mapping[str, Endpoint],
+        *templates: str,
+        when: Callable[[bytes], bool] | None = None,
+    ) -> None:
+        """`when` looks at the query: where it says no, the request is the homeserver's."""
+        self.methods = dict(methods)
+        self.templates = templates
+        self.when = when
+        self.allowed = ", ".join((*self.methods, "OPTIONS"))
+
+
+class Found:
+    """A route, and what the path has in the open places of its template."""
+
+    __slots__ = ("params", "route", "unstable")
+
+    def __init__(self, route: Route, params: list[bytes], unstable: bool) -> None:
+        self.route = route
+        self.params = params
+        self.unstable = unstable
+
+
+class _Node:
+    __slots__ = ("next", "route", "unstable")
+
+    def __init__(self) -> None:
+        self.next: dict[bytes, _Node] = {}
+        self.route: Route | None = None
+        self.unstable = False
+
+
+class Paths:
+    """All routes."""
+
+    def __init__(self, routes: list[Route]) -> None:
+        self._root = _Node()
+        for route in routes:
+            for template in route.templates:
+                self._add(template, route)
+
+    def _add(self, template: str, route: Route) -> None:
+        node = self._root
+        for part in template.encode().split(b"/"):
+            node = node.next.setdefault(part, _Node())
+        if node.route is not None:
+            raise ValueError(f"two routes for {template}")
+        node.route = route
+        node.unstable = "/unstable/" in template
+
+    def find(self, path: bytes, query: bytes) -> Found | None:
+        """The route of a path; None where it is the homeserver's."""
+        found = self._walk(path)
+        if found is None or (found.route.when is not None and not found.route.when(query)):
+            return None
+        return found
+
+    def _walk(self, path: bytes) -> Found | None:
+        node = self._root
+        params: list[bytes] = []
+        for part in path.split(b"/"):
+            step = node.next.get(part)
+            if step is None:
+                step = node.next.get(_OPEN)
+                if step is None:
+                    return None
+                params.append(part)
+            node = step
+        return None if node.route is None else Found(node.route, params, node.unstable)
+
+
+def unquoted(part: bytes) -> str:
+    """A part of a path as text; raises for one that is not UTF-8."""
+    try:
+        return (unquote_to_bytes(part) if b"%" in part else part).decode()
+    except UnicodeDecodeError:
+        raise MatrixError(400, "M_INVALID_PARAM", "The path is not UTF-8.") from None

@@ -1,0 +1,242 @@
+"""Scheduling a delayed event, in all the ways that clients ask for it.
+
+The proposal's own endpoint takes the delay in its body (`delay`, or `delay_ms` as merged); `/send`, `/state` and
+`/redact` take it as a query parameter. A request that names a delay is scheduled or refused, and never passed on: the
+homeserver behind would send it at once.
+"""
+
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from msgspec import Raw, Struct
+
+from tarry.core.errors import TarryError
+from tarry.core.message import Message, Scheduled
+from tarry.doors.matrix.accounts import Account
+from tarry.doors.matrix.dialects import MERGED, QUERY, SEED, UNSTABLE, Dialect, Speech
+from tarry.doors.matrix.errors import MatrixError, explain, internal
+from tarry.doors.matrix.event import Event, check_event, message_of
+from tarry.doors.matrix.parts import Parts
+from tarry.doors.matrix.paths import CLIENT, MSC4140, Route
+from tarry.doors.matrix.wire import Answered, Request, ok, read_object, read_query, refused
+from tarry.engine.answer import Answer
+from tarry.outlets.matrix.outlet import REDACTION, STICKY_PARAMETER
+
+VERSIONS: Final = tuple(f"{CLIENT}/{version}" for version in ("v3", "v1", "r0", "api/v1", "unstable"))
+"""Where homeservers have /send, /state and /redact."""
+
+DELAYS: Final = frozenset({"delay", f"{UNSTABLE}.delay"})
+FUTURES: Final = frozenset({"future_timeout", "future_group_id"})
+_UNSTABLE_FUTURES: Final = ("io.element.msc3140.", "msc4140.", "org.matrix.msc4140.")
+DELAYING: Final = DELAYS | FUTURES | {prefix + name for prefix in _UNSTABLE_FUTURES for name in FUTURES}
+"""Query parameters that ask for anything but sending at once."""
+
+MAX_DIGITS: Final = 20
+
+
+class _Body(Struct):
+    content: Raw
+    delay: int | None = None
+    delay_ms: int | None = None
+    state_key: str | None = None
+    sticky_ms: int | None = msgspec.field(default=None, name=STICKY_PARAMETER)
+
+
+_body_decoder = msgspec.json.Decoder(_Body)
+_object_decoder = msgspec.json.Decoder(dict[str, Any])
+
+
+def asks_to_delay(raw_query: bytes) -> bool:
+    """Whether a query on /send, /state or /redact makes it a matter of this door."""
+    if not raw_query or (b"delay" not in raw_query and b"future" not in raw_query and b"%" not in raw_query):
+        return False
+    return not DELAYING.isdisjoint(name for name, _ in read_query(raw_query))
+
+
+class Asked(Struct, frozen=True):
+    """An event, how long to wait with it, and in which words that was said."""
+
+    event: Event
+    delay_ms: int
+    speech: Speech
+    txn: tuple[str, ...] | None
+
+
+class Scheduling:
+    """The endpoints that schedule."""
+
+    def __init__(self, parts: Parts, futures: Any) -> None:
+        self._parts = parts
+        self._futures = futures
+        rooms = [f"{version}/rooms/{{}}" for version in VERSIONS]
+        self.own = Route(
+            {"PUT": self.schedule},
+            f"{CLIENT}/v3/rooms/{{}}/delayed_event/{{}}/{{}}",
+            f"{CLIENT}/v1/rooms/{{}}/delayed_event/{{}}/{{}}",
+            f"{MSC4140}/rooms/{{}}/delayed_event/{{}}/{{}}",
+        )
+        reused = partial(Route, when=asks_to_delay)
+        self.reused = [
+            reused({"PUT": self.send}, *(f"{room}/send/{{}}/{{}}" for room in rooms)),
+            reused({"POST": self.send}, *(f"{room}/send/{{}}" for room in rooms)),
+            reused(
+                {"PUT": self.state},
+                *(f"{room}/state/{{}}" for room in rooms),
+                *(f"{room}/state/{{}}/{{}}" for room in rooms),
+            ),
+            reused({"PUT": self.redact}, *(f"{room}/redact/{{}}/{{}}" for room in rooms)),
+            reused({"POST": self.redact}, *(f"{room}/redact/{{}}" for room in rooms)),
+        ]
+        self.routes = [self.own, *self.reused]
+
+    # The proposal's own endpoint
+
+    async def schedule(self, request: Request) -> Answered:
+        """PUT …/rooms/{room}/delayed_event/{type}/{txn}."""
+        account = await self._parts.accounts.of(request)
+        return await self._accept(account, read_own(request))
+
+    # The delay as a query parameter
+
+    async def send(self, request: Request) -> Answered:
+        """PUT …/rooms/{room}/send/{type}/{txn}?delay=… and the same by POST, without a transaction."""
+        room_id, type_, *txn = request.params
+        if _is_future(request):
+            return await self._future(request, room_id, type_, "".join(txn), is_state=False)
+        account = await self._parts.accounts.of(request)
+        return await self._accept(account, read_send(request))
+
+    async def state(self, request: Request) -> Answered:
+        """PUT …/rooms/{room}/state/{type}/{key}?delay=…; the key may be left out."""
+        room_id, type_, *key = request.params
+        if _is_future(request):
+            return await self._future(request, room_id, type_, "".join(key), is_state=True)
+        account = await self._parts.accounts.of(request)
+        event = Event(
+            room_id=room_id,
+            type=type_,
+            state_key="".join(key),
+            content=request.body,
+            sticky_ms=_sticky(request),
+        )
+        return await self._accept(account, _asked_by_query(request, event, None))
+
+    async def redact(self, request: Request) -> Answered:
+        """PUT …/rooms/{room}/redact/{event}/{txn}?delay=… and the same by POST, without a transaction."""
+        room_id, event_id, *txn = request.params
+        if _is_future(request):
+            raise MatrixError(400, "M_UNRECOGNIZED", "A redaction is no future; send it as an event.")
+        account = await self._parts.accounts.of(request)
+        given = read_object(request.body, _object_decoder) if request.body else {}
+        content = msgspec.json.encode({**given, "redacts": event_id})
+        event = Event(room_id=room_id, type=REDACTION, content=content, sticky_ms=_sticky(request))
+        names = ("redact", room_id, event_id, *txn) if txn else None
+        return await self._accept(account, _asked_by_query(request, event, names))
+
+    async def _future(
+        self, request: Request, room_id: str, type_: str, last: str, *, is_state: bool
+    ) -> Answered:
+        if not DELAYS.isdisjoint(name for name, _ in request.query):
+            raise MatrixError(400, "M_INVALID_PARAM", "Give a delay or a future, not both.")
+        answered: Answered = await self._futures.reused(request, room_id, type_, last, is_state)
+        return answered
+
+    # Both
+
+    async def _accept(self, account: Account, asked: Asked) -> Answered:
+        try:
+            return _answer(await self._parts.engine.schedule(self._message(account, asked)))
+        except TarryError as error:
+            raise explain(error, asked.speech) from None
+
+    def _message(self, account: Account, asked: Asked) -> Message:
+        check_event(asked.event)
+        return message_of(
+            asked.event,
+            account,
+            delay_ms=asked.delay_ms,
+            dialect=asked.speech.dialect.name,
+            txn=asked.txn,
+        )
+
+    def quick(self, account: Account, asked: Asked, reply: Any) -> None:
+        """The same for a request that has come whole, from an account that is known."""
+        message = self._message(account, asked)
+        self._parts.engine.schedule(message).then(partial(_reply, reply, asked.speech))
+
+
+def read_own(request: Request) -> Asked:
+    """What the proposal's own endpoint is asked for."""
+    room_id, type_, txn = request.params
+    body = read_object(request.body, _body_decoder)
+    delay_ms, dialect = _delay_of(body)
+    event = Event(
+        room_id=room_id,
+        type=type_,
+        state_key=body.state_key,
+        content=bytes(body.content),
+        sticky_ms=body.sticky_ms if body.sticky_ms is not None else _sticky(request),
+    )
+    speech = Speech(dialect, request.unstable)
+    return Asked(event, delay_ms, speech, ("delayed_event", room_id, type_, txn))
+
+
+def read_send(request: Request) -> Asked:
+    """What /send is asked for."""
+    room_id, type_, *txn = request.params
+    event = Event(room_id=room_id, type=type_, content=request.body, sticky_ms=_sticky(request))
+    return _asked_by_query(request, event, ("send", room_id, type_, *txn) if txn else None)
+
+
+def _asked_by_query(request: Request, event: Event, txn: tuple[str, ...] | None) -> Asked:
+    given = [(name, value) for name, value in request.query if name in DELAYS]
+    if len(given) != 1:
+        raise MatrixError(400, "M_INVALID_PARAM", "Give one delay.")
+    name, value = given[0]
+    return Asked(event, _positive(name, value), Speech(QUERY, name != "delay"), txn)
+
+
+def _delay_of(body: _Body) -> tuple[int, Dialect]:
+    if body.delay is None and body.delay_ms is None:
+        raise MatrixError(400, "M_MISSING_PARAM", "The delay is missing.")
+    if body.delay is not None and body.delay_ms is not None and body.delay != body.delay_ms:
+        raise MatrixError(400, "M_INVALID_PARAM", "delay and delay_ms are not the same.")
+    dialect = SEED if body.delay_ms is None else MERGED
+    delay_ms = body.delay if body.delay_ms is None else body.delay_ms
+    assert delay_ms is not None
+    return _checked(dialect.delay, delay_ms), dialect
+
+
+def _positive(name: str, text: str) -> int:
+    """A whole number of milliseconds from a query."""
+    if not text.isascii() or not text.removeprefix("-").isdigit() or len(text) > MAX_DIGITS:
+        raise MatrixError(400, "M_INVALID_PARAM", f"{name} is not a whole number of milliseconds.")
+    return _checked(name, int(text))
+
+
+def _checked(name: str, number: int) -> int:
+    if number <= 0:
+        raise MatrixError(400, "M_INVALID_PARAM", f"{name} is not positive.")
+    return number
+
+
+def _sticky(request: Request) -> int | None:
+    value = request.parameter(STICKY_PARAMETER) if b"sticky" in request.raw_query else None
+    return None if value is None else _positive(STICKY_PARAMETER, value)
+
+
+def _is_future(request: Request) -> bool:
+    return any(name in DELAYING and name not in DELAYS for name, _ in request.query)
+
+
+def _answer(scheduled: Scheduled) -> Answered:
+    return ok({"delay_id": scheduled.id})
+
+
+def _reply(reply: Any, speech: Speech, answer: Answer[Scheduled]) -> None:
+    error = answer.error()
+    if error is None:
+        reply(*_answer(answer.value()))
+    else:
+        reply(*refused(explain(error, speech) if isinstance(error, TarryError) else internal()))

@@ -1,0 +1,61 @@
+"""Delayed events as their owner is shown them, in each dialect's words."""
+
+from typing import Any
+
+from msgspec import Raw
+
+from tarry.core.lifecycle import FINALISED, State
+from tarry.core.message import MessageView
+from tarry.doors.matrix.dialects import MERGED, SEED, Dialect
+from tarry.doors.matrix.errors import error_of
+from tarry.doors.matrix.event import event_of
+
+
+def event_body(view: MessageView, dialect: Dialect) -> dict[str, Any]:
+    """An event as the lists show it: the content is the content alone."""
+    event = event_of(view)
+    body: dict[str, Any] = {"delay_id": view.id, "room_id": event.room_id, "type": event.type}
+    if event.state_key is not None:
+        body["state_key"] = event.state_key
+    body[dialect.delay] = view.delay_ms
+    body[dialect.since] = view.delayed_since_ms
+    body["content"] = Raw(event.content)
+    return body
+
+
+def merged_body(view: MessageView) -> dict[str, Any]:
+    """An event as merged: `finalised` is there once it is."""
+    body = event_body(view, MERGED)
+    if view.state in FINALISED:
+        finalised: dict[str, Any] = {"finalised_ts": view.finalised_at_ms}
+        if view.state is State.SENT and view.reference is not None:
+            finalised["event_id"] = view.reference
+        if (error := _shown_error(view)) is not None:
+            finalised["error"] = error
+        body["finalised"] = finalised
+    return body
+
+
+def finalised_body(view: MessageView) -> dict[str, Any]:
+    """A finalised event as the seed shows it."""
+    sent = view.state is State.SENT
+    error = _shown_error(view)
+    by = "action" if view.commanded or not sent else "delay"
+    body: dict[str, Any] = {
+        "delayed_event": event_body(view, SEED),
+        "outcome": "send" if sent else "cancel",
+        "reason": "error" if error is not None else by,
+        "origin_server_ts": view.finalised_at_ms,
+    }
+    if error is not None:
+        body["error"] = error
+    if sent and view.reference is not None:
+        body["event_id"] = view.reference
+    return body
+
+
+def _shown_error(view: MessageView) -> dict[str, Any] | None:
+    """Why an event was not sent, where that was not its owner's wish."""
+    if view.state is State.FAILED or (view.state is State.CANCELLED and view.error is not None):
+        return error_of(view).body
+    return None

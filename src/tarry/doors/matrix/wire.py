@@ -1,0 +1,116 @@
+"""Requests and answers of the door's own paths: no framework, only what these paths need.
+
+Every answer, errors too, carries the CORS headers that browsers ask for.
+"""
+
+from ipaddress import ip_address, ip_network
+from typing import Any, Final, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import DecodeError, Struct, ValidationError
+
+from tarry.doors.matrix.errors import Headers, MatrixError
+
+T = TypeVar("T")
+
+Answered = tuple[int, Headers, bytes]
+"""A whole answer: the status, the headers but for the length, and the body."""
+
+MAX_BODY_BYTES: Final = 1 << 20
+"""An event has 64 KiB of canonical JSON; however it is written, this is enough."""
+
+CORS: Final[Headers] = [
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-allow-methods", b"GET, HEAD, POST, PUT, DELETE, OPTIONS"),
+    (b"access-control-allow-headers", b"X-Requested-With, Content-Type, Authorization, Date"),
+    (b"access-control-expose-headers", b"Retry-After"),
+]
+_JSON_HEADERS: Final[Headers] = [
+    (b"content-type", b"application/json"),
+    (b"cache-control", b"no-store"),
+    *CORS,
+]
+
+_encode = msgspec.json.Encoder().encode
+
+
+class Request(Struct, frozen=True, kw_only=True):
+    """A request that has come whole."""
+
+    method: str
+    path: bytes
+    """As it was sent, still quoted."""
+    params: tuple[str, ...]
+    """The parts of the path that the route leaves open, unquoted."""
+    raw_query: bytes
+    headers: dict[bytes, bytes]
+    body: bytes
+    peer: str
+    """The address at the other end of the connection."""
+    unstable: bool = False
+    """Whether the path is one of a proposal's own."""
+
+    @property
+    def query(self) -> list[tuple[str, str]]:
+        """The parameters, decoded, in order, with those that repeat."""
+        return read_query(self.raw_query)
+
+    def parameter(self, name: str) -> str | None:
+        """The first parameter of a name."""
+        return next((value for key, value in self.query if key == name), None)
+
+
+def read_query(raw: bytes) -> list[tuple[str, str]]:
+    """Decode a query; raises for one that is not UTF-8 or has too many parameters."""
+    try:
+        return parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=256)
+    except ValueError:
+        raise MatrixError(400, "M_INVALID_PARAM", "The query cannot be read.") from None
+
+
+def ok(value: Any = None, status: int = 200) -> Answered:
+    """An answer in JSON; without a value an empty object."""
+    return status, list(_JSON_HEADERS), b"{}" if value is None else _encode(value)
+
+
+def refused(error: MatrixError) -> Answered:
+    """An error as an answer."""
+    return error.status, [*_JSON_HEADERS, *error.headers], _encode(error.body)
+
+
+def preflight() -> Answered:
+    """The answer to OPTIONS."""
+    return 204, list(CORS), b""
+
+
+def read_object(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
+    """Decode a body that is a JSON object; says what is wrong with one that is none."""
+    try:
+        return decoder.decode(body)
+    except ValidationError as error:
+        text = str(error)
+        if "missing required field" in text:
+            raise MatrixError(400, "M_MISSING_PARAM", text) from None
+        raise MatrixError(400, "M_BAD_JSON", text) from None
+    except (DecodeError, UnicodeDecodeError, RecursionError):
+        raise MatrixError(400, "M_NOT_JSON", "The body is not JSON.") from None
+
+
+def source_of(request: Request, trusted: tuple[str, ...]) -> str:
+    """Who sends a request: the nearest address that is not one of our own proxies."""
+    hops = [hop.strip() for hop in request.headers.get(b"x-forwarded-for", b"").decode("latin-1").split(",")]
+    address = request.peer
+    while hops and _is_trusted(address, trusted):
+        hop = hops.pop()
+        if not hop:
+            break
+        address = hop
+    return address
+
+
+def _is_trusted(address: str, trusted: tuple[str, ...]) -> bool:
+    try:
+        return any(ip_address(address) in ip_network(network) for network in trusted)
+    except ValueError:
+        return False

@@ -1,0 +1,126 @@
+"""An owner's listed messages, page by page: those that wait, the next due first, and those that ended, the last first.
+
+Pages are cut by keys, so that what comes and goes in between moves nothing. What waits may also be restarted in between,
+and so go from a place that was shown to one that was not, or the other way round. A walk therefore has two parts.
+First come, in the order of their due instants, the messages that have not moved since the walk began; then, in the order
+of their acceptance, which never changes, those that have. So none is missed, the walk ends however often they move, and
+at most a message is shown once more, as it is then.
+"""
+
+import base64
+import binascii
+import struct
+from typing import Final, NamedTuple
+
+from tarry.core.errors import Invalid
+from tarry.core.message import MessageView, OwnedQuery
+from tarry.engine.journal import Journal
+from tarry.engine.views import view_of_ended
+from tarry.ledger.record import Key
+from tarry.registry.registry import Live
+
+MAX_LIMIT: Final = 1_000
+_MAX_NUMBER: Final = (1 << 63) - 1
+_LAST: Final = (_MAX_NUMBER, _MAX_NUMBER)
+
+_UNMOVED, _MOVED, _ENDED = range(3)
+_place = struct.Struct(">BQQQ")
+
+
+class Place(NamedTuple):
+    """Where a walk is: its part, the seq at which it began, and the key of the last message that it has passed."""
+
+    part: int
+    began_seq: int
+    after: tuple[int, int]
+
+    def token(self) -> str:
+        """As the `next_page` of a page."""
+        packed = _place.pack(self.part, self.began_seq, *self.after)
+        return base64.urlsafe_b64encode(packed).decode().rstrip("=")
+
+
+class OwnedKeys(NamedTuple):
+    """A page of what waits: the first versions, and how to go on."""
+
+    origins: list[Key]
+    next_page: str | None
+
+
+def waiting_page(journal: Journal, query: OwnedQuery) -> OwnedKeys:
+    """A page of what waits, as of the last flush."""
+    limit = _check_limit(query)
+    at = _read(query.page, (_UNMOVED, _MOVED)) or Place(_UNMOVED, journal.ledger.next_seq - 1, (0, 0))
+    found: list[Key] = []
+    while True:
+        rows = _rows(journal, query.owner, at, limit + 1)
+        for (seq,), (_, due_at_ms), live in rows:
+            moved = live.current.seq > at.began_seq
+            if moved == (at.part == _MOVED):
+                if len(found) == limit:
+                    return OwnedKeys(found, at.token())
+                found.append(live.origin)
+            at = at._replace(after=(due_at_ms, seq) if at.part == _UNMOVED else (0, seq))
+        if len(rows) <= limit:
+            if at.part == _MOVED:
+                return OwnedKeys(found, None)
+            at = Place(_MOVED, at.began_seq, (0, 0))
+
+
+def _rows(
+    journal: Journal, owner: str, at: Place, limit: int
+) -> list[tuple[tuple[int], tuple[str, int], Live]]:
+    live = journal.registry.live
+    if at.part == _UNMOVED:
+        where = "owner = ? AND (due_at_ms, origin_seq) > (?, ?) ORDER BY due_at_ms, origin_seq LIMIT ?"
+        return live.select(where, (owner, *at.after, limit))
+    # What was accepted since the walk began is not part of it.
+    where = "owner = ? AND origin_seq > ? AND origin_seq <= ? ORDER BY origin_seq LIMIT ?"
+    return live.select(where, (owner, at.after[1], at.began_seq, limit))
+
+
+def ended_page(journal: Journal, query: OwnedQuery) -> tuple[list[MessageView], str | None]:
+    """A page of what has ended, as of the last flush, and how to go on."""
+    limit = _check_limit(query)
+    at = _read(query.page, (_ENDED,)) or Place(_ENDED, 0, _LAST)
+    found: list[MessageView] = []
+    where = (
+        "owner = ? AND (finalised_at_ms, origin_seq) < (?, ?)"
+        " ORDER BY finalised_at_ms DESC, origin_seq DESC LIMIT ?"
+    )
+    while True:
+        rows = journal.registry.finalised.select(where, (query.owner, *at.after, limit + 1))
+        for (seq,), (_, at_ms), ended in rows:
+            if query.namespace in (None, ended.namespace):
+                if len(found) == limit:
+                    return found, at.token()
+                found.append(
+                    view_of_ended(ended, journal.ids.make(ended.origin.seq, ended.origin.fire_at_ms))
+                )
+            at = at._replace(after=(at_ms, seq))
+        if len(rows) <= limit:
+            return found, None
+
+
+def origins_of(journal: Journal, owner: str) -> list[Key]:
+    """All that waits of an owner, as of the last flush."""
+    return [live.origin for _, _, live in journal.registry.live.select("owner = ?", (owner,))]
+
+
+def _check_limit(query: OwnedQuery) -> int:
+    if not 1 <= query.limit <= MAX_LIMIT:
+        raise Invalid("limit", f"is not between 1 and {MAX_LIMIT}")
+    return query.limit
+
+
+def _read(page: str | None, parts: tuple[int, ...]) -> Place | None:
+    if page is None:
+        return None
+    try:
+        packed = base64.b64decode(page + "=" * (-len(page) % 4), altchars=b"-_", validate=True)
+        part, began_seq, first, second = _place.unpack(packed)
+    except (binascii.Error, ValueError, struct.error):
+        part, began_seq, first, second = -1, 0, 0, 0
+    if part not in parts or max(began_seq, first, second) > _MAX_NUMBER:
+        raise Invalid("page", "is not the next_page of a page before")
+    return Place(part, began_seq, (first, second))

@@ -1,0 +1,123 @@
+"""The homeserver as an HTTP peer: one pool of connections for the outlet, the proxy and the questions about tokens.
+
+Knows where it is and the application service's token; knows nothing of delayed events. Nothing is decompressed, no
+redirect is followed, no cookie is kept, and no address is encoded again: what is asked is what is sent.
+"""
+
+from collections.abc import AsyncIterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import aiohttp
+from msgspec import Struct
+from yarl import URL
+
+FAILURES: Final = (aiohttp.ClientError, OSError, RuntimeError)
+"""What the HTTP client and the event loops raise for what a homeserver or the network does; a time-out is an `OSError`."""
+
+MAX_ANSWER_BYTES: Final = 256 * 1024
+"""Of an answer that is for Tarry itself, no more is read."""
+
+_KEEPALIVE_S: Final = 15.0
+_OWN_HEADERS: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+"""What the client would add by itself."""
+
+
+class HomeserverSettings(Struct, frozen=True, kw_only=True):
+    """Where the homeserver is, and as whom Tarry speaks to it."""
+
+    url: str
+    as_token: str = ""
+    connect_timeout_ms: int = 10_000
+    timeout_ms: int = 60_000
+    """The longest time for a request of Tarry's own; proxied ones have none, a long poll takes what it takes."""
+
+
+class Answer(NamedTuple):
+    """The answer to a request of Tarry's own."""
+
+    status: int
+    body: bytes
+
+
+class AnswerTooLong(aiohttp.ClientError):
+    """The homeserver's answer is longer than any that is expected."""
+
+
+class Homeserver:
+    """One homeserver. Made before the loop runs; its connections belong to the loop that first uses it."""
+
+    def __init__(self, settings: HomeserverSettings) -> None:
+        self._settings = settings
+        self._base = settings.url.rstrip("/")
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+
+    async def request(
+        self, method: str, path: str, *, body: bytes | None = None, headers: Mapping[str, str] | None = None
+    ) -> Answer:
+        """Ask something; raises one of `FAILURES`. `path` is already encoded and may have a query."""
+        given = dict(headers or {})
+        if body is not None:
+            given.setdefault("Content-Type", "application/json")
+        async with self._open().request(
+            method,
+            self.url(path),
+            data=body,
+            headers=given,
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(
+                total=self._settings.timeout_ms / 1000, sock_connect=self._settings.connect_timeout_ms / 1000
+            ),
+        ) as response:
+            pieces, size = [], 0
+            async for piece in response.content.iter_any():
+                pieces.append(piece)
+                size += len(piece)
+                if size > MAX_ANSWER_BYTES:
+                    raise AnswerTooLong
+            return Answer(response.status, b"".join(pieces))
+
+    async def as_service(self, method: str, path: str, body: bytes | None = None) -> Answer:
+        """Ask as the application service; who is meant stands in the path's query (`user_id`)."""
+        authorization = {"Authorization": f"Bearer {self._settings.as_token}"}
+        return await self.request(method, path, body=body, headers=authorization)
+
+    def stream(
+        self, method: str, path: str, headers: Sequence[tuple[str, str]], body: AsyncIterable[bytes] | None
+    ) -> Any:
+        """A request that is passed on: a context manager that gives the response, unread and as it is."""
+        return self._open().request(
+            method,
+            self.url(path),
+            data=body,
+            headers=headers,
+            allow_redirects=False,
+            timeout=aiohttp.ClientTimeout(
+                total=None, sock_connect=self._settings.connect_timeout_ms / 1000, sock_read=None
+            ),
+        )
+
+    def url(self, path: str) -> URL:
+        """The address of a path, to the letter."""
+        return URL(self._base + path, encoded=True)
+
+    async def close(self) -> None:
+        """Close all connections. It cannot be used again."""
+        self._closed = True
+        if self._session is not None:
+            await self._session.close()
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise aiohttp.ClientConnectionError("closed")
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEPALIVE_S),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=False,
+                auto_decompress=False,
+                skip_auto_headers=_OWN_HEADERS,
+                max_line_size=64 * 1024,
+                max_field_size=64 * 1024,
+            )
+        return self._session

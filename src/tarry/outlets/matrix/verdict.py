@@ -1,0 +1,101 @@
+"""What came of an attempt to send an event: from the homeserver's answer to a verdict.
+
+A Matrix error is kept as it was said, with its status, so that the door can repeat it. Reasons for people are made
+here and hold nothing that the homeserver or a user wrote but the error code.
+"""
+
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from tarry.core.delivery import Delivered, Refused, Retry, Verdict
+from tarry.core.limits import HOUR_MS, SECOND_MS
+from tarry.outlets.matrix.homeserver import Answer
+
+MAX_ERROR_BYTES: Final = 4096
+"""A longer error is kept by its code alone."""
+LONGEST_WAIT_MS: Final = 30 * SECOND_MS
+"""Between two attempts at a homeserver that is down: it should not take long to be noticed that it is back."""
+MAX_RETRY_AFTER_MS: Final = HOUR_MS
+
+AWAY: Final = frozenset({401, 408, 502, 503, 504})
+"""Statuses that say nothing of this event: the homeserver, or the way to it, is not in order. (401: its token for us.)"""
+
+
+class KeptError(Struct, frozen=True):
+    """A Matrix error as it was answered."""
+
+    status: int
+    body: dict[str, Any]
+
+
+class _Sent(Struct):
+    event_id: str | None = None
+
+
+_sent = msgspec.json.Decoder(_Sent)
+_object = msgspec.json.Decoder(dict[str, Any])
+
+
+def of_answer(answer: Answer, attempt: int) -> Verdict:
+    """The verdict on an answer."""
+    if 200 <= answer.status <= 299:
+        return Delivered(_event_id(answer.body))
+    error = matrix_error(answer)
+    reason = f"HTTP {answer.status} {error.body['errcode']} from the homeserver"
+    if answer.status == 429:
+        return Retry(reason, after_ms=_retry_after_ms(error, attempt), error=_text(error), counted=False)
+    if answer.status in AWAY:
+        return Retry(reason, after_ms=wait_ms(attempt), counted=False)
+    if answer.status >= 500:
+        # Perhaps it fails for this event only: it must not hold up its room for ever.
+        return Retry(reason, after_ms=wait_ms(attempt), uncertain=True)
+    return Refused(reason, error=_text(error))
+
+
+def of_failure(connected: bool, attempt: int) -> Retry:
+    """The verdict on a request that got no answer."""
+    return Retry(
+        "the homeserver cannot be reached" if not connected else "the homeserver gave no answer",
+        after_ms=wait_ms(attempt),
+        uncertain=connected,
+        counted=False,
+    )
+
+
+def wait_ms(attempt: int) -> int:
+    """How long to the next attempt: twice as long each time, up to a bound."""
+    return min(LONGEST_WAIT_MS, (SECOND_MS // 4) << min(attempt - 1, 10))
+
+
+def matrix_error(answer: Answer) -> KeptError:
+    """The error in an answer; one that is none in the words of Matrix gets them."""
+    try:
+        body = _object.decode(answer.body)
+    except msgspec.DecodeError:
+        body = {}
+    code = body.get("errcode")
+    if not isinstance(code, str) or not code:
+        code, body = "M_UNKNOWN", {"error": f"The homeserver answered with HTTP {answer.status}"}
+    if len(answer.body) > MAX_ERROR_BYTES:
+        body = {"error": "The homeserver's error was too long to be kept"}
+    return KeptError(answer.status, {**body, "errcode": code[:255]})
+
+
+def _text(error: KeptError) -> str:
+    return msgspec.json.encode(error).decode()
+
+
+def _event_id(body: bytes) -> str | None:
+    try:
+        return _sent.decode(body).event_id
+    except msgspec.DecodeError:
+        return None
+
+
+def _retry_after_ms(error: KeptError, attempt: int) -> int:
+    wish = error.body.get("retry_after_ms")
+    if isinstance(wish, int) and wish > 0:
+        return min(wish, MAX_RETRY_AFTER_MS)
+    return wait_ms(attempt)

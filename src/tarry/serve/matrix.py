@@ -1,0 +1,107 @@
+"""The Matrix door, wired: its listener, the proxy and the endpoints, and the outlet to the homeserver."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from tarry.config import ConfigError
+from tarry.config.matrix import Matrix
+from tarry.core.clock import Clock, SystemClock
+from tarry.core.delivery import Outlet
+from tarry.core.policy import Policy
+from tarry.doors.http.asgi import Asgi
+from tarry.doors.matrix.accounts import Accounts
+from tarry.doors.matrix.app import MatrixApp
+from tarry.doors.matrix.parts import Parts
+from tarry.doors.matrix.settings import EVENTS, FUTURES, MatrixSettings
+from tarry.engine.engine import Engine
+from tarry.outlets.matrix import Homeserver, HomeserverSettings, MatrixOutlet
+from tarry.outlets.matrix.destination import SCHEME
+from tarry.serve.listener import Listener
+
+NAME: Final = "doors.matrix"
+OUTGOING: Final = 1024
+"""Connections to the homeserver: a client that waits for news holds one."""
+
+
+class Registration(Struct, kw_only=True):
+    """What Tarry needs of an application service's registration."""
+
+    as_token: str
+    hs_token: str
+
+
+class MatrixDoor:
+    """Delayed events in front of a homeserver."""
+
+    mounts: Mapping[str, Asgi] = {}
+
+    def __init__(self, config: Matrix, clock: Clock | None = None) -> None:
+        tokens = tokens_of(config)
+        self._config = config
+        self._clock = clock or SystemClock()
+        self._settings = settings_of(config, tokens)
+        self._homeserver = Homeserver(
+            HomeserverSettings(url=config.homeserver or "", as_token=tokens.as_token)
+        )
+        self._listener = Listener(config, outgoing=OUTGOING, name=NAME)
+        self.outlets: Mapping[str, Outlet] = {SCHEME: MatrixOutlet(self._homeserver)}
+
+    def bind(self) -> list[str]:
+        """Take the address."""
+        return [self._listener.bind()]
+
+    async def start(self, engine: Engine) -> None:
+        """Begin to accept."""
+        accounts = Accounts(self._homeserver, self._settings, self._clock)
+        parts = Parts(engine, accounts, self._homeserver, self._settings, self._clock)
+        await self._listener.start(MatrixApp(parts))
+
+    async def stop(self) -> None:
+        """Accept no more."""
+        await self._listener.stop()
+
+    async def close(self) -> None:
+        """Close the connections to the homeserver."""
+        await self._homeserver.close()
+
+
+def policies_of(config: Matrix) -> dict[str, Policy]:
+    """The limits on delayed events, as policies of their namespace."""
+    if not config.enabled:
+        return {}
+    policy = Policy(
+        max_delay_ms=config.max_delay_ms,
+        max_pending_per_owner=config.max_pending_per_user,
+        accept_per_second=config.schedule_per_second,
+        send_per_second=config.send_per_second,
+        command_per_second=config.manage_per_second,
+    )
+    return {EVENTS: policy, FUTURES: policy}
+
+
+def settings_of(config: Matrix, tokens: Registration) -> MatrixSettings:
+    """What the configuration says about the door."""
+    shared = set(MatrixSettings.__struct_fields__) & set(config.__struct_fields__)
+    return MatrixSettings(hs_token=tokens.hs_token, **{name: getattr(config, name) for name in shared})
+
+
+def tokens_of(config: Matrix) -> Registration:
+    """The tokens between Tarry and the homeserver; raises `ConfigError`."""
+    if config.homeserver is None:
+        raise ConfigError(f"{NAME} needs {NAME}.homeserver, the address of the homeserver behind it")
+    if config.registration is None:
+        raise ConfigError(f"{NAME} needs {NAME}.registration; `tarry matrix register` makes one")
+    try:
+        return msgspec.yaml.decode(Path(config.registration).read_bytes(), type=Registration)
+    except OSError as error:
+        raise ConfigError(
+            f"{NAME}.registration: {config.registration} cannot be read: {error.strerror}"
+        ) from None
+    except msgspec.MsgspecError:
+        raise ConfigError(
+            f"{NAME}.registration: {config.registration} is not a registration with as_token and hs_token"
+        ) from None

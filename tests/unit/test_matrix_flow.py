@@ -1,0 +1,38 @@
+"""The Matrix door from end to end, with a tiny homeserver behind it."""
+
+from pathlib import Path
+
+from tests.unit.matrix_kit import STABLE, bearer, matrix_serving
+
+
+async def test_an_event_is_scheduled_and_sent_as_its_user(tmp_path: Path) -> None:
+    async with matrix_serving(tmp_path / "data") as serving:
+        delay_id = await serving.schedule(delay=100)
+        (sent,) = await serving.arrived()
+        assert sent.path.startswith("/_matrix/client/v3/rooms/!room:example.org/send/m.room.message/")
+        assert sent.json == {"body": "t1"}
+        assert sent.query["user_id"] == "@ann:example.org"
+        assert sent.query["device_id"] == "ANNSPHONE"
+        assert delay_id not in sent.raw_path
+        listed = await serving.listed(status="finalised")
+        assert [one["outcome"] for one in listed["finalised"]] == ["send"]
+
+
+async def test_what_is_not_ours_is_passed_on(tmp_path: Path) -> None:
+    async with matrix_serving(tmp_path / "data") as serving:
+        await serving.client.get("/_matrix/client/v3/sync?since=a%2Fb&filter=%7B%7D", headers=bearer("x"))
+        (passed,) = serving.homeserver.got
+        assert passed.raw_path == "/_matrix/client/v3/sync?since=a%2Fb&filter=%7B%7D"
+        assert passed.headers["X-Forwarded-For"] == "127.0.0.1"
+        answer = await serving.client.get("/admin")
+        assert (answer.status_code, answer.json()["errcode"]) == (404, "M_UNRECOGNIZED")
+
+
+async def test_a_delay_id_is_all_that_management_needs(tmp_path: Path) -> None:
+    async with matrix_serving(tmp_path / "data") as serving:
+        delay_id = await serving.schedule()
+        for action in ("restart", "refresh", "send", "send"):
+            answer = await serving.act(delay_id, action)
+            assert (answer.status_code, answer.json()) == (200, {}), action
+        assert len(serving.homeserver.events) == 1
+        assert (await serving.client.post(f"{STABLE}/{'0' * 32}/send")).status_code == 404
