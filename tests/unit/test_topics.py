@@ -58,7 +58,7 @@ def test_an_unanswered_publication_is_whole_or_not_at_all(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("entry", "error"),
     [
-        (NewEntry(payload=bytes(limits.MAX_PAYLOAD_BYTES + 1)), TooLarge),
+        (NewEntry(payload=bytes(limits.MAX_ENTRY_BYTES + 1)), TooLarge),
         (NewEntry(payload=b"", headers={"n": "é" * limits.MAX_HEADERS_BYTES}), TooLarge),
         (NewEntry(payload=b"", headers={str(n): "" for n in range(limits.MAX_HEADERS + 1)}), Invalid),
         (NewEntry(payload=b"", headers={"": "x"}), Invalid),
@@ -69,7 +69,7 @@ def test_an_unanswered_publication_is_whole_or_not_at_all(bench: Bench) -> None:
         (NewEntry(payload=b"", deliver_at_ms=1 << 60), DelayTooLong),
         (NewEntry(payload=b"", ttl_ms=0), Invalid),
         (NewEntry(payload=b"", ttl_ms=-1), Invalid),
-        (NewEntry(payload=b"", producer="p" * 300, producer_sequence=1), Invalid),
+        (NewEntry(payload=b"", producer="p" * 3000, producer_sequence=1), Invalid),
         (NewEntry(payload=b"", owner="o" * 300), TooLarge),
     ],
 )

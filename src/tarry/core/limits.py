@@ -20,6 +20,8 @@ NEVER_MS: Final = (1 << 47) - 1
 """The fire instant of a group member that goes out only by command; later than any due instant."""
 
 MAX_PAYLOAD_BYTES: Final = 5 * 1024 * 1024
+MAX_ENTRY_BYTES: Final = MAX_PAYLOAD_BYTES + 64 * 1024
+"""An entry of a topic: a payload with what a door keeps beside it."""
 MAX_HEADERS: Final = 64
 MAX_HEADERS_BYTES: Final = 16 * 1024
 MAX_DESTINATION_BYTES: Final = 2048
@@ -28,7 +30,11 @@ MAX_OWNER_BYTES: Final = 255
 MAX_GROUP_BYTES: Final = 255
 MAX_IDEMPOTENCY_KEY_BYTES: Final = 255
 MAX_NAME_BYTES: Final = 255
-"""One part of a topic name, or the name of a subscription, consumer or producer."""
+"""One part of a topic name, or the name of a subscription or consumer."""
+MAX_PRODUCER_BYTES: Final = 2048
+"""The name of a producer: clients put whole topic names into those of their retry and dead-letter producers."""
+MAX_PRODUCERS: Final = 10_000
+"""Of one topic, for which the last sequence number is known: beyond it, the one that was silent for longest is forgotten."""
 
 MAX_GROUP_MEMBERS: Final = 100
 MAX_BATCH_MESSAGES: Final = 100_000

@@ -7,24 +7,24 @@ order (R5). An entry is given to one consumer, and stays its own until it is ack
 Nothing here does I/O: bodies come from the topics, acknowledgements go to them as records.
 """
 
-from collections.abc import Callable, Sequence
-from heapq import heapify, heappop, heappush, heapreplace
+from collections.abc import Callable, Iterable, Sequence
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
-from msgspec import Struct
 
 from tarry.core.errors import Conflict
-from tarry.core.ids import Ids
-from tarry.core.murmur import murmur3_32
 from tarry.engine.acks import AckSet
 from tarry.engine.answer import Answer
+from tarry.engine.consumer import Consumer, Partial, Ranges, Received
+from tarry.engine.keys import Keys
 from tarry.engine.topic import Topic, save_set
-from tarry.ledger.record import Key
 from tarry.registry.registry import Registry, SubscriptionRow
 
 if TYPE_CHECKING:
     from tarry.engine.topics import Topics
+
+__all__ = ["SUBSCRIPTION_TYPES", "Consumer", "Partial", "Received", "Subscription", "SubscriptionType"]
 
 SubscriptionType = Literal["exclusive", "shared", "failover", "key_shared"]
 SUBSCRIPTION_TYPES: Final[tuple[SubscriptionType, ...]] = ("exclusive", "shared", "failover", "key_shared")
@@ -34,96 +34,6 @@ SCAN: Final = 4096
 
 BATCH: Final = 1024
 """Entries given out in one call: the bound on what one pump holds in memory."""
-
-HASH_SLOTS: Final = 65536
-
-MAX_PARKED: Final = 16_384
-"""How far a key-shared subscription looks past keys whose consumer is not ready."""
-
-
-Partial = Sequence[tuple[int, list[int]]]
-"""Entries of which some messages are acknowledged, each with the bits of those that are left, 64 in a word."""
-
-
-class Received(Struct, frozen=True, gc=False):
-    """An entry as a consumer gets it."""
-
-    entry_id: int
-    redelivery_count: int
-    payload: bytes
-    headers: dict[str, str]
-    key: str | None
-    published_at_ms: int
-    due_at_ms: int | None
-    origin: Key | None = None
-    """The origin of the scheduled message that it was, if it was one."""
-    ids: Ids | None = None
-    expired: bool = False
-    door: str = ""
-    """The door through which it was published, for a payload that only that door understands."""
-    messages: int = 1
-    """How many messages of a client's it is."""
-    left: Sequence[int] = ()
-    """Which of its messages are left where some are acknowledged: bits, 64 in a word. Nothing says all."""
-
-    @property
-    def message_id(self) -> str | None:
-        """The id of the scheduled message that it was. Made when it is asked for: most consumers do not."""
-        if self.origin is None or self.ids is None:
-            return None
-        return self.ids.make(self.origin.seq, self.origin.fire_at_ms)
-
-
-class Consumer:
-    """One attached consumer."""
-
-    def __init__(
-        self,
-        subscription: "Subscription",
-        name: str,
-        deliver: Callable[[list[Received]], None],
-        priority: int,
-    ) -> None:
-        self.subscription = subscription
-        self.name = name
-        self.deliver = deliver
-        self.priority = priority
-        self.permits = 0
-        self.held: set[int] = set()
-        self.closed = False
-        self.on_active: Callable[[bool], None] | None = None
-        self.on_close: Callable[[], None] | None = None
-
-    @property
-    def unacked(self) -> int:
-        """How many entries it holds."""
-        return len(self.held)
-
-    @property
-    def active(self) -> bool:
-        """Whether it is given entries: in exclusive and failover subscriptions only one is."""
-        return self in self.subscription.eligible()
-
-    def flow(self, permits: int) -> None:
-        """Allow so many more entries."""
-        self.permits += permits
-        self.subscription.flowed(self)
-
-    def ack(self, entry_ids: Sequence[int]) -> Answer[None]:
-        """Be done with entries; the answer comes when that is durable."""
-        return self.subscription.ack(list(entry_ids))
-
-    def ack_below(self, entry_id: int) -> Answer[None]:
-        """Be done with every entry up to and including one."""
-        return self.subscription.ack([], below=entry_id + 1)
-
-    def nack(self, entry_ids: Sequence[int] | None = None) -> None:
-        """Give entries back to come again; None gives back all."""
-        self.subscription.give_back(self, self.held if entry_ids is None else entry_ids, counted=True)
-
-    def close(self) -> None:
-        """Detach. What it holds goes to others."""
-        self.subscription.detach(self)
 
 
 class Subscription:
@@ -152,6 +62,8 @@ class Subscription:
         """Entries of which some messages are acknowledged -> which are left."""
         self.expired = 0
         """Entries that nobody took in time, since the start."""
+        self.honours_delay = False
+        """Whether delays count though it is exclusive or failover; see `honour_delay`."""
         self.changed = True
         self.closed = False
         self._topics = topics
@@ -160,12 +72,7 @@ class Subscription:
         """Entries below `_read_at` to be given out: a heap; `_queued` says which are in it."""
         self._queued: set[int] = set()
         self._holders: dict[int, Consumer] = {}
-        self._busy_keys: dict[int, tuple[Consumer, int]] = {}
-        """Hash slot -> the consumer that holds entries of it, and how many."""
-        self._slot_of: dict[int, int] = {}
-        self._parked: dict[int, list[int]] = {}
-        """Hash slot -> entries that wait for their key's consumer: a heap."""
-        self._parked_count = 0
+        self._keys = Keys(self.consumers)
         self._pumping = False
         self._turn = 0
         self._messages_per_entry = 1
@@ -181,23 +88,39 @@ class Subscription:
 
     @property
     def ignores_delay(self) -> bool:
-        """Exclusive and failover keep publish order, so delays do not count there (PIP-26)."""
+        """Exclusive and failover keep publish order, so delays do not count there (PIP-26), unless it was asked for."""
+        return self.in_order and not self.honours_delay
+
+    @property
+    def in_order(self) -> bool:
+        """Whether one consumer at a time gets everything."""
         return self.type in ("exclusive", "failover")
 
     # Consumers
 
     def attach(
-        self, consumer_name: str, deliver: Callable[[list[Received]], None], *, priority: int = 0
+        self,
+        consumer_name: str,
+        deliver: Callable[[list[Received]], None],
+        *,
+        priority: int = 0,
+        ranges: Ranges | None = None,
     ) -> Consumer:
-        """Add a consumer; raises `Conflict` where an exclusive one is there already."""
+        """Add a consumer; raises `Conflict` where an exclusive one is there already.
+
+        Of shared consumers those of the lowest priority number come first, as long as they have permits. Key-shared
+        consumers share the hash slots evenly, or each says which it takes, and then none is taken twice.
+        """
         if self.type == "exclusive" and self.consumers:
             raise Conflict(f"subscription {self.name} is exclusive and has a consumer", "taken")
+        if self.type == "key_shared":
+            self._keys.check(ranges)
         before = self.eligible()
-        consumer = Consumer(self, consumer_name, deliver, priority)
+        consumer = Consumer(self, consumer_name, deliver, priority, ranges)
         self.consumers.append(consumer)
         if self.type == "failover":
             self.consumers.sort(key=lambda one: (one.priority, one.name))
-        self._unpark(list(self._parked))
+        self._queue_all(self._keys.unpark_all())
         self._tell_active(before)
         return consumer
 
@@ -209,7 +132,7 @@ class Subscription:
         consumer.closed = True
         self.consumers.remove(consumer)
         self.give_back(consumer, list(consumer.held), counted=False)
-        self._unpark(list(self._parked))
+        self._queue_all(self._keys.unpark_all())
         self._tell_active(before)
         if not self.consumers and not self.durable:
             self._topics.forget(self)
@@ -226,7 +149,7 @@ class Subscription:
 
     def eligible(self) -> list[Consumer]:
         """The consumers that are given entries."""
-        if self.ignores_delay:
+        if self.in_order:
             return self.consumers[:1]
         return self.consumers
 
@@ -254,6 +177,8 @@ class Subscription:
 
     def ack(self, entry_ids: list[int], below: int = 0, partial: Partial = ()) -> Answer[None]:
         """Be done with entries, and with some messages of others."""
+        if below and self.in_order and self.honours_delay:
+            entry_ids, below = [*entry_ids, *self._given_below(below)], 0
         return self._topics.record_ack(self, entry_ids, below, partial)
 
     def apply_ack(self, entry_ids: list[int], below: int, partial: Partial = ()) -> None:
@@ -275,6 +200,12 @@ class Subscription:
             self.partial = {one: left for one, left in self.partial.items() if one not in self.acked}
         self.changed = True
 
+    def _given_below(self, below: int) -> list[int]:
+        """What was given out below an entry: what still waits there, or comes again, is not meant."""
+        ids = np.arange(self.acked.below, max(self.acked.below, min(below, self._read_at)))
+        ids = ids[~(self.acked.contains_many(ids) | self.topic.waiting.contains_many(ids))]
+        return [entry_id for entry_id in ids.tolist() if entry_id not in self._queued]
+
     def _none_left(self, entry_id: int, left: list[int]) -> bool:
         known = self.partial.get(entry_id, left)
         self.partial[entry_id] = [a & b for a, b in zip(known, left, strict=False)]
@@ -285,30 +216,35 @@ class Subscription:
         """Whether there is something to give out that was read before."""
         return bool(self._again)
 
+    def honour_delay(self, honour: bool) -> None:
+        """Say whether delays count though it is exclusive or failover. While nobody is attached; not kept for good."""
+        if honour != self.honours_delay and not self.consumers:
+            self.honours_delay = honour
+            self._read_anew()
+
     def become(self, type_: SubscriptionType) -> None:
         """Change the type, while nobody is attached: what was read and not acknowledged is read anew."""
         if type_ != self.type:
             # Delays count for some types only, so that the next entries may be others.
             self.type = type_
-            self._again.clear()
-            self._queued.clear()
-            self._parked.clear()
-            self._parked_count = 0
-            self._read_at = self.acked.below
+            self._read_anew()
+
+    def _read_anew(self) -> None:
+        self._again.clear()
+        self._queued.clear()
+        self._keys.clear_parked()
+        self._read_at = self.acked.below
 
     def apply_seek(self, to: int) -> None:
         """Go to an entry: below it all is done with, from it on nothing."""
         for consumer in self.consumers:
             consumer.held.clear()
         self._holders.clear()
-        self._busy_keys.clear()
+        self._keys.clear()
         self.redeliveries.clear()
         self.partial.clear()
         self._again.clear()
         self._queued.clear()
-        self._slot_of.clear()
-        self._parked.clear()
-        self._parked_count = 0
         # The rows of the old blocks go at the next flush.
         stale = {*self.acked.above.numbers(), *self.acked.above.dirty}
         self.acked = AckSet(min(to, self.topic.next))
@@ -322,7 +258,7 @@ class Subscription:
         if holder is not None:
             holder.held.discard(entry_id)
             if self.type == "key_shared":
-                self._release_key(entry_id)
+                self._queue_all(self._keys.release(entry_id))
 
     def give_back(self, consumer: Consumer, entry_ids: Sequence[int] | set[int], *, counted: bool) -> None:
         """Entries that a consumer does not keep: they come again, first those of the lowest id."""
@@ -334,7 +270,7 @@ class Subscription:
             del self._holders[entry_id]
             consumer.held.discard(entry_id)
             if self.type == "key_shared":
-                self._release_key(entry_id)
+                self._queue_all(self._keys.release(entry_id))
             self.redeliveries[entry_id] = self.redeliveries.get(entry_id, 0) + counted
             if limit and self.redeliveries[entry_id] > limit:
                 spent.append(entry_id)
@@ -349,6 +285,10 @@ class Subscription:
         if entry_id not in self._queued:
             self._queued.add(entry_id)
             heappush(self._again, entry_id)
+
+    def _queue_all(self, entry_ids: Iterable[int]) -> None:
+        for entry_id in entry_ids:
+            self._queue(entry_id)
 
     def seek(self, to: int | None = None, *, at_ms: int | None = None) -> Answer[None]:
         """Go to an entry, or to the first that was published at an instant or later."""
@@ -365,8 +305,7 @@ class Subscription:
 
     def flowed(self, consumer: Consumer) -> None:
         """A consumer can take more."""
-        if self._parked:
-            self._unpark_for(consumer)
+        self._queue_all(self._keys.unpark_for(consumer))
         self.pump()
 
     def pump(self) -> None:
@@ -384,6 +323,9 @@ class Subscription:
         takers = [consumer for consumer in self.eligible() if consumer.permits > 0]
         if not takers or self.closed:
             return False
+        if self.type == "shared":
+            first = min(consumer.priority for consumer in takers)
+            takers = [consumer for consumer in takers if consumer.priority == first]
         permits = sum(consumer.permits for consumer in takers)
         wanted = min(-(-permits // self._messages_per_entry), BATCH)
         ids = self._take(wanted)
@@ -401,7 +343,11 @@ class Subscription:
                 return True
         self._messages_per_entry = max(1, sum([entry.messages for entry in entries]) // len(entries))
         if self.type == "key_shared":
-            return self._give_by_key(entries, takers)
+            for consumer, given in self._keys.share(entries, takers).items():
+                if given:
+                    self._give(consumer, given)
+            # Entries that were parked are progress too: the next look is further on.
+            return True
         return self._give_in_turn(entries, takers)
 
     def _take(self, wanted: int) -> list[int]:
@@ -413,7 +359,7 @@ class Subscription:
             if entry_id not in self.acked and entry_id not in self._holders:
                 ids.append(entry_id)
         # With too much parked, only what comes again is looked at.
-        while len(ids) < wanted and self._read_at < self.topic.visible and self._parked_count < MAX_PARKED:
+        while len(ids) < wanted and self._read_at < self.topic.visible and not self._keys.full:
             start = max(self._read_at, self.topic.first)
             stop = min(start + SCAN, self.topic.visible)
             if start >= stop:
@@ -454,79 +400,6 @@ class Subscription:
         consumer.held.update(ids)
         self._holders.update(dict.fromkeys(ids, consumer))
         consumer.deliver(entries)
-
-    # Key-shared: a key stays with its consumer while it has entries there, and keeps its order
-
-    def _give_by_key(self, entries: list[Received], takers: list[Consumer]) -> bool:
-        given: dict[Consumer, list[Received]] = {consumer: [] for consumer in takers}
-        left = {consumer: consumer.permits for consumer in takers}
-        for entry in entries:
-            slot = key_slot(entry)
-            busy = self._busy_keys.get(slot)
-            consumer = self._consumer_of(slot)
-            batch = given.get(consumer)
-            if (
-                (slot in self._parked and self._parked[slot][0] < entry.entry_id)
-                or (busy is not None and busy[0] is not consumer)
-                or batch is None
-                or left[consumer] <= 0
-            ):
-                # Whatever comes after it with the same key must wait behind it.
-                heappush(self._parked.setdefault(slot, []), entry.entry_id)
-                self._parked_count += 1
-                continue
-            self._slot_of[entry.entry_id] = slot
-            self._busy_keys[slot] = (consumer, (busy[1] if busy else 0) + 1)
-            batch.append(entry)
-            left[consumer] -= entry.messages
-        for consumer, batch in given.items():
-            if batch:
-                self._give(consumer, batch)
-        # Entries that were parked are progress too: the next look is further on.
-        return bool(entries)
-
-    def _consumer_of(self, slot: int) -> Consumer:
-        return self.consumers[slot * len(self.consumers) // HASH_SLOTS]
-
-    def _unpark(self, slots: list[int]) -> None:
-        for slot in slots:
-            entry_ids = self._parked.pop(slot, ())
-            self._parked_count -= len(entry_ids)
-            for entry_id in entry_ids:
-                self._queue(entry_id)
-
-    def _unpark_for(self, consumer: Consumer) -> None:
-        """As many as a consumer can take now, first those of the lowest id."""
-        heads = [
-            (waiting[0], slot)
-            for slot, waiting in self._parked.items()
-            if self._consumer_of(slot) is consumer
-        ]
-        heapify(heads)
-        for _ in range(consumer.permits):
-            if not heads:
-                return
-            entry_id, slot = heads[0]
-            waiting = self._parked[slot]
-            heappop(waiting)
-            self._parked_count -= 1
-            self._queue(entry_id)
-            if waiting:
-                heapreplace(heads, (waiting[0], slot))
-            else:
-                del self._parked[slot]
-                heappop(heads)
-
-    def _release_key(self, entry_id: int) -> None:
-        slot = self._slot_of.pop(entry_id, None)
-        if slot is None:
-            return
-        consumer, count = self._busy_keys[slot]
-        if count == 1:
-            del self._busy_keys[slot]
-            self._unpark([slot])
-        else:
-            self._busy_keys[slot] = (consumer, count - 1)
 
     # The registry
 
@@ -571,9 +444,3 @@ def _within(entries: list[Received], permits: int) -> list[Received]:
         if permits <= 0:
             return entries[:count]
     return entries
-
-
-def key_slot(entry: Received) -> int:
-    """The hash slot of an entry in a key-shared subscription, as Pulsar computes it."""
-    key = entry.key if entry.key is not None else str(entry.entry_id)
-    return murmur3_32(key.encode()) % HASH_SLOTS

@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tarry.core.limits import MAX_PRODUCERS
 from tarry.engine.subscription import Subscription
 from tarry.engine.topic import Topic
 from tarry.ledger.record import (
@@ -63,12 +64,8 @@ class TopicRecords:
                 elif record.carries is not None:
                     # It was ready when it was carried forward, which no record says.
                     topic.waiting.discard(record.entry_id)
-                known = topic.producers.get(record.producer or "", -1)
-                if record.producer is not None and record.producer_sequence > known:
-                    topic.producers[record.producer] = record.producer_sequence
-                    self._journal.registry.producers.put(
-                        (record.topic, record.producer), record.producer_sequence
-                    )
+                if record.producer is not None and record.producer_sequence >= 0:
+                    self._heard_from(topic, record.producer, record.producer_sequence)
             case TopicRecord():
                 self._decide_topic(record)
             case _ if (topic_of := self.by_name.get(record.topic)) is not None:  # type: ignore[union-attr]
@@ -82,6 +79,17 @@ class TopicRecords:
             topic.place(record.entry_id, 0)
             for sub in topic.subscriptions.values():
                 sub.apply_ack([record.entry_id], 0)
+
+    def _heard_from(self, topic: Topic, producer: str, sequence: int) -> None:
+        """Remember what a producer sent last, for so many producers: the last one heard of is last in the order."""
+        producers, rows = topic.producers, self._journal.registry.producers
+        last = max(sequence, producers.pop(producer, -1))
+        producers[producer] = last
+        rows.put((topic.name, producer), last)
+        if len(producers) > MAX_PRODUCERS:
+            silent = next(iter(producers))
+            del producers[silent]
+            rows.remove(topic.name, silent)
 
     def _decide_topic(self, record: TopicRecord) -> None:
         if not record.deleted:

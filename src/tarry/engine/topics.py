@@ -11,11 +11,10 @@ import numpy as np
 from msgspec import Struct
 
 from tarry.core.errors import Conflict, Invalid, NotFound, QuotaExceeded, TarryError, Unavailable
-from tarry.core.ids import Ids
-from tarry.core.message import Message
 from tarry.core.names import check_name, parse_topic
 from tarry.core.policy import BacklogAction, Effective
 from tarry.engine.answer import Answer, failed, settled
+from tarry.engine.entries import NewEntry, check_entry, entry_record, received_entry
 from tarry.engine.subscription import SUBSCRIPTION_TYPES, Partial, Received, Subscription, SubscriptionType
 from tarry.engine.topic import Topic
 from tarry.engine.topic_records import TopicRecords
@@ -23,7 +22,6 @@ from tarry.ledger.record import (
     NO_PUT,
     Ack,
     Entry,
-    ReadEntry,
     Record,
     Seek,
     Subscribe,
@@ -42,25 +40,6 @@ MAX_PARTITIONS = 10_000
 
 DUPLICATE = -1
 """The entry id that a producer is told for a sequence number that it sent before."""
-
-
-class NewEntry(Struct, frozen=True, kw_only=True):
-    """What is to be published."""
-
-    payload: bytes
-    headers: dict[str, str] = {}
-    key: str | None = None
-    deliver_at_ms: int | None = None
-    """Shared and key-shared subscriptions get it then; exclusive and failover at its place."""
-    producer: str | None = None
-    producer_sequence: int = -1
-    owner: str = ""
-    door: str = "http"
-    ttl_ms: int | None = None
-    delayed_since_ms: int | None = None
-    """From when a policy's longest delay is counted; None is the instant of its publication here."""
-    messages: int = 1
-    """How many messages of a client's it is."""
 
 
 class TopicStats(Struct, frozen=True):
@@ -176,7 +155,7 @@ class Topics:
                         ids.append(DUPLICATE)
                         continue
                 try:
-                    _check_entry(entry)
+                    check_entry(entry)
                     fire_at_ms = self._entry_fires_at(entry, policy, now_ms)
                 except TarryError as error:
                     if not each:
@@ -185,7 +164,7 @@ class Topics:
                     continue
                 if producer is not None and sequence >= 0:
                     last[producer] = sequence
-                records.append(_entry_record(entry, name.full, fire_at_ms, now_ms, next_id))
+                records.append(entry_record(entry, name.full, fire_at_ms, now_ms, next_id))
                 ids.append(next_id)
                 next_id += 1
             if not records:
@@ -196,7 +175,10 @@ class Topics:
 
     def _entry_fires_at(self, entry: NewEntry, policy: Effective, now_ms: int) -> int:
         """When a delayed entry is ready; 0 for one that is at once. Raises `DelayTooLong`."""
-        if entry.deliver_at_ms is None or not policy.delayed_delivery:
+        if entry.deliver_at_ms is None:
+            return 0
+        if not policy.delayed_delivery:
+            self._journal.counters["delay_ignored"] += entry.deliver_at_ms > now_ms
             return 0
         fire_at_ms = self._journal.fire_at(
             entry.deliver_at_ms, now_ms, policy, since_ms=entry.delayed_since_ms
@@ -412,7 +394,7 @@ class Topics:
         ids = journal.ids
         entries = iter(read_entries([body for body in bodies if body is not None]))
         return [
-            _received(
+            received_entry(
                 entry_id,
                 None if body is None else next(entries),
                 counts.get(entry_id, 0) if counts else 0,
@@ -459,65 +441,3 @@ class Topics:
 def name_of_partition(topic: str, number: int) -> str:
     """The name of one partition of a topic, as Pulsar's clients make it."""
     return f"{topic}-partition-{number}"
-
-
-def _received(
-    entry_id: int,
-    entry: ReadEntry | None,
-    count: int,
-    ids: Ids,
-    now_ms: int,
-    left: Sequence[int],
-    ttl_ms: int,
-) -> Received:
-    if entry is None:
-        return Received(entry_id, count, b"", {}, None, 0, None, expired=True)
-    put, at_ms = entry.put, entry.published_at_ms
-    if put is not None:
-        origin = put.origin or entry.fired
-        expired = ttl_ms > 0 and now_ms > at_ms + ttl_ms
-        return Received(
-            entry_id, count, put.payload, put.headers, put.key, at_ms, put.due_at_ms, origin, ids, expired
-        )
-    due_at_ms = entry.due_at_ms
-    # Its own and the policy's: both count from when it could be had.
-    if entry.ttl_ms is not None and (not ttl_ms or entry.ttl_ms < ttl_ms):
-        ttl_ms = entry.ttl_ms
-    expired = ttl_ms > 0 and now_ms > max(due_at_ms or 0, at_ms) + ttl_ms
-    return Received(
-        entry_id, count, entry.payload, entry.headers, entry.key, at_ms, due_at_ms,
-        expired=expired, door=entry.door, messages=entry.messages, left=left,
-    )  # fmt: skip
-
-
-def _entry_record(entry: NewEntry, topic: str, fire_at_ms: int, now_ms: int, entry_id: int) -> Entry:
-    return Entry(
-        topic=topic,
-        fire_at_ms=fire_at_ms,
-        published_at_ms=now_ms,
-        entry_id=entry_id,
-        fired=None,
-        put=NO_PUT,
-        payload=entry.payload,
-        headers=entry.headers,
-        key=entry.key,
-        producer=entry.producer,
-        producer_sequence=entry.producer_sequence,
-        due_at_ms=entry.deliver_at_ms,
-        owner=entry.owner,
-        door=entry.door,
-        ttl_ms=entry.ttl_ms,
-        messages=entry.messages,
-    )
-
-
-def _check_entry(entry: NewEntry) -> None:
-    if entry.deliver_at_ms is not None and entry.deliver_at_ms < 0:
-        raise Invalid("deliver_at_ms", "is negative")
-    if entry.producer is not None:
-        check_name(entry.producer, "producer")
-    # The rest has the bounds of a message.
-    Message(
-        destination="topic", delay_ms=0, payload=entry.payload, headers=entry.headers, key=entry.key,
-        owner=entry.owner, ttl_ms=entry.ttl_ms,
-    ).check()  # fmt: skip

@@ -101,6 +101,11 @@ class _EngineFigures(Collector):
             "Messages not sent because their bytes are damaged",
             value=counters.get("damaged", 0),
         )
+        yield CounterMetricFamily(
+            "tarry_delays_ignored",
+            "Entries published with a delay that does not count because delaying is off there",
+            value=counters.get("delay_ignored", 0),
+        )
         for name, text, value in (
             ("tarry_pending", "Messages not finalised", stats.pending),
             ("tarry_wheel_entries", "Entries in the wheel", stats.in_wheel),

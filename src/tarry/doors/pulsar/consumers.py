@@ -47,7 +47,10 @@ class Consumer:
 
     def attach(self, sub: Subscription, asked: Sub) -> None:
         """Begin; raises `Conflict` where another one has the subscription."""
-        self.engine = sub.attach(self.name, self.deliver, priority=asked.priority_level)
+        sub.honour_delay(self.connection.broker.settings.honour_delay_in_order)
+        self.engine = sub.attach(
+            self.name, self.deliver, priority=asked.priority_level, ranges=_ranges_of(asked)
+        )
         self.engine.on_close = self.closed_here
         self.engine.on_active = self.tell_active
 
@@ -356,6 +359,13 @@ def _start_of(asked: Sub) -> Literal["earliest", "latest"] | int:
         return "earliest"
     # Clients pass over the entry itself, or the part of it that they have had.
     return "latest" if place.ledgerId > LEDGER_ID else place.entryId
+
+
+def _ranges_of(asked: Sub) -> list[tuple[int, int]] | None:
+    """The hash slots that a key-shared consumer has chosen, if it has."""
+    if asked.subType != Sub.Key_Shared or asked.keySharedMeta.keySharedMode != wire.KeySharedMode.STICKY:
+        return None
+    return [(pair.start, pair.end) for pair in asked.keySharedMeta.hashRanges]
 
 
 def _entry_of(place: wire.MessageIdData, sub: Subscription) -> int:

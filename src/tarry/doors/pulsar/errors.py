@@ -8,6 +8,7 @@ from tarry.core.errors import (
     DelayTooLong,
     Forbidden,
     NotFound,
+    QuotaExceeded,
     RateLimited,
     Rejected,
     TarryError,
@@ -46,6 +47,11 @@ def code_of(error: BaseException) -> int:
     """The code for an error."""
     if isinstance(error, Refused):
         return error.server_error
+    if isinstance(error, QuotaExceeded):
+        held = error.action == "producer_request_hold"
+        return Code.ProducerBlockedQuotaExceededError if held else Code.ProducerBlockedQuotaExceededException
+    if isinstance(error, Conflict) and error.state == "ranges":
+        return Code.ConsumerAssignError
     return next((code for kind, code in _CODES if isinstance(error, kind)), Code.UnknownError)
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
 
-from tarry.core.errors import DelayTooLong, Invalid, Rejected, TarryError
-from tarry.core.limits import MAX_KEY_BYTES
+from tarry.core.errors import DelayTooLong, Invalid, QuotaExceeded, Rejected, TarryError
+from tarry.core.limits import MAX_KEY_BYTES, MAX_PRODUCER_BYTES
 from tarry.core.policy import Effective
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.broker import topic_of_partition
@@ -31,8 +31,6 @@ Type = wire.BaseCommand
 Sent = tuple[int, int]
 """The sequence id of a SEND, and its highest one where it is a batch."""
 
-MAX_PRODUCER_NAME_BYTES: Final = 2048
-"""Clients put whole topic names into the names of their retry and dead-letter producers."""
 DOOR: Final = "pulsar"
 
 
@@ -243,9 +241,12 @@ class Producers:
                 raise Refused(Code.NotAllowedError, "transactions are not served here")
             if found is not None:
                 raise Refused(Code.ServiceNotReady, "the producer is being created already")
+            full = connection.broker.engine.topics.over_quota(topic)
+            if full is not None:
+                raise QuotaExceeded(topic, full)
             name = asked.producer_name or connection.broker.new_name("tarry")
-            if len(name.encode()) > MAX_PRODUCER_NAME_BYTES:
-                raise Invalid("producer_name", f"is longer than {MAX_PRODUCER_NAME_BYTES} bytes")
+            if len(name.encode()) > MAX_PRODUCER_BYTES:
+                raise Invalid("producer_name", f"is longer than {MAX_PRODUCER_BYTES} bytes")
             producer = self._by_id[asked.producer_id] = Producer(connection, asked, topic, name)
             self._with_schema(producer, asked)
 

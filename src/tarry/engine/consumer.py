@@ -1,0 +1,104 @@
+"""A consumer of a subscription, and what it is given."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from tarry.core.ids import Ids
+from tarry.engine.answer import Answer
+from tarry.ledger.record import Key
+
+if TYPE_CHECKING:
+    from tarry.engine.subscription import Subscription
+
+Ranges = Sequence[tuple[int, int]]
+"""Hash slots, from one to another, both included."""
+
+Partial = Sequence[tuple[int, list[int]]]
+"""Entries of which some messages are acknowledged, each with the bits of those that are left, 64 in a word."""
+
+
+class Received(Struct, frozen=True, gc=False):
+    """An entry as a consumer gets it."""
+
+    entry_id: int
+    redelivery_count: int
+    payload: bytes
+    headers: dict[str, str]
+    key: str | None
+    published_at_ms: int
+    due_at_ms: int | None
+    origin: Key | None = None
+    """The origin of the scheduled message that it was, if it was one."""
+    ids: Ids | None = None
+    expired: bool = False
+    door: str = ""
+    """The door through which it was published, for a payload that only that door understands."""
+    messages: int = 1
+    """How many messages of a client's it is."""
+    left: Sequence[int] = ()
+    """Which of its messages are left where some are acknowledged: bits, 64 in a word. Nothing says all."""
+
+    @property
+    def message_id(self) -> str | None:
+        """The id of the scheduled message that it was. Made when it is asked for: most consumers do not."""
+        if self.origin is None or self.ids is None:
+            return None
+        return self.ids.make(self.origin.seq, self.origin.fire_at_ms)
+
+
+class Consumer:
+    """One attached consumer."""
+
+    def __init__(
+        self,
+        subscription: "Subscription",
+        name: str,
+        deliver: Callable[[list[Received]], None],
+        priority: int,
+        ranges: Ranges | None = None,
+    ) -> None:
+        self.subscription = subscription
+        self.name = name
+        self.deliver = deliver
+        self.priority = priority
+        self.ranges = ranges
+        """The hash slots that it gets in a key-shared subscription, if it chose them itself."""
+        self.permits = 0
+        self.held: set[int] = set()
+        self.closed = False
+        self.on_active: Callable[[bool], None] | None = None
+        self.on_close: Callable[[], None] | None = None
+
+    @property
+    def unacked(self) -> int:
+        """How many entries it holds."""
+        return len(self.held)
+
+    @property
+    def active(self) -> bool:
+        """Whether it is given entries: in exclusive and failover subscriptions only one is."""
+        return self in self.subscription.eligible()
+
+    def flow(self, permits: int) -> None:
+        """Allow so many more messages."""
+        self.permits += permits
+        if not self.closed:
+            self.subscription.flowed(self)
+
+    def ack(self, entry_ids: Sequence[int]) -> Answer[None]:
+        """Be done with entries; the answer comes when that is durable."""
+        return self.subscription.ack(list(entry_ids))
+
+    def ack_below(self, entry_id: int) -> Answer[None]:
+        """Be done with every entry up to and including one."""
+        return self.subscription.ack([], below=entry_id + 1)
+
+    def nack(self, entry_ids: Sequence[int] | None = None) -> None:
+        """Give entries back to come again; None gives back all."""
+        self.subscription.give_back(self, self.held if entry_ids is None else entry_ids, counted=True)
+
+    def close(self) -> None:
+        """Detach. What it holds goes to others."""
+        self.subscription.detach(self)

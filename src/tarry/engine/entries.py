@@ -1,0 +1,98 @@
+"""Entries of topics on their way in and out: as they are published, as their records, as consumers get them."""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from tarry.core import limits
+from tarry.core.errors import Invalid, TooLarge
+from tarry.core.ids import Ids
+from tarry.core.message import Message
+from tarry.engine.consumer import Received
+from tarry.ledger.record import NO_PUT, Entry, ReadEntry
+
+
+class NewEntry(Struct, frozen=True, kw_only=True):
+    """What is to be published."""
+
+    payload: bytes
+    headers: dict[str, str] = {}
+    key: str | None = None
+    deliver_at_ms: int | None = None
+    """Shared and key-shared subscriptions get it then; exclusive and failover at its place."""
+    producer: str | None = None
+    producer_sequence: int = -1
+    owner: str = ""
+    door: str = "http"
+    ttl_ms: int | None = None
+    delayed_since_ms: int | None = None
+    """From when a policy's longest delay is counted; None is the instant of its publication here."""
+    messages: int = 1
+    """How many messages of a client's it is."""
+
+
+def received_entry(
+    entry_id: int,
+    entry: ReadEntry | None,
+    count: int,
+    ids: Ids,
+    now_ms: int,
+    left: Sequence[int],
+    ttl_ms: int,
+) -> Received:
+    """An entry as a consumer gets it; one that is gone counts as expired."""
+    if entry is None:
+        return Received(entry_id, count, b"", {}, None, 0, None, expired=True)
+    put, at_ms = entry.put, entry.published_at_ms
+    if put is not None:
+        origin = put.origin or entry.fired
+        expired = ttl_ms > 0 and now_ms > at_ms + ttl_ms
+        return Received(
+            entry_id, count, put.payload, put.headers, put.key, at_ms, put.due_at_ms, origin, ids, expired
+        )
+    due_at_ms = entry.due_at_ms
+    # Its own and the policy's: both count from when it could be had.
+    if entry.ttl_ms is not None and (not ttl_ms or entry.ttl_ms < ttl_ms):
+        ttl_ms = entry.ttl_ms
+    expired = ttl_ms > 0 and now_ms > max(due_at_ms or 0, at_ms) + ttl_ms
+    return Received(
+        entry_id, count, entry.payload, entry.headers, entry.key, at_ms, due_at_ms,
+        expired=expired, door=entry.door, messages=entry.messages, left=left,
+    )  # fmt: skip
+
+
+def entry_record(entry: NewEntry, topic: str, fire_at_ms: int, now_ms: int, entry_id: int) -> Entry:
+    """The record of an entry that is published."""
+    return Entry(
+        topic=topic,
+        fire_at_ms=fire_at_ms,
+        published_at_ms=now_ms,
+        entry_id=entry_id,
+        fired=None,
+        put=NO_PUT,
+        payload=entry.payload,
+        headers=entry.headers,
+        key=entry.key,
+        producer=entry.producer,
+        producer_sequence=entry.producer_sequence,
+        due_at_ms=entry.deliver_at_ms,
+        owner=entry.owner,
+        door=entry.door,
+        ttl_ms=entry.ttl_ms,
+        messages=entry.messages,
+    )
+
+
+def check_entry(entry: NewEntry) -> None:
+    """Raise `Invalid` or `TooLarge` if this can never be an entry. Knows no policy."""
+    if entry.deliver_at_ms is not None and entry.deliver_at_ms < 0:
+        raise Invalid("deliver_at_ms", "is negative")
+    if entry.producer is not None and not 0 < len(entry.producer.encode()) <= limits.MAX_PRODUCER_BYTES:
+        raise Invalid("producer", f"a name is 1 to {limits.MAX_PRODUCER_BYTES} bytes")
+    if len(entry.payload) > limits.MAX_ENTRY_BYTES:
+        raise TooLarge("payload", limits.MAX_ENTRY_BYTES)
+    if entry.headers or entry.key is not None or entry.owner or entry.ttl_ms is not None:
+        # The rest has the bounds of a message.
+        Message(
+            destination="topic", delay_ms=0, headers=entry.headers, key=entry.key, owner=entry.owner, ttl_ms=entry.ttl_ms
+        ).check()  # fmt: skip
