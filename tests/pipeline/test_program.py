@@ -23,6 +23,7 @@ from tarry.ledger.record import Key
 from tarry.pipeline.session import explain
 from tarry.pipeline.stream import Tables
 from tests.pipeline.kit import SHORT_LIVED, Writer
+from tests.unit.server_kit import CLOSED_DOORS
 
 ROOT = Path(__file__).parents[2]
 QUICK = {
@@ -200,7 +201,7 @@ def test_the_server_goes_on_where_the_pipeline_cannot_run(tmp_path: Path) -> Non
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "tarry", "up", "--port", "0", "--data", str(tmp_path / "data")],
-            env=environment(JAVA_HOME=str(tmp_path / "none"), TARRY_LEDGER__SEGMENT_BYTES="1048576"),
+            env=environment(JAVA_HOME=str(tmp_path / "none"), TARRY_LEDGER__SEGMENT_BYTES="1048576", **CLOSED_DOORS),
             stdout=log, stderr=log, cwd=tmp_path,
         )  # fmt: skip
     try:

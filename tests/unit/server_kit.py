@@ -16,7 +16,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
+from tarry.config.doors import DOORS
+
 SOURCE = Path(__file__).parents[2] / "src"
+
+
+CLOSED_DOORS = {f"TARRY_DOORS__{name.upper()}__ENABLED": "false" for name in DOORS}
+"""For `tarry up`, which opens them all: a test has no business on their ports."""
 
 
 def environment(**settings: str) -> dict[str, str]:

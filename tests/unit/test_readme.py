@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.unit.server_kit import environment
+from tests.unit.server_kit import CLOSED_DOORS, environment
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
@@ -35,6 +35,7 @@ def up(folder: Path, port: int) -> Iterator[None]:
         "TARRY_LEDGER__SEGMENT_BYTES": "1048576",
         # Nothing on this page waits for it, and this machine has better things to do meanwhile.
         "TARRY_PIPELINE__ENABLED": "false",
+        **CLOSED_DOORS,
     }
     with subprocess.Popen(
         command,

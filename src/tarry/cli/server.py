@@ -10,6 +10,7 @@ import typer
 
 from tarry.cli.options import ConfigFile, server_url
 from tarry.config import Config, load
+from tarry.config.doors import DOORS
 
 Data = Annotated[str | None, typer.Option("--data", metavar="FOLDER", help="The data folder.")]
 Host = Annotated[str | None, typer.Option("--host", help="The address to listen on.")]
@@ -36,12 +37,15 @@ def up(data: Data = None, host: Host = None, port: Port = None, config: ConfigFi
     from tarry.cli.homeserver import beside
     from tarry.cli.supervisor import Child, Supervisor
 
-    given = {"data": data, "http.host": host, "http.port": port}
+    given: dict[str, object] = {"data": data, "http.host": host, "http.port": port}
     loaded = load(config, os.environ, given)
+    opened = [name for name in DOORS if getattr(loaded.config.doors, name).enabled is None]
+    loaded = load(config, os.environ, given | {f"doors.{name}.enabled": True for name in opened})
+    settings = {f"TARRY_DOORS__{name.upper()}__ENABLED": "true" for name in opened}
     shared = _options(("--data", data), ("--config", config))
     serve = [sys.executable, "-m", "tarry", "serve", *shared, *_options(("--host", host), ("--port", port))]
     homeserver = beside(loaded.config, shared)
-    children = [Child("serve", serve, settings=homeserver.settings if homeserver else None)]
+    children = [Child("serve", serve, settings=settings | (homeserver.settings if homeserver else {}))]
     if homeserver is not None:
         children.append(homeserver.child)
     if loaded.config.pipeline.enabled:

@@ -9,6 +9,7 @@ import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
 
+from tarry.config.doors import DOORS
 from tarry.config.listening import Listening
 from tarry.config.matrix import Matrix
 from tarry.config.settings import Config, Pipeline, Token
@@ -29,7 +30,7 @@ def check(config: Config, sources: Mapping[str, str]) -> None:
         raise ConfigError(f"{sources.get(name, 'default')}: {name} {error.reason}") from None
     _check_engine(config, sources)
     listeners: dict[str, Listening] = {"http": config.http}
-    for name in ("matrix", "pulsar", "dapr"):
+    for name in DOORS:
         door = getattr(config.doors, name)
         if door.enabled:
             listeners[f"doors.{name}"] = door

@@ -51,7 +51,7 @@ class DaprApp(Listening, frozen=True, kw_only=True):
 class Dapr(DaprApp, frozen=True, kw_only=True):
     """Dapr's pub/sub, with scheduled publish."""
 
-    enabled: bool = False
-    """Whether the door is open."""
+    enabled: bool | None = None
+    """Whether the door is open. If nothing is said, `tarry up` opens it and `tarry serve` does not."""
     apps: tuple[DaprApp, ...] = ()
     """Further applications, each as a `[[doors.dapr.apps]]` table with the keys above and ports of its own."""

@@ -14,8 +14,8 @@ Rate = Annotated[float, Meta(ge=0, le=1e9)]
 class Matrix(Listening, frozen=True, kw_only=True):
     """Matrix delayed events, in front of a homeserver."""
 
-    enabled: bool = False
-    """Whether the door is open."""
+    enabled: bool | None = None
+    """Whether the door is open. If nothing is said, `tarry up` opens it and `tarry serve` does not."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 8008
     """Port to listen on; 0 takes a free one and prints it."""
     homeserver: str | None = None

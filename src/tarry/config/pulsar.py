@@ -12,8 +12,8 @@ from tarry.core.policy import Policy
 class Pulsar(Listening, frozen=True, kw_only=True):
     """Apache Pulsar's binary protocol."""
 
-    enabled: bool = False
-    """Whether the door is open."""
+    enabled: bool | None = None
+    """Whether the door is open. If nothing is said, `tarry up` opens it and `tarry serve` does not."""
     port: Annotated[int, Meta(ge=0, le=65535)] = 6650
     """Port to listen on; 0 takes a free one and prints it."""
     advertised_url: str = ""
