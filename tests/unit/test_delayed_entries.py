@@ -129,7 +129,7 @@ def test_a_page_of_what_waits(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> 
     later(bench, *(b"%d" % n for n in range(6)), key="even")
     bench.publish("orders", b"at once")
     later(bench, b"7", key="odd")
-    listed = bench.engine.delayed.list
+    listed: Any = bench.engine.delayed.list
     assert [entry.entry_id for entry in listed("orders", limit=4).entries] == [0, 1, 2, 3]
     page = listed("orders", limit=4, start=listed("orders", limit=4).next or -1)
     assert ([entry.payload for entry in page.entries], page.next) == ([b"4", b"5", b"7"], None)
@@ -139,7 +139,6 @@ def test_a_page_of_what_waits(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> 
     assert [entry.entry_id for entry in listed("orders", key="odd", start=4).entries] == [7]
     assert listed("orders", key="even", limit=2).next == 2
     assert bench.engine.delayed.get("orders", 7).key == "odd"
-    bad: dict[str, Any]
     for bad in ({"limit": 0}, {"limit": 1001}, {"start": -1}):
         with pytest.raises(Invalid):
             listed("orders", **bad)

@@ -3,8 +3,9 @@ import hashlib
 import pytest
 
 from tarry.core.access import Access, Token
+from tarry.core.browser import check_browser
 from tarry.core.errors import Forbidden, Invalid, NotFound
-from tarry.doors.http.access import check_browser, sender
+from tarry.doors.http.access import sender
 from tarry.doors.http.problems import HttpRefusal
 
 ACCESS = Access(

@@ -55,6 +55,12 @@ def parse_topic(name: str, field: str = "topic") -> TopicName:
     return TopicName(tenant, namespace, topic)
 
 
+def unpartitioned(topic: str) -> str:
+    """The topic that a partition is part of; any other is given back as it is."""
+    head, found, number = topic.rpartition("-partition-")
+    return head if found and number.isdigit() else topic
+
+
 def parse_namespace(name: str, field: str = "namespace") -> str:
     """Check a `tenant/namespace` name and give it back."""
     parts = name.split("/")

@@ -26,6 +26,9 @@ LOOK_AT: Final = 5_000
 """Entries looked at for one page."""
 
 MAX_LIMIT: Final = 1_000
+READ_AT_ONCE: Final = 256
+"""So few entries are read to find the one that is due next; of more, the wheel is looked through."""
+LOOKS: Final = 10
 
 
 class DelayedEntry(Struct, frozen=True):
@@ -103,6 +106,25 @@ class DelayedEntries:
             return self._write(moved, _view(moved))
         except TarryError as error:
             return failed(error)
+
+    def next_due_at_ms(self, topic: Topic) -> int | None:
+        """When the next entry of a topic is due; None if none waits, or if too many of other topics are due before it."""
+        if len(topic.waiting) <= READ_AT_ONCE:
+            bodies = self._journal.entry_bodies(topic.waiting_seqs())
+            return min(
+                (_view(decode_entry(body)).due_at_ms for body in bodies if body is not None), default=None
+            )
+        waiting = np.sort(topic.waiting_seqs())
+        low = Key(0, 0)
+        for _ in range(LOOKS):
+            due = self._journal.horizon.entries(low, LOOK_AT)
+            found = np.flatnonzero(np.isin(due.seqs, waiting))
+            if len(found):
+                return int(due.fire_at_ms[found[0]])
+            if len(due.seqs) < LOOK_AT:
+                break
+            low = Key(int(due.fire_at_ms[-1]), int(due.seqs[-1]) + 1)
+        return None
 
     def _find(self, topic: Topic, entry_id: int) -> tuple[Key, Entry]:
         if not topic.first <= entry_id < topic.visible or not topic.seq(entry_id):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from tarry.core.errors import Invalid
-from tarry.core.names import parse_namespace, parse_topic
+from tarry.core.names import parse_namespace, parse_topic, unpartitioned
 from tarry.core.policy import Effective, Policy, Scope, effective
 
 
@@ -56,6 +56,8 @@ class Policies:
                 self._set.get(("broker", "")),
                 self._namespaces.get(namespace),
                 self._set.get(("namespace", namespace)),
+                # A partition has the policy of its topic, unless it has one of its own.
+                self._set.get(("topic", unpartitioned(topic))) if topic else None,
                 self._set.get(("topic", topic)) if topic else None,
             )
             # Names come from clients: the cache must not grow without bound.

@@ -41,6 +41,9 @@ class Topic:
         self.producers: dict[str, int] = {}
         self.full: BacklogAction | None = None
         """Why it takes no more entries, while its backlog is over its quota."""
+        self.last_late_ms = 0
+        self.max_late_ms = 0
+        """How long after its due instant a delayed entry was ready: the last one, and the worst since the start."""
         self._chunks: dict[int, array[int]] = {}
         self._dirty: set[int] = set()
 

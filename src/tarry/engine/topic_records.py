@@ -187,6 +187,9 @@ class TopicRecords:
         topic = self.by_name.get(entry.topic)
         if topic is None or entry.entry_id not in topic.waiting or topic.seq(entry.entry_id) != seq:
             return
+        due_at_ms = entry.fire_at_ms if entry.due_at_ms is None else entry.due_at_ms
+        topic.last_late_ms = max(0, self._journal.clock.now_ms() - due_at_ms)
+        topic.max_late_ms = max(topic.max_late_ms, topic.last_late_ms)
         self._ready(topic, entry.entry_id)
 
     def ready_unread(self, seq: int) -> bool:

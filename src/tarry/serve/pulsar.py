@@ -11,6 +11,8 @@ from tarry.config.pulsar import Pulsar
 from tarry.core.access import Access
 from tarry.core.delivery import Outlet
 from tarry.doors.http.asgi import Asgi
+from tarry.doors.pulsar.admin.app import PATHS, AdminApp
+from tarry.doors.pulsar.admin.schemas import StoredSchemas
 from tarry.doors.pulsar.broker import Broker
 from tarry.doors.pulsar.connection import Connection
 from tarry.engine.engine import Engine
@@ -34,6 +36,7 @@ class PulsarDoor:
         self._open: set[Transported] = set()
         self._limit = settings.max_connections or max_connections(0)
         self.broker: Broker | None = None
+        self._admin = AdminApp(self._url_under)
 
     @property
     def outlets(self) -> Mapping[str, Outlet]:
@@ -42,8 +45,8 @@ class PulsarDoor:
 
     @property
     def mounts(self) -> Mapping[str, Asgi]:
-        """Nothing yet."""
-        return {}
+        """The administration."""
+        return dict.fromkeys(PATHS, self._admin)
 
     def bind(self) -> list[str]:
         """Take the address."""
@@ -71,10 +74,20 @@ class PulsarDoor:
         host = f"[{address[0]}]" if ":" in address[0] else address[0]
         return f"{'pulsar+ssl' if self._settings.tls_cert else 'pulsar'}://{host}:{address[1]}"
 
+    def _url_under(self, host: str) -> str:
+        """Where the door is for somebody who knows this machine under a name, as in a request's `Host`."""
+        if self._settings.advertised_url:
+            return self._settings.advertised_url
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+        return (
+            f"{self._url.partition('://')[0]}://{name}:{self._url.rpartition(':')[2]}" if name else self._url
+        )
+
     async def start(self, engine: Engine) -> None:
         """Begin to accept."""
         assert self._socket is not None, "bind first"
-        self.broker = Broker(engine, self._access, self._settings)
+        self.broker = Broker(engine, self._access, self._settings, StoredSchemas(engine))
+        self._admin.broker = self.broker
         context: ssl.SSLContext | None = None
         if self._settings.tls_cert is not None:
             context = tls_context(self._settings)

@@ -5,7 +5,8 @@ from typing import Final
 from starlette.requests import Request
 
 from tarry.core.access import Access, Caller
-from tarry.doors.http.access import check_browser, sender
+from tarry.core.browser import check_browser
+from tarry.doors.http.access import sender
 from tarry.doors.http.asgi import Scope
 from tarry.doors.http.problems import unsupported
 

@@ -55,9 +55,3 @@ class Broker:
     def new_name(prefix: str) -> str:
         """A name for a producer or consumer that has none; no other has it, not even after a restart."""
         return f"{prefix}-{secrets.token_hex(8)}"
-
-
-def topic_of_partition(topic: str) -> str:
-    """The topic that a partition is part of; any other is given back as it is."""
-    head, found, number = topic.rpartition("-partition-")
-    return head if found and number.isdigit() else topic

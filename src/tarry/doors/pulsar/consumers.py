@@ -7,8 +7,8 @@ does: its permits are set aside meanwhile.
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tarry.core.errors import NotFound, TarryError
+from tarry.core.names import unpartitioned
 from tarry.doors.pulsar import wire_pb2 as wire
-from tarry.doors.pulsar.broker import topic_of_partition
 from tarry.doors.pulsar.delivery import batch_size, frames_of
 from tarry.doors.pulsar.errors import Code, Refused, code_of, text_of
 from tarry.doors.pulsar.frames import LEDGER_ID, NO_ID, varint
@@ -178,7 +178,7 @@ class Consumers:
             if not asked.force_topic_creation and topic not in self._topics.records.by_name:
                 raise NotFound(f"Topic {topic} does not exist")
             if asked.HasField("schema"):
-                connection.broker.schemas.check(topic_of_partition(topic), read_schema(asked.schema))
+                connection.broker.schemas.check(unpartitioned(topic), read_schema(asked.schema))
             consumer = Consumer(connection, asked, asked.consumer_name or connection.broker.new_name("c"))
             self._by_id[asked.consumer_id] = consumer
             self._topics.subscribe(

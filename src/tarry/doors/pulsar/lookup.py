@@ -3,9 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from tarry.core.errors import TarryError
-from tarry.core.names import parse_namespace
+from tarry.core.names import parse_namespace, unpartitioned
 from tarry.doors.pulsar import wire_pb2 as wire
-from tarry.doors.pulsar.broker import topic_of_partition
 from tarry.doors.pulsar.errors import Code, code_of, text_of
 from tarry.doors.pulsar.schema import read_schema, version_bytes, wire_schema
 from tarry.engine.answer import Answer
@@ -84,7 +83,7 @@ class Lookup:
         try:
             name = connection.require(asked.topic, "produce", "consume")
             version = int.from_bytes(asked.schema_version, "big") if asked.schema_version else None
-            found = connection.broker.schemas.find(topic_of_partition(name.full), version)
+            found = connection.broker.schemas.find(unpartitioned(name.full), version)
             if found is None:
                 answer.error_code, answer.error_message = Code.TopicNotFound, "there is no such schema"
             else:
@@ -108,7 +107,7 @@ class Lookup:
 
         def add() -> None:
             name = connection.require(asked.topic, "produce")
-            topic = topic_of_partition(name.full)
+            topic = unpartitioned(name.full)
             connection.broker.schemas.add(topic, read_schema(asked.schema)).then(added)
 
         connection.attempt(asked.request_id, add)

@@ -14,9 +14,9 @@ from google.protobuf.message import DecodeError
 
 from tarry.core.errors import DelayTooLong, Invalid, QuotaExceeded, Rejected, TarryError
 from tarry.core.limits import MAX_KEY_BYTES, MAX_PRODUCER_BYTES
+from tarry.core.names import unpartitioned
 from tarry.core.policy import Effective
 from tarry.doors.pulsar import wire_pb2 as wire
-from tarry.doors.pulsar.broker import topic_of_partition
 from tarry.doors.pulsar.errors import Code, Refused, code_of, text_of
 from tarry.doors.pulsar.exclusivity import Mode, Producing
 from tarry.doors.pulsar.frames import NO_ID, BadChecksum, Malformed, frame, metadata_of, receipt_frame, varint
@@ -257,7 +257,7 @@ class Producers:
         broker = self._connection.broker
         version: Answer[int | None]
         if asked.HasField("schema"):
-            version = broker.schemas.add(topic_of_partition(producer.topic), read_schema(asked.schema))  # type: ignore[assignment]
+            version = broker.schemas.add(unpartitioned(producer.topic), read_schema(asked.schema))  # type: ignore[assignment]
         else:
             version = settled(None)
 

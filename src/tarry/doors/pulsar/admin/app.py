@@ -1,0 +1,106 @@
+"""The administration as one ASGI application, mounted on the native API's port."""
+
+import logging
+import traceback
+from collections.abc import Callable
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+from starlette.types import Receive, Scope, Send
+
+from tarry.core.access import Caller
+from tarry.core.browser import check_browser
+from tarry.core.errors import TarryError
+from tarry.doors.pulsar.admin import cluster, namespaces, policies, schemas, subscriptions, topics
+from tarry.doors.pulsar.admin.call import Call, Endpoint
+from tarry.doors.pulsar.admin.refusals import RestError, refusal_of
+from tarry.doors.pulsar.broker import Broker
+
+log = logging.getLogger("tarry.pulsar")
+
+PATHS: Final = ("/admin/", "/lookup/")
+"""What this application answers for."""
+
+OPEN_PATHS: Final = frozenset({"/admin/v2/brokers/health"})
+"""Asked by what watches the server, which has no token."""
+
+
+class AdminApp:
+    """Answers the administration's requests. The broker comes when the door starts."""
+
+    def __init__(self, service_url: Callable[[str], str]) -> None:
+        self.broker: Broker | None = None
+        self._service_url = service_url
+        """Where somebody finds the binary protocol who knows this machine under a name."""
+        self._router = Router(
+            [
+                Route(path, _Methods(self, methods))
+                for module in (cluster, policies, schemas, subscriptions, namespaces, topics)
+                for path, methods in module.ROUTES.items()
+            ],
+            redirect_slashes=False,
+            default=_no_such_path,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        try:
+            await self._router(scope, receive, send)
+        except TarryError as error:
+            await _refuse(error, scope, receive, send)
+        except Exception as error:  # noqa: BLE001 - the last resort; nothing may pass it
+            # By its place in the code only: an error's text may hold what somebody sent.
+            places = "".join(traceback.format_tb(error.__traceback__))
+            log.error("a request failed with %s at\n%s", type(error).__name__, places)
+            await _refuse(RestError(500, "something went wrong inside the server"), scope, receive, send)
+
+    def call(self, request: Request) -> Call:
+        """The request with its sender; raises for whom is not let in."""
+        broker = self.broker
+        if broker is None or broker.stopping:
+            raise RestError(503, "the server is starting or stopping")
+        host = request.headers.get("host", "")
+        return Call(request, broker, self._sender(broker, request), self._service_url(host))
+
+    @staticmethod
+    def _sender(broker: Broker, request: Request) -> Caller:
+        header = dict(request.scope["headers"]).get
+        if broker.access.is_open:
+            check_browser(header(b"host"), header(b"origin"), header(b"sec-fetch-site"), frozenset())
+        scheme, _, secret = (header(b"authorization") or b"").partition(b" ")
+        known = broker.access.known(secret.strip() if scheme.lower() == b"bearer" else None)
+        if known is None and request.url.path in OPEN_PATHS:
+            return Caller("anybody", frozenset(), frozenset())
+        if known is None:
+            raise RestError(401, "Authentication required")
+        return known
+
+
+class _Methods:
+    """What a path answers to."""
+
+    def __init__(self, app: AdminApp, endpoints: "dict[str, Endpoint]") -> None:
+        self._app = app
+        self._endpoints = dict(endpoints)
+        self._allowed = ", ".join(self._endpoints)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._endpoints.get(scope["method"])
+        if endpoint is None:
+            raise RestError(405, f"use {self._allowed}")
+        response = await endpoint(self._app.call(Request(scope, receive)))
+        await response(scope, receive, send)
+
+
+async def _no_such_path(_scope: Scope, _receive: Receive, _send: Send) -> None:
+    raise RestError(404, "there is nothing at this path here")
+
+
+async def _refuse(error: TarryError, scope: Scope, receive: Receive, send: Send) -> None:
+    status, body = refusal_of(error)
+    headers = {"content-type": "application/json", "cache-control": "no-store"}
+    if status == 401:
+        headers["www-authenticate"] = "Bearer"
+    await Response(body, status, headers)(scope, receive, send)

@@ -1,0 +1,99 @@
+"""What there is one of here: the cluster, the broker, and where topics are looked up."""
+
+from typing import Final
+
+from starlette.responses import PlainTextResponse, Response
+
+from tarry.doors.pulsar.admin.call import Call, Routes, answer
+from tarry.doors.pulsar.admin.refusals import RestError
+
+CLUSTER: Final = "standalone"
+
+
+async def clusters(call: Call) -> Response:
+    """The one cluster."""
+    call.caller.require("produce", "consume")
+    return answer([CLUSTER])
+
+
+async def cluster(call: Call) -> Response:
+    """Where the cluster is."""
+    call.superuser()
+    if call.part("cluster") != CLUSTER:
+        raise RestError(404, "Cluster does not exist")
+    return answer({"serviceUrl": _web(call), "brokerServiceUrl": call.service_url})
+
+
+async def brokers(call: Call) -> Response:
+    """The one broker."""
+    call.superuser()
+    return answer([_host(call)])
+
+
+async def leader(call: Call) -> Response:
+    """The one broker again."""
+    call.superuser()
+    return answer({"brokerId": _host(call), "serviceUrl": _web(call)})
+
+
+async def health(call: Call) -> Response:
+    """Whether everything is taken and delivered on time."""
+    stats = call.engine.stats()
+    trouble = stats.failed or call.engine.trouble
+    if trouble or not call.engine.ready:
+        raise RestError(503, trouble or "the server is starting")
+    return PlainTextResponse("ok")
+
+
+async def version(call: Call) -> Response:
+    """Which program this is."""
+    from tarry import __version__
+
+    call.caller.require("produce", "consume")
+    return PlainTextResponse(f"tarry-{__version__}")
+
+
+async def lookup(call: Call) -> Response:
+    """Where a topic is: here, like all."""
+    call.named_topic("produce", "consume")
+    url = call.service_url
+    secure = url.startswith("pulsar+ssl")
+    return answer(
+        {
+            "brokerUrl": None if secure else url,
+            "brokerUrlTls": url if secure else None,
+            "httpUrl": _web(call),
+            "httpUrlTls": None,
+            "nativeUrl": url,
+        }
+    )
+
+
+async def bundle(call: Call) -> Response:
+    """Which part of the namespace a topic is in: there is one."""
+    call.named_topic("produce", "consume")
+    return PlainTextResponse("0x00000000_0xffffffff")
+
+
+def _host(call: Call) -> str:
+    return call.request.url.netloc
+
+
+def _web(call: Call) -> str:
+    return f"{call.request.url.scheme}://{call.request.url.netloc}"
+
+
+_TOPIC: Final = "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}"
+
+ROUTES: Routes = {
+    "/admin/v2/clusters": {"GET": clusters},
+    "/admin/v2/clusters/{cluster}": {"GET": cluster},
+    "/admin/v2/brokers": {"GET": brokers},
+    "/admin/v2/brokers/health": {"GET": health},
+    "/admin/v2/brokers/ready": {"GET": health},
+    "/admin/v2/brokers/version": {"GET": version},
+    "/admin/v2/brokers/leaderBroker": {"GET": leader},
+    "/admin/v2/brokers/{cluster}": {"GET": brokers},
+    _TOPIC: {"GET": lookup},
+    _TOPIC + "/bundle": {"GET": bundle},
+}

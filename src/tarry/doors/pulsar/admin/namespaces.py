@@ -1,0 +1,205 @@
+"""Tenants and namespaces."""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from starlette.responses import Response
+
+from tarry.core.errors import Conflict, NotFound
+from tarry.core.names import check_part
+from tarry.doors.pulsar.admin.call import Call, Routes, answer
+from tarry.doors.pulsar.admin.cluster import CLUSTER
+from tarry.doors.pulsar.admin.policies import of_namespace, quotas_of
+from tarry.doors.pulsar.admin.refusals import RestError, no_namespace
+from tarry.doors.pulsar.admin.shapes import DELAYED_DELIVERY, MESSAGE_TTL, RETENTION
+from tarry.doors.pulsar.admin.topics import listed
+
+
+class TenantInfo(Struct, frozen=True, kw_only=True):
+    """What is said of a tenant. Who may do what is in the server's tokens; these are only kept."""
+
+    adminRoles: list[str] | None = None  # noqa: N815 - Pulsar's names
+    allowedClusters: list[str] | None = None  # noqa: N815
+
+
+# Tenants
+
+
+async def tenants(call: Call) -> Response:
+    """Every tenant."""
+    call.superuser()
+    return answer(call.engine.catalogue.tenants())
+
+
+async def tenant(call: Call) -> Response:
+    """What is said of a tenant."""
+    call.superuser()
+    info = msgspec.json.decode(
+        call.engine.catalogue.get("tenant", _known_tenant(call)) or b"{}", type=TenantInfo
+    )
+    return answer(
+        TenantInfo(adminRoles=info.adminRoles or [], allowedClusters=info.allowedClusters or [CLUSTER])
+    )
+
+
+async def create_tenant(call: Call) -> Response:
+    """A new tenant."""
+    call.superuser()
+    name = call.part("tenant")
+    check_part(name, "tenant")
+    info = await _info(call)
+    if name in call.engine.catalogue.tenants():
+        raise RestError(409, "Tenant already exist")
+    await call.engine.catalogue.add_tenant(name, msgspec.json.encode(info))
+    return answer(None)
+
+
+async def update_tenant(call: Call) -> Response:
+    """Say something else of a tenant."""
+    call.superuser()
+    name = _known_tenant(call)
+    await call.engine.catalogue.add_tenant(name, msgspec.json.encode(await _info(call)))
+    return answer(None)
+
+
+async def delete_tenant(call: Call) -> Response:
+    """Remove a tenant."""
+    call.superuser()
+    name = _known_tenant(call)
+    try:
+        await call.engine.catalogue.remove_tenant(name, force=call.flag("force"))
+    except Conflict:
+        raise RestError(409, "The tenant still has active namespaces") from None
+    return answer(None)
+
+
+def _known_tenant(call: Call) -> str:
+    name = call.part("tenant")
+    if name not in call.engine.catalogue.tenants():
+        raise RestError(404, "Tenant does not exist")
+    return name
+
+
+async def _info(call: Call) -> TenantInfo:
+    body = await call.body()
+    if not body.strip():
+        return TenantInfo()
+    try:
+        return msgspec.json.decode(body, type=TenantInfo)
+    except msgspec.DecodeError as error:
+        raise RestError(400, f"the body is not what belongs here: {error}") from None
+
+
+# Namespaces
+
+
+async def namespaces(call: Call) -> Response:
+    """The namespaces of a tenant that the caller governs."""
+    call.caller.require("admin")
+    found = call.engine.catalogue.namespaces(_known_tenant(call))
+    return answer([name for name in found if call.caller.covers(name)])
+
+
+async def namespace(call: Call) -> Response:
+    """The policies of a namespace."""
+    level = of_namespace(call)
+    policy, applied = level.policy, level.applied
+    shown: dict[str, Any] = {
+        "auth_policies": {
+            "namespace_auth": {}, "destination_auth": {}, "subscription_auth_roles": {}, "topicAuthentication": {},
+        },
+        "replication_clusters": [CLUSTER],
+        "bundles": {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1},
+        "backlog_quota_map": quotas_of(policy, applied),
+        "message_ttl_in_seconds": MESSAGE_TTL.shown(policy, applied),
+        "retention_policies": RETENTION.shown(policy, applied),
+        "delayed_delivery_policies": DELAYED_DELIVERY.shown(policy, applied),
+        "deleted": False,
+    }  # fmt: skip
+    return answer({name: value for name, value in shown.items() if value is not None})
+
+
+async def create_namespace(call: Call) -> Response:
+    """A new namespace. What its body says of bundles and clusters has no meaning here."""
+    name = call.named_namespace()
+    await call.body()
+    try:
+        await call.engine.catalogue.add_namespace(name)
+    except Conflict:
+        raise RestError(409, "Namespace already exists") from None
+    except NotFound:
+        raise RestError(404, "Tenant does not exist") from None
+    return answer(None)
+
+
+async def delete_namespace(call: Call) -> Response:
+    """Remove a namespace."""
+    name = call.named_namespace()
+    try:
+        await call.engine.catalogue.remove_namespace(name, force=call.flag("force"))
+    except Conflict:
+        raise RestError(409, "Cannot delete non empty namespace") from None
+    except NotFound:
+        raise no_namespace() from None
+    return answer(None)
+
+
+async def topics_of(call: Call) -> Response:
+    """The topics of a namespace, partitions one by one."""
+    name = call.namespace("produce", "consume")
+    return answer([] if call.query("mode") == "NON_PERSISTENT" else listed(call, name))
+
+
+async def bundles(call: Call) -> Response:
+    """There is one."""
+    call.namespace()
+    return answer({"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1})
+
+
+async def permissions(call: Call) -> Response:
+    """Who may do what is in the server's tokens."""
+    call.namespace()
+    return answer({})
+
+
+async def clear_backlog(call: Call) -> Response:
+    """Have every subscription of the namespace, or one of that name, be done with all there is."""
+    name = call.namespace()
+    wanted = call.request.path_params.get("subscription")
+    for topic in listed(call, name):
+        for sub in call.engine.topics.find(topic).subscriptions.values():
+            if wanted is None or sub.name == wanted:
+                await sub.ack([], below=sub.topic.next)
+    return answer(None)
+
+
+async def unsubscribe(call: Call) -> Response:
+    """End the subscriptions of a name in all topics of a namespace."""
+    namespace, name = call.namespace(), call.part("subscription")
+    found = [
+        topic for topic in listed(call, namespace) if name in call.engine.topics.find(topic).subscriptions
+    ]
+    for topic in found:
+        if call.engine.topics.subscription(topic, name).consumers:
+            raise RestError(412, "Subscription has active connected consumers")
+    for topic in found:
+        await call.engine.topics.unsubscribe(topic, name)
+    return answer(None)
+
+
+_TENANT = "/admin/v2/tenants/{tenant}"
+_ONE = "/admin/v2/namespaces/{tenant}/{namespace}"
+
+ROUTES: Routes = {
+    "/admin/v2/tenants": {"GET": tenants},
+    _TENANT: {"GET": tenant, "PUT": create_tenant, "POST": update_tenant, "DELETE": delete_tenant},
+    "/admin/v2/namespaces/{tenant}": {"GET": namespaces},
+    _ONE: {"GET": namespace, "PUT": create_namespace, "DELETE": delete_namespace},
+    _ONE + "/topics": {"GET": topics_of},
+    _ONE + "/bundles": {"GET": bundles},
+    _ONE + "/permissions": {"GET": permissions},
+    _ONE + "/clearBacklog": {"POST": clear_backlog},
+    _ONE + "/clearBacklog/{subscription}": {"POST": clear_backlog},
+    _ONE + "/unsubscribe/{subscription}": {"POST": unsubscribe},
+}

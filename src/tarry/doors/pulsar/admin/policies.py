@@ -1,0 +1,166 @@
+"""Policies of namespaces and topics: delayed delivery, time to live, retention, backlog quota."""
+
+import re
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+from starlette.responses import Response
+
+from tarry.core.policy import Effective, Policy, Scope
+from tarry.doors.pulsar.admin.call import Call, Endpoint, Routes, answer
+from tarry.doors.pulsar.admin.refusals import RestError
+from tarry.doors.pulsar.admin.shapes import (
+    DELAYED_DELIVERY,
+    MESSAGE_TTL,
+    QUOTAS,
+    RETENTION,
+    STORAGE,
+    Facet,
+    as_policy,
+)
+
+_PARTITION: Final = re.compile(r".*-partition-[0-9]+")
+
+
+class Level:
+    """A namespace or a topic in a request's path."""
+
+    def __init__(self, call: Call, scope: Scope, name: str) -> None:
+        self._call = call
+        self._scope: Scope = scope
+        self._name = name
+
+    @property
+    def policy(self) -> Policy:
+        """What it says itself."""
+        return self._call.engine.policy(self._scope, self._name) or Policy()
+
+    @property
+    def applied(self) -> Effective:
+        """What is in force there."""
+        if self._scope == "topic":
+            return self._call.engine.effective_policy(self._name, "")
+        return self._call.engine.effective_policy(None, self._name)
+
+    async def set(self, policy: Policy) -> None:
+        """Have it say this."""
+        policy.check()
+        await self._call.engine.set_policy(self._scope, self._name, None if policy == Policy() else policy)
+
+
+Find = Callable[[Call], Level]
+
+
+def of_namespace(call: Call) -> Level:
+    """The namespace in the path."""
+    return Level(call, "namespace", call.namespace())
+
+
+def of_namespace_by_superuser(call: Call) -> Level:
+    """The namespace in the path, for what only a superuser may change."""
+    level = of_namespace(call)
+    call.superuser()
+    return level
+
+
+def of_topic(call: Call) -> Level:
+    """The topic in the path. A partition has the policies of its topic, and none of its own."""
+    if _PARTITION.fullmatch(call.part("topic")):
+        call.named_topic()
+        raise RestError(412, "Not allowed to set/get topic policy for a partition")
+    return Level(call, "topic", call.topic().name)
+
+
+def _show(find: Find, facet: Facet) -> Endpoint:
+    async def show(call: Call) -> Response:
+        level = find(call)
+        applied = level.applied
+        return answer(facet.shown(as_policy(applied) if call.flag("applied") else level.policy, applied))
+
+    return show
+
+
+def _set(find: Find, facet: Facet, parameter: str | None = None) -> Endpoint:
+    """Set from the body, or from a parameter if there is one."""
+
+    async def set_(call: Call) -> Response:
+        level = find(call)
+        given = None if parameter is None else call.query(parameter)
+        if given is None:
+            value = await call.read(facet.kind)
+        else:
+            try:
+                value = msgspec.convert(given, facet.kind, strict=False)
+            except msgspec.ValidationError:
+                raise RestError(412, f"{parameter} is not a number") from None
+        await level.set(facet.said(value, level.policy))
+        return answer(None)
+
+    return set_
+
+
+def _remove(find: Find, facet: Facet) -> Endpoint:
+    async def remove(call: Call) -> Response:
+        level = find(call)
+        await level.set(facet.gone(level.policy))
+        return answer(None)
+
+    return remove
+
+
+def _show_quotas(find: Find) -> Endpoint:
+    async def show(call: Call) -> Response:
+        level = find(call)
+        applied = level.applied
+        policy = as_policy(applied) if call.flag("applied") else level.policy
+        return answer(quotas_of(policy, applied))
+
+    return show
+
+
+def quotas_of(policy: Policy, applied: Effective) -> dict[str, Any]:
+    """The quotas that a level sets, by their type."""
+    shown = {name: facet.shown(policy, applied) for name, facet in QUOTAS.items()}
+    return {name: quota for name, quota in shown.items() if quota is not None}
+
+
+def _quota(find: Find, act: Callable[[Find, Facet], Endpoint]) -> Endpoint:
+    async def of_type(call: Call) -> Response:
+        facet = QUOTAS.get(call.query("backlogQuotaType") or STORAGE)
+        if facet is None:
+            raise RestError(412, f"backlogQuotaType is not one of {', '.join(QUOTAS)}")
+        return await act(find, facet)(call)
+
+    return of_type
+
+
+def _routes() -> dict[str, dict[str, Endpoint]]:
+    namespace, topic = (
+        "/admin/v2/namespaces/{tenant}/{namespace}",
+        "/admin/v2/persistent/{tenant}/{namespace}/{topic}",
+    )
+    routes: dict[str, dict[str, Endpoint]] = {}
+    for path, find in ((namespace, of_namespace), (topic, of_topic)):
+        write = of_namespace_by_superuser if path == namespace else find
+        routes[path + "/delayedDelivery"] = {
+            "GET": _show(find, DELAYED_DELIVERY),
+            "POST": _set(write, DELAYED_DELIVERY),
+            "DELETE": _remove(write, DELAYED_DELIVERY),
+        }
+        routes[path + "/messageTTL"] = {
+            "GET": _show(find, MESSAGE_TTL),
+            "POST": _set(find, MESSAGE_TTL, "messageTTL"),
+            "DELETE": _remove(find, MESSAGE_TTL),
+        }
+        routes[path + "/retention"] = {
+            "GET": _show(find, RETENTION),
+            "POST": _set(find, RETENTION),
+            "DELETE": _remove(find, RETENTION),
+        }
+        routes[path + "/backlogQuotaMap"] = {"GET": _show_quotas(find)}
+        routes[path + "/backlogQuota"] = {"POST": _quota(find, _set), "DELETE": _quota(find, _remove)}
+    return routes
+
+
+ROUTES: Routes = _routes()

@@ -1,0 +1,180 @@
+"""Figures of topics in Pulsar's shape. Rates are not kept; what Pulsar does not have is at the end of each shape."""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from tarry.doors.pulsar import wire_pb2 as wire
+from tarry.doors.pulsar.broker import Broker
+from tarry.doors.pulsar.frames import LEDGER_ID
+from tarry.engine.backlog import backlog_bytes, delayed_ids
+from tarry.engine.subscription import Consumer, Subscription
+from tarry.engine.topic import Topic
+
+TYPES: Final = {
+    "exclusive": "Exclusive",
+    "shared": "Shared",
+    "failover": "Failover",
+    "key_shared": "Key_Shared",
+}
+
+
+def topic_stats(broker: Broker, topic: Topic) -> dict[str, Any]:
+    """The figures of one topic that has no partitions."""
+    each = topic.mean_bytes(topic.first, topic.next)
+    kept_bytes = int(each * (topic.next - topic.first))
+    subscriptions = {name: subscription_stats(sub) for name, sub in topic.subscriptions.items()}
+    producing = broker.producing.get(topic.name)
+    publishers = [] if producing is None else [_publisher(one) for one in producing.by_name.values()]
+    return {
+        "msgRateIn": 0.0,
+        "msgThroughputIn": 0.0,
+        "msgRateOut": 0.0,
+        "msgThroughputOut": 0.0,
+        "bytesInCounter": int(each * topic.next),
+        "msgInCounter": topic.next,
+        "bytesOutCounter": 0,
+        "msgOutCounter": 0,
+        "averageMsgSize": each,
+        "msgChunkPublished": False,
+        "storageSize": kept_bytes,
+        "backlogSize": max((one["backlogSize"] for one in subscriptions.values()), default=0),
+        "offloadedStorageSize": 0,
+        "delayedMessageIndexSizeInBytes": topic.waiting.nbytes,
+        "publishers": publishers,
+        "waitingPublishers": 0,
+        "subscriptions": subscriptions,
+        "replication": {},
+        "deduplicationStatus": "Enabled" if broker.settings.deduplicate else "Disabled",
+        "nonContiguousDeletedMessagesRanges": 0,
+        "ownerBroker": "",
+        "topicCreationTimeStamp": topic.created_at_ms,
+        "msgDelayed": len(topic.waiting),
+        "nextDeliverAtTime": broker.engine.delayed.next_due_at_ms(topic),
+        "lastLatenessInMillis": topic.last_late_ms,
+        "maxLatenessInMillis": topic.max_late_ms,
+    }
+
+
+def subscription_stats(sub: Subscription) -> dict[str, Any]:
+    """The figures of one subscription."""
+    delayed = 0 if sub.ignores_delay else len(delayed_ids(sub))
+    active = next((one.name for one in sub.consumers if one.active), "") if sub.ignores_delay else ""
+    return {
+        "msgRateOut": 0.0,
+        "msgThroughputOut": 0.0,
+        "bytesOutCounter": 0,
+        "msgOutCounter": 0,
+        "msgRateRedeliver": 0.0,
+        "messageAckRate": 0.0,
+        "chunkedMessageRate": 0,
+        "msgBacklog": sub.backlog,
+        "backlogSize": backlog_bytes(sub),
+        "msgBacklogNoDelayed": sub.backlog - delayed,
+        "blockedSubscriptionOnUnackedMsgs": False,
+        "msgDelayed": delayed,
+        "unackedMessages": sum(one.unacked for one in sub.consumers),
+        "type": TYPES[sub.type],
+        "activeConsumerName": active,
+        "msgRateExpired": 0.0,
+        "totalMsgExpired": sub.expired,
+        "lastExpireTimestamp": 0,
+        "consumers": [_consumer(one) for one in sub.consumers],
+        "isDurable": sub.durable,
+        "isReplicated": False,
+        "allowOutOfOrderDelivery": False,
+        "keySharedMode": "AUTO_SPLIT" if sub.type == "key_shared" else None,
+        "nonContiguousDeletedMessagesRanges": len(sub.acked.above),
+        "subscriptionProperties": sub.properties,
+        "durable": sub.durable,
+        "replicated": False,
+    }
+
+
+def _consumer(consumer: Consumer) -> dict[str, Any]:
+    return {
+        "msgRateOut": 0.0,
+        "consumerName": consumer.name,
+        "availablePermits": max(0, consumer.permits),
+        "unackedMessages": consumer.unacked,
+        "blockedConsumerOnUnackedMsgs": False,
+        "priorityLevel": consumer.priority,
+    }
+
+
+def _publisher(producer: Any) -> dict[str, Any]:
+    return {
+        "accessMode": wire.ProducerAccessMode.Name(producer.mode),
+        "msgRateIn": 0.0,
+        "producerName": producer.name,
+        "address": producer.client[0],
+        "producerId": producer.client[1],
+    }
+
+
+_SUMMED: Final = (
+    "bytesInCounter", "msgInCounter", "storageSize", "backlogSize", "delayedMessageIndexSizeInBytes", "msgDelayed",
+)  # fmt: skip
+_SUMMED_OF_SUBSCRIPTIONS: Final = (
+    "msgBacklog", "backlogSize", "msgBacklogNoDelayed", "msgDelayed", "unackedMessages", "totalMsgExpired",
+    "nonContiguousDeletedMessagesRanges",
+)  # fmt: skip
+
+
+def partitioned_stats(
+    broker: Broker, topic: Topic, parts: Iterable[Topic], per_partition: bool
+) -> dict[str, Any]:
+    """The figures of a partitioned topic: those of its partitions together, and if asked for one by one."""
+    each = {part.name: topic_stats(broker, part) for part in parts}
+    whole = topic_stats(broker, topic)
+    for name in _SUMMED:
+        whole[name] = sum(one[name] for one in each.values())
+    whole["averageMsgSize"] = (
+        whole["bytesInCounter"] / whole["msgInCounter"] if whole["msgInCounter"] else 0.0
+    )
+    whole["publishers"] = [publisher for one in each.values() for publisher in one["publishers"]]
+    whole["nextDeliverAtTime"] = min(
+        (at_ms for one in each.values() if (at_ms := one["nextDeliverAtTime"]) is not None), default=None
+    )
+    for name in ("lastLatenessInMillis", "maxLatenessInMillis"):
+        whole[name] = max((one[name] for one in each.values()), default=0)
+    together: dict[str, dict[str, Any]] = {}
+    for one in each.values():
+        for name, figures in one["subscriptions"].items():
+            sum_ = together.setdefault(
+                name, {**figures, "consumers": [], **dict.fromkeys(_SUMMED_OF_SUBSCRIPTIONS, 0)}
+            )
+            for figure in _SUMMED_OF_SUBSCRIPTIONS:
+                sum_[figure] += figures[figure]
+            sum_["consumers"] += figures["consumers"]
+    return {
+        **whole,
+        "subscriptions": together,
+        "metadata": {"partitions": topic.partitions, "deleted": False},
+        "partitions": each if per_partition else {},
+    }
+
+
+def internal_stats(topic: Topic) -> dict[str, Any]:
+    """Where the entries of a topic and its cursors are, as far as that has a meaning here."""
+    each = topic.mean_bytes(topic.first, topic.next)
+    return {
+        "entriesAddedCounter": topic.next,
+        "numberOfEntries": topic.next - topic.first,
+        "totalSize": int(each * (topic.next - topic.first)),
+        "currentLedgerEntries": topic.next - topic.first,
+        "currentLedgerSize": int(each * (topic.next - topic.first)),
+        "waitingCursorsCount": 0,
+        "pendingAddEntriesCount": topic.next - topic.visible,
+        "lastConfirmedEntry": f"{LEDGER_ID}:{topic.visible - 1}",
+        "state": "LedgerOpened",
+        "ledgers": [],
+        "cursors": {
+            name: {
+                "markDeletePosition": f"{LEDGER_ID}:{sub.acked.below - 1}",
+                "readPosition": f"{LEDGER_ID}:{sub.acked.below}",
+                "messagesConsumedCounter": sub.acked.count(0),
+                "state": "Open",
+            }
+            for name, sub in topic.subscriptions.items()
+        },
+    }

@@ -1,0 +1,216 @@
+"""Subscriptions of topics: make, list, end, skip, expire, set back. Of a partitioned topic: of all its partitions."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+
+import msgspec
+import numpy as np
+from starlette.responses import Response
+
+from tarry.core.limits import SECOND_MS
+from tarry.core.names import check_name
+from tarry.doors.pulsar import wire_pb2 as wire
+from tarry.doors.pulsar.admin.call import Call, Routes, answer
+from tarry.doors.pulsar.admin.refusals import RestError, no_subscription
+from tarry.doors.pulsar.delivery import foreign
+from tarry.doors.pulsar.frames import LEDGER_ID, metadata_of
+from tarry.doors.pulsar.producers import DOOR
+from tarry.engine.subscription import Received, Subscription
+from tarry.engine.topic import Topic
+
+MAX_NUMBER: Final = 1 << 62
+
+
+async def list_(call: Call) -> Response:
+    """The names of a topic's subscriptions."""
+    parts = call.parts_of(call.topic("produce", "consume"))
+    return answer(sorted({name for part in parts for name in part.subscriptions}))
+
+
+async def create(call: Call) -> Response:
+    """A subscription at a message, the newest if none is named. The topic is made if it is not there."""
+    name = call.named_topic("consume").full
+    subscription = call.part("subscription")
+    check_name(subscription, "subscription")
+    start = _place(await _json(call))
+    topics = call.engine.topics
+    if name not in topics.records.by_name:
+        await topics.create(name)
+    parts = call.parts_of(topics.find(name))
+    if any(subscription in part.subscriptions for part in parts):
+        raise RestError(409, "Subscription already exists for topic")
+    for part in parts:
+        # Its type is that of its first consumer; meanwhile one that keeps the order.
+        await topics.subscribe(part.name, subscription, "exclusive", start=start)
+    return answer(None)
+
+
+async def unsubscribe(call: Call) -> Response:
+    """End a subscription; one that has consumers only by force."""
+    subs = list(_subscriptions(call))
+    if any(sub.consumers for sub in subs) and not call.flag("force"):
+        raise RestError(412, "Subscription has active connected consumers")
+    for sub in subs:
+        await call.engine.topics.unsubscribe(sub.topic.name, sub.name)
+    return answer(None)
+
+
+async def skip(call: Call) -> Response:
+    """Be done with the first so many messages that are not acknowledged, delayed ones included."""
+    number = _number(call, "number")
+    for sub in _subscriptions(call):
+        left = _unacknowledged(sub, number)
+        if len(left):
+            await sub.ack([], below=int(left[-1]) + 1)
+    return answer(None)
+
+
+async def skip_all(call: Call) -> Response:
+    """Be done with all there is, delayed ones included."""
+    for sub in _subscriptions(call):
+        await sub.ack([], below=sub.topic.next)
+    return answer(None)
+
+
+async def expire(call: Call) -> Response:
+    """Be done with what could be had so many seconds ago: what still waits stays."""
+    for sub in _subscriptions(call):
+        _expire(call, sub)
+    return answer(None)
+
+
+async def expire_all(call: Call) -> Response:
+    """The same for every subscription of the topic."""
+    for part in call.parts_of(call.topic()):
+        for sub in part.subscriptions.values():
+            _expire(call, sub)
+    return answer(None)
+
+
+async def reset_to_time(call: Call) -> Response:
+    """Go to the first message that was published at an instant or later."""
+    at_ms = _number(call, "timestamp")
+    for sub in _subscriptions(call, "consume"):
+        sub.disconnect()
+        await sub.seek(at_ms=at_ms)
+    return answer(None)
+
+
+async def reset_to_message(call: Call) -> Response:
+    """Go to a message, or with `isExcluded` to the one after it."""
+    given = await _json(call)
+    start = _place(given)
+    for sub in _subscriptions(call, "consume"):
+        to = sub.topic.next if start == "latest" else 0 if start == "earliest" else start
+        sub.disconnect()
+        await sub.seek(to + (isinstance(start, int) and given.get("isExcluded") is True))
+    return answer(None)
+
+
+async def peek(call: Call) -> Response:
+    """The message at a place of the backlog, counted from 1, delayed ones included."""
+    number = _number(call, "position")
+    for sub in _subscriptions(call, "consume"):
+        left = _unacknowledged(sub, number)
+        if number < 1 or len(left) < number:
+            raise RestError(404, "Message not found")
+        (entry,) = call.engine.topics.read(sub, [int(left[-1])])
+        return _shown(entry)
+    raise RestError(404, "Message not found")
+
+
+# What they have in common
+
+
+def _subscriptions(call: Call, *roles: Literal["consume"]) -> Iterator[Subscription]:
+    """The subscription in the path: one, or one for each partition."""
+    parts: list[Topic] = call.parts_of(call.topic(*roles))
+    name = call.part("subscription")
+    found = [part.subscriptions[name] for part in parts if name in part.subscriptions]
+    if not found:
+        raise no_subscription(name)
+    yield from found
+
+
+def _number(call: Call, name: str) -> int:
+    text = call.part(name)
+    if not text.isdigit() or int(text) > MAX_NUMBER:
+        raise RestError(412, f"{name} is not a number")
+    return int(text)
+
+
+def _unacknowledged(sub: Subscription, count: int) -> Any:
+    start, stop = max(sub.acked.below, sub.topic.first), sub.topic.visible
+    ids = np.arange(start, stop)
+    return ids[~sub.acked.contains_many(ids)][:count]
+
+
+def _expire(call: Call, sub: Subscription) -> None:
+    before_ms = call.engine.clock.now_ms() - _number(call, "seconds") * SECOND_MS
+    while call.engine.journal.backlog.expire(sub, before_ms):
+        pass
+
+
+async def _json(call: Call) -> dict[str, Any]:
+    body = await call.body()
+    try:
+        given = msgspec.json.decode(body or b"{}")
+    except msgspec.DecodeError as error:
+        raise RestError(400, f"the body is not JSON: {error}") from None
+    return given if isinstance(given, dict) else {}
+
+
+def _place(given: dict[str, Any]) -> Literal["earliest", "latest"] | int:
+    """Where a message id points; Pulsar's earliest is -1:-1, its latest the largest number there is."""
+    ledger, entry = given.get("ledgerId"), given.get("entryId")
+    if not isinstance(ledger, int) or not isinstance(entry, int) or max(ledger, entry) >= MAX_NUMBER:
+        return "latest"
+    if min(ledger, entry) < 0:
+        return "earliest"
+    return "latest" if ledger > LEDGER_ID else entry
+
+
+def _shown(entry: Received) -> Response:
+    """A message as `peek-messages` reads it: its payload, and the rest in headers."""
+    message = entry.payload if entry.door == DOOR else foreign(entry)
+    encoded = metadata_of(message)
+    metadata = wire.MessageMetadata.FromString(encoded)
+    headers = {
+        "content-type": "application/octet-stream",
+        "x-pulsar-message-id": f"{LEDGER_ID}:{entry.entry_id}",
+        "x-pulsar-publish-time": _instant(metadata.publish_time),
+    }
+    for pair in metadata.properties:
+        name = f"x-pulsar-property-{pair.key}"
+        if name.isascii() and pair.value.isascii() and pair.value.isprintable() and name.isprintable():
+            headers[name] = pair.value
+    if metadata.HasField("num_messages_in_batch"):
+        headers["x-pulsar-num-batch-message"] = str(metadata.num_messages_in_batch)
+    if metadata.compression:
+        headers["x-pulsar-compression"] = wire.CompressionType.Name(metadata.compression)
+    if metadata.HasField("deliver_at_time"):
+        headers["x-pulsar-deliver-at-time"] = str(metadata.deliver_at_time)
+    # Behind the metadata and their length; before these may stand a magic number and a checksum.
+    start = (6 if message.startswith(b"\x0e\x01") else 0) + 4 + len(encoded)
+    return Response(message[start:], 200, headers)
+
+
+def _instant(at_ms: int) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+_TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"
+_ONE: Final = _TOPIC + "/subscription/{subscription}"
+
+ROUTES: Routes = {
+    _TOPIC + "/subscriptions": {"GET": list_},
+    _TOPIC + "/all_subscription/expireMessages/{seconds}": {"POST": expire_all},
+    _ONE: {"PUT": create, "DELETE": unsubscribe},
+    _ONE + "/skip/{number}": {"POST": skip},
+    _ONE + "/skip_all": {"POST": skip_all},
+    _ONE + "/expireMessages/{seconds}": {"POST": expire},
+    _ONE + "/resetcursor": {"POST": reset_to_message},
+    _ONE + "/resetcursor/{timestamp}": {"POST": reset_to_time},
+    _ONE + "/position/{position}": {"GET": peek},
+}

@@ -1,0 +1,194 @@
+"""Topics: make, list, look at, remove; with partitions and without."""
+
+import re
+from typing import Final
+
+from starlette.responses import Response
+
+from tarry.core.errors import Conflict
+from tarry.doors.pulsar.admin.call import Call, Routes, answer
+from tarry.doors.pulsar.admin.refusals import RestError, no_topic
+from tarry.doors.pulsar.admin.stats import internal_stats, partitioned_stats, topic_stats
+from tarry.doors.pulsar.frames import LEDGER_ID
+from tarry.engine.topic import Topic
+
+_PARTITION: Final = re.compile(r"(.*)-partition-[0-9]+")
+
+
+def listed(call: Call, namespace: str) -> list[str]:
+    """The topics of a namespace that hold entries: partitions one by one."""
+    topics = call.engine.topics
+    return [name for name in topics.names(namespace) if not topics.partitions(name)]
+
+
+async def list_(call: Call) -> Response:
+    """The topics of a namespace, partitions one by one."""
+    return answer(listed(call, call.namespace("produce", "consume")))
+
+
+async def list_partitioned(call: Call) -> Response:
+    """The topics of a namespace that have partitions."""
+    namespace, topics = call.namespace("produce", "consume"), call.engine.topics
+    return answer([name for name in topics.names(namespace) if topics.partitions(name)])
+
+
+async def none(call: Call) -> Response:
+    """There are no topics that are not persistent."""
+    call.namespace("produce", "consume")
+    return answer([])
+
+
+async def create(call: Call) -> Response:
+    """A topic without partitions."""
+    name = call.named_topic().full
+    await call.body()
+    if name in call.engine.topics.records.by_name:
+        raise RestError(409, "This topic already exists")
+    await call.engine.topics.create(name)
+    return answer(None)
+
+
+async def delete(call: Call) -> Response:
+    """Remove a topic; one that somebody uses only by force."""
+    topic = call.topic()
+    if topic.partitions:
+        raise RestError(409, f"Topic {topic.name} is partitioned; delete it with its partitions")
+    _check_unused(call, [topic])
+    await _remove(call, topic)
+    return answer(None)
+
+
+async def stats(call: Call) -> Response:
+    """The figures of a topic."""
+    topic = call.topic("produce", "consume")
+    if topic.partitions:
+        raise RestError(404, f"Partitioned Topic not found: {topic.name}; ask for its partitioned-stats")
+    return answer(topic_stats(call.broker, topic))
+
+
+async def internal(call: Call) -> Response:
+    """Where the entries of a topic are."""
+    return answer(internal_stats(call.topic("produce", "consume")))
+
+
+async def last_message_id(call: Call) -> Response:
+    """The id of the newest message."""
+    topic = call.topic("produce", "consume")
+    return answer({"ledgerId": LEDGER_ID, "entryId": topic.visible - 1, "partitionIndex": -1})
+
+
+async def policies(call: Call) -> Response:
+    """What else may be asked of a topic, and is not kept here."""
+    call.topic()
+    return answer({})
+
+
+# Partitions
+
+
+async def partitions(call: Call) -> Response:
+    """How many partitions a topic has; 0 for one that has none or is not there."""
+    name = call.named_topic("produce", "consume").full
+    if call.flag("checkAllowAutoCreation") or name in call.engine.topics.records.by_name:
+        return answer({"partitions": call.engine.topics.partitions(name), "deleted": False})
+    raise no_topic(name)
+
+
+async def create_partitioned(call: Call) -> Response:
+    """A topic with partitions."""
+    name = call.named_topic()
+    count = await call.read(int)
+    if _PARTITION.fullmatch(name.topic):
+        raise RestError(412, "Partitioned Topic Name should not contain '-partition-'")
+    if count <= 0:
+        raise RestError(412, "Number of partitions should be more than 0")
+    if name.full in call.engine.topics.records.by_name:
+        raise RestError(409, "This topic already exists")
+    await call.engine.topics.create(name.full, count)
+    return answer(None)
+
+
+async def update_partitioned(call: Call) -> Response:
+    """More partitions."""
+    topic = call.topic()
+    count = await call.read(int)
+    if not topic.partitions:
+        raise RestError(409, f"Topic {topic.name} is not the partitioned topic")
+    if count < topic.partitions:
+        raise RestError(
+            422, f"Expect partitions {count} can't less than current partitions {topic.partitions}"
+        )
+    try:
+        await call.engine.topics.create(topic.name, count)
+    except Conflict as conflict:
+        raise RestError(409, str(conflict)) from None
+    return answer(None)
+
+
+async def delete_partitioned(call: Call) -> Response:
+    """Remove a topic with its partitions."""
+    topic = call.topic()
+    if not topic.partitions:
+        raise RestError(404, f"Partitioned Topic not found: {topic.name}")
+    _check_unused(call, call.parts_of(topic))
+    await _remove(call, topic)
+    return answer(None)
+
+
+async def partitioned(call: Call) -> Response:
+    """The figures of a topic with partitions."""
+    topic = call.topic("produce", "consume")
+    if not topic.partitions:
+        raise RestError(404, f"Partitioned Topic not found: {topic.name}")
+    per_partition = (call.query("perPartition") or "true").lower() == "true"
+    return answer(partitioned_stats(call.broker, topic, call.parts_of(topic), per_partition))
+
+
+async def create_missing(call: Call) -> Response:
+    """The partitions of a topic that are not there."""
+    topic = call.topic()
+    if topic.partitions:
+        await call.engine.topics.create(topic.name, topic.partitions)
+    return answer(None)
+
+
+def _check_unused(call: Call, topics: list[Topic]) -> None:
+    if call.flag("force"):
+        return
+    for topic in topics:
+        producing = call.broker.producing.get(topic.name)
+        if producing is not None and producing.by_name:
+            raise RestError(412, "Topic has active producers")
+        if topic.subscriptions:
+            raise RestError(412, f"Topic has {len(topic.subscriptions)} subscriptions")
+
+
+async def _remove(call: Call, topic: Topic) -> None:
+    """A topic goes with its policies and its schema."""
+    engine, name = call.engine, topic.name
+    await engine.topics.delete(name)
+    if engine.policy("topic", name) is not None:
+        await engine.set_policy("topic", name, None)
+    if engine.catalogue.get("schema", name) is not None:
+        await engine.catalogue.enter("schema", name, None)
+
+
+_ALL: Final = "/admin/v2/persistent/{tenant}/{namespace}"
+_ONE: Final = _ALL + "/{topic}"
+
+ROUTES: Routes = {
+    _ALL: {"GET": list_},
+    _ALL + "/partitioned": {"GET": list_partitioned},
+    "/admin/v2/non-persistent/{tenant}/{namespace}": {"GET": none},
+    "/admin/v2/non-persistent/{tenant}/{namespace}/partitioned": {"GET": none},
+    _ONE: {"PUT": create, "DELETE": delete},
+    _ONE + "/stats": {"GET": stats},
+    _ONE + "/internalStats": {"GET": internal},
+    _ONE + "/lastMessageId": {"GET": last_message_id},
+    _ONE + "/properties": {"GET": policies},
+    _ONE + "/partitions": {
+        "GET": partitions, "PUT": create_partitioned, "POST": update_partitioned, "DELETE": delete_partitioned,
+    },
+    _ONE + "/partitioned-stats": {"GET": partitioned},
+    _ONE + "/createMissedPartitions": {"POST": create_missing},
+}  # fmt: skip
