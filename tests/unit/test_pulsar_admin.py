@@ -124,7 +124,10 @@ async def test_partitions(admin: Admin) -> None:
     for bad, status in ((0, 412), (-1, 412), (1 << 40, 412), ("x", 400)):
         assert (await admin.refused("PUT", path, bad))[0] == status
     odd = PERSISTENT + "/public/default/x-partition-0/partitions"
-    assert await admin.refused("PUT", odd, 2) == (412, "Partitioned Topic Name should not contain '-partition-'")
+    assert await admin.refused("PUT", odd, 2) == (
+        412,
+        "Partitioned Topic Name should not contain '-partition-'",
+    )
     await admin.do("PUT", ORDERS)
     assert (await admin.refused("POST", path, 2))[0] == 409
     assert (await admin.refused("DELETE", path))[0] == 404
@@ -188,7 +191,10 @@ async def test_figures_of_a_partitioned_topic(admin: Admin) -> None:
     assert (stats["msgInCounter"], stats["msgDelayed"]) == (4, 4)
     assert stats["nextDeliverAtTime"] == admin.bench.now_ms + MINUTE_MS
     assert stats["metadata"]["partitions"] == 2
-    assert (stats["subscriptions"]["sub"]["msgBacklog"], stats["subscriptions"]["sub"]["msgDelayed"]) == (4, 4)
+    assert (stats["subscriptions"]["sub"]["msgBacklog"], stats["subscriptions"]["sub"]["msgDelayed"]) == (
+        4,
+        4,
+    )
     part = stats["partitions"]["persistent://public/default/orders-partition-1"]
     assert (part["msgInCounter"], part["subscriptions"]["sub"]["msgBacklog"]) == (2, 2)
     assert (await admin.get(ORDERS + "/partitioned-stats", perPartition="false"))["partitions"] == {}
@@ -418,5 +424,5 @@ async def test_roles(guarded: Admin, token: str | None, method: str, path: str, 
 
 async def test_a_caller_sees_the_namespaces_that_it_governs(guarded: Admin) -> None:
     guarded.bench.ask(guarded.engine.topics.create("acme/us/orders"))
-    guarded.token = "eu-secret-1"  # noqa: S105
+    guarded.token = "eu-secret-1"
     assert await guarded.get(NAMESPACES + "/acme") == ["acme/eu"]

@@ -128,9 +128,7 @@ async def test_a_partition_has_the_policies_of_its_topic(admin: Admin) -> None:
 
 
 async def test_what_else_a_level_says_stays(admin: Admin) -> None:
-    admin.bench.ask(
-        admin.engine.set_policy("namespace", "public/default", Policy(max_pending_per_owner=5))
-    )
+    admin.bench.ask(admin.engine.set_policy("namespace", "public/default", Policy(max_pending_per_owner=5)))
     await admin.do("POST", DEFAULT + "/delayedDelivery", delayed())
     await admin.do("POST", DEFAULT + "/messageTTL", 60)
     await admin.do("DELETE", DEFAULT + "/delayedDelivery")
