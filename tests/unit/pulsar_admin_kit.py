@@ -46,7 +46,7 @@ class Admin:
         return self.bench.engine
 
     async def request(
-        self, method: str, path: str, body: Any = None, *, headers: dict[str, str] | None = None, **query: str
+        self, method: str, path: str, body: Any = None, *, headers: Any = None, **query: Any
     ) -> httpx.Response:
         sent = dict(headers or {})
         if self.token is not None:
@@ -59,18 +59,18 @@ class Admin:
                 self.bench.rest()
             return answer.result()
 
-    async def get(self, path: str, **query: str) -> Any:
+    async def get(self, path: str, **query: Any) -> Any:
         """What is there; None for an answer without content."""
         response = await self.request("GET", path, **query)
         assert response.status_code in (200, 204), response.text
         return response.json() if response.content else None
 
-    async def do(self, method: str, path: str, body: Any = None, **query: str) -> None:
+    async def do(self, method: str, path: str, body: Any = None, **query: Any) -> None:
         """Have it done: Pulsar answers 204."""
         response = await self.request(method, path, body, **query)
         assert (response.status_code, response.content) == (204, b""), response.text
 
-    async def refused(self, method: str, path: str, body: Any = None, **query: str) -> tuple[int, str]:
+    async def refused(self, method: str, path: str, body: Any = None, **query: Any) -> tuple[int, str]:
         """The status and the reason of a refusal."""
         response = await self.request(method, path, body, **query)
         assert response.status_code >= 400, response.text
