@@ -54,11 +54,39 @@ class Doors:
         )
 
 
+def component(name: str, kind: str, *, scopes: list[str] | None = None, **metadata: Any) -> dict[str, Any]:
+    """A component as its file says it."""
+    return {
+        "apiVersion": "dapr.io/v1alpha1",
+        "kind": "Component",
+        "metadata": {"name": name},
+        "spec": {
+            "type": kind,
+            "version": "v1",
+            "metadata": [{"name": key, "value": value} for key, value in metadata.items()],
+        },
+        "scopes": scopes or [],
+    }
+
+
+def resources(folder: Path, *documents: dict[str, Any]) -> Path:
+    """A folder with resources: components by their fields, other documents as they are."""
+    place = folder / "resources"
+    place.mkdir()
+    whole = [one if "apiVersion" in one else component(**one) for one in documents]
+    (place / "all.yaml").write_text("---\n".join(json.dumps(one) + "\n" for one in whole))
+    return place
+
+
 @contextlib.asynccontextmanager
 async def dapr(folder: Path, **overrides: Any) -> AsyncIterator[Doors]:
     """A server with the door open on free ports; `overrides` are settings of `doors.dapr`."""
     given = {"enabled": True, "port": 0, "grpc_port": 0, "retry_min_ms": 20, "retry_max_ms": 100} | overrides
-    settings = {(name if "__" in name else f"doors__dapr__{name}"): value for name, value in given.items()}
+    # A name that ends in two underscores is one outside of the door's table.
+    settings = {
+        (name.removesuffix("__") if name.endswith("__") else f"doors__dapr__{name}"): value
+        for name, value in given.items()
+    }
     made: list[Any] = []
     original = composition.doors_of
 

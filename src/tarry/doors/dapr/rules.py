@@ -156,10 +156,10 @@ class _Parser:
         return items
 
     def _function(self, name: str) -> Expression:
-        arguments = self._arguments(")")
         function = _FUNCTIONS.get(name)
         if function is None:
             raise _wrong(f"the function {name}() is not one of {', '.join(sorted(_FUNCTIONS))}")
+        arguments = self._arguments(")")
         if len(arguments) != 1:
             raise _wrong(f"{name}() takes one argument")
         argument = arguments[0]
@@ -183,12 +183,12 @@ class _Parser:
                 return value
 
     def _method(self, value: Expression, name: str) -> Expression:
-        arguments = self._arguments(")")
-        if name == "size" and not arguments:
+        if name == "size" and self._take(")"):
             return lambda event: _size(value(event))
         method = _METHODS.get(name)
         if method is None:
             raise _wrong(f"the method {name}() is not one of {', '.join(sorted((*_METHODS, 'size')))}")
+        arguments = self._arguments(")")
         if len(arguments) != 1:
             raise _wrong(f"{name}() takes one argument")
         argument = arguments[0]
