@@ -120,8 +120,9 @@ class Component(Protocol):
 
         With `lasting` the group gets what was published before it first came and while nobody was there, and
         what was not acknowledged comes again until it is, whatever the component's metadata say of that.
-        With `hold` a receiver may take days: any number of messages can be with receivers at a time, and
-        no deadline of the broker's gives them to others while this process lives and is connected.
+        With `hold` a receiver may take days: any number of messages can be with receivers at a time, and the
+        broker's deadline for acknowledgements is put off; where that cannot be, what has passed it is
+        given out again, to this member or another, and its receiver is cancelled.
         """
 
     async def close(self) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conformance.dapr.brokers.kinds import Broker, RedisBroker
-from tests.conformance.dapr.brokers.servers import RedisServer
+from tests.conformance.dapr.brokers.kinds import Broker, RabbitBroker, RedisBroker
+from tests.conformance.dapr.brokers.servers import RabbitServer, RedisServer
 
 
 @pytest.fixture(scope="session")
@@ -16,7 +16,15 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     server.stop()
 
 
-@pytest.fixture(params=["redis"])
+@pytest.fixture(scope="session")
+def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    server = RabbitServer(tmp_path_factory.mktemp("rabbitmq"), consumer_timeout_ms=3_000)
+    server.start()
+    yield RabbitBroker(server)
+    server.stop()
+
+
+@pytest.fixture(params=["redis", "rabbitmq"])
 def broker(request: pytest.FixtureRequest) -> Broker:
     """Each broker in turn."""
     found: Broker = request.getfixturevalue(request.param)

@@ -3,7 +3,7 @@
 from uuid import uuid4
 
 from tarry.outlets.dapr.component import Component
-from tests.conformance.dapr.brokers.servers import RedisServer, Server, free_port
+from tests.conformance.dapr.brokers.servers import RabbitServer, RedisServer, Server, free_port
 from tests.unit.broker_kit import made
 
 
@@ -14,6 +14,8 @@ class Broker:
     numbered = True
     """Whether the broker gives each message a position of its own."""
 
+    puts_deadlines_off = True
+    """Whether a message can be kept past the broker's deadline."""
     deadline_s: float
     """How long the broker, or what stands in for it, waits for an acknowledgement in these tests."""
 
@@ -56,3 +58,26 @@ class RedisBroker(Broker):
 
     def elsewhere(self) -> dict[str, str]:
         return {"redisHost": f"127.0.0.1:{free_port()}"}
+
+
+class RabbitBroker(Broker):
+    kind = "pubsub.rabbitmq"
+    numbered = False
+    puts_deadlines_off = False
+    deadline_s = 3.0
+
+    def _address(self, password: str, port: int) -> dict[str, str]:
+        return {"connectionString": f"amqp://{RabbitServer.USER}:{password}@127.0.0.1:{port}"}
+
+    def properties(self) -> dict[str, str]:
+        return self._address(RabbitServer.PASSWORD, self.server.port) | {
+            "deliveryMode": "2",
+            "requeueInFailure": "true",
+            "reconnectWaitSeconds": "0.1s",
+        }
+
+    def wrong_credentials(self) -> dict[str, str]:
+        return self._address("guess", self.server.port)
+
+    def elsewhere(self) -> dict[str, str]:
+        return self._address("any", free_port())
