@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conformance.dapr.brokers.kinds import Broker, RabbitBroker, RedisBroker
-from tests.conformance.dapr.brokers.servers import RabbitServer, RedisServer
+from tests.conformance.dapr.brokers.kinds import Broker, NatsBroker, RabbitBroker, RedisBroker
+from tests.conformance.dapr.brokers.servers import NatsServer, RabbitServer, RedisServer
 
 
 @pytest.fixture(scope="session")
@@ -24,7 +24,15 @@ def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     server.stop()
 
 
-@pytest.fixture(params=["redis", "rabbitmq"])
+@pytest.fixture(scope="session")
+def jetstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    server = NatsServer(tmp_path_factory.mktemp("nats"))
+    server.start()
+    yield NatsBroker(server)
+    server.stop()
+
+
+@pytest.fixture(params=["redis", "jetstream", "rabbitmq"])
 def broker(request: pytest.FixtureRequest) -> Broker:
     """Each broker in turn."""
     found: Broker = request.getfixturevalue(request.param)

@@ -2,8 +2,10 @@
 
 from uuid import uuid4
 
+import nats
+
 from tarry.outlets.dapr.component import Component
-from tests.conformance.dapr.brokers.servers import RabbitServer, RedisServer, Server, free_port
+from tests.conformance.dapr.brokers.servers import NatsServer, RabbitServer, RedisServer, Server, free_port
 from tests.unit.broker_kit import made
 
 
@@ -81,3 +83,28 @@ class RabbitBroker(Broker):
 
     def elsewhere(self) -> dict[str, str]:
         return self._address("any", free_port())
+
+
+class NatsBroker(Broker):
+    kind = "pubsub.jetstream"
+    deadline_s = 1.0
+
+    def _address(self, token: str, port: int) -> dict[str, str]:
+        return {"natsURL": f"nats://127.0.0.1:{port}", "token": token}
+
+    def properties(self) -> dict[str, str]:
+        return self._address(NatsServer.TOKEN, self.server.port) | {"ackWait": "1s"}
+
+    def wrong_credentials(self) -> dict[str, str]:
+        return {"token": "guess"}
+
+    def elsewhere(self) -> dict[str, str]:
+        return self._address("any", free_port())
+
+    async def topic(self) -> str:
+        """Streams are made by operators: Dapr's component does not."""
+        topic = await super().topic()
+        client = await nats.connect(f"nats://127.0.0.1:{self.server.port}", token=NatsServer.TOKEN)
+        await client.jetstream().add_stream(name=topic, subjects=[topic])
+        await client.close()
+        return topic
