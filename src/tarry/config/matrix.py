@@ -46,5 +46,11 @@ class Matrix(Listening, frozen=True, kw_only=True):
     """How long the homeserver is not asked again whose token it is."""
     token_kept_ms: Annotated[int, Meta(ge=0, le=limits.DAY_MS)] = 10 * limits.MINUTE_MS
     """How long its last answer is good for while it cannot be reached."""
+    send_timeout_ms: Annotated[int, Meta(ge=1, le=limits.HOUR_MS)] = 10_000
+    """How long `send`, and a batch of futures, waits to hear what the homeserver says; the event is on its way in any case."""
+    future_guesses: Annotated[int, Meta(ge=0)] = 5
+    """So many invalid tokens of futures in a row may come from one source; 0 sets no limit."""
+    future_guesses_pause_ms: Annotated[int, Meta(ge=1, le=limits.DAY_MS)] = 10_000
+    """How long it is answered 429 after them."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses and networks of reverse proxies whose X-Forwarded-For is believed."""

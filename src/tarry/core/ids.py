@@ -1,7 +1,7 @@
 """Ids that find their message.
 
 An id is one AES block: the encryption, under a key of this installation, of where the message's
-first version is: seq (48 bits), fire instant (48 bits) and 32 bits that are zero. So it is
+first version is: seq (48 bits), fire instant (48 bits) and 32 bits that are zero, or the mark of a kind. So it is
 
 - unguessable: of the 2^128 ids only those that were given out mean anything, and without the key they look
   like uniformly random ones (a block cipher is a pseudo-random permutation);
@@ -9,7 +9,7 @@ first version is: seq (48 bits), fire instant (48 bits) and 32 bits that are zer
   index are ordered by (R13);
 - cheap in batches: a million ids are one call of the cipher.
 
-A made-up id decrypts to noise: the zero bits refuse all but one in 2^32 at once, and the rest name a seq
+A made-up id decrypts to noise: those bits refuse all but one in 2^32 at once, and the rest name a seq
 and instant at which no such message is (the caller compares both).
 """
 
@@ -32,9 +32,11 @@ _MASK48: Final = (1 << 48) - 1
 class Ids:
     """Makes ids and reads them back. Holds the secret key; never log it or an id."""
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, mark: int = 0) -> None:
+        """`mark` is what the last 32 bits of a block are: ids of other kinds, under another key, have another one."""
         if len(key) != KEY_BYTES:
             raise ValueError("the id key is 32 bytes")
+        self._mark = mark
         # ECB over one block each is the bare permutation: every block holds a different seq.
         cipher = Cipher(algorithms.AES(key), modes.ECB())  # noqa: S305
         self._encrypt = cipher.encryptor().update
@@ -42,7 +44,7 @@ class Ids:
 
     def make(self, seq: int, fire_at_ms: int) -> str:
         """The id of the message whose first version has this key."""
-        return self._encrypt((seq << 80 | fire_at_ms << 32).to_bytes(16, "big")).hex()
+        return self._encrypt((seq << 80 | fire_at_ms << 32 | self._mark).to_bytes(16, "big")).hex()
 
     def secret(self, purpose: str) -> bytes:
         """A key of its own for another purpose, the same at every start: 32 bytes.
@@ -58,7 +60,7 @@ class Ids:
         seq = seqs.astype(np.uint64)
         fire = fire_at_ms.astype(np.uint64)
         words[:, 0] = seq << np.uint64(16) | fire >> np.uint64(32)
-        words[:, 1] = (fire & np.uint64(0xFFFFFFFF)) << np.uint64(32)
+        words[:, 1] = (fire & np.uint64(0xFFFFFFFF)) << np.uint64(32) | np.uint64(self._mark)
         return np.frombuffer(self._encrypt(words.tobytes()).hex().encode(), f"S{ID_CHARS}")
 
     def read(self, id_: str) -> tuple[int, int] | None:
@@ -67,6 +69,6 @@ class Ids:
         if not _ID.fullmatch(id_):
             return None
         value = int.from_bytes(self._decrypt(bytes.fromhex(id_)), "big")
-        if value & 0xFFFFFFFF:
+        if value & 0xFFFFFFFF != self._mark:
             return None
         return value >> 80, value >> 32 & _MASK48

@@ -23,8 +23,8 @@ from tarry.core.errors import (
     TarryError,
     Unavailable,
 )
-from tarry.core.lifecycle import Event, State, Wait, next_state
-from tarry.core.message import MessagePage, MessageQuery, MessageView
+from tarry.core.lifecycle import FINALISED, Event, State, Wait, next_state
+from tarry.core.message import LED_BY, MessagePage, MessageQuery, MessageView
 from tarry.core.names import TOPIC_SCHEME
 from tarry.engine.answer import Answer, failed
 from tarry.engine.bodies import Absent, Body
@@ -70,9 +70,17 @@ class Ending(Struct, frozen=True, kw_only=True):
     namespace: str | None = None
     spare_owner: str | None = None
     """Whose messages are left alone."""
+    accepted_before_ms: int | None = None
+    """Later ones are left alone."""
+    spare_led_by: str | None = None
+    """Messages whose group was led by what the receiver calls so are left alone."""
 
     def is_for(self, put: Put) -> bool:
         """Whether a message is to be ended."""
+        if self.accepted_before_ms is not None and put.accepted_at_ms >= self.accepted_before_ms:
+            return False
+        if self.spare_led_by is not None and put.headers.get(LED_BY) == self.spare_led_by:
+            return False
         return self.namespace in (None, put.namespace) and put.owner != self.spare_owner
 
 
@@ -141,6 +149,12 @@ class Commands:
         def act(found: Found) -> Answer[MessageView]:
             if not ending.is_for(found.put):
                 return failed(Conflict("it is not meant for this message", "spared"))
+            if ending.spare_led_by is not None:
+                try:
+                    # What leads its group may be just that.
+                    self._journal.groups.check_unled(found.put)
+                except Conflict as error:
+                    return failed(error)
             return self._cancel(id, found, ending)
 
         return self._with(id, act)
@@ -169,6 +183,31 @@ class Commands:
 
         how = "try" if keep else "send"
         self._with(id, self._charged(lambda found: self._send(id, found, how))).then(due)
+        return answer
+
+    def ended(self, id: str) -> Answer[MessageView]:
+        """A message that is due, once it is finalised."""
+        answer: Answer[MessageView] = Answer()
+
+        def look() -> None:
+            self.get(id).then(shown)
+
+        def shown(of: Answer[MessageView]) -> None:
+            error = of.error()
+            if error is not None:
+                answer.fail(error)
+            elif of.value().state in FINALISED:
+                answer.settle(of.value())
+            else:
+                place = self._ids.read(id)
+                assert place is not None
+                current = self._journal.current(Key(place[1], place[0]))
+                if current.seq in self._journal.dead:
+                    look()
+                else:
+                    self._dispatcher.writing.when_settled(current.seq, look)
+
+        look()
         return answer
 
     def restart(

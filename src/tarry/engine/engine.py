@@ -234,6 +234,10 @@ class Engine:
         """
         return self._commands.deliver(id, keep=keep)
 
+    def ended(self, id: str) -> Answer[MessageView]:
+        """A message that is due, once it is finalised."""
+        return self._commands.ended(id)
+
     def restart(
         self, id: str, *, delay_ms: int | None = None, due_at_ms: int | None = None
     ) -> Answer[MessageView]:

@@ -13,6 +13,7 @@ from tarry.core.errors import TarryError
 from tarry.doors.matrix.errors import MatrixError, explain, internal, unrecognised
 from tarry.doors.matrix.features import Features
 from tarry.doors.matrix.futures import Futures
+from tarry.doors.matrix.futures_batch import Batches
 from tarry.doors.matrix.lists import Lists
 from tarry.doors.matrix.management import Management
 from tarry.doors.matrix.parts import Parts
@@ -38,6 +39,7 @@ class MatrixApp:
         lists = Lists(parts, self._management)
         self._paths = Paths(
             [
+                *Batches(parts, futures).routes,
                 *self._scheduling.routes,
                 *self._management.routes,
                 *lists.routes,

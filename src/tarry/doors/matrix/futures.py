@@ -1,19 +1,240 @@
-"""The Futures draft: what is not served yet is refused."""
+"""The Futures draft: events that are sent after a time or by a token, of each group one at the most.
 
-from tarry.doors.matrix.errors import MatrixError
+A future is a message of the engine in a group; its group id is the group's name. Its tokens need no row (see
+`futures_tokens`), and whoever has one needs nothing else: no account, no room, no name of an action. What a token does
+is decided by the engine and answered once that is durable; the homeserver is not asked.
+"""
+
+import hashlib
+import hmac
+import secrets
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode
+
+from msgspec import UNSET, Raw
+
+from tarry.core.errors import Conflict, DelayTooLong, NotFound, RateLimited, TarryError
+from tarry.core.lifecycle import FINALISED
+from tarry.core.message import LED_BY, MessageView, OwnedQuery, Scheduled
+from tarry.doors.matrix.accounts import Account
+from tarry.doors.matrix.errors import MatrixError, explain, limited
+from tarry.doors.matrix.event import Event, check_event, event_of, message_of
+from tarry.doors.matrix.futures_asked import GROUP, UNSTABLE, Asked, read_query
+from tarry.doors.matrix.futures_guesses import Guesses
+from tarry.doors.matrix.futures_tokens import Tokens
 from tarry.doors.matrix.parts import Parts
-from tarry.doors.matrix.paths import Route
-from tarry.doors.matrix.wire import Answered, Request
+from tarry.doors.matrix.paths import CLIENT, Route
+from tarry.doors.matrix.settings import FUTURES
+from tarry.doors.matrix.wire import Answered, Request, ok, source_of
+from tarry.engine.rates import Rates
+from tarry.outlets.matrix.template import filled
+
+BASES: Final = (
+    f"{CLIENT}/v3",
+    f"{CLIENT}/v1",
+    f"{CLIENT}/r0",
+    *(f"{CLIENT}/unstable/{one}" for one in UNSTABLE),
+)
+
+DIALECT: Final = "futures"
+URL: Final = "url"
+"""The header of a message that keeps the address with which it was asked for, without any access token."""
+KIND: Final = "future"
+"""The header of a message that says what it is: `timeout`, `action`, or `now` for the event that a batch sends at once."""
+
+PAGE: Final = 100
 
 
 class Futures:
-    """The endpoints of the Futures draft."""
+    """The endpoints of the draft but for the batch, and what they share with it."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self.routes: list[Route] = []
+        self._engine = parts.engine
+        self._tokens = Tokens(parts.engine.journal.ids)
+        self._group_key = parts.engine.journal.ids.secret("matrix-future-groups")
+        settings = parts.settings
+        self._guesses = Guesses(settings.future_guesses, settings.future_guesses_pause_ms)
+        self._rates = Rates()
+        self.routes = [
+            Route({"PUT": self.send}, *(f"{base}/rooms/{{}}/send_future/{{}}/{{}}" for base in BASES)),
+            Route(
+                {"PUT": self.state},
+                *(f"{base}/rooms/{{}}/state_future/{{}}" for base in BASES),
+                *(f"{base}/rooms/{{}}/state_future/{{}}/{{}}" for base in BASES),
+            ),
+            Route({"GET": self.running}, *(f"{base}/future" for base in BASES)),
+            Route({"POST": self.act}, *(f"{base}/future/{{}}" for base in BASES)),
+        ]
 
-    async def reused(self, request: Request, room_id: str, type_: str, last: str, is_state: bool) -> Answered:
-        """`future_timeout` or `future_group_id` on /send or /state."""
-        del request, room_id, type_, last, is_state
-        raise MatrixError(400, "M_UNRECOGNIZED", "Futures are not served here.")
+    # Scheduling
+
+    async def send(self, request: Request) -> Answered:
+        """PUT …/rooms/{room}/send_future/{type}/{txn}."""
+        room_id, type_, txn = request.params
+        event = Event(room_id=room_id, type=type_, content=request.body)
+        return await self._schedule(request, event, ("send_future", room_id, type_, txn), own=True)
+
+    async def state(self, request: Request) -> Answered:
+        """PUT …/rooms/{room}/state_future/{type}/{key}; the key may be left out."""
+        room_id, type_, *key = request.params
+        event = Event(room_id=room_id, type=type_, state_key="".join(key), content=request.body)
+        return await self._schedule(request, event, None, own=True)
+
+    async def reused(self, request: Request, event: Event, txn: tuple[str, ...] | None) -> Answered:
+        """`future_timeout` or `future_group_id` on /send, /state or /redact: the same, with the same answer."""
+        return await self._schedule(request, event, txn, own=False)
+
+    async def _schedule(
+        self, request: Request, event: Event, txn: tuple[str, ...] | None, *, own: bool
+    ) -> Answered:
+        account = await self._parts.accounts.of(request)
+        asked = read_query(request.query, own=own)
+        check_event(event)
+        group_id = asked.group_id or self.new_group_id(account, txn)
+        self._check_group(account, group_id)
+        message = message_of(
+            event,
+            account,
+            delay_ms=asked.timeout_ms,
+            dialect=DIALECT,
+            txn=txn,
+            group=GROUP + group_id,
+            namespace=FUTURES,
+            extra={URL: url_of(request), KIND: "action" if asked.timeout_ms is None else "timeout"},
+        )
+        try:
+            scheduled = await self._engine.schedule(message)
+            return ok(await self._first_answer(scheduled, asked, group_id))
+        except TarryError as error:
+            raise explained(error) from None
+
+    async def _first_answer(self, scheduled: Scheduled, asked: Asked, group_id: str) -> dict[str, str]:
+        if scheduled.repeated:
+            # Whatever is asked for this time, the answer is that of the first time.
+            return self._response(await self._engine.get(scheduled.id))
+        return self.tokens_of(scheduled.id, group_id, is_timed=asked.timeout_ms is not None)
+
+    def new_group_id(self, account: Account, txn: tuple[str, ...] | None) -> str:
+        """A group id that nobody can guess; the same one if a transaction is repeated."""
+        if txn is None:
+            return secrets.token_urlsafe(24)
+        parts = "\0".join((account.user_id, account.device_id or "", *txn))
+        return hmac.new(self._group_key, parts.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[
+            :32
+        ]
+
+    def _check_group(self, account: Account, group_id: str) -> None:
+        if self._engine.group_owners(GROUP + group_id) - {account.user_id}:
+            raise MatrixError(405, "M_FORBIDDEN", "The future group belongs to another user.")
+
+    def tokens_of(self, id_: str, group_id: str, *, is_timed: bool) -> dict[str, str]:
+        """The answer to a future: what can be done with it from now on."""
+        response = {
+            "send_token": self._tokens.make("send", id_),
+            "cancel_token": self._tokens.make("cancel", id_),
+            "future_group_id": group_id,
+        }
+        if is_timed:
+            response["refresh_token"] = self._tokens.make("refresh", id_)
+        return response
+
+    def _response(self, view: MessageView) -> dict[str, str]:
+        group_id = (view.group or "").removeprefix(GROUP)
+        return self.tokens_of(view.id, group_id, is_timed=view.delay_ms is not None)
+
+    # Tokens
+
+    async def act(self, request: Request) -> Answered:
+        """POST …/future/{token}: send, cancel or refresh, whichever the token is for."""
+        source = source_of(request, self._parts.settings.trusted_proxies)
+        now_ms = self._parts.clock.now_ms()
+        wait_ms = self._guesses.wait_ms(source, now_ms)
+        if wait_ms:
+            raise limited(wait_ms, "Too many invalid tokens.")
+        try:
+            await self._act(request.params[0], now_ms)
+        except (NotFound, Conflict) as error:
+            if isinstance(error, Conflict) and error.state not in FINALISED:
+                raise explained(error) from None
+            self._guesses.wrong(source, self._parts.clock.now_ms())
+            raise MatrixError(410, "M_NOT_FOUND", "The token is not valid, or not any more.") from None
+        except TarryError as error:
+            raise explained(error) from None
+        self._guesses.right(source)
+        return ok()
+
+    async def _act(self, token: str, now_ms: int) -> None:
+        found = self._tokens.read(token)
+        if found is None:
+            raise NotFound("there is no such token")
+        action, id_ = found
+        per_second = self._parts.settings.manage_per_second_per_event
+        wait_ms = self._rates.wait_ms(("future", id_), per_second, now_ms) if per_second else 0
+        if wait_ms:
+            raise RateLimited(wait_ms)
+        match action:
+            case "send":
+                await self._engine.send(id_)
+            case "cancel":
+                await self._engine.cancel(id_)
+            case "refresh":
+                await self._engine.restart(id_)
+
+    # Listing
+
+    async def running(self, request: Request) -> Answered:
+        """GET …/future: all futures of the user that wait, the next due first."""
+        account = await self._parts.accounts.of(request)
+        per_second = self._parts.settings.list_per_second
+        wait_ms = 0
+        if per_second:
+            key = ("futures", account.user_id)
+            wait_ms = self._rates.wait_ms(key, per_second, self._parts.clock.now_ms())
+        if wait_ms:
+            raise limited(wait_ms)
+        shown: list[dict[str, Any]] = []
+        page: str | None = None
+        try:
+            while True:
+                query = OwnedQuery(owner=account.user_id, namespace=FUTURES, limit=PAGE, page=page)
+                found = await self._engine.list_owned(query)
+                shown += (self._shown(view) for view in found.messages if _header(view, KIND) != "now")
+                page = found.next_page
+                if page is None:
+                    return ok(shown)
+        except TarryError as error:
+            raise explained(error) from None
+
+    def _shown(self, view: MessageView) -> dict[str, Any]:
+        content = event_of(view).content
+        event_id = _header(view, LED_BY)
+        if event_id is not None:
+            content = filled(content, event_id)
+        return {"url": _header(view, URL), "body": Raw(content), "response": self._response(view)}
+
+
+def explained(error: TarryError) -> MatrixError:
+    """An error of the engine in the words of this draft."""
+    if isinstance(error, DelayTooLong):
+        text = f"future_timeout exceeds the maximum of {error.max_delay_ms} milliseconds."
+        return MatrixError(400, "M_INVALID_PARAM", text)
+    if isinstance(error, Conflict):
+        if error.state == "reused":
+            return MatrixError(400, "M_INVALID_PARAM", "The transaction id was used for another request.")
+        return MatrixError(409, "M_UNKNOWN", f"{str(error)[:1].upper()}{str(error)[1:]}.")
+    return explain(error)
+
+
+def url_of(request: Request) -> str:
+    """The address of a request, as it may be kept: a token in it is left out."""
+    path, query = request.path.decode("latin-1"), request.raw_query.decode("latin-1")
+    if "access_token" in query:
+        query = urlencode(
+            [pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "access_token"]
+        )
+    return f"{path}?{query}" if query else path
+
+
+def _header(view: MessageView, name: str) -> str | None:
+    return None if view.headers is UNSET else view.headers.get(name)

@@ -17,9 +17,20 @@ from tarry.doors.matrix.accounts import Account
 from tarry.doors.matrix.dialects import MERGED, QUERY, SEED, UNSTABLE, Dialect, Speech
 from tarry.doors.matrix.errors import MatrixError, explain, internal
 from tarry.doors.matrix.event import Event, check_event, message_of
+from tarry.doors.matrix.futures import Futures
+from tarry.doors.matrix.futures_asked import PARAMETERS as FUTURES
 from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.paths import CLIENT, MSC4140, Route
-from tarry.doors.matrix.wire import Answered, Request, ok, read_object, read_query, refused
+from tarry.doors.matrix.wire import (
+    Answered,
+    Request,
+    milliseconds,
+    ok,
+    positive,
+    read_object,
+    read_query,
+    refused,
+)
 from tarry.engine.answer import Answer
 from tarry.outlets.matrix.outlet import REDACTION, STICKY_PARAMETER
 
@@ -27,12 +38,8 @@ VERSIONS: Final = tuple(f"{CLIENT}/{version}" for version in ("v3", "v1", "r0", 
 """Where homeservers have /send, /state and /redact."""
 
 DELAYS: Final = frozenset({"delay", f"{UNSTABLE}.delay"})
-FUTURES: Final = frozenset({"future_timeout", "future_group_id"})
-_UNSTABLE_FUTURES: Final = ("io.element.msc3140.", "msc4140.", "org.matrix.msc4140.")
-DELAYING: Final = DELAYS | FUTURES | {prefix + name for prefix in _UNSTABLE_FUTURES for name in FUTURES}
+DELAYING: Final = DELAYS | FUTURES
 """Query parameters that ask for anything but sending at once."""
-
-MAX_DIGITS: Final = 20
 
 
 class _Body(Struct):
@@ -66,7 +73,7 @@ class Asked(Struct, frozen=True):
 class Scheduling:
     """The endpoints that schedule."""
 
-    def __init__(self, parts: Parts, futures: Any) -> None:
+    def __init__(self, parts: Parts, futures: Futures) -> None:
         self._parts = parts
         self._futures = futures
         rooms = [f"{version}/rooms/{{}}" for version in VERSIONS]
@@ -103,16 +110,14 @@ class Scheduling:
         """PUT …/rooms/{room}/send/{type}/{txn}?delay=… and the same by POST, without a transaction."""
         room_id, type_, *txn = request.params
         if _is_future(request):
-            return await self._future(request, room_id, type_, "".join(txn), is_state=False)
+            event = Event(room_id=room_id, type=type_, content=request.body, sticky_ms=_sticky(request))
+            return await self._future(request, event, ("send", room_id, type_, *txn) if txn else None)
         account = await self._parts.accounts.of(request)
         return await self._accept(account, read_send(request))
 
     async def state(self, request: Request) -> Answered:
         """PUT …/rooms/{room}/state/{type}/{key}?delay=…; the key may be left out."""
         room_id, type_, *key = request.params
-        if _is_future(request):
-            return await self._future(request, room_id, type_, "".join(key), is_state=True)
-        account = await self._parts.accounts.of(request)
         event = Event(
             room_id=room_id,
             type=type_,
@@ -120,27 +125,27 @@ class Scheduling:
             content=request.body,
             sticky_ms=_sticky(request),
         )
+        if _is_future(request):
+            return await self._future(request, event, None)
+        account = await self._parts.accounts.of(request)
         return await self._accept(account, _asked_by_query(request, event, None))
 
     async def redact(self, request: Request) -> Answered:
         """PUT …/rooms/{room}/redact/{event}/{txn}?delay=… and the same by POST, without a transaction."""
         room_id, event_id, *txn = request.params
-        if _is_future(request):
-            raise MatrixError(400, "M_UNRECOGNIZED", "A redaction is no future; send it as an event.")
-        account = await self._parts.accounts.of(request)
         given = read_object(request.body, _object_decoder) if request.body else {}
         content = msgspec.json.encode({**given, "redacts": event_id})
         event = Event(room_id=room_id, type=REDACTION, content=content, sticky_ms=_sticky(request))
         names = ("redact", room_id, event_id, *txn) if txn else None
+        if _is_future(request):
+            return await self._future(request, event, names)
+        account = await self._parts.accounts.of(request)
         return await self._accept(account, _asked_by_query(request, event, names))
 
-    async def _future(
-        self, request: Request, room_id: str, type_: str, last: str, *, is_state: bool
-    ) -> Answered:
+    async def _future(self, request: Request, event: Event, txn: tuple[str, ...] | None) -> Answered:
         if not DELAYS.isdisjoint(name for name, _ in request.query):
             raise MatrixError(400, "M_INVALID_PARAM", "Give a delay or a future, not both.")
-        answered: Answered = await self._futures.reused(request, room_id, type_, last, is_state)
-        return answered
+        return await self._futures.reused(request, event, txn)
 
     # Both
 
@@ -194,7 +199,7 @@ def _asked_by_query(request: Request, event: Event, txn: tuple[str, ...] | None)
     if len(given) != 1:
         raise MatrixError(400, "M_INVALID_PARAM", "Give one delay.")
     name, value = given[0]
-    return Asked(event, _positive(name, value), Speech(QUERY, name != "delay"), txn)
+    return Asked(event, milliseconds(name, value), Speech(QUERY, name != "delay"), txn)
 
 
 def _delay_of(body: _Body) -> tuple[int, Dialect]:
@@ -205,29 +210,16 @@ def _delay_of(body: _Body) -> tuple[int, Dialect]:
     dialect = SEED if body.delay_ms is None else MERGED
     delay_ms = body.delay if body.delay_ms is None else body.delay_ms
     assert delay_ms is not None
-    return _checked(dialect.delay, delay_ms), dialect
-
-
-def _positive(name: str, text: str) -> int:
-    """A whole number of milliseconds from a query."""
-    if not text.isascii() or not text.removeprefix("-").isdigit() or len(text) > MAX_DIGITS:
-        raise MatrixError(400, "M_INVALID_PARAM", f"{name} is not a whole number of milliseconds.")
-    return _checked(name, int(text))
-
-
-def _checked(name: str, number: int) -> int:
-    if number <= 0:
-        raise MatrixError(400, "M_INVALID_PARAM", f"{name} is not positive.")
-    return number
+    return positive(dialect.delay, delay_ms), dialect
 
 
 def _sticky(request: Request) -> int | None:
     value = request.parameter(STICKY_PARAMETER) if b"sticky" in request.raw_query else None
-    return None if value is None else _positive(STICKY_PARAMETER, value)
+    return None if value is None else milliseconds(STICKY_PARAMETER, value)
 
 
 def _is_future(request: Request) -> bool:
-    return any(name in DELAYING and name not in DELAYS for name, _ in request.query)
+    return not FUTURES.isdisjoint(name for name, _ in request.query)
 
 
 def _answer(scheduled: Scheduled) -> Answered:

@@ -32,6 +32,8 @@ _JSON_HEADERS: Final[Headers] = [
     *CORS,
 ]
 
+_MAX_DIGITS: Final = 20
+
 _encode = msgspec.json.Encoder().encode
 
 
@@ -95,6 +97,20 @@ def read_object(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
         raise MatrixError(400, "M_BAD_JSON", text) from None
     except (DecodeError, UnicodeDecodeError, RecursionError):
         raise MatrixError(400, "M_NOT_JSON", "The body is not JSON.") from None
+
+
+def milliseconds(name: str, text: str) -> int:
+    """A positive whole number of milliseconds from a query."""
+    if not text.isascii() or not text.removeprefix("-").isdigit() or len(text) > _MAX_DIGITS:
+        raise MatrixError(400, "M_INVALID_PARAM", f"{name} is not a whole number of milliseconds.")
+    return positive(name, int(text))
+
+
+def positive(name: str, number: int) -> int:
+    """The number, if it is positive."""
+    if number <= 0:
+        raise MatrixError(400, "M_INVALID_PARAM", f"{name} is not positive.")
+    return number
 
 
 def source_of(request: Request, trusted: tuple[str, ...]) -> str:

@@ -17,8 +17,10 @@ import msgspec
 
 from tarry.core.delivery import Delivery, Refused, Verdict
 from tarry.core.errors import Invalid
+from tarry.core.message import LED_BY
 from tarry.outlets.matrix.destination import Destination, parse
 from tarry.outlets.matrix.homeserver import FAILURES, Answer, Homeserver
+from tarry.outlets.matrix.template import filled
 from tarry.outlets.matrix.verdict import KeptError, matrix_error, of_answer, of_failure
 
 DOOR: Final = "matrix"
@@ -61,6 +63,9 @@ class MatrixOutlet:
             destination = parse(delivery.destination)
         except Invalid as error:
             return Refused(error.reason)
+        if LED_BY in delivery.headers:
+            content = filled(delivery.payload, delivery.headers[LED_BY])
+            delivery = msgspec.structs.replace(delivery, payload=content)
         method, path = request_of(destination, delivery)
         who = {"user_id": delivery.owner}
         if STICKY in delivery.headers:
