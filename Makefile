@@ -27,14 +27,14 @@ help: ## list the targets and what they do
 		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
 		/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@printf '\nThe first run of a target sets up .venv; nothing outside this folder is touched,\n'
-	@printf 'except that root on Debian gets the packages python3-venv and default-jre-headless.\n'
+	@printf 'except that root on Debian gets the packages python3-venv, default-jre-headless and chromium.\n'
 
 .PHONY: run
 run: .base .java ## start Tarry here: server and pipeline (ARGS="--data DIR ..." goes to `tarry up`)
 	@exec $(BIN)/tarry up $(ARGS)
 
 .PHONY: test
-test: .java lint ## everything that must hold before a push: lint, then all tests but the soak
+test: .java .browser lint ## everything that must hold before a push: lint, then all tests but the soak
 	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 .PHONY: lint
@@ -97,10 +97,12 @@ clean: ## remove the environment, caches and build products (never data)
 	@rm -rf src/*.egg-info
 
 # Set-up steps. They look at content, not at times of change, so they are no file targets.
-.PHONY: .base .dev .java
+.PHONY: .base .dev .java .browser
 .base:
 	@tools/python-env.sh base
 .dev:
 	@tools/python-env.sh dev
 .java:
 	@tools/java-check.sh
+.browser:
+	@tools/browser.sh

@@ -42,8 +42,8 @@ class Upcoming(Struct, frozen=True, kw_only=True):
     total: int
     last_at_ms: int
     """The last instant at which anything at all is due; 0 if nothing is."""
-    counted_upto_ms: int
-    """Counts up to this instant are of single messages; what the index adds beyond it is an estimate."""
+    estimated: int
+    """How many of them are in the index alone, where they are counted by file and row group."""
 
 
 class Counting:
@@ -83,7 +83,7 @@ class _Count:
         self._answer = answer
         self._edges = from_ms + (to_ms - from_ms) * np.arange(buckets + 1, dtype=np.int64) // buckets
         self._counts = np.zeros((buckets, len(DOORS)))
-        self._upto_ms = horizon.at.fire_at_ms
+        self._estimated = 0.0
         self._last_at_ms = max(
             horizon.wheel.last_fire_at_ms(), horizon.tail.last_fire_at_ms(), horizon.view.last_fire_at_ms()
         )
@@ -93,7 +93,7 @@ class _Count:
             for batch in journal.batches.by_name.values()
             if batch.cancelled_at_ms is not None
         ]
-        self._files = horizon.view.tallies(self._upto_ms, self._edges, cancelled)
+        self._files = horizon.view.tallies(horizon.at.fire_at_ms, self._edges, cancelled)
 
     def step(self) -> None:
         """Count some more; then again, or the answer."""
@@ -130,6 +130,7 @@ class _Count:
         found = list(islice(self._files, STEP_FILES))
         for counts in found:
             self._counts += counts
+            self._estimated += float(counts.sum())
         return len(found) == STEP_FILES
 
     def _result(self) -> Upcoming:
@@ -140,7 +141,7 @@ class _Count:
         edges = self._edges.tolist()
         return Upcoming(
             from_ms=edges[0], to_ms=edges[-1], edges_ms=edges, doors=by_door, total=int(counts.sum()),
-            last_at_ms=self._last_at_ms, counted_upto_ms=self._upto_ms,
+            last_at_ms=self._last_at_ms, estimated=round(self._estimated),
         )  # fmt: skip
 
 

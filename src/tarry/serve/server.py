@@ -47,6 +47,7 @@ from tarry.serve.datafolder import DataFolder, DataFolderError, explain
 from tarry.serve.doors import Door
 from tarry.serve.listener import Listener, ListenError
 from tarry.serve.logs import set_up
+from tarry.web.pages import dashboard
 
 log = logging.getLogger("tarry.serve")
 
@@ -161,6 +162,7 @@ class Server:
             door_settings(config),
             partial(read_progress, self._folder.pipeline),
             {path: app for door in self._doors for path, app in door.mounts.items()},
+            dashboard(),
         )
         for door in self._doors:
             await door.start(engine)

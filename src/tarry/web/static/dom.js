@@ -1,0 +1,70 @@
+// Elements without markup in strings: nothing that a client has named can ever become an element or a script.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else if (name === "value" && "value" in element) element.value = value;
+    else element.setAttribute(name, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+export function h(tag, attributes, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+export function svg(tag, attributes, ...children) {
+  return fill(document.createElementNS(SVG, tag), attributes, children);
+}
+
+export function put(element, ...children) {
+  element.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  return element;
+}
+
+/** A table whose first row names the columns; `rows` are lists of cells, `about` says what it is to who cannot see it. */
+export function table(about, columns, rows, rowAttributes) {
+  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": about },
+    h("table", {},
+      h("caption", { class: "unseen" }, about),
+      h("thead", {}, h("tr", {}, columns.map(([name, kind]) => h("th", { scope: "col", class: kind }, name)))),
+      h("tbody", {}, rows.map((cells, at) =>
+        h("tr", rowAttributes?.(at) ?? {}, cells.map((cell, column) => h("td", { class: columns[column][1] }, cell)))))));
+}
+
+/** A card with a heading; what is in it is labelled by that heading. */
+export function card(title, attributes, ...children) {
+  const id = `card-${title.toLowerCase().replace(/[^a-z]+/g, "-")}`;
+  const { aside, ...rest } = attributes ?? {};
+  return h("section", { ...rest, class: `card ${rest.class ?? ""}`, "aria-labelledby": id },
+    h("div", { class: "card-head" }, h("h2", { id }, title), aside ?? null), ...children);
+}
+
+export function facts(pairs) {
+  return h("dl", { class: "facts" },
+    pairs.map(([name, value, kind]) => h("div", {}, h("dt", {}, name), h("dd", { class: kind ?? null }, value))));
+}
+
+let notices = 0;
+
+/** Say something in passing. */
+export function notice(text, kind = "") {
+  const shown = h("p", { class: `notice ${kind}`, id: `notice-${++notices}` }, text);
+  document.getElementById("notices").append(shown);
+  setTimeout(() => shown.remove(), kind === "bad" ? 10000 : 5000);
+}
+
+/** Say in the bar how the server is: well, not well, or nobody knows. */
+export function tellHealth(ready, text, reasons = []) {
+  const shown = document.getElementById("health");
+  const kind = ready === null ? "unknown" : ready ? "good" : "bad";
+  shown.title = reasons.join("; ");
+  // Only what has changed is said again to who listens.
+  if (shown.dataset.said === kind + text) return;
+  shown.dataset.said = kind + text;
+  put(shown, h("span", { class: `dot ${kind}`, "aria-hidden": "true" }), text);
+}

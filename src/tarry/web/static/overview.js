@@ -1,0 +1,150 @@
+// The first page: what is coming, what is happening, and the state of the parts behind it.
+
+import { api, every } from "./api.js";
+import { UpcomingChart } from "./chart.js";
+import { card, facts, h, put, svg, table, tellHealth } from "./dom.js";
+import { away, bytes, compact, count, duration, instant, topicName } from "./format.js";
+import { Slots } from "./slots.js";
+
+function tile(name) {
+  const value = h("p", { class: "value" }, "–"), note = h("p", { class: "note" }, " ");
+  const element = h("div", { class: "tile" }, h("h2", {}, name), value, note);
+  return { element, show(text, more = "", kind = "") { value.textContent = text; value.className = `value ${kind}`; note.textContent = more || " "; } };
+}
+
+/** Messages sent in the last minutes, one bar for each step. */
+function deliveries({ sent, step_ms: step }) {
+  const most = Math.max(4, ...sent), total = sent.reduce((sum, one) => sum + one, 0);
+  return svg("svg", { class: "spark", viewBox: `0 0 ${sent.length * 10} 80`, preserveAspectRatio: "none", role: "img",
+    "aria-label": `${count(total)} messages sent in the last ${duration(sent.length * step)}; at most ${count(most)} in ${duration(step)}` },
+  sent.map((value, at) => svg("rect", { class: value ? "sent" : "sent none", x: at * 10 + 1, y: 79 - (value / most) * 76, width: 8, height: Math.max(1, (value / most) * 76) })));
+}
+
+class Happening {
+  constructor() {
+    this.body = h("div", {});
+    this.element = card("What is happening", { class: "half" }, this.body);
+  }
+
+  show(now) {
+    const { recent, counters } = now;
+    const doors = Object.entries(recent.doors);
+    put(this.body, deliveries(recent),
+      h("p", { class: "ends muted" }, h("span", {}, `${duration(recent.sent.length * recent.step_ms)} ago`), h("span", {}, "now")),
+      doors.length
+        ? table("Lateness in the last five minutes, by door", [["Door", ""], ["Sent", "number"], ["p50", "number"], ["p95", "number"], ["p99", "number"], ["Latest", "number"]],
+          doors.map(([door, of]) => [door, count(of.sent), `≤ ${duration(of.p50_ms)}`, `≤ ${duration(of.p95_ms)}`, `≤ ${duration(of.p99_ms)}`, duration(of.max_ms)]))
+        : h("p", { class: "empty" }, "Nothing was sent in the last five minutes."),
+      facts([
+        ["On their way", count(now.sending)], ["Accepted", count(counters.accepted ?? 0)], ["Sent", count(counters.sent ?? 0)], ["Cancelled", count(counters.cancelled ?? 0)],
+        ["Failed", count(counters.failed ?? 0), counters.failed ? "bad" : ""], ["Tried again", count(counters.retried ?? 0)],
+      ]));
+  }
+}
+
+class Parts {
+  constructor() {
+    this.body = h("div", {});
+    this.element = card("Ledger and pipeline", { class: "half" }, this.body);
+  }
+
+  show(now) {
+    const { ledger, pipeline } = now;
+    const state = ledger.failed ? ["cannot be written", "bad"] : ledger.low_space ? ["disk nearly full", "bad"] : ["writing", "good"];
+    put(this.body,
+      h("h3", {}, "Ledger"),
+      facts([
+        ["State", ...state], ["Durable up to seq", count(ledger.durable_seq)], ["Waiting to be written", count(ledger.next_seq - 1 - ledger.durable_seq)],
+        ["Segments", `${count(ledger.segments)}, ${bytes(ledger.used_bytes)}`], ["In the wheel", count(now.in_wheel)], ["In the tail", count(now.in_tail)],
+        ["Loaded until", away(now.horizon_ms, now.now_ms)], ["Finalised up to", away(now.watermark_ms, now.now_ms)],
+      ]),
+      h("h3", {}, "Pipeline"),
+      pipeline
+        ? facts([
+          ["State", pipeline.up ? pipeline.state : `${pipeline.state}, not running`, pipeline.up ? "good" : "bad"], ["Records to index", count(pipeline.lag)],
+          ["Behind for", duration(pipeline.behind_ms)], ["Last commit", pipeline.last_commit_at_ms ? away(pipeline.last_commit_at_ms, now.now_ms) : "–"],
+          ["Commits", count(pipeline.commits)], ["Failures", count(pipeline.failures), pipeline.failures ? "bad" : ""],
+        ])
+        : h("p", { class: "empty" }, "No pipeline has run here. Deliveries do not need one; the tail serves them from memory."));
+  }
+}
+
+class Backlogs {
+  constructor() {
+    this.body = h("div", {});
+    this.element = card("Subscriptions", { class: "wide" }, this.body);
+  }
+
+  show({ subscriptions, total }) {
+    put(this.body, subscriptions.length
+      ? table("Subscriptions, the largest backlog first", [["Topic", ""], ["Subscription", ""], ["Type", ""], ["Backlog", "number"], ["Unacknowledged", "number"], ["Consumers", "number"]],
+        subscriptions.map(({ topic, name, figures }) => [topicName(topic), name, figures.type.replace("_", "-"), count(figures.backlog), count(figures.unacked), count(figures.consumers.length)]))
+      : h("p", { class: "empty" }, "No topic has a subscription."),
+    total > subscriptions.length ? h("p", { class: "muted" }, `${count(total - subscriptions.length)} more have less to acknowledge.`) : null);
+  }
+}
+
+class Failures {
+  constructor() {
+    this.body = h("div", {});
+    this.element = card("Latest failures", { class: "wide" }, this.body);
+  }
+
+  async refresh() {
+    const { messages } = await api.get("/v1/messages", { state: "finalised", outcome: "failed", limit: 10 });
+    put(this.body, messages.length
+      ? table("Latest messages that failed", [["When", ""], ["Destination", ""], ["Owner", ""], ["Attempts", "number"], ["Reason", ""]],
+        messages.map((one) => [instant(one.finalised_at_ms), topicName(one.destination), one.owner || "–", count(one.attempts), one.reason ?? "–"]))
+      : h("p", { class: "empty" }, "None."));
+  }
+}
+
+/** What fails is asked for again; the bar says how the server is. */
+const quietly = (ask) => async () => { try { await ask(); } catch { /* see above */ } };
+
+export function overviewPage(main, rights) {
+  const backlogs = new Backlogs();
+  if (!rights.everywhere) {
+    put(main, h("h1", { class: "unseen" }, "Overview"), h("p", { class: "empty" }, "Figures of the whole server are shown to tokens that reach all namespaces. Yours reaches ", rights.namespaces.join(", "), "."), backlogs.element);
+    tellHealth(null, "Connected");
+    return every(5000, quietly(async () => backlogs.show(await api.get("/v1/backlogs", { limit: 20 }))));
+  }
+  const tiles = { pending: tile("Waiting"), next: tile("Next due"), sent: tile("Sent"), late: tile("Lateness"), failed: tile("Failed"), lag: tile("To index") };
+  const chart = new UpcomingChart(), happening = new Happening(), parts = new Parts(), slots = new Slots();
+  const failures = rights.admin ? new Failures() : null;
+  put(main, h("h1", { class: "unseen" }, "Overview"),
+    h("div", { class: "tiles" }, Object.values(tiles).map((one) => one.element)),
+    h("div", { class: "cards" }, chart.element, happening.element, parts.element, slots.element, backlogs.element, failures?.element ?? null));
+  let failedBefore = null;
+
+  const live = async () => {
+    let now;
+    try {
+      now = await api.get("/v1/overview");
+    } catch (error) {
+      if (error.status !== 401) tellHealth(false, error.status === 0 ? "No answer" : "Not ready", [error.message]);
+      return;
+    }
+    tellHealth(now.ready, now.ready ? "Ready" : "Not ready", now.reasons);
+    const sent = now.recent.sent.reduce((sum, one) => sum + one, 0);
+    const p99 = Math.max(0, ...Object.values(now.recent.doors).map((door) => door.p99_ms));
+    const failed = now.counters.failed ?? 0;
+    failedBefore ??= failed;
+    tiles.pending.show(compact(now.pending, 1e6), now.owners ? `of ${count(now.owners)} ${now.owners === 1 ? "owner" : "owners"}` : "");
+    tiles.next.show(now.next_due_at_ms === null ? "–" : now.next_due_at_ms <= now.now_ms ? "now" : away(now.next_due_at_ms, now.now_ms).replace("in ", ""), now.next_due_at_ms === null ? "nothing in the wheel" : "until the next one");
+    tiles.sent.show(compact(sent, 1e6), "in the last 5 min");
+    tiles.late.show(sent ? `≤ ${duration(p99)}` : "–", sent ? "for 99 in 100" : "nothing sent lately");
+    tiles.failed.show(compact(failed, 1e6), failed > failedBefore ? `${count(failed - failedBefore)} since you came` : "since the ledger began", failed > failedBefore ? "bad" : "");
+    tiles.lag.show(now.pipeline ? compact(now.pipeline.lag, 1e6) : "–", now.pipeline ? (now.pipeline.up ? `records, ${duration(now.pipeline.behind_ms)} behind` : "the pipeline is down") : "no pipeline", now.pipeline && !now.pipeline.up ? "bad" : "");
+    happening.show(now);
+    parts.show(now);
+  };
+  const stops = [
+    every(2000, live),
+    every(5000, quietly(() => chart.refresh())),
+    every(5000, quietly(async () => backlogs.show(await api.get("/v1/backlogs", { limit: 20 })))),
+    every(10000, quietly(async () => slots.show(await api.get("/v1/slots"), Date.now()))),
+    failures ? every(10000, quietly(() => failures.refresh())) : () => {},
+  ];
+  return () => { stops.forEach((stop) => stop()); chart.close(); slots.close(); };
+}

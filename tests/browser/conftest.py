@@ -1,0 +1,76 @@
+"""One Chromium for all tests of the dashboard, and a server with a token for each sort of reader."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.browser.webdriver import Browser, browser, missing
+from tests.serving import ServerProcess, server_process
+
+TOKENS = {"admin": ["admin"], "produce": ["produce"], "screen": ["consume"]}
+
+
+class Dashboard:
+    """A server, a client that may do everything, and the page."""
+
+    def __init__(self, server: ServerProcess, tab: Browser) -> None:
+        self.url = server.url
+        self.tab = tab
+        self.client = httpx.Client(
+            base_url=server.url, headers={"authorization": "Bearer admin-secret"}, timeout=30, trust_env=False
+        )
+
+    def schedule(self, **fields: Any) -> str:
+        """Schedule a message; gives its id."""
+        body = {"destination": "orders", "payload": "hello", "delay": "2h", **fields}
+        answer = self.client.post("/v1/messages", json=body)
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["id"])
+
+    def message(self, id_: str) -> dict[str, Any]:
+        """A message as the server has it."""
+        found: dict[str, Any] = self.client.get(f"/v1/messages/{id_}").json()
+        return found
+
+    def open(self, role: str | None = "admin", page: str = "") -> None:
+        """The page, signed in with a token, in a tab that knows nothing of earlier ones."""
+        # A picture of the same server: its storage is the page's, and no script runs.
+        self.tab.go(f"{self.url}/ui/icon.svg")
+        self.tab.run("sessionStorage.clear()")
+        if role is not None:
+            self.tab.run("sessionStorage.setItem('tarry.token', arguments[0])", f"{role}-secret")
+        self.tab.go(self.url + page)
+        # Whoever is not let in is asked for a token.
+        self.tab.find("nav a" if role else "#token")
+
+
+@pytest.fixture(scope="session")
+def tab() -> Iterator[Browser]:
+    reason = missing()
+    if reason is not None:
+        pytest.skip(reason)
+    with browser() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    folder: Path = tmp_path_factory.mktemp("dashboard") / "data"
+    tokens = "".join(
+        f'[[tokens]]\nname = "{name}"\ntoken = "{name}-secret"\nroles = {roles}\n'
+        for name, roles in TOKENS.items()
+    )
+    with server_process(folder, tokens) as process:
+        yield process
+
+
+@pytest.fixture
+def dashboard(tab: Browser, server: ServerProcess) -> Iterator[Dashboard]:
+    tab.look(1280, 900)
+    shown = Dashboard(server, tab)
+    tab.log()
+    yield shown
+    shown.client.close()

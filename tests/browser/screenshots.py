@@ -1,0 +1,103 @@
+"""Pictures of the dashboard for the documentation: `python -m tests.browser.screenshots`.
+
+They are taken of a real server with made-up messages of every door, part of them indexed, and written into docs/images.
+"""
+
+import asyncio
+import json
+import tempfile
+import time
+from pathlib import Path
+from random import Random
+
+from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS
+from tarry.core.message import Message
+from tarry.index.progress import Progress, write_progress
+from tests.browser.webdriver import Browser, browser
+from tests.pipeline.kit import index_folder
+from tests.serving import ROOT, Serving, serving
+
+IMAGES = ROOT / "docs" / "images"
+
+
+async def fill(served: Serving, data: Path) -> str:
+    """Messages of every door, most of them indexed; gives the id of one to look at."""
+    random, engine = Random(7), served.engine
+    messages = [
+        Message(
+            destination="orders", payload=b"x" * 60, owner=f"owner-{n % 40}", door=door, key=f"order-{n}",
+            delay_ms=max(20_000, int(delay_ms(random))),
+        )
+        for n in range(4_000)
+        for door, delay_ms in (
+            ("http", lambda of: of.expovariate(1 / (25 * MINUTE_MS))),
+            ("pulsar", lambda of: of.gauss(28 * MINUTE_MS, 6 * MINUTE_MS)),
+            ("matrix", lambda of: of.expovariate(1 / (3 * HOUR_MS))),
+            ("dapr", lambda of: of.uniform(0, 20 * DAY_MS)),
+        )
+    ]  # fmt: skip
+    for start in range(0, len(messages), 1_000):
+        await engine.schedule_many(messages[start : start + 1_000])
+    await asyncio.to_thread(index_folder, str(data / "ledger"))
+    seq, now_ms = engine.journal.ledger.durable_seq, engine.clock.now_ms()
+    (data / "pipeline").mkdir(exist_ok=True)
+    write_progress(
+        data / "pipeline",
+        Progress(state="running", at_ms=now_ms + MINUTE_MS, cursor=seq, commits=1, last_commit_at_ms=now_ms),
+    )
+    for topic, entries in (("orders", 0), ("alarms", 37), ("mail", 4)):
+        await served.client.put(f"/v1/topics/public/default/{topic}/subscriptions/workers")
+        for _ in range(entries):
+            await served.client.post(f"/v1/topics/public/default/{topic}/messages", json={"payload": "x"})
+    soon = [
+        Message(destination="orders", payload=b"x", door=random.choice(("http", "pulsar", "matrix")), delay_ms=random.randrange(8_000))
+        for _ in range(900)
+    ]  # fmt: skip
+    await engine.schedule_many(soon)
+    shown = {"destination": "orders", "delay": "2h", "key": "order-1234", "owner": "shop"}
+    payload = {"payload_json": {"order": 1234, "reminder": "first"}}
+    answer = await served.client.post("/v1/messages", json=shown | payload)
+    await asyncio.sleep(9)
+    return str(answer.json()["id"])
+
+
+def take(tab: Browser, url: str, id_: str) -> None:
+    """All the pictures."""
+    IMAGES.mkdir(exist_ok=True)
+    for name, width, height, dark, phone in (
+        ("light", 1180, 1480, False, False),
+        ("dark", 1180, 1130, True, False),
+        ("phone", 390, 1100, False, True),
+    ):
+        tab.look(width, height, dark=dark, phone=phone)
+        tab.go(f"{url}/ui/icon.svg")
+        tab.go(url)
+        tab.sees("Complete up to seq")
+        tab.sees("due in the next")
+        # The first figures are drawn again once everything has its place.
+        time.sleep(3)
+        tab.picture(IMAGES / f"dashboard-{name}.png", whole=False)
+    tab.look(1180, 760)
+    tab.go(f"{url}/#/messages")
+    tab.find("#text").fill(id_)
+    tab.find("form.search button", "Search").click()
+    tab.find("dialog")
+    tab.picture(IMAGES / "dashboard-message.png", whole=False)
+
+
+async def main() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder) / "data"
+        async with serving(data) as served:
+            id_ = await fill(served, data)
+
+            def pictures() -> None:
+                with browser() as tab:
+                    take(tab, served.url, id_)
+
+            await asyncio.to_thread(pictures)
+    print(json.dumps({path.name: path.stat().st_size for path in sorted(IMAGES.glob("dashboard-*.png"))}))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,311 @@
+"""The dashboard in a real Chromium: what people do with it, by pointer and by keyboard."""
+
+import re
+from typing import Any
+
+import pytest
+
+from tests.browser.conftest import Dashboard
+
+TAB, ENTER, ESCAPE, RIGHT = "\ue004", "\ue007", "\ue00c", "\ue014"
+
+PAGES = ["/#/", "/#/messages", "/#/policies"]
+
+
+def readout(dashboard: Dashboard) -> str:
+    return dashboard.tab.find(".readout").text
+
+
+def search(dashboard: Dashboard, way: str, text: str) -> None:
+    tab = dashboard.tab
+    tab.choose("#way", way)
+    tab.find("#text").fill(text)
+    tab.find("form.search button", "Search").click()
+
+
+# Signing in
+
+
+def test_one_signs_in_with_a_token_and_out_again(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    dashboard.open(role=None)
+    tab.find("#token").type("not-a-token")
+    tab.find("button", "Sign in").click()
+    tab.sees("This token is not known.")
+    tab.find("#token").type("admin-secret")
+    tab.press(ENTER)
+    tab.find("nav a", "Overview")
+    tab.sees("Ready")
+    assert tab.run("return sessionStorage.getItem('tarry.token')") == "admin-secret"
+    assert tab.run("return [localStorage.length, document.cookie, location.href.includes('secret')]") == [
+        0,
+        "",
+        False,
+    ]
+    tab.find("button", "Sign out").click()
+    tab.find("#token")
+    assert tab.run("return sessionStorage.length") == 0
+
+
+def test_who_may_only_read_sees_no_buttons_for_more(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    id_ = dashboard.schedule(key="looked-at")
+    dashboard.open("screen")
+    tab.sees("read only")
+    assert not tab.all("nav a", "Policies")
+    tab.find("nav a", "Messages").click()
+    tab.find("#way")
+    assert tab.run("return document.querySelectorAll('#way option').length") == 1
+    search(dashboard, "id", id_)
+    assert "looked-at" in tab.find("dialog").text
+    assert not tab.all("dialog .commands")
+    # And who may do more, has them.
+    dashboard.open("produce", "/#/messages")
+    search(dashboard, "id", id_)
+    assert len(tab.all("dialog .commands button")) == 3
+
+
+# What is coming
+
+
+def test_the_chart_shows_what_is_coming_and_can_be_zoomed(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    for minutes in (5, 20, 21, 22, 50):
+        dashboard.schedule(delay=f"{minutes}m", owner="chart")
+    dashboard.open()
+    tab.until(lambda: "5 due in the next 1 h" in readout(dashboard), "the next hour does not show")
+    assert len(tab.all(".chart .door-http")) == 5
+    # By buttons: the next ten minutes, and then the next twenty.
+    tab.find("button", "10 min").click()
+    tab.until(lambda: readout(dashboard).startswith("1 due in the next 10 min"), "it does not zoom")
+    tab.find("button", "Zoom out").click()
+    tab.until(lambda: "due in the next 20 min" in readout(dashboard), "it does not zoom out")
+    # By pointer: the second quarter of the next hour, about.
+    tab.find("button", "1 h").click()
+    tab.until(lambda: "next 1 h" in readout(dashboard), "it does not go back")
+    tab.drag(tab.find(".chart"), -280, 0)
+    tab.until(
+        lambda: re.match(r"3 due in \d+ min( \d+ s)? from", readout(dashboard)),
+        "it does not take what was dragged",
+    )
+    # By keyboard: Escape goes back, the arrows read the bars, Enter zooms into one.
+    tab.run("document.querySelector('.chart').focus()")
+    tab.press(ESCAPE)
+    tab.until(lambda: "next 1 h" in readout(dashboard), "Escape does not go back")
+    for _ in range(200):
+        tab.press(RIGHT)
+        if "1 due (http 1)" in readout(dashboard):
+            break
+    tab.press(ENTER)
+    tab.until(lambda: re.match(r"1 due in .* from", readout(dashboard)), "Enter does not zoom")
+    # As numbers, for those who do not see bars.
+    tab.press(ESCAPE)
+    tab.until(lambda: "next 1 h" in readout(dashboard), "Escape does not go back")
+    tab.find("summary", "As a table").click()
+    tab.until(lambda: tab.all(".as-table tbody tr"), "there is no table")
+
+
+def test_what_was_sent_and_who_lags_behind_shows_by_itself(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    dashboard.client.put("/v1/topics/public/default/live/subscriptions/slow", json={"start": "earliest"})
+    dashboard.open()
+    tab.sees("slow")
+    for _ in range(3):
+        dashboard.schedule(destination="live", delay="1ms")
+    tab.until(lambda: [one.text for one in tab.all("td", "≤ ")], "no lateness shows")
+    row = "return [...document.querySelectorAll('tr')].find((one) => one.textContent.includes('slow'))?.innerText"
+    tab.until(lambda: "3" in str(tab.run(row)).split(), "the backlog does not show")
+    # The state of the ledger, the index and the pipeline.
+    for text in ("Durable up to seq", "No pipeline has run here", "No slot holds anything"):
+        tab.sees(text)
+
+
+# Messages
+
+
+def test_a_message_is_found_looked_at_moved_sent_and_cancelled(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    first, second = (
+        dashboard.schedule(key="order-1", owner="ann"),
+        dashboard.schedule(key="order-2", owner="ann"),
+    )
+    dashboard.open(page="/#/messages")
+    search(dashboard, "owner", "ann")
+    tab.sees("2 found.")
+    for way, text in (("destination", "orders"), ("key", "order-1")):
+        search(dashboard, way, text)
+        tab.sees("order-1")
+    tab.until(lambda: "1 found." in tab.run("return document.body.innerText"), "more is found than there is")
+    tab.find("button.link").click()
+    shown = tab.find("dialog").text
+    assert first in shown
+    assert "hello" in shown
+    due_ms = dashboard.message(first)["due_at_ms"]
+    tab.find("dialog button", "Reschedule").click()
+    tab.find("dialog form button", "Reschedule").click()
+    tab.sees("The message is rescheduled.")
+    assert dashboard.message(first)["due_at_ms"] < due_ms
+    tab.find("dialog button", "Send now").click()
+    tab.find("dialog .asks button", "Send now").click()
+    tab.sees("The message is due now.")
+    tab.until(lambda: dashboard.message(first)["state"] == "sent", "it is not sent")
+    tab.find("dialog button", "Close").click()
+    search(dashboard, "id", second)
+    tab.find("dialog button", "Cancel").click()
+    assert dashboard.message(second)["state"] == "scheduled", "it asks first"
+    tab.find("dialog .asks button", "Cancel the message").click()
+    tab.until(lambda: dashboard.message(second)["state"] == "cancelled", "it is not cancelled")
+    tab.until(lambda: not tab.all("dialog .commands"), "what has ended can still be ended")
+
+
+def test_all_of_it_by_keyboard(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    id_ = dashboard.schedule(key="by-keyboard")
+    dashboard.open()
+    tab.press(TAB)
+    assert tab.run("return document.activeElement.textContent") == "Skip to the content"
+    go_to(dashboard, "Messages")
+    tab.press(ENTER)
+    tab.until(
+        lambda: tab.run("return document.activeElement.id") in ("text", "main"), "the page has no focus"
+    )
+    go_to(dashboard, "text")
+    tab.press(*id_, ENTER)
+    tab.find("dialog")
+    go_to(dashboard, "Send now")
+    tab.press(ENTER, TAB, ENTER)
+    tab.until(lambda: dashboard.message(id_)["state"] == "sent", "it is not sent")
+    tab.press(ESCAPE)
+    tab.until(lambda: not tab.all("dialog"), "Escape does not close it")
+
+
+def go_to(dashboard: Dashboard, wanted: str) -> None:
+    """Press Tab until something with this text or id has the focus."""
+    met = []
+    for _ in range(30):
+        met.append(
+            dashboard.tab.run("return document.activeElement.id || document.activeElement.textContent")
+        )
+        if met[-1] == wanted:
+            return
+        dashboard.tab.press(TAB)
+    raise AssertionError(f"{wanted} cannot be reached by Tab; met {met}")
+
+
+def test_policies_are_shown_set_and_removed(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    dashboard.open(page="/#/policies")
+    tab.choose("#level", "namespace")
+    tab.find("#set-tick_ms").type("2000")
+    tab.find("button", "Save").click()
+    tab.sees("in force 2.0 s")
+    path = "/v1/policies/namespaces/public/default"
+    assert dashboard.client.get(path).json() == {"tick_ms": 2000}
+    tab.find("button", "Remove").click()
+    tab.until(lambda: dashboard.client.get(path).status_code == 404, "it is not removed")
+    tab.sees("The policy is removed.")
+
+
+# Safety
+
+
+def test_what_clients_name_stays_text(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    hostile = "<img src=x onerror='window.hit=1'><script>window.hit=1</script>"
+    dashboard.schedule(key=hostile, payload=hostile, owner="hostile")
+    dashboard.open(page="/#/messages")
+    search(dashboard, "owner", "hostile")
+    tab.sees("onerror")
+    tab.find("button.link").click()
+    tab.find("dialog pre")
+    assert tab.run(
+        "return [window.hit ?? null, document.querySelectorAll('main img, dialog img').length]"
+    ) == [None, 0]
+
+
+def test_nothing_from_elsewhere_or_inline_runs(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    for page in PAGES:
+        dashboard.open(page=page)
+        tab.sees("Ready" if page == "/#/" else "Search" if "messages" in page else "in force")
+    # A policy that is not set is a 404, and a browser that is shown a bare picture asks for its own.
+    known = ("/v1/policies/", "/favicon.ico")
+    assert [line for line in tab.log() if not any(path in line for path in known)] == []
+    loaded = tab.run("return performance.getEntriesByType('resource').map((one) => one.name)")
+    assert loaded
+    assert all(name.startswith(dashboard.url) for name in loaded)
+    tried = tab.run("""
+        const said = [];
+        try { document.body.innerHTML = "<b>x</b>"; said.push("markup"); } catch { /* as it should be */ }
+        const script = document.createElement("script");
+        try { script.textContent = "window.ran = 1"; document.head.append(script); } catch { /* as it should be */ }
+        document.body.setAttribute("style", "outline: 7px solid red");
+        return [said, window.ran ?? null, getComputedStyle(document.body).outlineWidth];
+    """)
+    assert tried == [[], None, tried[2]]
+    assert tried[2] != "7px"
+    assert any("Content Security Policy" in line or "Trusted" in line for line in tab.log())
+
+
+# Everybody's eyes and hands
+
+NAMELESS = """
+    const rows = [];
+    const wrong = (one) => {
+        const label = one.labels?.[0]?.textContent ?? one.getAttribute("aria-label") ?? one.textContent;
+        return !label.trim();
+    };
+    for (const one of document.querySelectorAll("a, button, input, select, summary, [role=img], [role=region]"))
+        if (one.checkVisibility() && wrong(one)) rows.push(one.outerHTML.slice(0, 120));
+    return rows;
+"""
+
+DARKNESS = "return getComputedStyle(document.body).backgroundColor.match(/\\d+/g).every((one) => one < 64)"
+
+FAINT = """
+    const numbers = (text) => text.match(/[\\d.]+/g).map(Number);
+    const light = (rgb) => {
+        const [r, g, b] = rgb.slice(0, 3).map((one) => { one /= 255; return one <= 0.03928 ? one / 12.92 : ((one + 0.055) / 1.055) ** 2.4; });
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const behind = (one) => {
+        for (let at = one; at; at = at.parentElement) {
+            const color = numbers(getComputedStyle(at).backgroundColor);
+            if (color.length === 3 || color[3] === 1) return color;
+        }
+        return [255, 255, 255];
+    };
+    const faint = [];
+    for (const one of document.querySelectorAll("body *:not(svg *)")) {
+        const own = [...one.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+        if (!own || !one.checkVisibility() || one.closest(".unseen, .skip, noscript")) continue;
+        const [a, b] = [light(numbers(getComputedStyle(one).color)), light(behind(one))];
+        const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+        if (contrast < 4.5) faint.push(`${contrast.toFixed(1)} ${one.tagName} ${one.className} ${one.textContent.slice(0, 40)}`);
+    }
+    return faint;
+"""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_can_be_read_on_a_phone_in_light_and_dark(
+    dashboard: Dashboard, page: str, dark: bool
+) -> None:
+    tab = dashboard.tab
+    tab.look(390, 844, dark=dark, phone=True)
+    dashboard.open(page=page)
+    tab.sees({"/#/": "due in the next", "/#/messages": "Find by", "/#/policies": "in force"}[page])
+    wide: Any = tab.run("return [document.documentElement.scrollWidth, innerWidth]")
+    assert wide[0] <= wide[1], "it goes beyond the screen"
+    assert tab.run(DARKNESS) is dark
+    assert tab.run(NAMELESS) == []
+    assert tab.run(FAINT) == []
+    names = [
+        node["name"]["value"]
+        for node in tab.devtools("Accessibility.getFullAXTree")["nodes"]
+        if node.get("role", {}).get("value")
+        in ("button", "link", "combobox", "searchbox", "spinbutton", "textbox")
+    ]
+    assert names
+    assert all(names)

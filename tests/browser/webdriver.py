@@ -1,0 +1,236 @@
+"""A real Chromium, driven over WebDriver: no more of it than the tests need.
+
+`tools/browser.sh` installs it on Debian. Elements are found as people find them: by their role and their name.
+"""
+
+import base64
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
+"""The key by which WebDriver tells an element from an object."""
+
+FLAGS = (
+    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage", "--hide-scrollbars",
+    "--force-color-profile=srgb", "--no-proxy-server", "--disable-extensions",
+)  # fmt: skip
+
+WITHIN_S = 30.0
+"""How long something may take to show on a busy machine."""
+
+
+def missing() -> str | None:
+    """Why there is no browser here, if there is none."""
+    for program in ("chromium", "chromedriver"):
+        if shutil.which(program) is None:
+            return f"{program} is not installed: tools/browser.sh installs it on Debian, as root"
+    return None
+
+
+class Element:
+    """An element of the page."""
+
+    def __init__(self, browser: "Browser", id_: str) -> None:
+        self._browser = browser
+        self._path = f"/element/{id_}"
+        self.id = id_
+
+    @property
+    def text(self) -> str:
+        """What it shows."""
+        return str(self._browser.get(self._path + "/text"))
+
+    def click(self) -> None:
+        """Click it."""
+        self._browser.post(self._path + "/click")
+
+    def type(self, text: str) -> None:
+        """Type into it."""
+        self._browser.post(self._path + "/value", text=text)
+
+    def fill(self, text: str) -> None:
+        """Type into it, in the place of what is there."""
+        self._browser.post(self._path + "/clear")
+        self.type(text)
+
+
+class Browser:
+    """One tab."""
+
+    def __init__(self, url: str, session: str) -> None:
+        self._client = httpx.Client(base_url=f"{url}/session/{session}", timeout=60, trust_env=False)
+
+    def get(self, path: str) -> Any:
+        return self._value(self._client.get(path))
+
+    def post(self, path: str, **body: Any) -> Any:
+        return self._value(self._client.post(path, json=body))
+
+    def _value(self, answer: httpx.Response) -> Any:
+        value = answer.json()["value"]
+        if answer.is_error:
+            raise AssertionError(f"{value['error']}: {value['message']}")
+        return value
+
+    def go(self, url: str) -> None:
+        """Open a page, and wait until it is loaded."""
+        self.post("/url", url=url)
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        """Run a script in the page; what it returns."""
+        return self.post("/execute/sync", script=script, args=list(arguments))
+
+    def devtools(self, command: str, **parameters: Any) -> Any:
+        """A command of Chromium's own."""
+        return self.post("/goog/cdp/execute", cmd=command, params=parameters)
+
+    def find(self, css: str, text: str | None = None) -> Element:
+        """The element that a selector names, which has this text if one is given; it is waited for."""
+        found: list[Element] = []
+
+        def look() -> bool:
+            found[:] = self.all(css, text)
+            return bool(found)
+
+        self.until(look, f"there is no {css}" + (f" with {text!r}" if text else ""))
+        return found[0]
+
+    def all(self, css: str, text: str | None = None) -> list[Element]:
+        """All elements that a selector names and that can be seen."""
+        script = """
+            const [css, text] = arguments;
+            return [...document.querySelectorAll(css)].filter((one) => one.checkVisibility() &&
+                (text === null || one.textContent.includes(text) || one.getAttribute("aria-label") === text));
+        """
+        return [Element(self, one[ELEMENT]) for one in self.run(script, css, text)]
+
+    def choose(self, css: str, value: str) -> None:
+        """Choose an option of the select that a selector names."""
+        self.find(css)
+        found = self.post("/element", using="css selector", value=f"{css} option[value={value}]")
+        Element(self, found[ELEMENT]).click()
+
+    def press(self, *keys: str) -> None:
+        """Press keys one after another, wherever the focus is."""
+        actions = [{"type": kind, "value": key} for key in keys for kind in ("keyDown", "keyUp")]
+        self.post("/actions", actions=[{"type": "key", "id": "keyboard", "actions": actions}])
+
+    def drag(self, element: Element, from_x: int, to_x: int) -> None:
+        """Drag across an element, from one place to another, counted from its middle."""
+        origin = {ELEMENT: element.id}
+        moves = [{"type": "pointerMove", "origin": origin, "x": x, "y": 0} for x in (from_x, to_x)]
+        actions = [
+            moves[0],
+            {"type": "pointerDown", "button": 0},
+            moves[1],
+            {"type": "pointerUp", "button": 0},
+        ]
+        self.post("/actions", actions=[{"type": "pointer", "id": "mouse", "actions": actions}])
+
+    def until(self, condition: Callable[[], object], why: str) -> None:
+        """Ask again and again until it is so; the test fails if it never is."""
+        deadline = time.monotonic() + WITHIN_S
+        while not condition():
+            if time.monotonic() > deadline:
+                shown = self.run("return document.body.innerText")
+                raise AssertionError(f"{why}; the page shows:\n{shown}")
+            time.sleep(0.05)
+
+    def sees(self, text: str) -> None:
+        """Wait until the page shows a text."""
+        self.until(lambda: text in self.run("return document.body.innerText"), f"{text!r} does not show")
+
+    def look(self, width: int, height: int, *, dark: bool = False, phone: bool = False) -> None:
+        """Be a screen of this size, with a light or a dark system."""
+        self.devtools(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=phone,
+        )
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.devtools("Emulation.setEmulatedMedia", features=[scheme])
+
+    def picture(self, path: Path, *, whole: bool = True) -> None:
+        """A picture of the page, or of the part that shows."""
+        shot = self.devtools(
+            "Page.captureScreenshot",
+            format="png",
+            captureBeyondViewport=whole,
+            **(self._whole() if whole else {}),
+        )
+        path.write_bytes(base64.b64decode(shot["data"]))
+
+    def _whole(self) -> dict[str, Any]:
+        width, height = self.run("return [innerWidth, document.documentElement.scrollHeight]")
+        return {"clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}}
+
+    def log(self) -> list[str]:
+        """What the page's console said since the last time."""
+        return [entry["message"] for entry in self.post("/se/log", type="browser")]
+
+    def close(self) -> None:
+        self._client.delete("")
+        self._client.close()
+
+
+@contextlib.contextmanager
+def browser() -> Iterator[Browser]:
+    """A Chromium of its own, with a folder of its own, that ends with the test."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        driver = subprocess.Popen(
+            ["chromedriver", f"--port={port}"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+            env={**os.environ, "HOME": folder, "TMPDIR": folder},
+        )  # fmt: skip
+        try:
+            url = f"http://127.0.0.1:{port}"
+            _wait_for(url)
+            options = {
+                "args": [*FLAGS, f"--user-data-dir={folder}/profile"],
+                "binary": shutil.which("chromium"),
+            }
+            wanted = {
+                "browserName": "chrome",
+                "goog:chromeOptions": options,
+                "goog:loggingPrefs": {"browser": "ALL"},
+            }
+            made = httpx.post(
+                f"{url}/session", json={"capabilities": {"alwaysMatch": wanted}}, timeout=60, trust_env=False
+            )
+            assert not made.is_error, made.text
+            tab = Browser(url, made.json()["value"]["sessionId"])
+            try:
+                yield tab
+            finally:
+                tab.close()
+        finally:
+            driver.terminate()
+            driver.wait(30)
+
+
+def _wait_for(url: str) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while True:
+        try:
+            if httpx.get(f"{url}/status", timeout=5, trust_env=False).json()["value"]["ready"]:
+                return
+        except httpx.TransportError:
+            pass
+        assert time.monotonic() < deadline, "chromedriver does not answer"
+        time.sleep(0.05)

@@ -1,0 +1,49 @@
+"""The dashboard's files as the server gives them."""
+
+import re
+from pathlib import Path
+
+from tests.serving import ROOT, serving
+
+STATIC = ROOT / "src" / "tarry" / "web" / "static"
+
+
+async def test_the_page_and_its_files_are_served_to_everybody(tmp_path: Path) -> None:
+    tokens = [{"name": "ops", "token": "admin-secret", "roles": ["admin"]}]
+    async with serving(tmp_path / "data", tokens=tokens) as served:
+        page = await served.client.get("/")
+        assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+        named = re.findall(r'(?:src|href)="(/ui/[^"]+)"', page.text)
+        named += [f"/ui/{file.name}" for file in STATIC.iterdir() if file.name != "index.html"]
+        for path in named:
+            found = await served.client.get(path)
+            assert found.status_code == 200, path
+            assert found.headers["x-content-type-options"] == "nosniff"
+            again = await served.client.get(path, headers={"if-none-match": found.headers["etag"]})
+            assert (again.status_code, again.content) == (304, b"")
+        head = await served.client.head("/")
+        assert (head.status_code, head.content) == (200, b"")
+        assert (await served.client.post("/")).status_code == 405
+        for path in ("/ui/", "/ui/../pages.py", "/ui/nothing.js"):
+            assert (await served.client.get(path)).status_code == 401, path
+
+
+async def test_the_policy_lets_nothing_else_in(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data") as served:
+        policy = (await served.client.get("/")).headers["content-security-policy"]
+    rules = dict(rule.strip().partition(" ")[::2] for rule in policy.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert rules["script-src"] == rules["style-src"] == rules["connect-src"] == "'self'"
+    assert "unsafe" not in policy
+    assert "*" not in policy
+    assert rules["frame-ancestors"] == "'none'"
+
+
+def test_no_file_names_another_place_or_holds_a_script_or_style() -> None:
+    for file in STATIC.iterdir():
+        text = file.read_text(encoding="utf-8").replace('"http://www.w3.org/2000/svg"', "")
+        assert not re.search(r"(?:https?:)?//[a-z0-9-]+\.[a-z]", text), file.name
+        assert "innerHTML" not in text, file.name
+    page = (STATIC / "index.html").read_text(encoding="utf-8")
+    assert not re.search(r"<style|\sstyle=|\son\w+=", page)
+    assert re.findall(r"<script[^>]*>(.*?)</script>", page, re.S) == [""]
