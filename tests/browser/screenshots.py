@@ -26,14 +26,14 @@ async def fill(served: Serving, data: Path) -> str:
     messages = [
         Message(
             destination="orders", payload=b"x" * 60, owner=f"owner-{n % 40}", door=door, key=f"order-{n}",
-            delay_ms=max(20_000, int(delay_ms(random))),
+            delay_ms=max(20_000, int(delay_ms)),
         )
         for n in range(4_000)
         for door, delay_ms in (
-            ("http", lambda of: of.expovariate(1 / (25 * MINUTE_MS))),
-            ("pulsar", lambda of: of.gauss(28 * MINUTE_MS, 6 * MINUTE_MS)),
-            ("matrix", lambda of: of.expovariate(1 / (3 * HOUR_MS))),
-            ("dapr", lambda of: of.uniform(0, 20 * DAY_MS)),
+            ("http", random.expovariate(1 / (25 * MINUTE_MS))),
+            ("pulsar", random.gauss(28 * MINUTE_MS, 6 * MINUTE_MS)),
+            ("matrix", random.expovariate(1 / (3 * HOUR_MS))),
+            ("dapr", random.uniform(0, 20 * DAY_MS)),
         )
     ]  # fmt: skip
     for start in range(0, len(messages), 1_000):

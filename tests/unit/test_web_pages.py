@@ -46,4 +46,4 @@ def test_no_file_names_another_place_or_holds_a_script_or_style() -> None:
         assert "innerHTML" not in text, file.name
     page = (STATIC / "index.html").read_text(encoding="utf-8")
     assert not re.search(r"<style|\sstyle=|\son\w+=", page)
-    assert re.findall(r"<script[^>]*>(.*?)</script>", page, re.S) == [""]
+    assert re.findall(r"<script[^>]*>(.*?)</script>", page, re.DOTALL) == [""]
