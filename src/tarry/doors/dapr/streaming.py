@@ -5,7 +5,6 @@ the stream ends goes back to the broker.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
@@ -42,6 +41,7 @@ class Streams:
     def __init__(self, opener: Opener) -> None:
         self._opener = opener
         self._serving: set[asyncio.Task[Any]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def serve(self, read: Read, write: Write, end: object) -> None:
         """Serve one stream to its end; raises `Refusal`."""
@@ -72,15 +72,20 @@ class Streams:
             stream.end()
             if subscribed is not None:
                 self._opener.end_stream(subscription)
-                await subscribed.close()
+                # In a task of its own: whoever cancelled this one may do so again.
+                closing = asyncio.create_task(subscribed.close())
+                self._closing.add(closing)
+                closing.add_done_callback(self._closing.discard)
 
     async def close(self) -> None:
         """End every stream."""
-        for task in self._serving:
+        serving = set(self._serving)
+        for task in serving:
             task.cancel()
-        for task in list(self._serving):
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await task
+        if serving:
+            await asyncio.wait(serving)
+        if self._closing:
+            await asyncio.wait(self._closing)
 
 
 class _Stream:

@@ -1,0 +1,177 @@
+"""Due messages on their way to a component: together where they can be, scopes asked again, verdicts as they must be."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarry.core.delivery import Delivered, Delivery, Refused, Retry, Verdict
+from tarry.core.errors import Invalid
+from tarry.outlets.dapr.component import BulkEntry
+from tarry.outlets.dapr.delivery import destination, headers_of, metadata_of, target_of
+from tarry.outlets.dapr.errors import ComponentError, Denied, NeverTaken, TopicMissing, Unreachable
+from tarry.outlets.dapr.outlet import DaprOutlet
+from tests.serving import until
+from tests.unit.dapr_kit import app, dapr, in_s, resources, to
+
+
+class Broker:
+    """A component that keeps what it gets, or fails as it is told to."""
+
+    features: frozenset[Any] = frozenset()
+
+    def __init__(self) -> None:
+        self.calls: list[list[tuple[str, bytes, dict[str, str], str | None]]] = []
+        self.error: Exception | None = None
+        self.failed: dict[bytes, ComponentError] = {}
+        self.topics = {"no"}
+
+    @property
+    def component(self) -> Any:
+        return self
+
+    def may_publish(self, topic: str) -> bool:
+        return topic not in self.topics
+
+    def at_broker(self, topic: str) -> str:
+        return "ns" + topic
+
+    async def publish(
+        self, topic: str, data: bytes, metadata: Mapping[str, str], content_type: str | None = None
+    ) -> None:
+        if self.error is not None:
+            raise self.error
+        self.calls.append([(topic, data, dict(metadata), content_type)])
+
+    async def bulk_publish(
+        self, topic: str, entries: Sequence[BulkEntry], metadata: Mapping[str, str]
+    ) -> dict[str, ComponentError]:
+        if self.error is not None:
+            raise self.error
+        self.calls.append([(topic, one.data, one.metadata, one.content_type) for one in entries])
+        return {one.entry_id: self.failed[one.data] for one in entries if one.data in self.failed}
+
+
+def due(data: bytes, topic: str = "t", app_id: str = "app", pubsub: str = "redis") -> Delivery:
+    headers = headers_of({"partitionKey": "k"}, "text/plain")
+    return Delivery(data.decode(), destination(app_id, pubsub, topic), data, headers, None, app_id, 0, 0, 1)
+
+
+def opened(broker: Broker) -> DaprOutlet:
+    outlet = DaprOutlet()
+    outlet.open(lambda app_id, pubsub: broker if (app_id, pubsub) == ("app", "redis") else None)
+    return outlet
+
+
+async def test_what_is_due_together_for_one_topic_is_one_call() -> None:
+    broker = Broker()
+    outlet = opened(broker)
+    deliveries = [due(b"%d" % n) for n in range(600)] + [due(b"alone", "other")]
+    verdicts = await asyncio.gather(*map(outlet.send, deliveries))
+    assert set(verdicts) == {Delivered()}
+    assert sorted(map(len, broker.calls)) == [1, 88, 512]
+    together = max(broker.calls, key=len)
+    assert together[0] == ("nst", b"0", {"partitionKey": "k"}, "text/plain")
+    assert [data for _, data, _, _ in together] == [b"%d" % n for n in range(512)]
+    await outlet.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (Unreachable("away"), Retry("away")),
+        (Unreachable("cut off", uncertain=True), Retry("cut off", uncertain=True)),
+        (Denied("who are you"), Retry("who are you")),
+        (TopicMissing("make it"), Retry("make it")),
+        (NeverTaken("too large"), Refused("too large")),
+        (RuntimeError("a bug"), Retry("the component failed: RuntimeError", uncertain=True)),
+    ],
+)
+async def test_a_brokers_refusal_becomes_a_verdict(error: Exception, verdict: Verdict) -> None:
+    broker = Broker()
+    outlet = opened(broker)
+    broker.error = error
+    assert await outlet.send(due(b"1")) == verdict
+    both = await asyncio.gather(*(outlet.send(due(b"%d" % n)) for n in range(2)))
+    assert both == [verdict, verdict]
+
+
+async def test_one_of_many_that_fails_fails_alone() -> None:
+    broker = Broker()
+    broker.failed = {b"2": NeverTaken("odd")}
+    outlet = opened(broker)
+    verdicts = await asyncio.gather(*(outlet.send(due(b"%d" % n)) for n in range(4)))
+    assert verdicts == [Delivered(), Delivered(), Refused("odd"), Delivered()]
+
+
+async def test_scopes_are_asked_again_and_a_component_may_come_back() -> None:
+    outlet = opened(Broker())
+    assert await outlet.send(due(b"1", "no")) == Refused("topic no is not allowed for app id app any more")
+    assert isinstance(await outlet.send(due(b"1", pubsub="gone")), Retry)
+    assert isinstance(await outlet.send(due(b"1", app_id="gone")), Retry)
+
+
+async def test_what_is_due_before_the_components_are_there_waits_for_them() -> None:
+    outlet = DaprOutlet()
+    sending = asyncio.create_task(outlet.send(due(b"1")))
+    await asyncio.sleep(0)
+    broker = Broker()
+    outlet.open(lambda _app_id, _pubsub: broker)
+    assert await sending == Delivered()
+
+
+def test_destinations_and_metadata_come_back_as_they_were() -> None:
+    for parts in (("app", "pubsub", "t"), ("a b", "p/q", "x/y?z#%2F"), ("é", "ü", "ß")):
+        assert target_of(destination(*parts)) == parts
+    for bad in ("dapr://a/b", "dapr://a//c", "dapr://", "dapr://a/b/c/d"):
+        with pytest.raises(Invalid):
+            DaprOutlet().check(bad)
+    metadata = {"ttlInSeconds": "5", "content-type": "mine"}
+    headers = headers_of(metadata, "text/plain")
+    assert metadata_of(headers) == metadata
+    assert headers["content-type"] == "text/plain"
+    outlet = DaprOutlet()
+    assert outlet.order_key("dapr://a/b/c", "k") == outlet.order_key("dapr://a/b/c", "k") != None  # noqa: E711
+    assert outlet.order_key("dapr://a/b/c", None) is None
+
+
+async def test_a_scheduled_publish_reaches_a_component_that_is_not_ours(tmp_path: Path) -> None:
+    folder = resources(tmp_path, {"name": "mem", "kind": "pubsub.in-memory", "enableDelayedMessaging": True})
+    async with (
+        app(to("t", pubsub="mem")) as shop,
+        dapr(tmp_path / "data", app_port=shop.port, resources_path=[str(folder)]) as doors,
+    ):
+
+        async def subscribed() -> bool:
+            return bool((await doors.client.get("/v1.0/metadata")).json()["subscriptions"])
+
+        await until(subscribed)
+        answer = await doors.publish("t", {"n": 1}, pubsub="mem", scheduledSendTime=in_s(0.5), other="kept")
+        shown = (await doors.served.client.get(f"/v1/messages/{answer.headers['tarry-message-id']}")).json()
+        assert shown["destination"] == "dapr://app/mem/t"
+        assert shown["headers"]["metadata.other"] == "kept"
+        await shop.count(1)
+        assert shop.data == [{"n": 1}]
+
+
+async def test_scopes_that_changed_while_it_waited_hold_when_it_is_due(tmp_path: Path) -> None:
+    tarry = {"name": "pubsub", "kind": "pubsub.tarry", "enableDelayedMessaging": True}
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    before = resources(tmp_path / "a", tarry | {"publishingScopes": "app=t,u"})
+    after = resources(tmp_path / "b", tarry | {"publishingScopes": "app=u"})
+    async with app(to("t"), to("u")) as shop:
+        async with dapr(tmp_path / "data", resources_path=[str(before)]) as doors:
+            first = await doors.publish("t", "forbidden", scheduledSendTime=in_s(1))
+            await doors.publish("u", "allowed", scheduledSendTime=in_s(1))
+        async with dapr(tmp_path / "data", app_port=shop.port, resources_path=[str(after)]) as doors:
+            await shop.count(1)
+
+            async def failed() -> bool:
+                view = await doors.served.client.get(f"/v1/messages/{first.headers['tarry-message-id']}")
+                return view.json()["state"] == "failed" and "not allowed" in view.json()["reason"]
+
+            await until(failed)
+            assert shop.data == ["allowed"]
