@@ -16,7 +16,20 @@ from typing import Final
 
 import typer
 
-from tarry.cli import audit, bulk, doctor, index, matrix, messages, pipeline, report, server, settings, topics
+from tarry.cli import (
+    audit,
+    bulk,
+    doctor,
+    index,
+    matrix,
+    messages,
+    pipeline,
+    pulsar,
+    report,
+    server,
+    settings,
+    topics,
+)
 from tarry.config import ConfigError
 from tarry.core import errors
 from tarry.core.errors import TarryError
@@ -48,6 +61,7 @@ index.add_to(app)
 messages.add_to(app)
 topics.add_to(app)
 matrix.add_to(app)
+pulsar.add_to(app)
 bulk.add_to(app)
 report.add_to(app)
 audit.add_to(app)

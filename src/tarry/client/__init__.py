@@ -11,12 +11,13 @@ if TYPE_CHECKING:
     from tarry.client.blocking import Client
     from tarry.client.bulk import Batch
     from tarry.client.call import Unauthorized, Unreachable
-    from tarry.client.shapes import Message, MessageView, Policy, Published, Received, Scheduled
+    from tarry.client.shapes import Delayed, Message, MessageView, Policy, Published, Received, Scheduled
 
 _HOMES: Final = {
     "AsyncClient": "asynchronous",
     "Batch": "bulk",
     "Client": "blocking",
+    "Delayed": "shapes",
     "Message": "shapes",
     "MessageView": "shapes",
     "Policy": "shapes",
@@ -31,6 +32,7 @@ __all__ = [
     "AsyncClient",
     "Batch",
     "Client",
+    "Delayed",
     "Message",
     "MessageView",
     "Policy",

@@ -119,7 +119,9 @@ def problem_error(problem: Mapping[str, Any]) -> TarryError:
     """The same class of error that the server raised, from the members of its problem document."""
     status = problem.get("status", 0)
     code = problem.get("code") or _CODES.get(status, "error")
-    detail = str(problem.get("detail") or problem.get("title") or f"the server answered {status}")
+    # Doors whose protocol has a word of its own for it say `reason`.
+    said = problem.get("detail") or problem.get("title") or problem.get("reason")
+    detail = str(said or f"the server answered {status}")
     match code:
         case errors.Invalid.code:
             field = str(problem.get("field", ""))
@@ -155,6 +157,7 @@ _CODES: Final = {
     403: errors.Forbidden.code,
     404: errors.NotFound.code,
     409: errors.Conflict.code,
+    412: errors.Rejected.code,
     413: errors.TooLarge.code,
     429: errors.RateLimited.code,
     503: errors.Unavailable.code,

@@ -14,6 +14,8 @@ import msgspec
 
 from tarry.client.call import Answered, Call, as_json, check, query, reads, reads_nothing, topic_path
 from tarry.client.shapes import (
+    Delayed,
+    DelayedPage,
     MessagePage,
     MessageView,
     Payload,
@@ -174,6 +176,38 @@ def delete_topic(topic: str) -> Call[None]:
 def topic_stats(topic: str) -> Call[dict[str, Any]]:
     """How many entries a topic holds, and how far behind its subscriptions are."""
     return Call("GET", topic_path(topic), _anything, repeatable=True)
+
+
+def delayed_page(
+    topic: str, *, key: str | None = None, start: int = 0, limit: int | None = None
+) -> Call[DelayedPage]:
+    """One page of the entries of a topic that wait for their due instant; `start` is the `next` of the page before."""
+    path = query(topic_path(topic, "delayed"), key=key, start=start or None, limit=limit)
+    return Call("GET", path, reads(DelayedPage), repeatable=True)
+
+
+def get_delayed(topic: str, entry_id: int) -> Call[Delayed]:
+    """An entry that waits for its due instant."""
+    return Call("GET", topic_path(topic, "delayed", str(entry_id)), reads(Delayed), repeatable=True)
+
+
+def cancel_delayed(topic: str, entry_id: int) -> Call[Delayed]:
+    """Cancel an entry that waits: nobody gets it. The answer shows what it was."""
+    return Call("DELETE", topic_path(topic, "delayed", str(entry_id)), reads(Delayed))
+
+
+def restart_delayed(
+    topic: str,
+    entry_id: int,
+    *,
+    delay: str | timedelta | None = None,
+    delay_ms: int | None = None,
+    due_at: datetime | None = None,
+    due_at_ms: int | None = None,
+) -> Call[Delayed]:
+    """Give an entry that waits another due instant."""
+    body = as_json(time_fields(delay, delay_ms, due_at, due_at_ms))
+    return Call("POST", topic_path(topic, "delayed", str(entry_id), "restart"), reads(Delayed), body)
 
 
 def subscribe(

@@ -154,6 +154,26 @@ class Receipt(Struct, frozen=True):
     messages: list[Received]
 
 
+class Delayed(_Body, frozen=True, kw_only=True):
+    """An entry of a topic that waits for its due instant."""
+
+    entry_id: int
+    due_at_ms: int
+    published_at_ms: int
+    key: str | None = None
+    producer: str | None = None
+    door: str = ""
+    messages: int = 1
+    headers: dict[str, str] = {}
+
+
+class DelayedPage(Struct, frozen=True):
+    """One page in publish order; it may hold fewer than asked for, even none, and still have a next page."""
+
+    entries: list[Delayed]
+    next: int | None = None
+
+
 class Published(Struct, frozen=True):
     """The answer to a publish: the entries are on disk."""
 

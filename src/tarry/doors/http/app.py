@@ -21,6 +21,7 @@ from tarry.doors.http.asgi import Asgi, Disconnected, Receive, Reply, Scope, Sen
 from tarry.doors.http.batches import Batches
 from tarry.doors.http.bulk import BulkEndpoints
 from tarry.doors.http.deadlines import Deadlines
+from tarry.doors.http.delayed import DelayedEndpoints
 from tarry.doors.http.events import EventEndpoint
 from tarry.doors.http.gate import CALLER, Gate
 from tarry.doors.http.ledger import LedgerEndpoints
@@ -112,6 +113,7 @@ class HttpApp:
             *_message_routes(messages),
             *_bulk_routes(BulkEndpoints(engine, settings, deadlines)),
             *_topic_routes(TopicEndpoints(engine, settings, deadlines)),
+            *_delayed_routes(DelayedEndpoints(engine, settings, deadlines)),
             *_subscription_routes(
                 SubscriptionEndpoints(engine, self._sessions, settings, deadlines),
                 EventEndpoint(self._sessions, settings, deadlines),
@@ -224,6 +226,16 @@ def _topic_routes(topics: TopicEndpoints) -> list[Route]:
         Route("/v1/topics", Methods({"GET": topics.list})),
         Route(one, Methods({"GET": topics.stats, "PUT": topics.create, "DELETE": topics.delete})),
         Route(one + "/messages", Methods({"POST": topics.publish})),
+    ]
+
+
+def _delayed_routes(delayed: DelayedEndpoints) -> list[Route]:
+    all_ = "/v1/topics/{tenant}/{namespace}/{topic}/delayed"
+    one = all_ + "/{entry_id}"
+    return [
+        Route(all_, Methods({"GET": delayed.list})),
+        Route(one, Methods({"GET": delayed.get, "DELETE": delayed.cancel})),
+        Route(one + "/restart", Methods({"POST": delayed.restart})),
     ]
 
 

@@ -18,6 +18,7 @@ _PARAMETERS: Final = {
     "namespace": ("The second part of a namespace", _PART, MAX_NAME_BYTES),
     "topic": ("A topic's own name", _NAME, MAX_NAME_BYTES),
     "name": ("A subscription's name", _NAME, MAX_NAME_BYTES),
+    "entry_id": ("The id of an entry, as publishing gave it", "^[0-9]{1,16}$", 16),
     "batch": ("The name of a batch", _NAME, MAX_NAME_BYTES),
 }
 """Parameters in paths: what they are, their pattern, and their longest."""

@@ -10,7 +10,7 @@ import msgspec
 
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
 from tarry.core.policy import Effective, Policy
-from tarry.doors.http import figures, shapes
+from tarry.doors.http import delayed, figures, shapes
 from tarry.doors.http.batches import MAX_BATCH_KEY_BYTES
 from tarry.engine.topics import TopicStats
 from tarry.engine.upcoming import Upcoming
@@ -24,6 +24,7 @@ OCTETS: Final = "application/octet-stream"
 PROMETHEUS: Final = "text/plain"
 
 _TOPIC: Final = "/v1/topics/{tenant}/{namespace}/{topic}"
+_DELAYED: Final = _TOPIC + "/delayed"
 _SUBSCRIPTION: Final = _TOPIC + "/subscriptions/{name}"
 _ANY_OBJECT: Final = {"type": "object"}
 _LINES: Final = {"type": "string", "description": "One JSON object in each line"}
@@ -129,6 +130,22 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         "POST", _TOPIC + "/messages", "publish", "Publish one entry, or many together as NDJSON", "produce",
         {201: {JSON: shapes.PublishAnswer}}, {JSON: shapes.PublishRequest, NDJSON: _LINES},
         refusals=(408, 409, 413, 415, 429),
+    ),
+    Operation(
+        "GET", _DELAYED, "listDelayed", "List the entries of a topic that wait for their due instant",
+        "produce or consume", {200: {JSON: delayed.DelayedPageAnswer}}, query=delayed.DelayedQuery, refusals=(404,),
+    ),
+    Operation(
+        "GET", _DELAYED + "/{entry_id}", "getDelayed", "Look at a delayed entry", "produce or consume",
+        {200: {JSON: delayed.DelayedAnswer}}, refusals=(404, 409),
+    ),
+    Operation(
+        "DELETE", _DELAYED + "/{entry_id}", "cancelDelayed", "Cancel a delayed entry: nobody gets it", "produce",
+        {200: {JSON: delayed.DelayedAnswer}}, refusals=(404, 409),
+    ),
+    Operation(
+        "POST", _DELAYED + "/{entry_id}/restart", "restartDelayed", "Give a delayed entry another due instant", "produce",
+        {200: {JSON: delayed.DelayedAnswer}}, {JSON: delayed.RescheduleRequest}, refusals=(404, 408, 409, 413, 415),
     ),
     Operation(
         "PUT", _SUBSCRIPTION, "subscribe", "Make a subscription, or find the one that is there", "consume",

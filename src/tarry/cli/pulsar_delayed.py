@@ -1,0 +1,172 @@
+"""`tarry pulsar topics list-delayed | peek-delayed | cancel-delayed | reschedule-delayed`: pending messages of topics.
+
+A message is named as Pulsar's clients print it, `ledger:entry` or `ledger:entry:partition`, or by its entry alone. A name
+of a partitioned topic stands for all its partitions.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, NamedTuple
+
+import msgspec
+import typer
+
+from tarry.cli import show
+from tarry.cli.options import At, ConfigFile, In, Json, Url, connect, times, topic_of
+from tarry.client.blocking import Client
+from tarry.client.call import Answered, Call, check
+from tarry.client.shapes import Delayed
+from tarry.core.names import parse_topic
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic, short or persistent://….")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[MESSAGE-ID]...", help="As in 1:42 or 1:42:0.")]
+Key = Annotated[str | None, typer.Option("--key", "-k", help="Of all that wait, those with this key.")]
+All = Annotated[bool, typer.Option("--all", help="All that wait in the topic.")]
+
+
+class Found(NamedTuple):
+    """A pending message, and the topic or partition that it is in."""
+
+    topic: str
+    entry: Delayed
+
+
+def add_to(group: typer.Typer) -> None:
+    """Add these commands."""
+    group.command("list-delayed")(list_)
+    group.command("peek-delayed")(peek)
+    group.command("cancel-delayed")(cancel)
+    group.command("reschedule-delayed")(reschedule)
+
+
+def list_(
+    topic: Topic,
+    key: Key = None,
+    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many.")] = None,
+    json: Json = False,
+    url: Url = None,
+    config: ConfigFile = None,
+) -> None:
+    """List the messages of a topic that wait for their delivery time, in the order of their publication."""
+    with connect(config, url, retry_for_s=5.0) as client:
+        for number, found in enumerate(_pending(client, topic, key)):
+            if number == count:
+                return
+            _print(found, json)
+
+
+def peek(
+    topic: Topic, ids: Ids = None, json: Json = False, url: Url = None, config: ConfigFile = None
+) -> None:
+    """Show pending messages with their content."""
+    with connect(config, url) as client:
+        for place, entry_id in _named(client, topic, ids):
+            found = Found(place, client.get_delayed(place, entry_id))
+            _print(found, json, content=True)
+
+
+def cancel(
+    topic: Topic,
+    ids: Ids = None,
+    key: Key = None,
+    all_: All = False,
+    json: Json = False,
+    url: Url = None,
+    config: ConfigFile = None,
+) -> None:
+    """Cancel pending messages: no consumer gets them, and no subscription waits for them."""
+    with connect(config, url) as client:
+        for place, entry_id in _chosen(client, topic, ids, key, all_):
+            _print(Found(place, client.cancel_delayed(place, entry_id)), json)
+
+
+def reschedule(
+    topic: Topic,
+    ids: Ids = None,
+    in_: In = None,
+    at: At = None,
+    key: Key = None,
+    all_: All = False,
+    json: Json = False,
+    url: Url = None,
+    config: ConfigFile = None,
+) -> None:
+    """Give pending messages another delivery time."""
+    when = times(in_, at)
+    if not when:
+        raise typer.BadParameter("give --in or --at")
+    with connect(config, url) as client:
+        for place, entry_id in _chosen(client, topic, ids, key, all_):
+            _print(Found(place, client.restart_delayed(place, entry_id, **when)), json)
+
+
+# Which messages are meant
+
+
+def _chosen(
+    client: Client, topic: str, ids: list[str] | None, key: str | None, all_: bool
+) -> Iterator[tuple[str, int]]:
+    if bool(ids) + (key is not None) + all_ != 1:
+        raise typer.BadParameter("name messages by their ids, by --key, or with --all: one of these")
+    if ids:
+        return _named(client, topic, ids)
+    # All of them first: what is changed while it is listed would move the list.
+    return iter([(found.topic, found.entry.entry_id) for found in _pending(client, topic, key)])
+
+
+def _named(client: Client, topic: str, ids: list[str] | None) -> Iterator[tuple[str, int]]:
+    if not ids:
+        raise typer.BadParameter("name at least one message")
+    parts = _parts(client, topic)
+    for text in ids:
+        numbers = text.split(":")
+        if not all(number.lstrip("-").isdigit() for number in numbers):
+            raise typer.BadParameter(f"{text} is not a message id like 1:42 or 1:42:0")
+        entry_id = int(numbers[1] if len(numbers) > 1 else numbers[0])
+        partition = int(numbers[2]) if len(numbers) > 2 else -1
+        if len(parts) > 1 and not 0 <= partition < len(parts):
+            raise typer.BadParameter(f"{text} does not say in which of {len(parts)} partitions it is")
+        yield parts[max(0, partition) if len(parts) > 1 else 0], entry_id
+
+
+def _pending(client: Client, topic: str, key: str | None) -> Iterator[Found]:
+    for place in _parts(client, topic):
+        start: int | None = 0
+        while start is not None:
+            page = client.delayed_page(place, key=key, start=start)
+            yield from (Found(place, entry) for entry in page.entries)
+            start = page.next
+
+
+def _parts(client: Client, topic: str) -> list[str]:
+    """The topics in which a topic's messages are: its partitions, or itself."""
+    name = parse_topic(topic_of(topic))
+    path = f"/admin/v2/persistent/{name.namespace_name}/{name.topic}/partitions?checkAllowAutoCreation=true"
+
+    def read(answered: Answered) -> int:
+        # Without the Pulsar door there are no partitions.
+        if answered.status == 404:
+            return 0
+        check(answered)
+        return int(msgspec.json.decode(answered.body, type=dict[str, int | bool])["partitions"])
+
+    count = client.run(Call("GET", path, read, repeatable=True))
+    return [f"{name.full}-partition-{number}" for number in range(count)] or [name.full]
+
+
+def _print(found: Found, json: bool, *, content: bool = False) -> None:
+    entry = found.entry
+    if json:
+        shown = {name: getattr(entry, name) for name in entry.__struct_fields__}
+        payload = shown.pop("payload_text"), shown.pop("payload_base64")
+        if content:
+            shown |= {"payload": payload[0], "payload_base64": payload[1]}
+        show.as_json({"topic": found.topic} | {k: v for k, v in shown.items() if v is not None})
+        return
+    partition = found.topic.rpartition("-partition-")
+    place = f"1:{entry.entry_id}:{partition[2] if partition[1] else -1}"
+    facts = [place, f"due {show.instant(entry.due_at_ms)}"]
+    if entry.key is not None:
+        facts.append(f"key={show.printable(entry.key)}")
+    if content:
+        facts.append(show.payload(entry.payload))
+    print("  ".join(facts))

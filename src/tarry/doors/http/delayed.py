@@ -1,0 +1,125 @@
+"""Delayed entries of a topic: list them, look at one, cancel it, give it another due instant."""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tarry.core.errors import Invalid, NotFound
+from tarry.doors.http.asgi import json_response
+from tarry.doors.http.bodies import check_json, decode, header, read_body, read_query, text_or_bytes, times_of
+from tarry.doors.http.deadlines import Deadlines
+from tarry.doors.http.settings import HttpSettings
+from tarry.doors.http.shapes import Taken, Times
+from tarry.doors.http.times import format_instant
+from tarry.doors.http.topics import reach_topic
+from tarry.engine.delayed import DelayedEntry
+from tarry.engine.engine import Engine
+
+EntryId = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
+
+
+class DelayedQuery(Taken, kw_only=True):
+    """Which delayed entries to list."""
+
+    key: str | None = None
+    start: EntryId = 0
+    """The `next` of the page before."""
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 100
+
+
+class RescheduleRequest(Times, kw_only=True):
+    """When it is due now: exactly one of these."""
+
+
+class DelayedAnswer(Struct, kw_only=True):
+    """An entry that waits for its due instant; an answer to a cancel shows what it was."""
+
+    entry_id: int
+    due_at_ms: int
+    due_at: str
+    published_at_ms: int
+    key: str | None
+    producer: str | None
+    door: str
+    messages: int
+    """How many messages it is: a Pulsar client's batch is one entry."""
+    headers: dict[str, str]
+    payload: str | UnsetType = UNSET
+    payload_base64: bytes | UnsetType = UNSET
+    """Instead of `payload` where that is not UTF-8. Of a Pulsar client it has the metadata before it."""
+
+
+class DelayedPageAnswer(Struct, kw_only=True):
+    """A page in publish order. It may be short or empty and still have a next page."""
+
+    entries: list[DelayedAnswer]
+    next: int | None
+
+
+_decoder = msgspec.json.Decoder(RescheduleRequest)
+
+
+class DelayedEndpoints:
+    """The endpoints under `/v1/topics/{tenant}/{namespace}/{topic}/delayed`."""
+
+    def __init__(self, engine: Engine, settings: HttpSettings, deadlines: Deadlines) -> None:
+        self._engine = engine
+        self._deadlines = deadlines
+        self._max_body_bytes = settings.max_body_bytes
+
+    async def list(self, request: Request) -> Response:
+        """GET …/delayed."""
+        name = reach_topic(request, "produce", "consume")
+        asked = read_query(request.scope, DelayedQuery)
+        page = self._engine.delayed.list(name.full, key=asked.key, start=asked.start, limit=asked.limit)
+        return json_response(DelayedPageAnswer(entries=[_shown(one) for one in page.entries], next=page.next))
+
+    async def get(self, request: Request) -> Response:
+        """GET …/delayed/{entry_id}."""
+        name = reach_topic(request, "produce", "consume")
+        return json_response(_shown(self._engine.delayed.get(name.full, _entry_id(request))))
+
+    async def cancel(self, request: Request) -> Response:
+        """DELETE …/delayed/{entry_id}."""
+        name = reach_topic(request, "produce")
+        return json_response(_shown(await self._engine.delayed.cancel(name.full, _entry_id(request))))
+
+    async def restart(self, request: Request) -> Response:
+        """POST …/delayed/{entry_id}/restart."""
+        name = reach_topic(request, "produce")
+        entry_id = _entry_id(request)
+        check_json(header(request.scope, b"content-type"))
+        body = await read_body(request.scope, request.receive, self._max_body_bytes, self._deadlines)
+        due_at_ms, delay_ms = times_of(decode(_decoder, body))
+        if due_at_ms is None:
+            if delay_ms is None:
+                raise Invalid("delay", "give a due instant or a delay")
+            due_at_ms = self._engine.clock.now_ms() + delay_ms
+        return json_response(_shown(await self._engine.delayed.reschedule(name.full, entry_id, due_at_ms)))
+
+
+def _entry_id(request: Request) -> int:
+    text = request.path_params["entry_id"]
+    # A longer number is no entry's, and need not be read.
+    if not (text.isascii() and text.isdigit() and len(text) <= 16):
+        raise NotFound("an entry id is a number")
+    return int(text)
+
+
+def _shown(entry: DelayedEntry) -> DelayedAnswer:
+    content: dict[str, Any] = text_or_bytes(entry.payload)
+    return DelayedAnswer(
+        entry_id=entry.entry_id,
+        due_at_ms=entry.due_at_ms,
+        due_at=format_instant(entry.due_at_ms),
+        published_at_ms=entry.published_at_ms,
+        key=entry.key,
+        producer=entry.producer,
+        door=entry.door,
+        messages=entry.messages,
+        headers=entry.headers,
+        **content,
+    )
