@@ -4,9 +4,10 @@ import pytest
 
 from tarry.core import limits
 from tarry.core.delivery import Delivered, Refused, Retry
-from tarry.core.errors import Conflict, DelayTooLong, Invalid, TooManyPending
+from tarry.core.errors import Conflict, DelayTooLong, Invalid, NotFound, TooManyPending
 from tarry.core.message import LED_BY, Message, Scheduled
 from tarry.core.policy import Policy
+from tarry.engine.commands import Ending
 from tests.unit.engine_kit import FOREIGN, Bench
 
 
@@ -237,3 +238,59 @@ def test_of_two_that_are_told_to_go_the_first_is_chosen_at_once(bench: Bench) ->
     assert late.settled is False or isinstance(late.error(), Conflict)
     assert states(bench, [timed.id, second.id]) == ["cancelled", "cancelled"]
     assert bench.attempt().delivery.payload == b"first"
+
+
+# Hearing of the end, and being spared
+
+
+def test_hearing_of_the_end_of_a_message(bench: Bench) -> None:
+    leader, timed, _ = led(bench)
+    heard = bench.engine.ended(leader)
+    bench.verdict(Retry("not now", after_ms=10))
+    assert not heard.settled
+    bench.wait(10)
+    bench.verdict(Retry("not now", after_ms=70_000))  # past a minute: a new version
+    assert not heard.settled
+    bench.wait(70_000)
+    bench.verdict(Delivered("$event"))
+    assert bench.ask(heard).reference == "$event"
+    assert bench.ask(bench.engine.ended(leader)).state == "sent"
+    bench.ask(bench.engine.cancel(timed))
+    assert bench.ask(bench.engine.ended(timed)).state == "cancelled"
+    bench.refused(bench.engine.ended("0" * 32), NotFound)
+
+
+def test_hearing_of_an_end_by_somebody_else(bench: Bench) -> None:
+    leader, _, untimed = led(bench)
+    heard = [bench.engine.ended(leader), bench.engine.ended(untimed)]
+    bench.verdict(Retry("not now", after_ms=10_000))
+    bench.ask(bench.engine.cancel(leader))
+    assert [bench.ask(answer).state for answer in heard] == ["cancelled", "cancelled"]
+
+
+def state(payload: bytes, delay_ms: int | None = None) -> Message:
+    return member(payload, delay_ms, owner="ann", listed=True, subject="s")
+
+
+def test_what_ends_a_subject_can_spare_the_group_that_it_led(bench: Bench) -> None:
+    leader = Message(destination=FOREIGN, delay_ms=0, leads="g", owner="ann", listed=True, subject="s")
+    answer = bench.engine.schedule_together([leader, state(b"timed", 5000), state(b"untimed")])
+    ids = [one.id for one in bench.ask(answer)][1:]
+    own = Ending(reason="it took its place", spare_led_by="$own")
+    # Heard of before the verdict: what leads the group may be just that.
+    assert bench.engine.end_subject("s", own).settled is False
+    bench.verdict(Delivered("$own"))
+    assert bench.ask(bench.engine.end_subject("s", own)) == 0
+    assert states(bench, ids) == ["scheduled", "scheduled"]
+    other = Ending(reason="it took its place", spare_led_by="$other")
+    assert bench.ask(bench.engine.end_subject("s", other)) >= 1
+    assert states(bench, ids) == ["cancelled", "cancelled"]
+
+
+def test_what_ends_a_subject_spares_what_was_accepted_later(bench: Bench) -> None:
+    first = bench.ask(bench.engine.schedule(state(b"first", 60_000)))
+    bench.wait(10)
+    second = bench.ask(bench.engine.schedule(state(b"second", 60_000)))
+    ending = Ending(reason="it took its place", accepted_before_ms=bench.now_ms)
+    assert bench.ask(bench.engine.end_subject("s", ending)) == 1
+    assert states(bench, [first.id, second.id]) == ["cancelled", "scheduled"]
