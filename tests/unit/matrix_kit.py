@@ -172,6 +172,14 @@ async def until(condition: Callable[[], object], within_s: float = 20) -> None:
         await asyncio.sleep(0.005)
 
 
+async def until_state(serving: "MatrixServing", delay_id: str, state: str) -> None:
+    """Wait until an event is in a state."""
+    deadline = time.monotonic() + 20
+    while (await serving.engine.get(delay_id)).state != state:
+        assert time.monotonic() < deadline, f"it never was {state}"
+        await asyncio.sleep(0.005)
+
+
 def bearer(token: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {token}"}
 

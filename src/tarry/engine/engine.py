@@ -215,6 +215,10 @@ class Engine:
         """End a message unsent. Once this is answered it never goes out."""
         return self._commands.cancel(id)
 
+    def pending_of(self, owner: str) -> int:
+        """How many messages of an owner wait."""
+        return self.journal.owners.get(owner, 0)
+
     def end_subject(self, subject: str, ending: Ending) -> Answer[int]:
         """End all that wait about a subject and that the ending is meant for; gives how many."""
         return self._owners.end_subject(subject, ending)

@@ -5,6 +5,7 @@ from msgspec import Struct
 from tarry.core.limits import (
     FINALISED_RETENTION_MS,
     FINALISED_RETENTION_ROWS,
+    FINALISED_RETENTION_ROWS_PER_OWNER,
     HOUR_MS,
     IDEMPOTENCY_RETENTION_MS,
     MINUTE_MS,
@@ -41,6 +42,8 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How often a checksummed snapshot of the registry is made; two are kept."""
     finalised_retention_ms: int = FINALISED_RETENTION_MS
     finalised_retention_rows: int = FINALISED_RETENTION_ROWS
+    finalised_retention_rows_per_owner: int = FINALISED_RETENTION_ROWS_PER_OWNER
+    """Of these, of one owner's listed messages."""
     unread_retention_ms: int = FINALISED_RETENTION_MS
     """How long a topic to which nobody subscribes keeps its entries."""
     idempotency_retention_ms: int = IDEMPOTENCY_RETENTION_MS

@@ -172,6 +172,7 @@ class Upkeep:
                 now_ms - settings.finalised_retention_ms,
                 settings.finalised_retention_rows,
                 now_ms - settings.idempotency_retention_ms,
+                settings.finalised_retention_rows_per_owner,
             ),
             lambda error: log.warning("the registry could not be pruned: %s", error) if error else None,
         )

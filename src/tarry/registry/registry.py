@@ -241,7 +241,13 @@ class Registry:
         for table in self.tables:
             table.undo()
 
-    def prune(self, finalised_before_ms: int, finalised_rows: int, idempotency_before_ms: int) -> None:
+    def prune(
+        self,
+        finalised_before_ms: int,
+        finalised_rows: int,
+        idempotency_before_ms: int,
+        finalised_rows_per_owner: int,
+    ) -> None:
         """Forget what is past its retention, a bounded number of rows at a time. On the registry's thread."""
         with self._writer:
             self._writer.execute(
@@ -252,6 +258,14 @@ class Registry:
                 self._writer.execute(
                     "DELETE FROM finalised WHERE origin_seq IN (SELECT origin_seq FROM finalised"
                     " ORDER BY finalised_at_ms LIMIT ?)", (min(rows - finalised_rows, 20_000),))  # fmt: skip
+            crowded = self._writer.execute(
+                "SELECT owner FROM finalised WHERE owner IS NOT NULL GROUP BY owner HAVING count(*) > ? LIMIT 100",
+                (finalised_rows_per_owner,)).fetchall()  # fmt: skip
+            for (owner,) in crowded:
+                self._writer.execute(
+                    "DELETE FROM finalised WHERE origin_seq IN (SELECT origin_seq FROM finalised WHERE owner = ?"
+                    " ORDER BY finalised_at_ms DESC, origin_seq DESC LIMIT -1 OFFSET ?)",
+                    (owner, finalised_rows_per_owner))  # fmt: skip
             self._writer.execute(
                 "DELETE FROM idempotency WHERE accepted_at_ms < ?", (idempotency_before_ms,))  # fmt: skip
             self._writer.execute(

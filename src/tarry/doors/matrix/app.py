@@ -10,6 +10,7 @@ import traceback
 from typing import Any, Final
 
 from tarry.core.errors import TarryError
+from tarry.doors.matrix.departures import Departures
 from tarry.doors.matrix.errors import MatrixError, explain, internal, unrecognised
 from tarry.doors.matrix.features import Features
 from tarry.doors.matrix.futures import Futures
@@ -20,6 +21,7 @@ from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.paths import Found, Paths, unquoted
 from tarry.doors.matrix.proxy import PREFIXES, Gone, Proxy, Receive, Scope, Send
 from tarry.doors.matrix.scheduling import Scheduling, read_own, read_send
+from tarry.doors.matrix.transactions import Transactions
 from tarry.doors.matrix.wire import MAX_BODY_BYTES, Answered, Request, preflight, refused
 
 log = logging.getLogger(__name__)
@@ -36,14 +38,15 @@ class MatrixApp:
         self._parts = parts
         self._scheduling = Scheduling(parts, futures)
         self._management = Management(parts)
-        lists = Lists(parts, self._management)
+        self._departures = Departures(parts)
         self._paths = Paths(
             [
                 *Batches(parts, futures).routes,
                 *self._scheduling.routes,
                 *self._management.routes,
-                *lists.routes,
+                *Lists(parts, self._management).routes,
                 *Features(parts).routes,
+                *Transactions(parts, self._departures).routes,
                 *futures.routes,
             ]
         )
@@ -70,7 +73,10 @@ class MatrixApp:
         if not scope["raw_path"].startswith(PREFIXES):
             await _respond(send, refused(unrecognised()))
             return
-        await self._proxy(scope, receive, send)
+        afterwards = await self._departures.watch(_request(None, scope, b""))
+        status = await self._proxy(scope, receive, send)
+        if afterwards is not None and 200 <= status <= 299:
+            await afterwards()
 
     async def _own(self, found: Found, scope: Scope, receive: Receive) -> Answered:
         method = scope["method"]
@@ -80,7 +86,9 @@ class MatrixApp:
         try:
             if endpoint is None:
                 raise unrecognised(found.route.allowed)
-            return await endpoint(_request(found, scope, await _read_body(receive)))
+            return await endpoint(
+                _request(found, scope, await _read_body(receive, found.route.max_body_bytes))
+            )
         except MatrixError as error:
             return refused(error)
         except TarryError as error:
@@ -121,27 +129,27 @@ class MatrixApp:
         else:
             return False
         account = self._parts.accounts.cached(dict(scope["headers"]), scope["query_string"])
-        if account is None or len(body) > MAX_BODY_BYTES:
+        if account is None or len(body) > MAX_BODY_BYTES or not self._scheduling.has_room(account):
             return False
         self._scheduling.quick(account, read(_request(found, scope, body)), reply)
         return True
 
 
-def _request(found: Found, scope: Scope, body: bytes) -> Request:
+def _request(found: Found | None, scope: Scope, body: bytes) -> Request:
     client = scope.get("client")
     return Request(
         method=scope["method"],
         path=scope["raw_path"],
-        params=tuple([unquoted(part) for part in found.params]),
+        params=() if found is None else tuple([unquoted(part) for part in found.params]),
         raw_query=scope["query_string"],
         headers=dict(scope["headers"]),
         body=body,
         peer="" if client is None else str(client[0]),
-        unstable=found.unstable,
+        unstable=found is not None and found.unstable,
     )
 
 
-async def _read_body(receive: Receive) -> bytes:
+async def _read_body(receive: Receive, limit: int) -> bytes:
     pieces: list[bytes] = []
     size = 0
     while True:
@@ -150,14 +158,12 @@ async def _read_body(receive: Receive) -> bytes:
             raise Gone
         piece = event.get("body", b"")
         size += len(piece)
-        if size <= MAX_BODY_BYTES:
+        if size <= limit:
             pieces.append(piece)
-        elif size > MAX_BODY_BYTES + MAX_DISCARDED_BYTES:
+        if not event.get("more_body", False) or size > limit + MAX_DISCARDED_BYTES:
             break
-        if not event.get("more_body", False):
-            break
-    if size > MAX_BODY_BYTES:
-        raise MatrixError(413, "M_TOO_LARGE", f"The body has more than {MAX_BODY_BYTES} bytes.")
+    if size > limit:
+        raise MatrixError(413, "M_TOO_LARGE", f"The body has more than {limit} bytes.")
     return b"".join(pieces)
 
 

@@ -5,12 +5,14 @@ path begins with counts: an unstable path prefixes its error codes and never ans
 it take that for the end of their call.
 """
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from msgspec import Struct
 
 UNSTABLE: Final = "org.matrix.msc4140"
+
+STATE_UPDATE: Final = "M_CANCELLED_BY_STATE_UPDATE"
+"""The proposal's own code for an event that someone else's state event has ended."""
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
@@ -69,7 +71,7 @@ class Speech(Struct, frozen=True):
 
     dialect: Dialect
     unstable: bool = False
-    next_due_in_ms: Callable[[], int] = lambda: 60_000
+    room_in_ms: int = 1_000
     """How long until one of the user's events is due: then there is room for another."""
 
     @property

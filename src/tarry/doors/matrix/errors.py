@@ -77,7 +77,7 @@ def _too_long(error: DelayTooLong, speech: Speech) -> MatrixError:
 def _too_many(_error: TooManyPending, speech: Speech) -> MatrixError:
     text = "The maximum number of delayed events has been reached."
     if speech.dialect.too_many_is_a_rate:
-        return limited(speech.next_due_in_ms(), text)
+        return limited(speech.room_in_ms, text)
     return MatrixError(400, *speech.prefixed("M_MAX_DELAYED_EVENTS_EXCEEDED", text))
 
 

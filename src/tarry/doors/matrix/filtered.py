@@ -91,7 +91,9 @@ def read_filter(query: list[tuple[str, str]]) -> Filter:
     )
 
 
-async def filtered_page(engine: Engine, user_id: str, query: list[tuple[str, str]]) -> dict[str, Any]:
+async def filtered_page(
+    engine: Engine, user_id: str, query: list[tuple[str, str]], unstable: bool
+) -> dict[str, Any]:
     """A page of a user's events."""
     wanted = read_filter(query)
     first = heapq.nlargest if wanted.backwards else heapq.nsmallest
@@ -110,7 +112,7 @@ async def filtered_page(engine: Engine, user_id: str, query: list[tuple[str, str
             if page is None:
                 break
     places = list(best)
-    body: dict[str, Any] = {"delayed_events": [merged_body(best[place]) for place in places[:PAGE]]}
+    body: dict[str, Any] = {"delayed_events": [merged_body(best[place], unstable) for place in places[:PAGE]]}
     if len(places) > PAGE:
         body["next_batch"] = f"{_MARK}{places[PAGE - 1][0]}_{places[PAGE - 1][1]}"
     return body

@@ -60,7 +60,7 @@ class Lists:
         account = await self._asker(request)
         query = request.query
         if asks_to_filter(query):
-            return ok(await filtered_page(self._engine, account.user_id, query))
+            return ok(await filtered_page(self._engine, account.user_id, query, request.unstable))
         statuses = [value for name, value in query if name == "status"] or list(STATUSES)
         if any(status not in STATUSES for status in statuses):
             raise MatrixError(400, "M_UNKNOWN", "The status is not scheduled or finalised.")
@@ -120,7 +120,7 @@ class Lists:
     async def filtered(self, request: Request) -> Answered:
         """GET /unstable/org.matrix.msc4486/delayed_events."""
         account = await self._asker(request)
-        return ok(await filtered_page(self._engine, account.user_id, request.query))
+        return ok(await filtered_page(self._engine, account.user_id, request.query, request.unstable))
 
     # As merged
 
@@ -130,7 +130,7 @@ class Lists:
         view = await self._own(account, request.params[0])
         if view is None:
             raise not_found()
-        return ok(merged_body(view))
+        return ok(merged_body(view, request.unstable))
 
 
 def _seed_body(
@@ -143,7 +143,7 @@ def _seed_body(
             # Under this name Synapse has them, and clients look there.
             body["delayed_events"] = body["scheduled"]
     if "finalised" in statuses:
-        body["finalised"] = [finalised_body(view) for view in pages["finalised"]]
+        body["finalised"] = [finalised_body(view, unstable) for view in pages["finalised"]]
     if next_batch is not None:
         body["next_batch"] = next_batch
     return body

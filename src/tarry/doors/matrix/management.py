@@ -69,9 +69,9 @@ class Management:
 
     async def _manage(self, request: Request, delay_id: str, action: str) -> Answered:
         try:
-            self._limit(delay_id)
             if self._parts.settings.management_token:
                 await self._check_owner(request, delay_id)
+            self._limit(delay_id)
             await self._act[action](delay_id)
         except Conflict:
             return await self._conflict(delay_id, action, request.unstable)

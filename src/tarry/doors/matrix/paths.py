@@ -8,7 +8,7 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from tarry.doors.matrix.errors import MatrixError
-from tarry.doors.matrix.wire import Answered, Request
+from tarry.doors.matrix.wire import MAX_BODY_BYTES, Answered, Request
 
 Endpoint = Callable[[Request], Awaitable[Answered]]
 
@@ -26,8 +26,10 @@ class Route:
         methods: Mapping[str, Endpoint],
         *templates: str,
         when: Callable[[bytes], bool] | None = None,
+        max_body_bytes: int = MAX_BODY_BYTES,
     ) -> None:
         """`when` looks at the query: where it says no, the request is the homeserver's."""
+        self.max_body_bytes = max_body_bytes
         self.methods = dict(methods)
         self.templates = templates
         self.when = when

@@ -11,8 +11,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from tarry.core.errors import TarryError
-from tarry.core.message import Message, Scheduled
+from tarry.core.errors import TarryError, TooManyPending
+from tarry.core.message import Message, OwnedQuery, Scheduled
 from tarry.doors.matrix.accounts import Account
 from tarry.doors.matrix.dialects import MERGED, QUERY, SEED, UNSTABLE, Dialect, Speech
 from tarry.doors.matrix.errors import MatrixError, explain, internal
@@ -152,8 +152,17 @@ class Scheduling:
     async def _accept(self, account: Account, asked: Asked) -> Answered:
         try:
             return _answer(await self._parts.engine.schedule(self._message(account, asked)))
+        except TooManyPending as error:
+            raise explain(error, await self._with_next_due(account, asked.speech)) from None
         except TarryError as error:
             raise explain(error, asked.speech) from None
+
+    async def _with_next_due(self, account: Account, speech: Speech) -> Speech:
+        """The same words, knowing when there is room for another event of this user."""
+        page = await self._parts.engine.list_owned(OwnedQuery(owner=account.user_id, limit=1))
+        now_ms = self._parts.clock.now_ms()
+        waits_ms = [view.due_at_ms - now_ms for view in page.messages if view.due_at_ms is not None]
+        return msgspec.structs.replace(speech, room_in_ms=max([1, *waits_ms]))
 
     def _message(self, account: Account, asked: Asked) -> Message:
         check_event(asked.event)
@@ -169,6 +178,10 @@ class Scheduling:
         """The same for a request that has come whole, from an account that is known."""
         message = self._message(account, asked)
         self._parts.engine.schedule(message).then(partial(_reply, reply, asked.speech))
+
+    def has_room(self, account: Account) -> bool:
+        """Whether the user may have another event; who may not is told so the longer way."""
+        return self._parts.engine.pending_of(account.user_id) < self._parts.settings.max_pending_per_user
 
 
 def read_own(request: Request) -> Asked:

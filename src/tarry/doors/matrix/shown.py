@@ -6,7 +6,7 @@ from msgspec import Raw
 
 from tarry.core.lifecycle import FINALISED, State
 from tarry.core.message import MessageView
-from tarry.doors.matrix.dialects import MERGED, SEED, Dialect
+from tarry.doors.matrix.dialects import MERGED, SEED, STATE_UPDATE, Dialect, Speech
 from tarry.doors.matrix.errors import error_of
 from tarry.doors.matrix.event import event_of
 
@@ -23,23 +23,23 @@ def event_body(view: MessageView, dialect: Dialect) -> dict[str, Any]:
     return body
 
 
-def merged_body(view: MessageView) -> dict[str, Any]:
+def merged_body(view: MessageView, unstable: bool) -> dict[str, Any]:
     """An event as merged: `finalised` is there once it is."""
     body = event_body(view, MERGED)
     if view.state in FINALISED:
         finalised: dict[str, Any] = {"finalised_ts": view.finalised_at_ms}
         if view.state is State.SENT and view.reference is not None:
             finalised["event_id"] = view.reference
-        if (error := _shown_error(view)) is not None:
+        if (error := _shown_error(view, unstable)) is not None:
             finalised["error"] = error
         body["finalised"] = finalised
     return body
 
 
-def finalised_body(view: MessageView) -> dict[str, Any]:
+def finalised_body(view: MessageView, unstable: bool) -> dict[str, Any]:
     """A finalised event as the seed shows it."""
     sent = view.state is State.SENT
-    error = _shown_error(view)
+    error = _shown_error(view, unstable)
     by = "action" if view.commanded or not sent else "delay"
     body: dict[str, Any] = {
         "delayed_event": event_body(view, SEED),
@@ -54,8 +54,12 @@ def finalised_body(view: MessageView) -> dict[str, Any]:
     return body
 
 
-def _shown_error(view: MessageView) -> dict[str, Any] | None:
+def _shown_error(view: MessageView, unstable: bool) -> dict[str, Any] | None:
     """Why an event was not sent, where that was not its owner's wish."""
-    if view.state is State.FAILED or (view.state is State.CANCELLED and view.error is not None):
-        return error_of(view).body
-    return None
+    if view.state is not State.FAILED and (view.state is not State.CANCELLED or view.error is None):
+        return None
+    error = error_of(view).body
+    if error["errcode"] != STATE_UPDATE:
+        return error
+    code, text, fields = Speech(SEED, unstable).prefixed(STATE_UPDATE, error["error"])
+    return {"errcode": code, "error": text, **fields}
