@@ -19,6 +19,7 @@ import typer
 from tarry.cli import (
     audit,
     bulk,
+    dapr,
     doctor,
     index,
     matrix,
@@ -62,6 +63,7 @@ messages.add_to(app)
 topics.add_to(app)
 matrix.add_to(app)
 pulsar.add_to(app)
+dapr.add_to(app)
 bulk.add_to(app)
 report.add_to(app)
 audit.add_to(app)
