@@ -88,7 +88,8 @@ lock: .dev ## compile requirements/*.in into the locks (ARGS=--upgrade for newer
 
 .PHONY: proto
 proto: .dev ## compile the .proto files into the modules beside them
-	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. tarry/doors/pulsar/wire.proto
+	@cd src && ../$(BIN)/python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. \
+		tarry/doors/pulsar/wire.proto tarry/doors/dapr/delayed.proto
 
 .PHONY: clean
 clean: ## remove the environment, caches and build products (never data)

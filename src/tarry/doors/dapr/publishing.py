@@ -7,15 +7,18 @@ Into one of Tarry's own topics a scheduled message goes straight, exactly once (
 `dapr://app/component/topic` and leaves by the outlet, which asks the component's scopes once more.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tarry.core.errors import Invalid, TarryError
 from tarry.core.message import Message, Scheduled
 from tarry.doors.dapr import cloudevents, errors
 from tarry.doors.dapr.cloudevents import Place, Trace
+from tarry.doors.dapr.delayed import DelayedTopic
+from tarry.doors.dapr.delayed_message import Delayed
 from tarry.doors.dapr.errors import Refusal, refusal_of
 from tarry.doors.dapr.mounting import Mounted, Mounts
 from tarry.engine.answer import Answer
@@ -71,6 +74,8 @@ class Publishing:
         self._engine = engine
         self._preview = preview
         """Whether the configuration allows delayed messaging at all."""
+        self.delayed: dict[str, DelayedTopic] = {}
+        """The delayed topics by component, where there are any."""
 
     # Reading
 
@@ -244,8 +249,13 @@ class Publishing:
         """Do one publish; gives the message id if it was scheduled. Raises `Refusal`."""
         name, topic = planned.mounted.name, planned.topic
         try:
-            if planned.due_at_ms is not None:
+            if planned.due_at_ms is not None and planned.mounted.definition.custody == "ledger":
                 return (await self.schedule(planned)).id
+            if planned.due_at_ms is not None:
+                await self.delayed[name].publish(
+                    topic, planned.data, planned.content_type, planned.metadata, planned.due_at_ms
+                )
+                return None
             await planned.mounted.component.publish(
                 planned.mounted.at_broker(topic), planned.data, planned.metadata, planned.content_type
             )
@@ -260,7 +270,9 @@ class Publishing:
         failed: dict[str, str] = {}
         ids: list[str] = []
         timed = [at for at, one in enumerate(plans) if one.due_at_ms is not None]
-        if timed:
+        if timed and plans[0].mounted.definition.custody == "broker":
+            failed |= await self._write_delayed([(entries[at].entry_id, plans[at]) for at in timed])
+        elif timed:
             scheduled = await self._engine.schedule_many([self.message(plans[at]) for at in timed])
             for at, one in zip(timed, scheduled, strict=True):
                 if isinstance(one, TarryError):
@@ -270,6 +282,33 @@ class Publishing:
         if len(timed) < len(plans):
             failed |= await self._publish_at_once(entries, plans, metadata)
         return BulkResult(failed, ids)
+
+    async def _write_delayed(self, plans: Sequence[tuple[str, Planned]]) -> dict[str, str]:
+        """Write entries of a bulk to the delayed topic; gives why not, by entry id."""
+
+        async def write(entry_id: str, one: Planned) -> None:
+            entry = BulkEntry(
+                entry_id=entry_id, data=one.data, content_type=one.content_type, metadata=one.metadata
+            )
+            await self.delayed[one.mounted.name].publish_entry(one.topic, entry, one.due_at_ms or 0)
+
+        done = await asyncio.gather(*(write(*one) for one in plans), return_exceptions=True)
+        failed = {}
+        for (entry_id, _), outcome in zip(plans, done, strict=True):
+            if isinstance(outcome, TarryError):
+                failed[entry_id] = str(outcome)
+            elif outcome is not None:
+                raise outcome
+        return failed
+
+    async def take(self, mounted: Mounted, delayed: Delayed, at_ms: int, key: str | None) -> None:
+        """Schedule a message that somebody wrote to the delayed topic; raises `TarryError`."""
+        data, content_type, metadata = delayed.message, delayed.content_type, delayed.metadata
+        if delayed.bulk:
+            entry = delayed.entry()
+            data, content_type, metadata = entry.data, entry.content_type or content_type, entry.metadata
+        planned = Planned(mounted, delayed.topic, data, content_type, metadata, max(0, at_ms))
+        await self._engine.schedule(structs.replace(self.message(planned), idempotency_key=key))
 
     async def _publish_at_once(
         self, entries: Sequence[Entry], plans: Sequence[Planned], metadata: Mapping[str, str]

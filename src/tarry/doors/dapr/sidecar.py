@@ -6,6 +6,7 @@ Started once the engine runs. It waits for the application in the background: pu
 import asyncio
 import logging
 from collections.abc import Coroutine, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tarry.doors.dapr import errors
 from tarry.doors.dapr.channel import Channel, HttpChannel
 from tarry.doors.dapr.components import BUILT_IN, components_of
 from tarry.doors.dapr.configuration import delayed_messaging
+from tarry.doors.dapr.delayed import DelayedTopic
 from tarry.doors.dapr.errors import Refusal, refusal_of
 from tarry.doors.dapr.grpc_api import GrpcApi, GrpcPassing
 from tarry.doors.dapr.grpc_channel import OPTIONS, GrpcChannel
@@ -58,6 +60,11 @@ class Sidecar:
         self.mounts: Mounts = mount(resources.definitions, app.app_id, app.namespace, surroundings)
         self.metadata = Metadata(app, self.mounts, engine, preview=resources.preview)
         self.publishing = Publishing(app.app_id, self.mounts, engine, preview=resources.preview)
+        for one in self.mounts.values():
+            if one.definition.delayed and resources.preview:
+                take = partial(self.publishing.take, one)
+                topic = DelayedTopic(one, app.app_id, app.namespace, engine.clock, take)
+                self.publishing.delayed[one.name] = topic
         self._passing = None if app.sidecar_http is None else HttpPassing(app.sidecar_http)
         self._grpc_passing = None if app.sidecar_grpc is None else GrpcPassing(app.sidecar_grpc, OPTIONS)
         self.http_api = HttpApi(self.publishing, access, self.metadata, self._passing, app.max_body_bytes)
@@ -71,6 +78,8 @@ class Sidecar:
         """Connect the components and look for the application, in the background."""
         for one in self.mounts.values():
             self._begin(one.start())
+        for topic in self.publishing.delayed.values():
+            self._begin(topic.start())
         if self.app.app_port is not None:
             self._channel = (
                 GrpcChannel(self.app) if self.app.app_protocol == "grpc" else HttpChannel(self.app)
@@ -151,6 +160,8 @@ class Sidecar:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for subscribed in self._subscribed:
             await subscribed.close()
+        for topic in self.publishing.delayed.values():
+            await topic.close()
 
     async def close(self) -> None:
         """Close every connection."""

@@ -9,9 +9,8 @@ Unlike Dapr's component, several members of a queue group share the consumer tha
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 from nats.js.errors import NoStreamResponseError, NotFoundError
 
 from tarry.outlets.dapr.brokers.jetstream.failures import FAILURES, component_error
@@ -20,6 +19,7 @@ from tarry.outlets.dapr.brokers.jetstream.member import Member
 from tarry.outlets.dapr.brokers.jetstream.settings import Settings, read_settings
 from tarry.outlets.dapr.component import BulkEntry, Component, Feature, Receive, Subscribed, Surroundings
 from tarry.outlets.dapr.errors import ComponentError, TopicMissing
+from tarry.outlets.dapr.events import event_id
 from tarry.outlets.dapr.properties import Properties
 
 AT_ONCE: Final = 500
@@ -30,24 +30,6 @@ def component(properties: Properties, surroundings: Surroundings) -> Component:
     """Read the metadata; the names and defaults are those of Dapr's component."""
     del surroundings
     return JetStream(Link(properties), read_settings(properties))
-
-
-class Identified(msgspec.Struct):
-    """What is read of a CloudEvent."""
-
-    id: Any = None
-
-
-_events = msgspec.json.Decoder(Identified)
-
-
-def event_id(data: bytes) -> str | None:
-    """The id of a CloudEvent; None if the bytes are none or have none."""
-    try:
-        found = _events.decode(data).id
-    except msgspec.MsgspecError:
-        return None
-    return found if isinstance(found, str) and found else None
 
 
 class JetStream:

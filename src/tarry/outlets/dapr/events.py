@@ -1,0 +1,23 @@
+"""The one thing that brokers want to know of a CloudEvent: which one it is."""
+
+from typing import Any
+
+import msgspec
+
+
+class Identified(msgspec.Struct):
+    """What is read of a CloudEvent."""
+
+    id: Any = None
+
+
+_events = msgspec.json.Decoder(Identified)
+
+
+def event_id(data: bytes) -> str | None:
+    """The id of a CloudEvent; None if the bytes are none or have none."""
+    try:
+        found = _events.decode(data).id
+    except msgspec.MsgspecError:
+        return None
+    return found if isinstance(found, str) and found else None
