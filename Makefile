@@ -14,7 +14,7 @@ export PYTHON
 
 BIN := .venv/bin
 # Folders that hold Python of ours (bench/ and others may be absent in a partial checkout).
-CODE := $(wildcard src tests bench)
+CODE := $(wildcard src tests bench demo)
 
 # Whole files go to a worker, in the order of their names: the long ones come first.
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
@@ -64,6 +64,10 @@ simulate: .dev ## crash and clock simulation, SEEDS=10000 of them; a failure pri
 .PHONY: soak
 soak: .dev .java ## kill the real server and pipeline under load for MINUTES=30, auditing what arrived
 	@$(BIN)/python -m tests.crash.soak --minutes $(MINUTES) $(ARGS)
+
+.PHONY: demo
+demo: .dev .java ## every door with its real client, a crash in the middle, and the audit's verdict (two minutes)
+	@$(BIN)/python -m demo $(ARGS)
 
 .PHONY: bench
 bench: .dev .java ## measure Tarry beside its peers and beside the limits of this machine
