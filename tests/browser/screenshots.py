@@ -79,8 +79,8 @@ def take(tab: Browser, url: str, id_: str) -> None:
         tab.picture(IMAGES / f"dashboard-{name}.png", whole=False)
     tab.look(1180, 760)
     tab.go(f"{url}/#/messages")
-    tab.find("#text").fill(id_)
-    tab.find("form.search button", "Search").click()
+    tab.fill("#text", id_)
+    tab.click("form.search button", "Search")
     tab.find("dialog")
     tab.picture(IMAGES / "dashboard-message.png", whole=False)
 

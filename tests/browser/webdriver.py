@@ -51,19 +51,6 @@ class Element:
         """What it shows."""
         return str(self._browser.get(self._path + "/text"))
 
-    def click(self) -> None:
-        """Click it."""
-        self._browser.post(self._path + "/click")
-
-    def type(self, text: str) -> None:
-        """Type into it."""
-        self._browser.post(self._path + "/value", text=text)
-
-    def fill(self, text: str) -> None:
-        """Type into it, in the place of what is there."""
-        self._browser.post(self._path + "/clear")
-        self.type(text)
-
 
 class Browser:
     """One tab."""
@@ -115,11 +102,36 @@ class Browser:
         """
         return [Element(self, one[ELEMENT]) for one in self.run(script, css, text)]
 
+    def click(self, css: str, text: str | None = None) -> None:
+        """Click on what a selector names."""
+        self._do(css, text, "click")
+
+    def fill(self, css: str, text: str) -> None:
+        """Type into a field, in the place of what is there."""
+        self._do(css, None, "clear")
+        self._do(css, None, "value", text=text)
+
+    def _do(self, css: str, named: str | None, what: str, **body: Any) -> None:
+        """Do something to an element; what was drawn again meanwhile is looked for again."""
+
+        def done() -> bool:
+            try:
+                self.post(f"/element/{self.find(css, named).id}/{what}", **body)
+            except AssertionError as error:
+                if not str(error).startswith("stale element"):
+                    raise
+                return False
+            return True
+
+        self.until(done, f"{css} is drawn again all the time")
+
     def choose(self, css: str, value: str) -> None:
         """Choose an option of the select that a selector names."""
         self.find(css)
-        found = self.post("/element", using="css selector", value=f"{css} option[value={value}]")
-        Element(self, found[ELEMENT]).click()
+        self.run(
+            "const one = document.querySelector(arguments[0]); one.value = arguments[1];"
+            "one.dispatchEvent(new Event('change'))", css, value,
+        )  # fmt: skip
 
     def press(self, *keys: str) -> None:
         """Press keys one after another, wherever the focus is."""

@@ -52,7 +52,7 @@ class Search {
     this.run += 1;
     put(this.results);
     if (way === "id") {
-      await look(text, this.rights, () => this.begin()).catch((error) => this.fail(error));
+      await look(text, this.rights, () => {}).catch((error) => this.fail(error));
       return;
     }
     this.found = [];

@@ -60,7 +60,7 @@ export function policiesPage(main, rights) {
     try {
       const inForce = await api.get(at, { effective: true });
       const set = await api.get(at).catch((error) => { if (error.status === 404) return {}; throw error; });
-      put(shown, editor(at, set, inForce, show));
+      put(shown, editor(level.value === "broker" ? "the broker" : name.value.trim(), at, set, inForce, show));
     } catch (error) {
       put(shown, h("p", { class: "empty error", role: "alert" }, `That did not work: ${error.message}.`));
     }
@@ -71,7 +71,7 @@ export function policiesPage(main, rights) {
   show();
 }
 
-function editor(at, set, inForce, again) {
+function editor(place, at, set, inForce, again) {
   const form = h("form", { class: "policy" },
     FIELDS.map(([name, label, about, kind]) => h("div", { class: "policy-row" },
       h("label", { for: `set-${name}` }, label, h("span", { class: "muted", id: `about-${name}` }, about)),
@@ -93,5 +93,5 @@ function editor(at, set, inForce, again) {
     event.preventDefault();
     act("PUT", Object.fromEntries(FIELDS.map(([name, , , kind]) => [name, read(name, kind)]).filter(([, value]) => value !== undefined)), "The policy is set.");
   });
-  return card("What is set here", {}, form);
+  return card(`Set for ${place}`, {}, form);
 }
