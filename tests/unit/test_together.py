@@ -1,9 +1,11 @@
 """Messages that are scheduled together, and groups that are led."""
 
+from collections.abc import Iterator
+
 import pytest
 
 from tarry.core import limits
-from tarry.core.delivery import Delivered, Refused, Retry
+from tarry.core.delivery import Delivered, Refused, Retry, Verdict
 from tarry.core.errors import Conflict, DelayTooLong, Invalid, NotFound, TooManyPending
 from tarry.core.message import LED_BY, Message, Scheduled
 from tarry.core.policy import Policy
@@ -294,3 +296,56 @@ def test_what_ends_a_subject_spares_what_was_accepted_later(bench: Bench) -> Non
     ending = Ending(reason="it took its place", accepted_before_ms=bench.now_ms)
     assert bench.ask(bench.engine.end_subject("s", ending)) == 1
     assert states(bench, [first.id, second.id]) == ["cancelled", "scheduled"]
+
+
+# Crashes
+
+
+def steps(bench: Bench, verdict: Verdict) -> Iterator[None]:
+    """Everything that follows a batch, one small step at a time."""
+    wake_ms = 0
+    while True:
+        for _ in range(3):
+            wake_ms = bench.tick()
+            yield
+            bench.commit()
+            yield
+            while bench.work():
+                yield
+            for attempt in list(bench.outlet.under_way):
+                leads = attempt.delivery.payload == b"leader"
+                attempt.answer(verdict if leads else Delivered("$other"))
+                yield
+        bench.clock.set(max(wake_ms, bench.now_ms + 1))
+
+
+@pytest.mark.parametrize("verdict", [Delivered("$event"), Refused("never")])
+def test_a_crash_at_any_moment_leaves_all_or_nothing(verdict: Verdict) -> None:
+    """The batch is there as a whole or not; the leader comes first, and then one of its group, or none if it is refused."""
+    outcomes = set()
+    for crash_after in range(45):
+        bench = Bench(seed=crash_after)
+        answer = bench.engine.schedule_together([LEADER, member(b"timed", 50), member(b"untimed")])
+        for _ in zip(range(crash_after), steps(bench, verdict), strict=False):
+            pass
+        answered = answer.settled
+        bench.crash()
+        bench.start()
+        accepted = bench.engine.journal.counters["accepted"]
+        assert accepted == 3 if answered else accepted in (0, 3)
+        for _ in zip(range(200), steps(bench, verdict), strict=False):
+            pass
+        assert bench.engine.stats().pending == 0
+        arrived = bench.arrived()
+        order = list(dict.fromkeys(arrived))
+        assert order == ([b"leader", b"timed"] if accepted and isinstance(verdict, Delivered) else [])
+        # Whatever arrives a second time does so under the same id, which is its idempotency key.
+        assert len({one.delivery.id for one in bench.outlet.arrivals}) == len(order)
+        assert all(
+            one.delivery.headers.get(LED_BY) == "$event"
+            for one in bench.outlet.arrivals
+            if one.delivery.payload == b"timed"
+        )
+        outcomes.add((accepted, len(arrived)))
+    # Crashes came before the batch was durable, in between, and after it all.
+    assert {accepted for accepted, _ in outcomes} == {0, 3}
