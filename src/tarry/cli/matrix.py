@@ -84,12 +84,12 @@ def user(
     if not password:
         raise Invalid("password", "is empty")
     try:
-        user_id = private(settings).register_user(name, password, admin=admin)
+        made = private(settings).register(name, password, admin=admin)
     except FileNotFoundError:
         raise Unavailable("there is no private homeserver here; `tarry up` starts one") from None
     except UserError as error:
         raise Unavailable(str(error)) from None
-    print(f"{user_id} can log in at {url_of(settings.doors.matrix)}")
+    print(f"{made['user_id']} can log in at {url_of(settings.doors.matrix)}")
 
 
 def homeserver(data: Data = None, config: ConfigFile = None) -> None:

@@ -25,15 +25,25 @@ def event_body(view: MessageView, dialect: Dialect) -> dict[str, Any]:
 
 def merged_body(view: MessageView, unstable: bool) -> dict[str, Any]:
     """An event as merged: `finalised` is there once it is."""
-    body = event_body(view, MERGED)
-    if view.state in FINALISED:
-        finalised: dict[str, Any] = {"finalised_ts": view.finalised_at_ms}
-        if view.state is State.SENT and view.reference is not None:
-            finalised["event_id"] = view.reference
-        if (error := _shown_error(view, unstable)) is not None:
-            finalised["error"] = error
-        body["finalised"] = finalised
-    return body
+    return event_body(view, MERGED) | _merged_end(view, unstable)
+
+
+def progress_body(view: MessageView) -> dict[str, Any]:
+    """What the merged proposal tells of one event, and no more: since when it waits, and how it ended."""
+    return {MERGED.delay: view.delay_ms, MERGED.since: view.delayed_since_ms} | _merged_end(
+        view, unstable=False
+    )
+
+
+def _merged_end(view: MessageView, unstable: bool) -> dict[str, Any]:
+    if view.state not in FINALISED:
+        return {}
+    finalised: dict[str, Any] = {"finalised_ts": view.finalised_at_ms}
+    if view.state is State.SENT and view.reference is not None:
+        finalised["event_id"] = view.reference
+    if (error := _shown_error(view, unstable)) is not None:
+        finalised["error"] = error
+    return {"finalised": finalised}
 
 
 def finalised_body(view: MessageView, unstable: bool) -> dict[str, Any]:
