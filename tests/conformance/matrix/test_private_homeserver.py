@@ -1,0 +1,99 @@
+"""`tarry up` without a homeserver of one's own: a private Synapse beside the server, a user, and a delayed event."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.conformance.matrix.people import CLIENT, Person, text, until
+from tests.conformance.matrix.synapse import ENVIRONMENT, interpreter
+from tests.crash.process import ROOT, free_port
+
+
+class Up:
+    """A running `tarry up`, and the commands beside it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._log = folder / "log"
+        self.homeserver = folder / "data" / "homeserver"
+        self.homeserver.mkdir(parents=True, mode=0o700)
+        interpreter()
+        # It is installed already, elsewhere: installing takes a minute.
+        (self.homeserver / "environment").symlink_to(ENVIRONMENT)
+        port = free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
+        self._settings = {
+            **kept,
+            "PYTHONPATH": str(ROOT / "src"),
+            "TARRY_DATA": str(folder / "data"),
+            "TARRY_HTTP__PORT": str(free_port()),
+            "TARRY_PIPELINE__ENABLED": "false",
+            "TARRY_DOORS__PULSAR__ENABLED": "false",
+            "TARRY_DOORS__DAPR__ENABLED": "false",
+            "TARRY_DOORS__MATRIX__PORT": str(port),
+        }
+        with self._log.open("w") as log:
+            command = [sys.executable, "-m", "tarry", "up"]
+            self._process = subprocess.Popen(command, cwd=folder, env=self._settings, stdout=log, stderr=log)
+
+    def said(self) -> str:
+        """What it has printed; an error if it has ended."""
+        text = self._log.read_text()
+        assert self._process.poll() is None, text
+        return text
+
+    def user(self, name: str, password: str) -> "subprocess.CompletedProcess[str]":
+        """`tarry matrix user`."""
+        return subprocess.run(
+            [sys.executable, "-m", "tarry", "matrix", "user", name, "--password-stdin"],
+            cwd=self._folder, env=self._settings, input=f"{password}\n", capture_output=True, text=True,
+            timeout=60, check=False,
+        )  # fmt: skip
+
+    def stop(self) -> int:
+        """SIGTERM; gives the exit code."""
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(timeout=90)
+
+
+@pytest.mark.crash
+async def test_up_starts_a_private_homeserver_and_everything_works(
+    tmp_path: Path, http: httpx.AsyncClient
+) -> None:
+    up = Up(tmp_path)
+    try:
+
+        async def answers() -> bool:
+            up.said()
+            try:
+                return (await http.get(f"{up.url}{CLIENT}/versions")).is_success
+            except httpx.TransportError:
+                return False
+
+        await until(answers, 120)
+        assert f"Matrix clients connect to {up.url}" in up.said()
+        made = up.user("alice", "wonderland")
+        assert made.stdout == f"@alice:localhost can log in at {up.url}\n", made.stderr
+        again = up.user("alice", "wonderland")
+        assert (again.returncode, "already taken" in again.stderr) == (6, True), again.stderr
+        login = {
+            "type": "m.login.password",
+            "identifier": {"type": "m.id.user", "user": "alice"},
+            "password": "wonderland",
+        }
+        alice = Person(http, up.url, (await http.post(f"{up.url}{CLIENT}/v3/login", json=login)).json())
+        room_id = await alice.create_room()
+        await alice.delay(room_id, text("out of the box"), ms=100)
+        assert (await alice.arrived(room_id))[0]["content"] == text("out of the box")
+    finally:
+        code = up.stop()
+    assert code == 0
+    # No process of it is left: nobody listens where the homeserver did.
+    with pytest.raises(httpx.TransportError):
+        await http.get((up.homeserver / "address").read_text())
