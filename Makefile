@@ -25,7 +25,7 @@ PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 help: ## list the targets and what they do
 	@awk 'BEGIN { FS = ":.*## "; print "make TARGET, where TARGET is one of" } \
 		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
-		/^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+		/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@printf '\nThe first run of a target sets up .venv; nothing outside this folder is touched,\n'
 	@printf 'except that root on Debian gets the packages python3-venv, default-jre-headless and chromium.\n'
 
@@ -72,6 +72,10 @@ demo: .dev .java ## every door with its real client, a crash in the middle, and 
 .PHONY: bench
 bench: .dev .java ## measure Tarry beside its peers and beside the limits of this machine
 	@$(BIN)/python -m bench $(ARGS)
+
+.PHONY: load-matrix
+load-matrix: .dev ## 10,000 participants of conferences on the Matrix door, for ten minutes (ARGS="--minutes 1")
+	@$(BIN)/python -m bench.matrix_load $(ARGS)
 
 ##@ Upkeep
 

@@ -37,7 +37,7 @@ class HttpReply:
                 return False
             if data[9:10] != b"2":
                 raise Refused(data.decode(errors="replace")[:500])
-            self._missing = _length(data[: end + 2])
+            self._missing = _length(data[: end + 2].lower())
             data = data[end + 4 :]
             if self._missing >= 0:
                 self._missing -= len(data)
