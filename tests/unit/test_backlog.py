@@ -252,7 +252,7 @@ def test_a_retained_entry_outlives_its_segment(retained: bool) -> None:
     "fields",
     [
         {"message_ttl_ms": -1}, {"backlog_bytes": -1}, {"backlog_ms": -1}, {"retention_ms": -2},
-        {"retention_bytes": -2},
+        {"retention_bytes": -2}, {"retention_bytes": 1 << 70}, {"backlog_bytes": 1 << 70}, {"message_ttl_ms": 1 << 70},
     ],
 )  # fmt: skip
 def test_values_that_cannot_be(bench: Bench, fields: dict[str, Any]) -> None:

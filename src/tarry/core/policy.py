@@ -3,13 +3,16 @@
 Pure: a policy says what is allowed; the engine and its rate limits obey it.
 """
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
 
 from tarry.core.errors import Invalid
 from tarry.core.limits import DAY_MS, MAX_DELAY_MS, SECOND_MS
+
+_MAX_NUMBER: Final = 1 << 53
+"""What every reader of JSON can read."""
 
 Scope = Literal["broker", "namespace", "topic"]
 
@@ -57,14 +60,14 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
             raise Invalid("slot_ms", "is not between a second and two weeks")
         if self.max_delay_ms is not None and not 0 <= self.max_delay_ms <= MAX_DELAY_MS:
             raise Invalid("max_delay_ms", "is negative or beyond a hundred years")
-        if self.max_pending_per_owner is not None and self.max_pending_per_owner < 0:
-            raise Invalid("max_pending_per_owner", "is negative")
+        if not 0 <= (self.max_pending_per_owner or 0) <= _MAX_NUMBER:
+            raise Invalid("max_pending_per_owner", "is negative or absurdly large")
         for field in ("message_ttl_ms", "backlog_bytes", "backlog_ms"):
-            if (getattr(self, field) or 0) < 0:
-                raise Invalid(field, "is negative")
+            if not 0 <= (getattr(self, field) or 0) <= _MAX_NUMBER:
+                raise Invalid(field, "is negative or absurdly large")
         for field in ("retention_ms", "retention_bytes"):
-            if (getattr(self, field) or 0) < -1:
-                raise Invalid(field, "is below -1, which is for ever")
+            if not -1 <= (getattr(self, field) or 0) <= _MAX_NUMBER:
+                raise Invalid(field, "is below -1, which is for ever, or absurdly large")
         for field in ("accept_per_second", "send_per_second", "command_per_second"):
             rate = getattr(self, field)
             if rate is not None and not 0 <= rate <= 1e9:
