@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,7 @@ class TinyHomeserver:
         self.whoami_asked = 0
         self.answers: list[Callable[[Sent], web.StreamResponse | None]] = []
         """Asked first, in this order: what a test wants to be answered instead."""
+        self.serve: Callable[[web.Request], Awaitable[web.StreamResponse]] = self._serve
         self.url = ""
         self._runner: web.AppRunner | None = None
         self._port = 0
@@ -73,7 +74,7 @@ class TinyHomeserver:
 
     async def start(self) -> None:
         app = web.Application(client_max_size=1 << 26)
-        app.router.add_route("*", "/{path:.*}", self._serve)
+        app.router.add_route("*", "/{path:.*}", self._answer)
         self._runner = web.AppRunner(app, access_log=None)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", self._port)
@@ -87,6 +88,9 @@ class TinyHomeserver:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        return await self.serve(request)
 
     async def _serve(self, request: web.Request) -> web.StreamResponse:
         sent = Sent(request, await request.read())

@@ -15,7 +15,7 @@ results.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from tarry.core.delivery import Delivered
@@ -48,6 +48,7 @@ class World:
         settings: EngineSettings | None = None,
         ledger_settings: LedgerSettings | None = None,
         broker_policy: Policy | None = None,
+        namespace_policies: Mapping[str, Policy] | None = None,
         start: bool = True,
     ) -> None:
         self.clock = SimulatedClock()
@@ -59,6 +60,7 @@ class World:
         self.settings = settings or EngineSettings()
         self.ledger_settings = ledger_settings or LedgerSettings(segment_bytes=1 << 18)
         self.broker_policy = broker_policy
+        self.namespace_policies = namespace_policies
         self.offloaded: deque[tuple[Callable[[], Any], Callable[[Exception | None], None]]] = deque()
         """Work for the registry's thread that was not done yet."""
         self._seed = seed
@@ -91,6 +93,7 @@ class World:
             offload=lambda work, done: self.offloaded.append((work, done)),
             settings=self.settings,
             broker_policy=self.broker_policy,
+            namespace_policies=self.namespace_policies,
             snapshot_folder="snapshots",
             seed=self._seed,
         )
