@@ -134,7 +134,7 @@ async def test_the_filters(tmp_path: Path) -> None:
         first, second, ended = [await serving.schedule(txn) for txn in "abc"]
         await serving.act(ended, "cancel")
         theirs = await serving.schedule("d", token="bob-token")
-        wanted = {"delay_id": [second, theirs, ended, "nonsense", first]}
+        wanted: dict[str, Any] = {"delay_id": [second, theirs, ended, "nonsense", first]}
         lists = await serving.listed(**wanted)
         assert ids([lists], "scheduled") == [[first, second]]
         assert ids([lists], "finalised") == [[ended]]

@@ -1,5 +1,8 @@
 """An owner's listed messages: their pages, what is remembered of them, and ending many at once."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from tarry.core.delivery import Delivered, Refused, Retry
@@ -7,6 +10,7 @@ from tarry.core.errors import Conflict, Invalid, RateLimited
 from tarry.core.lifecycle import State
 from tarry.core.message import Message, MessageView, OwnedQuery
 from tarry.core.policy import Policy
+from tarry.engine.answer import Answer
 from tarry.engine.commands import Ending
 from tests.unit.engine_kit import FOREIGN, Bench
 
@@ -201,8 +205,7 @@ def test_what_was_sent_by_command_says_so_unless_it_was_restarted() -> None:
     bench = Bench()
     sent, restarted = schedule(bench, listed(60_000)), schedule(bench, listed(60_000))
     for id_ in (sent, restarted):
-        bench.engine.deliver(id_)
-        bench.rest()
+        bench.ask(bench.engine.send(id_))
         bench.outlet.under_way[-1].answer(Retry("later", after_ms=1000))
         bench.rest()
     bench.ask(bench.engine.restart(restarted))
@@ -273,7 +276,10 @@ def test_commands_on_one_owners_messages_are_limited() -> None:
     theirs = schedule(bench, listed(owner="bob"))
     bench.ask(bench.engine.restart(ids[0]))
     bench.ask(bench.engine.cancel(ids[1]))
-    for command in (bench.engine.send, bench.engine.cancel, bench.engine.restart, bench.engine.deliver):
+    commands: list[Callable[[str], Answer[Any]]] = [
+        bench.engine.send, bench.engine.cancel, bench.engine.restart, bench.engine.deliver,
+    ]  # fmt: skip
+    for command in commands:
         with pytest.raises(RateLimited) as limited:
             bench.ask(command(ids[2]))
         assert 0 < limited.value.retry_after_ms <= 500
