@@ -31,6 +31,7 @@ from tarry.engine.groups import Groups
 from tarry.engine.horizon import Horizon, Offload
 from tarry.engine.planner import Plan
 from tarry.engine.policies import Policies
+from tarry.engine.publication import Publication
 from tarry.engine.settings import EngineSettings
 from tarry.engine.sizes import SMALL_BYTES, Sizes
 from tarry.engine.subjects import Subjects
@@ -373,7 +374,21 @@ class Journal:
             lambda: [ended_row(head, Key(fire, seq), burst.now_ms) for head, fire, seq, _ in fired]
         )
 
-    # A batch: the same, as columns
+    # Entries that are published, and a batch: the same, as columns
+
+    def append_published(self, entries: Publication, done: Done) -> None:
+        """Enqueue the records of new entries of a topic."""
+        unit = entries.unit()
+
+        def durable(error: TarryError | None) -> None:
+            if error is None:
+                entries.effect(self, first)
+            done(error)
+            self._tell_durable(first + unit.records - 1, error)
+
+        first = self.ledger.append_unit(unit, durable)
+        self._enters(first + unit.records - 1, [entries.lowest_ms])
+        entries.decide(self, first)
 
     def append_plan(self, plan: Plan, done: Callable[[int, TarryError | None], None]) -> None:
         """Enqueue the records of a checked batch; `done` gets their first seq."""

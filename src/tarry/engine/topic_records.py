@@ -65,7 +65,7 @@ class TopicRecords:
                     # It was ready when it was carried forward, which no record says.
                     topic.waiting.discard(record.entry_id)
                 if record.producer is not None and record.producer_sequence >= 0:
-                    self._heard_from(topic, record.producer, record.producer_sequence)
+                    self.heard_from(topic, record.producer, record.producer_sequence)
             case TopicRecord():
                 self._decide_topic(record)
             case _ if (topic_of := self.by_name.get(record.topic)) is not None:  # type: ignore[union-attr]
@@ -80,7 +80,7 @@ class TopicRecords:
             for sub in topic.subscriptions.values():
                 sub.apply_ack([record.entry_id], 0)
 
-    def _heard_from(self, topic: Topic, producer: str, sequence: int) -> None:
+    def heard_from(self, topic: Topic, producer: str, sequence: int) -> None:
         """Remember what a producer sent last, for so many producers: the last one heard of is last in the order."""
         producers, rows = topic.producers, self._journal.registry.producers
         last = max(sequence, producers.pop(producer, -1))

@@ -14,7 +14,8 @@ from tarry.core.errors import Conflict, Invalid, NotFound, QuotaExceeded, TarryE
 from tarry.core.names import check_name, parse_topic
 from tarry.core.policy import BacklogAction, Effective
 from tarry.engine.answer import Answer, failed, settled
-from tarry.engine.entries import NewEntry, check_entry, entry_record, received_entry
+from tarry.engine.entries import NewEntry, check_entry, received_entry
+from tarry.engine.publication import Publication
 from tarry.engine.subscription import SUBSCRIPTION_TYPES, Partial, Received, Subscription, SubscriptionType
 from tarry.engine.topic import Topic
 from tarry.engine.topic_records import TopicRecords
@@ -136,22 +137,20 @@ class Topics:
     def _publish(self, topic: str, entries: Sequence[NewEntry], *, each: bool) -> Answer[Any]:
         try:
             name = parse_topic(topic)
-            records: list[Record] = []
             found = self.records.by_name.get(name.full)
             if found is not None and found.full is not None:
                 raise QuotaExceeded(name.full, found.full)
-            if found is None:
-                records.append(TopicRecord(name.full, False, 0))
             now_ms = self._journal.clock.now_ms()
             policy = self._journal.policies.effective(name.full, name.namespace_name)
-            next_id = found.next if found else 0
-            last: dict[str, int] = {}
+            new = Publication(name.full, found.next if found else 0, now_ms)
             ids: list[int | TarryError] = []
             for entry in entries:
                 producer, sequence = entry.producer, entry.producer_sequence
                 if producer is not None and sequence >= 0:
-                    known = found.producers.get(producer, -1) if found else -1
-                    if sequence <= last.get(producer, known):
+                    known = new.last_of(producer)
+                    if known is None:
+                        known = found.producers.get(producer, -1) if found else -1
+                    if sequence <= known:
                         ids.append(DUPLICATE)
                         continue
                 try:
@@ -162,14 +161,14 @@ class Topics:
                         raise
                     ids.append(error)
                     continue
-                if producer is not None and sequence >= 0:
-                    last[producer] = sequence
-                records.append(entry_record(entry, name.full, fire_at_ms, now_ms, next_id))
-                ids.append(next_id)
-                next_id += 1
-            if not records:
+                ids.append(new.add(entry, fire_at_ms))
+            if not new:
                 return self._once_durable(ids)
-            return self._write(records, ids)
+            if found is None:
+                self._journal.append([TopicRecord(name.full, False, 0)], lambda _: None)
+            answer: Answer[Any] = Answer()
+            self._journal.append_published(new, lambda error: self._settle(answer, error, lambda: ids))
+            return answer
         except TarryError as error:
             return failed(error)
 

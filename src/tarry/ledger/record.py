@@ -12,7 +12,7 @@ Stored fields are all there is here; nothing in memory is kept on these structs.
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -415,6 +415,10 @@ _reads_decoder = msgspec.msgpack.Decoder(list[ReadEntry])
 _heads_decoder = msgspec.msgpack.Decoder(list[PutHead])
 _crc = google_crc32c.value
 _pack_ids = struct.Struct(">BQBBQBQ").pack
+
+
+encode_body: Callable[[Record], bytes] = _encoder.encode
+"""The body of a record alone, for who lays out the fixed parts as columns."""
 
 
 def encode(record: Record) -> Encoded:

@@ -20,7 +20,7 @@ from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.broker import Broker
 from tarry.doors.pulsar.consumers import Consumers
 from tarry.doors.pulsar.errors import Code, code_of, text_of
-from tarry.doors.pulsar.frames import NO_ID, Frames, Malformed, frame
+from tarry.doors.pulsar.frames import NO_ID, Frames, Malformed, frame, text
 from tarry.doors.pulsar.lookup import Lookup
 from tarry.doors.pulsar.producers import Producers
 
@@ -217,7 +217,7 @@ class Connection:
     def _connect(self, connect: wire.CommandConnect, _: bytes) -> None:
         if self.caller is not None:
             raise Malformed("a second CONNECT")
-        self.client_version = connect.client_version
+        self.client_version = text(connect.client_version)
         if not self._authenticate(connect.auth_data):
             return
         version = min(PROTOCOL_VERSION, connect.protocol_version)
@@ -253,7 +253,7 @@ class Connection:
         """A topic by its name, if the client may use it so; raises what is wrong."""
         if self.broker.stopping:
             raise Unavailable("the server is stopping")
-        name = parse_topic(topic)
+        name = parse_topic(text(topic))
         assert self.caller is not None, "a command before CONNECT is not taken"
         self.caller.require(*roles)
         self.caller.require_namespace(name.namespace_name)

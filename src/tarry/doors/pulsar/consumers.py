@@ -11,7 +11,7 @@ from tarry.core.names import unpartitioned
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.delivery import batch_size, frames_of
 from tarry.doors.pulsar.errors import Code, Refused, code_of, text_of
-from tarry.doors.pulsar.frames import LEDGER_ID, NO_ID, varint
+from tarry.doors.pulsar.frames import LEDGER_ID, NO_ID, text, varint
 from tarry.doors.pulsar.schema import read_schema
 from tarry.engine.answer import Answer
 from tarry.engine.subscription import Consumer as EngineConsumer
@@ -179,11 +179,13 @@ class Consumers:
                 raise NotFound(f"Topic {topic} does not exist")
             if asked.HasField("schema"):
                 connection.broker.schemas.check(unpartitioned(topic), read_schema(asked.schema))
-            consumer = Consumer(connection, asked, asked.consumer_name or connection.broker.new_name("c"))
+            consumer = Consumer(
+                connection, asked, text(asked.consumer_name) or connection.broker.new_name("c")
+            )
             self._by_id[asked.consumer_id] = consumer
             self._topics.subscribe(
                 topic,
-                asked.subscription,
+                text(asked.subscription),
                 TYPES[asked.subType],
                 start=_start_of(asked),
                 durable=asked.durable,

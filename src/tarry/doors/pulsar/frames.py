@@ -105,12 +105,21 @@ def frame(command: wire.BaseCommand, message: bytes = b"") -> bytes:
     return _HEAD.pack(4 + len(body) + len(message), len(body)) + body + message
 
 
+def text(field: object) -> str:
+    """A field that is to be text: protobuf gives bytes where it is no UTF-8; raises `Malformed`."""
+    if not isinstance(field, str):
+        raise Malformed("text that is no UTF-8")
+    return field
+
+
 def varint(number: int) -> bytes:
     """A number as protobuf writes it."""
     if number < 0x80:
         return _ONE[number]
-    if number < 0:
-        number += 1 << 64
+    if number < 0x4000:
+        return bytes((number & 0x7F | 0x80, number >> 7))
+    if number < 0x20_0000:
+        return bytes((number & 0x7F | 0x80, number >> 7 & 0x7F | 0x80, number >> 14))
     parts = bytearray()
     while number > 0x7F:
         parts.append(number & 0x7F | 0x80)
@@ -122,19 +131,18 @@ def varint(number: int) -> bytes:
 _ONE: Final = [bytes([number]) for number in range(0x80)]
 _LEDGER: Final = b"\x08" + varint(LEDGER_ID) + b"\x10"
 """The beginning of a message id; the entry follows."""
+_NOWHERE: Final = b"\x08" + varint(NO_ID) + b"\x10" + varint(NO_ID)
+"""The id of a message that was there already."""
 
 
 def receipt_frame(producer: bytes, sequence: int, highest: int, entry_id: int) -> bytes:
     """The frame of a SEND_RECEIPT; `producer` is the id of the producer as a `varint`."""
-    if entry_id >= 0:
-        place = _LEDGER + varint(entry_id)
-    else:
-        place = b"\x08" + varint(NO_ID) + b"\x10" + varint(NO_ID)
-    receipt = b"".join(
-        (b"\x08", producer, b"\x10", varint(sequence), b"\x1a", _ONE[len(place)], place)
-        + ((b"\x20", varint(highest)) if highest else ())
-    )
-    return _short_frame(b"\x08\x07\x3a" + _ONE[len(receipt)] + receipt)
+    place = _LEDGER + varint(entry_id) if entry_id >= 0 else _NOWHERE
+    receipt = b"\x08" + producer + b"\x10" + varint(sequence) + b"\x1a" + _ONE[len(place)] + place
+    if highest:
+        receipt += b"\x20" + varint(highest)
+    size = 4 + len(receipt)
+    return _HEAD.pack(4 + size, size) + b"\x08\x07\x3a" + _ONE[len(receipt)] + receipt
 
 
 def message_head(
@@ -146,12 +154,8 @@ def message_head(
     if redeliveries:
         command += b"\x18" + varint(redeliveries)
     if ack_set:
-        command += b"".join([b"\x20" + varint(word) for word in ack_set])
+        command += b"".join([b"\x20" + varint(word & NO_ID) for word in ack_set])
     if epoch is not None:
         command += b"\x28" + varint(epoch)
     body = b"\x08\x09\x4a" + varint(len(command)) + command
     return _HEAD.pack(4 + len(body) + size, len(body)) + body
-
-
-def _short_frame(body: bytes) -> bytes:
-    return _HEAD.pack(4 + len(body), len(body)) + body

@@ -6,6 +6,7 @@ from tarry.core.errors import TarryError
 from tarry.core.names import parse_namespace, unpartitioned
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.errors import Code, code_of, text_of
+from tarry.doors.pulsar.frames import text
 from tarry.doors.pulsar.schema import read_schema, version_bytes, wire_schema
 from tarry.engine.answer import Answer
 
@@ -63,7 +64,7 @@ class Lookup:
         connection = self._connection
 
         def tell() -> None:
-            namespace = parse_namespace(asked.namespace)
+            namespace = parse_namespace(text(asked.namespace))
             assert connection.caller is not None
             connection.caller.require("produce", "consume")
             connection.caller.require_namespace(namespace)

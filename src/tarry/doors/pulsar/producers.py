@@ -19,7 +19,16 @@ from tarry.core.policy import Effective
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.errors import Code, Refused, code_of, text_of
 from tarry.doors.pulsar.exclusivity import Mode, Producing
-from tarry.doors.pulsar.frames import NO_ID, BadChecksum, Malformed, frame, metadata_of, receipt_frame, varint
+from tarry.doors.pulsar.frames import (
+    NO_ID,
+    BadChecksum,
+    Malformed,
+    frame,
+    metadata_of,
+    receipt_frame,
+    text,
+    varint,
+)
 from tarry.doors.pulsar.schema import read_schema, version_bytes
 from tarry.engine.answer import Answer, settled
 from tarry.engine.topics import NewEntry
@@ -46,6 +55,7 @@ class Producer:
         self.epoch: int = asked.epoch
         self.client = (connection.host, asked.producer_id)
         self.ready = False
+        self._settings = connection.broker.settings
         self.sent_messages = 0
         self.sent_bytes = 0
         self._wire_id = varint(asked.producer_id)
@@ -69,30 +79,35 @@ class Producer:
         if send.txnid_least_bits or send.txnid_most_bits:
             self._refuse(send, Refused(Code.NotAllowedError, "transactions are not served here"))
             return
-        deliver_at_ms = metadata.deliver_at_time if metadata.deliver_at_time > 0 else None
-        if deliver_at_ms is not None and not self._delays():
-            if self.connection.broker.settings.refuse_ignored_delay:
+        settings = self._settings
+        due_ms = metadata.deliver_at_time
+        deliver_at_ms = due_ms if due_ms > 0 else None
+        if deliver_at_ms is not None and not self._delays() and deliver_at_ms > self._now_ms():
+            if settings.refuse_ignored_delay:
                 self._refuse(send, Refused(Code.NotAllowedError, "delayed delivery is off for this topic"))
                 return
             self.connection.broker.delay_ignored(self.topic, self.name)
-        settings = self.connection.broker.settings
+        sequence_id, highest = send.sequence_id, send.highest_sequence_id
         entry = NewEntry(
             payload=message,
             key=_key_of(metadata),
             deliver_at_ms=deliver_at_ms,
             delayed_since_ms=None if settings.measure_delay_by_server else metadata.publish_time,
             producer=self.name if settings.deduplicate else None,
-            producer_sequence=_sequence_of(send, metadata),
+            producer_sequence=-1 if _is_early_chunk(metadata) else max(sequence_id, highest),
             door=DOOR,
             messages=max(1, send.num_messages),
         )
         self._entries.append(entry)
-        self._sent.append((send.sequence_id, send.highest_sequence_id))
+        self._sent.append((sequence_id, highest))
 
     def _delays(self) -> bool:
         if self._policy is None:
             self._policy = self.connection.broker.engine.effective_policy(self.topic, "")
         return self._policy.delayed_delivery
+
+    def _now_ms(self) -> int:
+        return self.connection.broker.engine.clock.now_ms()
 
     def _refuse(self, send: wire.CommandSend, error: TarryError) -> None:
         self.publish()
@@ -244,7 +259,7 @@ class Producers:
             full = connection.broker.engine.topics.over_quota(topic)
             if full is not None:
                 raise QuotaExceeded(topic, full)
-            name = asked.producer_name or connection.broker.new_name("tarry")
+            name = text(asked.producer_name) or connection.broker.new_name("tarry")
             if len(name.encode()) > MAX_PRODUCER_BYTES:
                 raise Invalid("producer_name", f"is longer than {MAX_PRODUCER_BYTES} bytes")
             producer = self._by_id[asked.producer_id] = Producer(connection, asked, topic, name)
@@ -299,7 +314,7 @@ class Producers:
                 raise
             if asked.initial_subscription_name:
                 self._connection.broker.engine.topics.subscribe(
-                    producer.topic, asked.initial_subscription_name, start="earliest"
+                    producer.topic, text(asked.initial_subscription_name), start="earliest"
                 ).then(lambda _: None)
             if entered:
                 ready()
@@ -322,11 +337,10 @@ class Producers:
         self._connection.send(type=Type.PRODUCER_SUCCESS, producer_success=answer)
 
 
-def _sequence_of(send: wire.CommandSend, metadata: wire.MessageMetadata) -> int:
-    """By which number a message that comes again is known; all chunks of a message have one, and the last one counts."""
-    if metadata.num_chunks_from_msg > 1 and metadata.chunk_id != metadata.num_chunks_from_msg - 1:
-        return -1
-    return max(send.sequence_id, send.highest_sequence_id)
+def _is_early_chunk(metadata: wire.MessageMetadata) -> bool:
+    """Whether it is a chunk but not the last: all chunks of a message have one sequence id, which the last one uses up."""
+    chunks = metadata.num_chunks_from_msg
+    return chunks > 1 and metadata.chunk_id != chunks - 1
 
 
 def _key_of(metadata: wire.MessageMetadata) -> str | None:
@@ -337,11 +351,11 @@ def _key_of(metadata: wire.MessageMetadata) -> str | None:
         return None
     elif metadata.partition_key_b64_encoded:
         try:
-            raw = base64.b64decode(metadata.partition_key, validate=True)
+            raw = base64.b64decode(text(metadata.partition_key), validate=True)
         except binascii.Error:
-            raw = metadata.partition_key.encode()
+            raw = text(metadata.partition_key).encode()
     else:
-        raw = metadata.partition_key.encode()
+        raw = text(metadata.partition_key).encode()
     if len(raw) > MAX_KEY_BYTES // 2:
         return hashlib.sha256(raw).hexdigest()
     try:

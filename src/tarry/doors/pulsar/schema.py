@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.errors import Code, Refused
+from tarry.doors.pulsar.frames import text
 from tarry.engine.answer import Answer, failed, settled
 
 
@@ -65,8 +66,8 @@ class MemorySchemas:
 
 def read_schema(given: wire.Schema) -> Schema:
     """A schema as it came."""
-    properties = {pair.key: pair.value for pair in given.properties}
-    return Schema(given.name, given.type, given.schema_data, properties)
+    properties = {text(pair.key): text(pair.value) for pair in given.properties}
+    return Schema(text(given.name), given.type, given.schema_data, properties)
 
 
 def wire_schema(schema: Schema) -> wire.Schema:

@@ -1,0 +1,168 @@
+"""Frames of the Pulsar door against anything that may come: cut anywhere, garbled, or made of nothing."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tarry.doors.pulsar import wire_pb2 as wire
+from tarry.doors.pulsar.frames import (
+    BadChecksum,
+    Frames,
+    Malformed,
+    frame,
+    message_head,
+    metadata_of,
+    receipt_frame,
+    varint,
+    with_checksum,
+)
+from tests.unit.pulsar_kit import Desk, Type, message_of
+
+numbers = st.integers(0, (1 << 64) - 1)
+entries = st.integers(0, (1 << 62) - 1)
+
+
+def fed(data: bytes, cuts: list[int]) -> list[tuple[bytes, bytes]]:
+    frames = Frames(1 << 20)
+    found: list[tuple[bytes, bytes]] = []
+    at = 0
+    for cut in [*sorted(cuts), len(data)]:
+        found += frames.feed(data[at:cut])
+        at = max(at, cut)
+    return found
+
+
+@given(
+    st.lists(st.tuples(st.binary(min_size=1, max_size=40), st.binary(max_size=80)), max_size=8),
+    st.lists(st.integers(0, 600), max_size=12),
+)
+def test_frames_come_out_however_they_are_cut(made: list[tuple[bytes, bytes]], cuts: list[int]) -> None:
+    data = b"".join(
+        (4 + len(command) + len(rest)).to_bytes(4, "big") + len(command).to_bytes(4, "big") + command + rest
+        for command, rest in made
+    )
+    assert fed(data, [cut for cut in cuts if cut <= len(data)]) == made
+
+
+@given(st.binary(max_size=200), st.binary(max_size=300))
+def test_a_message_is_told_from_a_garbled_one(metadata: bytes, payload: bytes) -> None:
+    message = with_checksum(metadata, payload)
+    assert metadata_of(message) == metadata
+    garbled = bytearray(message)
+    garbled[-1] ^= 0x40
+    with pytest.raises(BadChecksum):
+        metadata_of(bytes(garbled))
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_a_message_or_not(data: bytes) -> None:
+    try:
+        assert len(metadata_of(data)) <= len(data)
+    except (Malformed, BadChecksum):
+        pass
+
+
+@given(numbers, numbers, numbers, entries)
+def test_receipts_are_what_protobuf_writes(producer: int, sequence: int, highest: int, entry_id: int) -> None:
+    made = receipt_frame(varint(producer), sequence, highest, entry_id)
+    ((body, rest),) = Frames(1 << 20).feed(made)
+    command = wire.BaseCommand.FromString(body)
+    receipt = command.send_receipt
+    assert (command.type, rest) == (Type.SEND_RECEIPT, b"")
+    assert (receipt.producer_id, receipt.sequence_id, receipt.highest_sequence_id) == (
+        producer,
+        sequence,
+        highest,
+    )
+    assert (receipt.message_id.ledgerId, receipt.message_id.entryId) == (1, entry_id)
+
+
+@given(
+    numbers,
+    entries,
+    st.integers(0, 1 << 31),
+    st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=40),
+    st.none() | numbers,
+    st.binary(max_size=50),
+)
+def test_messages_are_what_protobuf_writes(
+    consumer: int, entry_id: int, count: int, left: list[int], epoch: int | None, message: bytes
+) -> None:
+    made = message_head(varint(consumer), entry_id, count, left, epoch, len(message)) + message
+    ((body, rest),) = Frames(1 << 20).feed(made)
+    told = wire.BaseCommand.FromString(body).message
+    assert rest == message
+    assert (told.consumer_id, told.message_id.entryId, told.redelivery_count) == (consumer, entry_id, count)
+    assert list(told.ack_set) == left
+    assert (told.consumer_epoch if told.HasField("consumer_epoch") else None) == epoch
+
+
+# A whole connection
+
+SEEDS = [
+    frame(wire.BaseCommand(type=Type.CONNECT, connect=wire.CommandConnect(client_version="x"))),
+    frame(
+        wire.BaseCommand(
+            type=Type.PRODUCER, producer=wire.CommandProducer(topic="t", producer_id=1, request_id=1)
+        )
+    ),
+    frame(
+        wire.BaseCommand(type=Type.SEND, send=wire.CommandSend(producer_id=1, sequence_id=0)),
+        message_of(b"payload", 0),
+    ),
+    frame(
+        wire.BaseCommand(
+            type=Type.SUBSCRIBE,
+            subscribe=wire.CommandSubscribe(
+                topic="t", subscription="s", subType=wire.CommandSubscribe.Shared, consumer_id=1, request_id=2
+            ),
+        )
+    ),
+    frame(wire.BaseCommand(type=Type.FLOW, flow=wire.CommandFlow(consumer_id=1, messagePermits=10))),
+    frame(
+        wire.BaseCommand(
+            type=Type.ACK,
+            ack=wire.CommandAck(
+                consumer_id=1,
+                ack_type=wire.CommandAck.Individual,
+                message_id=[wire.MessageIdData(ledgerId=1, entryId=0)],
+            ),
+        )
+    ),
+    frame(wire.BaseCommand(type=Type.SEEK, seek=wire.CommandSeek(consumer_id=1, request_id=3))),
+]
+
+
+@st.composite
+def garbled(draw: st.DrawFn) -> bytes:
+    """Commands that make sense, in any order, with some bytes changed, left out or made up."""
+    data = bytearray(SEEDS[0] + b"".join(draw(st.lists(st.sampled_from(SEEDS[1:]), max_size=6))))
+    for _ in range(draw(st.integers(0, 4))):
+        at = draw(st.integers(0, len(data)))
+        if draw(st.booleans()):
+            data[at : at + draw(st.integers(0, 3))] = draw(st.binary(max_size=4))
+        elif at < len(data):
+            data[at] ^= 1 << draw(st.integers(0, 7))
+    return bytes(data)
+
+
+DESK = Desk()
+
+
+@settings(max_examples=150, deadline=None)
+@given(garbled(), st.lists(st.integers(0, 400), max_size=5))
+def test_a_connection_survives_anything_or_ends(data: bytes, cuts: list[int]) -> None:
+    """Never an error that escapes, and afterwards nothing is left of it: the broker goes on with others."""
+    client = DESK.client(connect=False)
+    at = 0
+    for cut in [*sorted(cut for cut in cuts if cut < len(data)), len(data)]:
+        if not client.closed:
+            client.connection.receive(data[at:cut])
+        at = max(at, cut)
+        DESK.bench.rest()
+    client.connection.lost()
+    DESK.bench.rest()
+    assert not any(producing.by_name for producing in DESK.broker.producing.values())
+    topics = DESK.bench.engine.topics
+    for name in topics.names():
+        assert not any(sub.consumers for sub in topics.find(name).subscriptions.values())

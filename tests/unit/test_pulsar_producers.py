@@ -1,0 +1,239 @@
+"""Producers of the Pulsar door, without I/O: receipts in order, refusals at their place, names and access modes."""
+
+import pytest
+
+from tarry.core.policy import Policy
+from tarry.doors.pulsar import wire_pb2 as wire
+from tarry.doors.pulsar.errors import Code
+from tarry.doors.pulsar.exclusivity import Mode
+from tarry.doors.pulsar.frames import NO_ID, frame
+from tests.unit.pulsar_kit import TOPIC, Client, Desk, Type, message_of
+
+HOUR_MS = 3_600_000
+CPP = "Pulsar-CPP-v4.2.0"
+
+
+def sends(count: int, payload: bytes = b"x") -> bytes:
+    return b"".join(
+        frame(
+            wire.BaseCommand(type=Type.SEND, send=wire.CommandSend(producer_id=1, sequence_id=n)),
+            message_of(payload, n),
+        )
+        for n in range(count)
+    )
+
+
+def test_receipts_come_in_order_once_durable() -> None:
+    desk = Desk()
+    client = desk.client()
+    client.produce()
+    client.connection.receive(sends(50))
+    assert client.receipts() == []
+    desk.bench.rest()
+    assert client.receipts() == [(n, n) for n in range(50)]
+
+
+def test_what_was_sent_comes_back_byte_for_byte() -> None:
+    desk = Desk()
+    writer, reader = desk.client(), desk.client()
+    reader.subscribe()
+    writer.produce()
+    message = message_of(b"payload", 0, uuid="unknown to the broker", compression=wire.CompressionType.ZSTD)
+    writer.tell(message, type=Type.SEND, send=wire.CommandSend(producer_id=1, sequence_id=0))
+    plain = message[6:]
+    writer.tell(plain, type=Type.SEND, send=wire.CommandSend(producer_id=1, sequence_id=1))
+    assert [rest for command, rest in reader.got if command.type == Type.MESSAGE] == [message, plain]
+
+
+def test_a_bad_checksum_is_told_at_its_place() -> None:
+    desk = Desk()
+    client = desk.client()
+    client.produce()
+    bad = bytearray(message_of(b"x", 1))
+    bad[-1] ^= 1
+    data = sends(1)
+    data += frame(
+        wire.BaseCommand(type=Type.SEND, send=wire.CommandSend(producer_id=1, sequence_id=1)), bytes(bad)
+    )
+    client.connection.receive(data)
+    desk.bench.rest()
+    told = client.take(Type.SEND_RECEIPT, Type.SEND_ERROR)
+    assert [command.type for command in told] == [Type.SEND_RECEIPT, Type.SEND_ERROR]
+    assert told[1].send_error.error == Code.ChecksumError
+
+
+@pytest.mark.parametrize(("version", "code"), [(CPP, Code.ChecksumError), ("java", Code.NotAllowedError)])
+def test_a_delay_that_is_too_long_fails_alone(version: str, code: int) -> None:
+    desk = Desk()
+    desk.bench.ask(desk.bench.engine.set_policy("topic", TOPIC, Policy(max_delay_ms=5_000)))
+    client = desk.client(version)
+    client.produce()
+    now_ms = desk.bench.now_ms
+    for sequence, delay_ms in enumerate((5_000, 5_001, 10)):
+        client.send(sequence, publish_time=now_ms, deliver_at_time=now_ms + delay_ms)
+    told = client.take(Type.SEND_RECEIPT, Type.SEND_ERROR)
+    assert [command.type for command in told] == [Type.SEND_RECEIPT, Type.SEND_ERROR, Type.SEND_RECEIPT]
+    error = told[1].send_error
+    assert (error.sequence_id, error.error) == (1, code)
+    assert error.message == "Exceeds max allowed delivery delay of 5000 milliseconds"
+    assert desk.broker.counters["delays_refused"] == 1
+
+
+@pytest.mark.parametrize("by_server", [False, True])
+def test_which_clock_measures_the_longest_delay(by_server: bool) -> None:
+    desk = Desk(measure_delay_by_server=by_server)
+    desk.bench.ask(desk.bench.engine.set_policy("topic", TOPIC, Policy(max_delay_ms=5_000)))
+    client = desk.client()
+    client.produce()
+    now_ms = desk.bench.now_ms
+    # The client's clock is a minute ahead, or behind.
+    client.send(0, publish_time=now_ms + 60_000, deliver_at_time=now_ms + 64_000)
+    client.send(1, publish_time=now_ms - 60_000, deliver_at_time=now_ms + 1_000)
+    refused = [command.send_error.sequence_id for command in client.take(Type.SEND_ERROR)]
+    assert refused == ([0] if by_server else [1])
+
+
+def test_an_ignored_delay_is_counted_and_by_choice_refused() -> None:
+    desk, strict = Desk(), Desk(refuse_ignored_delay=True)
+    for one in (desk, strict):
+        one.bench.ask(one.bench.engine.set_policy("topic", TOPIC, Policy(delayed_delivery=False)))
+        client = one.client()
+        client.produce()
+        client.send(0, deliver_at_time=one.bench.now_ms + HOUR_MS)
+        client.send(1, deliver_at_time=one.bench.now_ms - 1)
+        told = client.take(Type.SEND_RECEIPT, Type.SEND_ERROR)
+        first = Type.SEND_ERROR if one is strict else Type.SEND_RECEIPT
+        assert told[0].type == first
+    assert desk.broker.counters["delays_ignored"] == 1
+    assert desk.bench.engine.stats().counters["delay_ignored"] == 1
+    assert strict.bench.engine.stats().counters.get("delay_ignored", 0) == 0
+
+
+def test_transactions_are_refused() -> None:
+    client = Desk().client()
+    assert client.produce(txn_enabled=True).error.error == Code.NotAllowedError
+    client.produce()
+    send = wire.CommandSend(producer_id=1, sequence_id=0, txnid_least_bits=1, txnid_most_bits=2)
+    client.tell(message_of(b"x", 0), type=Type.SEND, send=send)
+    assert client.take(Type.SEND_ERROR)[0].send_error.error == Code.NotAllowedError
+
+
+# Sequence ids
+
+
+def last_of(client: Client, name: str) -> int:
+    answer = client.produce(producer_name=name).producer_success
+    return answer.last_sequence_id
+
+
+def test_a_sequence_id_counts_once_also_after_a_restart() -> None:
+    desk = Desk()
+    client = desk.client()
+    assert last_of(client, "me") == -1
+    for sequence in (0, 1, 1, 0, 2):
+        client.send(sequence)
+    assert client.receipts() == [(0, 0), (1, 1), (1, NO_ID), (0, NO_ID), (2, 2)]
+    desk.bench.reopen()
+    again = Desk(bench=desk.bench)
+    client = again.client()
+    assert last_of(client, "me") == 2
+    client.send(2)
+    client.send(3)
+    assert client.receipts() == [(2, NO_ID), (3, 3)]
+    assert last_of(again.client(), "other") == -1
+
+
+def test_without_deduplication_everything_counts() -> None:
+    client = Desk(deduplicate=False).client()
+    client.produce(producer_name="me")
+    client.send(0)
+    client.send(0)
+    assert client.receipts() == [(0, 0), (0, 1)]
+
+
+def test_of_a_batch_the_highest_sequence_id_counts_and_of_chunks_the_last() -> None:
+    client = Desk().client()
+    client.produce(producer_name="me")
+    batch = wire.CommandSend(producer_id=1, sequence_id=0, highest_sequence_id=9, num_messages=10)
+    client.tell(message_of(b"x", 0, num_messages_in_batch=10), type=Type.SEND, send=batch)
+    client.tell(message_of(b"x", 0, num_messages_in_batch=10), type=Type.SEND, send=batch)
+    assert client.receipts() == [(0, 0), (0, NO_ID)]
+    for chunk in range(3):
+        client.send(10, chunk_id=chunk, num_chunks_from_msg=3, uuid="u")
+    assert [entry for _, entry in client.receipts()] == [1, 2, 3]
+
+
+# Names and access modes
+
+
+def test_a_name_is_taken_until_its_producer_goes() -> None:
+    desk = Desk()
+    first, second = desk.client(), desk.client()
+    assert first.produce(producer_name="me").producer_success.producer_name == "me"
+    refused = second.produce(producer_name="me").error
+    assert refused.error == Code.ProducerBusy
+    first.tell(
+        type=Type.CLOSE_PRODUCER, close_producer=wire.CommandCloseProducer(producer_id=1, request_id=9)
+    )
+    assert second.produce(producer_name="me").type == Type.PRODUCER_SUCCESS
+
+
+def test_a_client_that_comes_back_replaces_its_old_self() -> None:
+    """Its old connection may be dead without anybody knowing."""
+    desk = Desk()
+    old, new = desk.client(), desk.client()
+    old.produce(producer_name="me", epoch=0)
+    assert new.produce(producer_name="me", epoch=1).type == Type.PRODUCER_SUCCESS
+    assert old.take(Type.CLOSE_PRODUCER)
+    old.send(0)
+    assert old.receipts() == []
+
+
+def test_made_up_names_differ() -> None:
+    client = Desk().client()
+    given = {client.produce(number).producer_success.producer_name for number in range(5)}
+    assert len(given) == 5
+
+
+def test_exclusive_producers() -> None:
+    desk = Desk()
+    clients = [desk.client() for _ in range(4)]
+    assert clients[0].produce().type == Type.PRODUCER_SUCCESS
+    assert clients[1].produce(producer_access_mode=Mode.Exclusive).error.error == Code.ProducerFenced
+    clients[0].connection.lost()
+    exclusive = clients[1].produce(producer_access_mode=Mode.Exclusive).producer_success
+    assert exclusive.topic_epoch == 0
+    assert clients[2].produce().error.error == Code.ProducerBusy
+    waiting = clients[2].produce(producer_access_mode=Mode.WaitForExclusive).producer_success
+    assert not waiting.producer_ready
+    clients[1].connection.lost()
+    ready = clients[2].take(Type.PRODUCER_SUCCESS)[-1].producer_success
+    assert (ready.producer_ready, ready.topic_epoch) == (True, 1)
+    clients[2].send(0)
+    assert clients[2].receipts() == [(0, 0)]
+    fencing = clients[3].produce(producer_access_mode=Mode.ExclusiveWithFencing).producer_success
+    assert fencing.topic_epoch == 2
+    assert clients[2].take(Type.CLOSE_PRODUCER)
+    old = desk.client().produce(producer_access_mode=Mode.Exclusive, topic_epoch=1)
+    assert old.error.error == Code.ProducerFenced
+
+
+def test_an_initial_subscription_is_made() -> None:
+    desk = Desk()
+    client = desk.client()
+    client.produce(initial_subscription_name="first")
+    client.send(0)
+    assert desk.bench.engine.topics.subscription(TOPIC, "first").backlog == 1
+
+
+def test_closing_waits_for_the_receipts() -> None:
+    desk = Desk()
+    client = desk.client()
+    client.produce()
+    close = wire.CommandCloseProducer(producer_id=1, request_id=9)
+    client.connection.receive(
+        sends(3) + frame(wire.BaseCommand(type=Type.CLOSE_PRODUCER, close_producer=close))
+    )
+    assert client.take(Type.SUCCESS) == []
+    desk.bench.rest()
+    assert [command.type for command in client.take()][-4:] == [Type.SEND_RECEIPT] * 3 + [Type.SUCCESS]
