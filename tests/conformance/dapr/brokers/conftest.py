@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conformance.dapr.brokers.kinds import Broker, NatsBroker, RabbitBroker, RedisBroker
-from tests.conformance.dapr.brokers.servers import NatsServer, RabbitServer, RedisServer
+from tests.conformance.dapr.brokers.kinds import Broker, KafkaBroker, NatsBroker, RabbitBroker, RedisBroker
+from tests.conformance.dapr.brokers.servers import KafkaServer, NatsServer, RabbitServer, RedisServer
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +32,15 @@ def jetstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     server.stop()
 
 
-@pytest.fixture(params=["redis", "jetstream", "rabbitmq"])
+@pytest.fixture(scope="session")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    server = KafkaServer(tmp_path_factory.mktemp("kafka"))
+    server.start()
+    yield KafkaBroker(server)
+    server.stop()
+
+
+@pytest.fixture(params=["redis", "jetstream", "rabbitmq", pytest.param("kafka", marks=pytest.mark.soak)])
 def broker(request: pytest.FixtureRequest) -> Broker:
     """Each broker in turn."""
     found: Broker = request.getfixturevalue(request.param)

@@ -5,7 +5,14 @@ from uuid import uuid4
 import nats
 
 from tarry.outlets.dapr.component import Component
-from tests.conformance.dapr.brokers.servers import NatsServer, RabbitServer, RedisServer, Server, free_port
+from tests.conformance.dapr.brokers.servers import (
+    KafkaServer,
+    NatsServer,
+    RabbitServer,
+    RedisServer,
+    Server,
+    free_port,
+)
 from tests.unit.broker_kit import made
 
 
@@ -17,7 +24,7 @@ class Broker:
     """Whether the broker gives each message a position of its own."""
 
     puts_deadlines_off = True
-    """Whether a message can be kept past the broker's deadline."""
+    """Whether a message is kept past the broker's deadline although another member is there to take it."""
     deadline_s: float
     """How long the broker, or what stands in for it, waits for an acknowledgement in these tests."""
 
@@ -108,3 +115,27 @@ class NatsBroker(Broker):
         await client.jetstream().add_stream(name=topic, subjects=[topic])
         await client.close()
         return topic
+
+
+class KafkaBroker(Broker):
+    kind = "pubsub.kafka"
+    puts_deadlines_off = False
+    """A member that joins gets its share of the partitions, with what others held of them."""
+    deadline_s = 2.0
+
+    def properties(self) -> dict[str, str]:
+        return {
+            "brokers": f"127.0.0.1:{self.server.port}",
+            "authType": "password",
+            "disableTls": "true",
+            "saslUsername": KafkaServer.USER,
+            "saslPassword": KafkaServer.PASSWORD,
+            "sessionTimeout": "2s",
+            "heartbeatInterval": "300ms",
+        }
+
+    def wrong_credentials(self) -> dict[str, str]:
+        return {"saslPassword": "guess"}
+
+    def elsewhere(self) -> dict[str, str]:
+        return {"brokers": f"127.0.0.1:{free_port()}"}

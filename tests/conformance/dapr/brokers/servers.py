@@ -212,3 +212,71 @@ class RabbitServer(Server):
                 return connection.recv(1) == b"\x01"
         except OSError:
             return False
+
+
+class KafkaServer(Server):
+    """Kafka as one node that is broker and controller, with a user and a password."""
+
+    USER, PASSWORD = "tarry", "open-sesame"
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self._controller_port = free_port()
+
+    def command(self) -> list[str]:
+        done = subprocess.run(
+            [ROOT / "tools" / "kafka.sh"], capture_output=True, text=True, timeout=600, check=False
+        )
+        if done.returncode != 0:
+            pytest.skip(f"Kafka cannot be had here: {done.stderr.strip()}")
+        java = [
+            shutil.which("java") or "java", "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
+            "-cp", f"{done.stdout.strip()}/*",
+        ]  # fmt: skip
+        config = self.folder / "server.properties"
+        if not config.exists():
+            config.write_text(self._config())
+            subprocess.run(
+                [
+                    *java,
+                    "kafka.tools.StorageTool",
+                    "format",
+                    "-t",
+                    "MkU3OEVBNTcwNTJENDM2Qg",
+                    "-c",
+                    str(config),
+                ],
+                check=True,
+                capture_output=True,
+                timeout=120,
+            )
+        return [*java, "kafka.Kafka", str(config)]
+
+    def _config(self) -> str:
+        login = (
+            "org.apache.kafka.common.security.plain.PlainLoginModule required "
+            f'username="{self.USER}" password="{self.PASSWORD}" user_{self.USER}="{self.PASSWORD}";'
+        )
+        return "\n".join(
+            [
+                "process.roles=broker,controller",
+                "node.id=1",
+                f"controller.quorum.voters=1@127.0.0.1:{self._controller_port}",
+                f"listeners=SASL_PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self._controller_port}",
+                "controller.listener.names=CONTROLLER",
+                "inter.broker.listener.name=SASL_PLAINTEXT",
+                "listener.security.protocol.map=SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
+                "sasl.enabled.mechanisms=PLAIN",
+                "sasl.mechanism.inter.broker.protocol=PLAIN",
+                f"listener.name.sasl_plaintext.plain.sasl.jaas.config={login}",
+                f"log.dirs={self.folder / 'data'}",
+                "num.partitions=2",
+                "offsets.topic.replication.factor=1",
+                "offsets.topic.num.partitions=1",
+                "transaction.state.log.replication.factor=1",
+                "transaction.state.log.min.isr=1",
+                "group.initial.rebalance.delay.ms=0",
+                "group.min.session.timeout.ms=1000",
+                "log.flush.interval.messages=1",
+            ]
+        )

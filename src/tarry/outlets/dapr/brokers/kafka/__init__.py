@@ -1,0 +1,87 @@
+"""`pubsub.kafka`: a topic is a Kafka topic, written and read as Dapr's component does.
+
+A record's value is the bytes, its key the metadata `partitionKey` (or `__key`), its headers are all metadata. Keys go to
+partitions as Dapr's library sends them there (FNV-1a), so that both keep the same order. A consumer group is
+`consumerGroup`, or else the application's.
+
+What a receiver refuses is given to it again every `consumeRetryInterval`, and the partition waits, as in Dapr. A subscription
+that must last does not wait: see `offsets`.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from tarry.outlets.dapr.brokers.kafka.member import Member
+from tarry.outlets.dapr.brokers.kafka.producing import Producing
+from tarry.outlets.dapr.brokers.kafka.settings import Settings, read_settings
+from tarry.outlets.dapr.component import BulkEntry, Component, Feature, Receive, Subscribed, Surroundings
+from tarry.outlets.dapr.errors import ComponentError
+from tarry.outlets.dapr.properties import Properties
+
+
+def component(properties: Properties, surroundings: Surroundings) -> Component:
+    """Read the metadata; the names and defaults are those of Dapr's component."""
+    del surroundings
+    return Kafka(read_settings(properties))
+
+
+class Kafka:
+    """The component."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._producing = Producing(settings)
+        self._members: set[Member] = set()
+
+    @property
+    def features(self) -> frozenset[Feature]:
+        """Bulks are one request, as in Dapr."""
+        return frozenset((Feature.BULK_PUBSUB,))
+
+    async def start(self) -> None:
+        """Ask for the cluster."""
+        await self._producing.start()
+
+    async def publish(
+        self,
+        topic: str,
+        data: bytes,
+        metadata: Mapping[str, str],
+        content_type: str | None = None,
+        *,
+        lasting: bool = False,
+    ) -> None:
+        """Produce a record; all in-sync replicas have it when this returns."""
+        await self._producing.start()
+        await self._producing.send(topic, data, metadata)
+
+    async def bulk_publish(
+        self, topic: str, entries: Sequence[BulkEntry], metadata: Mapping[str, str]
+    ) -> dict[str, ComponentError]:
+        """Produce all; each has an outcome of its own."""
+        try:
+            await self._producing.start()
+        except ComponentError as error:
+            return {entry.entry_id: error for entry in entries}
+        return await self._producing.send_all(topic, entries)
+
+    async def subscribe(
+        self,
+        topic: str,
+        group: str,
+        receive: Receive,
+        metadata: Mapping[str, str],
+        *,
+        lasting: bool = False,
+        hold: bool = False,
+    ) -> Subscribed:
+        """Join the consumer group."""
+        member = Member(self._settings, topic, group, receive, lasting=lasting, hold=hold)
+        await member.start()
+        self._members.add(member)
+        return member
+
+    async def close(self) -> None:
+        """Leave the groups and disconnect."""
+        for member in self._members:
+            await member.close()
+        await self._producing.close()

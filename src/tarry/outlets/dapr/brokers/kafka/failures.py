@@ -1,0 +1,41 @@
+"""What the failures of Kafka and of its library mean."""
+
+from typing import Final
+
+from confluent_kafka import KafkaError
+
+from tarry.outlets.dapr.errors import ComponentError, Denied, NeverTaken, TopicMissing, Unreachable
+
+_DENIED: Final = frozenset(
+    (
+        KafkaError._AUTHENTICATION,
+        KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    )
+)
+_MISSING: Final = frozenset((KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC))
+_NEVER: Final = frozenset(
+    (
+        KafkaError.MSG_SIZE_TOO_LARGE,
+        KafkaError.INVALID_MSG_SIZE,
+        KafkaError.RECORD_LIST_TOO_LARGE,
+        KafkaError.TOPIC_EXCEPTION,
+        KafkaError._INVALID_ARG,
+    )
+)
+
+
+def component_error(error: KafkaError, topic: str = "", *, sent: bool = False) -> ComponentError:
+    """What a failure means; `sent` if a record may have arrived."""
+    text = f"Kafka: {error.str()}"
+    if error.code() in _DENIED:
+        return Denied(text)
+    if error.code() in _MISSING:
+        return TopicMissing(
+            f"Kafka: there is no topic {topic}, and the cluster makes none by itself: make it"
+        )
+    if error.code() in _NEVER:
+        return NeverTaken(text)
+    return Unreachable(text, uncertain=sent)
