@@ -345,6 +345,8 @@ async def test_where_things_are(admin: Admin) -> None:
     assert await admin.get("/admin/v2/clusters") == ["standalone"]
     assert (await admin.get("/admin/v2/clusters/standalone"))["brokerServiceUrl"] == "pulsar://localhost:6650"
     assert (await admin.refused("GET", "/admin/v2/clusters/other"))[0] == 404
+    told = await admin.get("/admin/v2/brokers/configuration/runtime")
+    assert (told["clusterName"], told["delayedDeliveryEnabled"]) == ("standalone", "true")
     assert await admin.get("/admin/v2/brokers/standalone") == ["localhost:8080"]
     found = await admin.get("/lookup/v2/topic/persistent/public/default/orders")
     assert (found["brokerUrl"], found["httpUrl"]) == ("pulsar://localhost:6650", "http://localhost:8080")

@@ -45,6 +45,21 @@ async def health(call: Call) -> Response:
     return PlainTextResponse("ok")
 
 
+async def configuration(call: Call) -> Response:
+    """What Pulsar's tools ask of a broker's configuration, and what it says of delays."""
+    call.superuser()
+    # In no namespace at all: only the broker has a say.
+    broker = call.engine.journal.policies.effective(None, "")
+    return answer(
+        {
+            "clusterName": CLUSTER,
+            "delayedDeliveryEnabled": str(broker.delayed_delivery).lower(),
+            "delayedDeliveryTickTimeMillis": str(broker.tick_ms),
+            "delayedDeliveryMaxDelayInMillis": str(broker.max_delay_ms),
+        }
+    )
+
+
 async def version(call: Call) -> Response:
     """Which program this is."""
     from tarry import __version__
@@ -93,6 +108,7 @@ ROUTES: Routes = {
     "/admin/v2/brokers/ready": {"GET": health},
     "/admin/v2/brokers/version": {"GET": version},
     "/admin/v2/brokers/leaderBroker": {"GET": leader},
+    "/admin/v2/brokers/configuration/runtime": {"GET": configuration},
     "/admin/v2/brokers/{cluster}": {"GET": brokers},
     _TOPIC: {"GET": lookup},
     _TOPIC + "/bundle": {"GET": bundle},
