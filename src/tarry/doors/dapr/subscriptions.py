@@ -151,7 +151,8 @@ def _rules(routes: _Routes, *, allow_empty_path: bool) -> tuple[Rule, ...]:
         Rule(one.match, one.path, compile_rule(one.match) if one.match.strip() else None)
         for one in routes.rules
     ]
-    if routes.default or (allow_empty_path and not rules):
+    # Over gRPC what no rule takes goes to the default, even if that has no name.
+    if routes.default or allow_empty_path:
         rules.append(Rule("", routes.default))
     if not rules or not (allow_empty_path or all(rule.path for rule in rules)):
         raise Invalid("route", "a subscription has no path of the application")

@@ -1,0 +1,34 @@
+"""An application as Dapr's own gRPC extension makes it: says what it gets on its standard output."""
+
+import json
+import os
+
+from dapr.clients.grpc._response import TopicEventResponse
+from dapr.ext.grpc import App, Rule
+
+app = App()
+tried: set[str] = set()
+
+
+def say(where: str, data: bytes) -> None:
+    print(json.dumps([where, data.decode()]), flush=True)
+
+
+@app.subscribe(pubsub_name="pubsub", topic="orders")
+def orders(event) -> TopicEventResponse:  # type: ignore[no-untyped-def] # the extension looks at what is annotated
+    data = event.Data()
+    text = data if isinstance(data, bytes) else str(data).encode()
+    say("orders", text)
+    if event.EventID() not in tried and b"again" in text:
+        tried.add(event.EventID())
+        return TopicEventResponse("retry")
+    return TopicEventResponse("success")
+
+
+@app.subscribe(pubsub_name="pubsub", topic="orders", rule=Rule('event.type == "big"', 1))
+def big(event) -> None:  # type: ignore[no-untyped-def]
+    say("big", event.Data() if isinstance(event.Data(), bytes) else str(event.Data()).encode())
+
+
+print("up", flush=True)
+app.run(int(os.environ["APP_PORT"]))

@@ -1,0 +1,141 @@
+"""Real clients against a real server: a process with the Dapr door open, and applications as processes of their own."""
+
+import contextlib
+import functools
+import os
+import queue
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tests.serving import ROOT, server_process
+
+WITHIN_S = 60
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+class Sidecar:
+    """A server with the door open."""
+
+    def __init__(self, http_port: int, grpc_port: int, url: str) -> None:
+        self.http_port = http_port
+        self.grpc_port = grpc_port
+        self.url = url
+        """Of the native API."""
+
+    @property
+    def address(self) -> str:
+        """Of the gRPC API, as the Python SDK takes it."""
+        return f"127.0.0.1:{self.grpc_port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What an application beside it is told."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("TARRY_", "DAPR_"))}
+        return kept | {"DAPR_HTTP_PORT": str(self.http_port), "DAPR_GRPC_PORT": str(self.grpc_port)}
+
+
+@contextlib.contextmanager
+def sidecar(folder: Path, **settings: object) -> Iterator[Sidecar]:
+    """A server with the door open; `settings` are keys of `[doors.dapr]`."""
+    given = {"enabled": True, "port": free_port(), "grpc_port": free_port()} | settings
+    lines = [
+        f"{key} = {str(value).lower() if isinstance(value, bool) else repr(value)}"
+        for key, value in given.items()
+    ]
+    config = "[ledger]\nsegment_bytes = 1048576\n[doors.dapr]\n" + "\n".join(lines)
+    with server_process(folder, config) as server:
+        yield Sidecar(int(str(given["port"])), int(str(given["grpc_port"])), server.url)
+
+
+@contextlib.contextmanager
+def point_sdk_at(one: Sidecar) -> Iterator[None]:
+    """The Python SDK in this process finds its sidecar's health by these settings."""
+    from dapr.conf import settings
+
+    before = settings.DAPR_HTTP_PORT
+    settings.DAPR_HTTP_PORT = one.http_port
+    try:
+        yield
+    finally:
+        settings.DAPR_HTTP_PORT = before
+
+
+class Application:
+    """A process that says on its standard output what it gets, a line for each."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        self._reading = threading.Thread(target=self._read, args=(process.stdout,))
+        self._reading.start()
+
+    def _read(self, out: IO[str]) -> None:
+        for line in out:
+            self._lines.put(line.rstrip("\n"))
+        self._lines.put(None)
+
+    def line(self) -> str:
+        """The next line; waits for it."""
+        line = self._lines.get(timeout=WITHIN_S)
+        assert line is not None, "the application has ended"
+        return line
+
+    def ended(self) -> None:
+        """Be done with its output, once it has ended."""
+        self._reading.join(WITHIN_S)
+
+
+@contextlib.contextmanager
+def application(command: Sequence[str], environment: dict[str, str]) -> Iterator[Application]:
+    """An application that runs for the time of a test."""
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment, cwd=ROOT)
+    app = Application(process)
+    try:
+        yield app
+    finally:
+        process.terminate()
+        try:
+            process.wait(WITHIN_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        app.ended()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+@functools.cache
+def _trouble(kind: str) -> str | None:
+    script = ROOT / "tools" / "dapr-sdks.sh"
+    done = subprocess.run(
+        [str(script), kind], capture_output=True, text=True, env={**os.environ, "PYTHON": sys.executable}
+    )
+    return done.stderr.strip() if done.returncode else None
+
+
+def need(kind: str) -> None:
+    """Skip where an SDK cannot be had."""
+    if (trouble := _trouble(kind)) is not None:
+        pytest.skip(f"Dapr's SDK for {kind}: {trouble}")
+
+
+def in_s(seconds: float) -> str:
+    """An instant so many seconds from now."""
+    return (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+
+
+def now_s() -> float:
+    return time.time()
