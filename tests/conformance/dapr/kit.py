@@ -12,9 +12,10 @@ import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import pytest
+from dapr.conf import settings
 
 from tests.serving import ROOT, server_process
 
@@ -49,9 +50,9 @@ class Sidecar:
 
 
 @contextlib.contextmanager
-def sidecar(folder: Path, **settings: object) -> Iterator[Sidecar]:
-    """A server with the door open; `settings` are keys of `[doors.dapr]`."""
-    given = {"enabled": True, "port": free_port(), "grpc_port": free_port()} | settings
+def sidecar(folder: Path, **keys: object) -> Iterator[Sidecar]:
+    """A server with the door open; `keys` are those of `[doors.dapr]`."""
+    given = {"enabled": True, "port": free_port(), "grpc_port": free_port()} | keys
     lines = [
         f"{key} = {str(value).lower() if isinstance(value, bool) else repr(value)}"
         for key, value in given.items()
@@ -64,14 +65,13 @@ def sidecar(folder: Path, **settings: object) -> Iterator[Sidecar]:
 @contextlib.contextmanager
 def point_sdk_at(one: Sidecar) -> Iterator[None]:
     """The Python SDK in this process finds its sidecar's health by these settings."""
-    from dapr.conf import settings
-
-    before = settings.DAPR_HTTP_PORT
-    settings.DAPR_HTTP_PORT = one.http_port
+    configured: Any = settings
+    before = configured.DAPR_HTTP_PORT
+    configured.DAPR_HTTP_PORT = one.http_port
     try:
         yield
     finally:
-        settings.DAPR_HTTP_PORT = before
+        configured.DAPR_HTTP_PORT = before
 
 
 class Application:
