@@ -194,3 +194,11 @@ def test_the_log_names_no_message(tmp_path: Path) -> None:
     assert events[-1] == "stopped"
     for secret in (id_, "the-payload", "the-token", "the-owner"):
         assert secret not in text
+
+
+def test_without_a_homeserver_the_matrix_door_stays_closed_and_the_rest_serves(tmp_path: Path) -> None:
+    with (tmp_path / "log").open("w") as log:
+        settings = {"TARRY_DOORS__MATRIX__ENABLED": "true", "TARRY_DOORS__MATRIX__PORT": "0"}
+        with running(tmp_path / "d", log=log, **settings) as server, Client(server.url) as client:
+            assert client.ready()
+    assert "the Matrix door stays closed" in (tmp_path / "log").read_text()

@@ -1,17 +1,28 @@
-"""`matrix`: the registration for a homeserver, and the private one of `tarry up`: running it, and its users."""
+"""`matrix`: the registration for a homeserver, what waits of its users, and the private one of `tarry up`."""
 
 import os
 import sys
+from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from tarry.cli.options import ConfigFile, url_of
+from tarry.cli import show
+from tarry.cli.options import ConfigFile, Json, Url, connect, url_of
 from tarry.cli.server import Data
 from tarry.cli.supervisor import CANNOT_RUN_HERE
+from tarry.client.blocking import Client
+from tarry.client.shapes import MessageView
 from tarry.config import load
-from tarry.core.errors import Conflict, Invalid, Unavailable
+from tarry.core.errors import Conflict, Invalid, NotFound, Unavailable
+
+NAMESPACES: Final = ("matrix/events", "matrix/futures")
+"""Whose messages are delayed events: those of MSC4140, and the futures of its older draft."""
+
+User = Annotated[str | None, typer.Option("--user", help="Only this user's, like @alice:example.org.")]
+Room = Annotated[str | None, typer.Option("--room", help="Only for this room, like !abc:example.org.")]
 
 _matrix = typer.Typer(
     no_args_is_help=True, help="The Matrix door: its registration and its private homeserver."
@@ -21,6 +32,8 @@ _matrix = typer.Typer(
 def add_to(app: typer.Typer) -> None:
     """Add these commands."""
     _matrix.command()(register)
+    _matrix.command()(events)
+    _matrix.command()(cancel)
     _matrix.command()(user)
     _matrix.command(hidden=True)(homeserver)
     app.add_typer(_matrix, name="matrix")
@@ -59,6 +72,59 @@ def register(
     print(f"""{path} is written. Name it
   - in the homeserver's configuration (Synapse: app_service_config_files), and restart the homeserver;
   - in Tarry's: [doors.matrix] homeserver = "http://HOST:PORT", registration = "{path}".""")
+
+
+def events(
+    user: User = None, room: Room = None, json: Json = False, url: Url = None, config: ConfigFile = None
+) -> None:
+    """List delayed events that wait, the next due first."""
+    now = show.now_ms()
+    with connect(config, url) as client:
+        found = list(_waiting(client, user, room))
+    if json:
+        for message in found:
+            show.as_json(message)
+        return
+    if not found:
+        show.err.print("no delayed events")
+        return
+    rows = [
+        (
+            message.id, show.brief_instant(message.due_at_ms), show.from_now(message.due_at_ms, now),
+            message.owner, message.destination,
+        )
+        for message in found
+    ]  # fmt: skip
+    show.rows(("delay id", "due (UTC)", "", "user", "room and type"), rows)
+
+
+def cancel(
+    user: User = None,
+    room: Room = None,
+    all_: Annotated[bool, typer.Option("--all", help="Of all users, for all rooms.")] = False,
+    url: Url = None,
+    config: ConfigFile = None,
+) -> None:
+    """Cancel the delayed events of a user, for a room, or all."""
+    if (user is None and room is None) != all_:
+        raise typer.BadParameter("give --user, --room or both; or --all")
+    cancelled = 0
+    with connect(config, url) as client:
+        for message in list(_waiting(client, user, room)):
+            # One that was sent in the meantime is no reason to stop.
+            try:
+                client.cancel(message.id)
+                cancelled += 1
+            except (Conflict, NotFound):
+                pass
+    print(f"{cancelled} cancelled")
+
+
+def _waiting(client: Client, user: str | None, room: str | None) -> Iterator[MessageView]:
+    return chain.from_iterable(
+        client.list(state="scheduled", namespace=namespace, owner=user, key=room, limit=1000)
+        for namespace in NAMESPACES
+    )
 
 
 def user(

@@ -316,7 +316,9 @@ def doors_of(config: Config) -> list[Door]:
         from tarry.serve.dapr import DaprDoor
 
         doors.append(DaprDoor(config.doors.dapr, access_of(config)))
-    if config.doors.matrix.enabled:
+    if config.doors.matrix.enabled and config.doors.matrix.homeserver is None:
+        log.warning("the Matrix door stays closed: doors.matrix.homeserver names none; `tarry up` runs one")
+    elif config.doors.matrix.enabled:
         from tarry.serve.matrix import MatrixDoor
 
         doors.append(MatrixDoor(config.doors.matrix))

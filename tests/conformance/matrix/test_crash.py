@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.conformance.matrix.conftest import UNLIMITED, config
-from tests.conformance.matrix.people import Person, fresh, text, until
+from tests.conformance.matrix.people import CLIENT, Person, fresh, text, until
 from tests.conformance.matrix.synapse import Synapse
 from tests.crash.process import ServerProcess, free_port
 
@@ -40,6 +40,7 @@ async def test_sigkill_in_mid_delivery_leaves_each_event_in_its_room_once(
     with ServerProcess(tmp_path / "data", config(mortal, port, UNLIMITED)) as server:
         server.start()
         person = Person(http, f"http://127.0.0.1:{port}", mortal.register(fresh("mortal")))
+        stranger = Person(http, person.url, mortal.register(fresh("mortal")))
         at_home = person.at(mortal.url)
         rooms = [await at_home.create_room() for _ in range(ROOMS)]
         ids = await asyncio.gather(
@@ -53,6 +54,8 @@ async def test_sigkill_in_mid_delivery_leaves_each_event_in_its_room_once(
             )
         )
 
+        kept, cancelled = [await person.delay(rooms[0], text("?"), ms=3_600_000) for _ in range(2)]
+
         async def begun() -> bool:
             return any(await at_home.events(rooms[0]))
 
@@ -61,13 +64,15 @@ async def test_sigkill_in_mid_delivery_leaves_each_event_in_its_room_once(
             server.kill()
         if victims != "tarry":
             mortal.kill()
-            # The door is not the homeserver: what waits can still be managed, or was killed as well.
+            if victims == "homeserver":
+                await managed_while_it_is_down(person, stranger, kept, cancelled)
             mortal.start()
         if victims != "homeserver":
             server.start()
 
         async def ended() -> bool:
-            return not (await person.listed(status="scheduled"))["scheduled"]
+            waiting = {entry["delay_id"] for entry in (await person.listed(status="scheduled"))["scheduled"]}
+            return waiting <= {kept, cancelled}
 
         await until(ended, 120)
         found = [
@@ -79,3 +84,15 @@ async def test_sigkill_in_mid_delivery_leaves_each_event_in_its_room_once(
         assert sorted(found) == list(range(EVENTS))
         outcomes = [(await person.finalised(delay_id))["outcome"] for delay_id in ids[:: EVENTS // 8]]
         assert set(outcomes) == {"send"}
+
+
+async def managed_while_it_is_down(person: Person, stranger: Person, kept: str, cancelled: str) -> None:
+    """Events are managed and listed without the homeserver, by whoever Tarry has seen."""
+    assert (await person.manage(kept, "restart")).status_code == 200
+    assert (await person.manage(cancelled, "cancel")).status_code == 200
+    assert (await person.manage(cancelled, "cancel")).status_code == 404
+    waiting = (await person.listed(delay_id=[kept, cancelled]))["scheduled"]
+    assert [entry["delay_id"] for entry in waiting] == [kept]
+    # Whom Tarry has not seen has to wait for the homeserver.
+    assert (await stranger.ask("GET", f"{CLIENT}/v1/delayed_events")).status_code in {502, 503}
+    assert (await person.ask("GET", f"{CLIENT}/v3/sync")).status_code in {502, 503}

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import time
+from collections.abc import AsyncIterator
 
 import httpx
 import pytest
@@ -24,16 +25,18 @@ async def test_proxy_media_goes_up_and_comes_down_byte_for_byte(alice: Person) -
     assert (response.status_code, response.content) == (200, data)
 
 
-async def test_proxy_an_upload_of_unknown_length_streams(alice: Person) -> None:
-    async def chunks() -> object:
+async def test_proxy_an_upload_of_unknown_length_is_the_homeservers_to_judge(
+    alice: Person, homeserver: Synapse
+) -> None:
+    async def chunks() -> AsyncIterator[bytes]:
         for _ in range(10):
             yield b"x" * 1000
             await asyncio.sleep(0.01)
 
-    response = await alice.ask("POST", "/_matrix/media/v3/upload", content=chunks())
+    through = await alice.ask("POST", "/_matrix/media/v3/upload", content=chunks())
+    direct = await alice.at(homeserver.url).ask("POST", "/_matrix/media/v3/upload", content=chunks())
     # Synapse wants a length, and it is Synapse that says so.
-    direct = await alice.ask("POST", "/_matrix/media/v3/upload", content=chunks())
-    assert response.status_code == direct.status_code
+    assert (through.status_code, through.json()) == (direct.status_code, direct.json())
 
 
 async def test_proxy_a_long_poll_waits_and_is_answered_when_something_comes(alice: Person, room: str) -> None:
@@ -107,10 +110,12 @@ async def test_proxy_preflights_and_errors_have_cors(door: Door, http: httpx.Asy
 
 
 async def test_proxy_tells_the_homeserver_whose_request_it_is(alice: Person, homeserver: Synapse) -> None:
-    """The homeserver sees an address that is forwarded to it; it keeps a user's last one."""
+    """The homeserver is told the address of the connection, behind those that others have forwarded."""
     await alice.done("GET", f"{CLIENT}/v3/account/whoami", headers={"x-forwarded-for": "198.51.100.7"})
     answer = await alice.done("GET", f"{CLIENT}/v3/admin/whois/{alice.user_id}")
-    assert answer["devices"]
+    sessions = [session for device in answer["devices"].values() for session in device["sessions"]]
+    seen = {connection["ip"] for session in sessions for connection in session["connections"]}
+    assert "198.51.100.7" in seen
 
 
 @pytest.mark.parametrize(
