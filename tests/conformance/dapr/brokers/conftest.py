@@ -4,8 +4,35 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conformance.dapr.brokers.kinds import Broker, KafkaBroker, NatsBroker, RabbitBroker, RedisBroker
-from tests.conformance.dapr.brokers.servers import KafkaServer, NatsServer, RabbitServer, RedisServer
+from tests.conformance.dapr.brokers.kinds import (
+    Broker,
+    KafkaBroker,
+    NatsBroker,
+    PulsarBroker,
+    RabbitBroker,
+    RedisBroker,
+)
+from tests.conformance.dapr.brokers.servers import (
+    KafkaServer,
+    NatsServer,
+    RabbitServer,
+    RedisServer,
+    TarryServer,
+)
+
+SLOW = {
+    # RabbitMQ takes its time to start, and Pulsar's library to give up.
+    "test_a_broker_that_is_killed_and_comes_back_loses_nothing[rabbitmq]",
+    "test_wrong_credentials[pulsar]",
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave what takes long to `-m soak`."""
+    for item in items:
+        if item.name in SLOW:
+            item.add_marker(pytest.mark.soak)
 
 
 @pytest.fixture(scope="session")
@@ -18,7 +45,7 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    server = RabbitServer(tmp_path_factory.mktemp("rabbitmq"), consumer_timeout_ms=3_000)
+    server = RabbitServer(tmp_path_factory.mktemp("rabbitmq"), consumer_timeout_ms=1_000)
     server.start()
     yield RabbitBroker(server)
     server.stop()
@@ -40,7 +67,17 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     server.stop()
 
 
-@pytest.fixture(params=["redis", "jetstream", "rabbitmq", pytest.param("kafka", marks=pytest.mark.soak)])
+@pytest.fixture(scope="session")
+def pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    server = TarryServer(tmp_path_factory.mktemp("tarry"))
+    server.start()
+    yield PulsarBroker(server)
+    server.stop()
+
+
+@pytest.fixture(
+    params=["redis", "jetstream", "pulsar", "rabbitmq", pytest.param("kafka", marks=pytest.mark.soak)]
+)
 def broker(request: pytest.FixtureRequest) -> Broker:
     """Each broker in turn."""
     found: Broker = request.getfixturevalue(request.param)

@@ -11,6 +11,7 @@ from tests.conformance.dapr.brokers.servers import (
     RabbitServer,
     RedisServer,
     Server,
+    TarryServer,
     free_port,
 )
 from tests.unit.broker_kit import made
@@ -73,7 +74,7 @@ class RabbitBroker(Broker):
     kind = "pubsub.rabbitmq"
     numbered = False
     puts_deadlines_off = False
-    deadline_s = 3.0
+    deadline_s = 1.5
 
     def _address(self, password: str, port: int) -> dict[str, str]:
         return {"connectionString": f"amqp://{RabbitServer.USER}:{password}@127.0.0.1:{port}"}
@@ -139,3 +140,22 @@ class KafkaBroker(Broker):
 
     def elsewhere(self) -> dict[str, str]:
         return {"brokers": f"127.0.0.1:{free_port()}"}
+
+
+class PulsarBroker(Broker):
+    kind = "pubsub.pulsar"
+    deadline_s = 1.0
+    """There is none."""
+
+    def properties(self) -> dict[str, str]:
+        return {
+            "host": f"127.0.0.1:{self.server.port}",
+            "token": TarryServer.TOKEN,
+            "redeliveryDelay": "200ms",
+        }
+
+    def wrong_credentials(self) -> dict[str, str]:
+        return {"token": "guess"}
+
+    def elsewhere(self) -> dict[str, str]:
+        return {"host": f"127.0.0.1:{free_port()}"}

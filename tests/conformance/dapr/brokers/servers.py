@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import IO
@@ -280,3 +281,31 @@ class KafkaServer(Server):
                 "log.flush.interval.messages=1",
             ]
         )
+
+
+class TarryServer(Server):
+    """Tarry itself, whose Pulsar door is a Pulsar broker as clients see it."""
+
+    TOKEN = "open-sesame-open-sesame"
+
+    def command(self) -> list[str]:
+        config = self.folder / "tarry.toml"
+        config.write_text(
+            f'[[tokens]]\nname = "dapr"\ntoken = "{self.TOKEN}"\nroles = ["produce", "consume"]\n'
+            f"[doors.pulsar]\nenabled = true\nport = {self.port}\n"
+            "[http]\nport = 0\n[ledger]\nsegment_bytes = 8388608\n"
+        )
+        return [
+            sys.executable,
+            "-m",
+            "tarry",
+            "serve",
+            "--config",
+            str(config),
+            "--data",
+            str(self.folder / "data"),
+        ]
+
+    def environment(self) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
+        return kept | {"PYTHONPATH": str(ROOT / "src")}
