@@ -5,10 +5,10 @@ nothing early, nothing after an answered cancel, every message finalised once, o
 """
 
 from collections.abc import Iterable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from tarry.core.delivery import Delivered, Delivery, Refused, Retry, Verdict
-from tarry.core.message import MessageView, Scheduled
+from tarry.core.message import LED_BY, MessageView, Scheduled
 from tarry.engine.settings import EngineSettings
 from tarry.engine.topics import Received
 from tarry.testing.clock import SimulatedClock
@@ -32,6 +32,12 @@ class Violation(AssertionError):
 
 def broken(reason: str) -> NoReturn:
     raise Violation(reason)
+
+
+def _as_asked(msg: Msg, headers: Any) -> bool:
+    """Whether a message has the headers that it was asked for with; one that was led may say by whom."""
+    led = {LED_BY: headers[LED_BY]} if msg.leader is not None and LED_BY in headers else {}
+    return bool(headers == {**msg.message.headers, **led})
 
 
 class Checker:
@@ -66,8 +72,14 @@ class Checker:
         """Whether the engine has read the clock at or past an instant, since a reading."""
         return any(at_ms >= due_at_ms for at_ms in self.clock.readings[since:])
 
+    def _has_moved(self, msg: Msg) -> bool:
+        """Whether nobody knows when it is due: its delay counts from its leader's sending, by a clock that was set back."""
+        return msg.leader is not None and self.model.clock_set_back
+
     def _check_not_early(self, msg: Msg, since: int, what: str) -> None:
-        if not any(self.reached(promise.due_at_ms, max(promise.since, since)) for promise in msg.promises):
+        if not self._has_moved(msg) and not any(
+            self.reached(promise.due_at_ms, max(promise.since, since)) for promise in msg.promises
+        ):
             broken(
                 f"{msg.token} {what} early: due {self._dues(msg)}, the clock is at {self.clock.readings[-1]}"
             )
@@ -85,7 +97,7 @@ class Checker:
             if msg.accepted.due_at_ms != answer.due_at_ms:
                 broken(f"{msg.token}: a repeated request got another due instant")
             return
-        if (answer.due_at_ms is None) == msg.timed:
+        if (answer.due_at_ms is None) == (msg.timed and msg.leader is None):
             broken(f"{msg.token}: the answer's due instant is {answer.due_at_ms}")
         if answer.due_at_ms is not None and not msg.eager:
             if answer.due_at_ms < min(promise.due_at_ms for promise in msg.promises):
@@ -93,6 +105,11 @@ class Checker:
             # Of several requests with one idempotency key, the answer says which was the first.
             msg.promises = [Promise(answer.due_at_ms, min(promise.since for promise in msg.promises))]
         msg.accepted = answer
+
+    def led(self, msg: Msg) -> None:
+        """A command was refused because its group waits for the message that leads it."""
+        if msg.leader is None or msg.leader.ended:
+            broken(f"{msg.token} is said to wait for the one that leads its group")
 
     def cancelled(self, msg: Msg) -> None:
         """A cancel was answered."""
@@ -121,7 +138,7 @@ class Checker:
         if view.state in ("scheduled", "sending"):
             if msg.ended or msg.cancelled:
                 broken(f"{msg.token} is {view.state}, but had ended")
-            if (view.payload, view.headers) != (message.payload, message.headers):
+            if view.payload != message.payload or not _as_asked(msg, view.headers):
                 broken(f"{msg.token} is shown with another body")
         else:
             self.told(msg, view.state)
@@ -174,11 +191,11 @@ class Checker:
         if msg is None or not (msg.accepted or msg.maybe):
             broken(f"an unknown message goes out: {delivery.headers}")
         message = msg.message
-        expected = (message.destination, message.payload, message.headers, message.key, message.owner)
+        expected = (message.destination, message.payload, True, message.key, message.owner)
         if (
             delivery.destination,
             delivery.payload,
-            delivery.headers,
+            _as_asked(msg, delivery.headers),
             delivery.key,
             delivery.owner,
         ) != expected:
@@ -244,6 +261,8 @@ class Checker:
     def _check_group(self, msg: Msg) -> None:
         if msg.message.group is None:
             return
+        if msg.leader is not None and not msg.leader.arrivals:
+            broken(f"{msg.token} goes out before {msg.leader.token}, which leads its group")
         for other in self.model.messages.values():
             if (
                 other is not msg
@@ -296,8 +315,8 @@ class Checker:
         message = msg.message
         if not (msg.accepted or msg.maybe):
             broken(f"{msg.token} was refused, but is in {topic}")
-        if (topic, entry.payload, entry.headers, entry.key) != (
-            short(message.destination), message.payload, message.headers, message.key,
+        if (topic, entry.payload, _as_asked(msg, entry.headers), entry.key) != (
+            short(message.destination), message.payload, True, message.key,
         ):  # fmt: skip
             broken(f"{msg.token} is changed in {topic}: {entry}")
         if msg.accepted is not None and entry.message_id != msg.accepted.id:
@@ -310,7 +329,11 @@ class Checker:
         since = min(promise.since for promise in msg.promises)
         if at_ms not in self.clock.readings[since:]:
             broken(f"{msg.token} was dispatched at {at_ms}, which the clock has not shown since")
-        if topic != EAGER and not any(promise.due_at_ms <= at_ms for promise in msg.promises):
+        if (
+            topic != EAGER
+            and not self._has_moved(msg)
+            and not any(promise.due_at_ms <= at_ms for promise in msg.promises)
+        ):
             broken(f"{msg.token} is in {topic} early: due {self._dues(msg)}, dispatched at {at_ms}")
         self._check_group(msg)
 
@@ -406,7 +429,12 @@ class Checker:
                         broken(f"{msg.token} has {len(letters)} dead letters")
 
     def _check_discarded(self, msg: Msg, view: MessageView) -> None:
-        """A member of a group ends by itself only because another one was sent, or no timed one is left."""
+        """A member of a group ends by itself only because another one was sent, no timed one is left, or its leader failed."""
+        leader = msg.leader
+        if leader is not None and (
+            leader.refused or leader.cancelled or leader.cancel_maybe or leader.message.ttl_ms
+        ):
+            return
         group = [
             other
             for other in self.model.messages.values()

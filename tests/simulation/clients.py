@@ -44,6 +44,7 @@ class Clients:
         return {
             "schedule": self.schedule,
             "batch": self.batch,
+            "together": self.together,
             "arrow": self.arrow,
             "reuse": self.reuse,
             "command": self.command,
@@ -145,6 +146,9 @@ class Clients:
             self._check_pending(msg, error)
         elif not isinstance(error, RateLimited | DelayTooLong | TooLarge | Unavailable):
             raise error
+        self._forget(msg, promise)
+
+    def _forget(self, msg: Msg, promise: Promise | None) -> None:
         msg.asks -= 1
         if msg.accepted is None and promise is not None:
             msg.promises.remove(promise)
@@ -171,6 +175,44 @@ class Clients:
                 self._settle_row(msg, promise, result)
 
         self._sim.ask("batch " + " ".join(msg.token for msg in msgs), answer, then)
+
+    def together(self) -> None:
+        """Several messages of a group, all or none, perhaps with one that leads them."""
+        random = self._random
+        group = self._sim.token("together")
+        msgs = [self._new(plain=True) for _ in range(random.randint(2, 5))]
+        for at, msg in enumerate(msgs):
+            delay_ms = random.choice((1, 50, 2_000, 60_000)) if not at or random.random() < 0.4 else None
+            msg.message = msgspec.structs.replace(
+                msg.message, owner="ann", group=group, delay_ms=delay_ms, due_at_ms=None, ttl_ms=None
+            )
+        if random.random() < 0.6:
+            leader = self._new(plain=True)
+            leader.message = msgspec.structs.replace(
+                leader.message,
+                owner="ann",
+                leads=group,
+                delay_ms=0,
+                due_at_ms=None,
+                destination=random.choice(HOSTS),
+            )
+            for msg in msgs:
+                msg.leader = leader
+            msgs.insert(0, leader)
+        promises = [self._promise(msg) for msg in msgs]
+        answer = self._sim.engine.schedule_together([msg.message for msg in msgs])
+
+        def then(of: Answer[Any], unclear: bool) -> None:
+            error = of.error()
+            if error is None:
+                for msg, scheduled in zip(msgs, of.value(), strict=True):
+                    self._checker.scheduled(msg, scheduled)
+            elif not unclear:
+                self._refused(msgs[0], promises[0], error)
+                for msg, promise in zip(msgs[1:], promises[1:], strict=True):
+                    self._forget(msg, promise)
+
+        self._sim.ask("together " + " ".join(msg.token for msg in msgs), answer, then)
 
     def arrow(self) -> None:
         """Several messages as a record batch."""
@@ -331,6 +373,8 @@ class Clients:
             raise Violation(f"{msg.token}: a command got {error!r}") from error
         if error.state in ("sent", "cancelled", "failed"):
             self._checker.told(msg, error.state)
+        elif error.state == "led":
+            self._checker.led(msg)
         elif error.state not in ("uncertain", "untimed"):
             raise Violation(f"{msg.token}: a command got {error!r}") from error
 

@@ -73,6 +73,8 @@ class Msg:
     """The outlet refused it once, or it was tried as often as may be."""
     told: str = ""
     """The end that the engine told of: sent, cancelled or failed."""
+    leader: "Msg | None" = None
+    """The message that leads its group: it is due only after that was sent."""
 
     @property
     def maybe(self) -> bool:

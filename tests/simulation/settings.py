@@ -82,4 +82,5 @@ def weights(random: Random) -> dict[str, int]:
         "crash": random.choice((0, 1, 3)),
         "flip": random.choice((0, 0, 0, 0, 1)),
         "rot": random.choice((0, 0, 0, 0, 0, 0, 1)),
+        "together": random.choice((0, 3)),
     }
