@@ -118,11 +118,13 @@ def test_pruning_forgets_what_is_past_its_retention_and_no_more(registry: Regist
     registry.groups.put(("ann", "open"), Group([], None), (None,))
     flush(registry, 1)
     registry.prune(301, 1000, 500, 1000)
+    registry.renew()
     assert [seq for (seq,), _ in registry.finalised.rows()] == [4, 5, 6, 7, 8, 9, 10]
     assert [key for (_, key), _ in registry.idempotency.rows()] == ["new"]
     assert [name for (_, name), _ in registry.groups.rows()] == ["open"]
     # Too many rows: the oldest go first.
     registry.prune(0, 3, 0, 1000)
+    registry.renew()
     assert [seq for (seq,), _ in registry.finalised.rows()] == [8, 9, 10]
 
 
@@ -132,6 +134,7 @@ def test_of_one_owner_only_so_many_ended_messages_are_remembered(registry: Regis
         registry.finalised.put((seq,), ended(seq, seq * 100), (owner, seq * 100))
     flush(registry, 1)
     registry.prune(0, 1000, 0, 2)
+    registry.renew()
     # Of ann's three the oldest goes; those that are not listed by owner do not count.
     assert [seq for (seq,), _ in registry.finalised.rows()] == [2, 3, 4, 5, 6, 7, 8]
 

@@ -27,7 +27,7 @@ class Matrix(Listening, frozen=True, kw_only=True):
     management_token: bool = False
     """Whether `send`, `cancel` and `restart` need a token of the event's owner; if not, the delay id is all that is needed."""
     cancel_by_state_update: bool = False
-    """Whether a state event of another user cancels delayed events for the same state."""
+    """Whether a state event of another user cancels delayed events for the same state that were scheduled while this was on."""
     max_delay_ms: Annotated[int, Meta(ge=1, le=limits.MAX_DELAY_MS)] = 7 * limits.DAY_MS
     """The longest delay of an event."""
     max_pending_per_user: Annotated[int, Meta(ge=1)] = 100

@@ -174,8 +174,13 @@ class Upkeep:
                 now_ms - settings.idempotency_retention_ms,
                 settings.finalised_retention_rows_per_owner,
             ),
-            lambda error: log.warning("the registry could not be pruned: %s", error) if error else None,
+            self._pruned,
         )
+
+    def _pruned(self, error: Exception | None) -> None:
+        self._journal.registry.renew()
+        if error is not None:
+            log.warning("the registry could not be pruned: %s", error)
 
     # Dead entries
 

@@ -201,6 +201,7 @@ class Registry:
         for table in (*self.tables, self._meta):
             table.attach(self._reader)
             table.on_damage = self._damaged
+        self.renew()
         self.meta: Meta | None = self._meta.get("registry")
 
     def defer_ended(self, rows: Callable[[], list[tuple[tuple[Any, ...], tuple[Any, ...], Ended]]]) -> None:
@@ -232,8 +233,19 @@ class Registry:
     def done(self, flush: Flush) -> None:
         """Let go of a cut that SQLite has. On the engine's thread."""
         self.meta = flush.meta
+        self.renew()
         for table in self.tables:
             table.flushed()
+
+    def renew(self) -> None:
+        """Let look-ups see what was written since the last time. On the engine's thread.
+
+        Until then they all read from one view: without a lock for each, and without SQLite's reading its pages again
+        because another connection has written. That is most of what a look-up costs.
+        """
+        if self._reader is not self._writer:
+            self._reader.rollback()
+            self._reader.execute("BEGIN")
 
     def undo(self, flush: Flush) -> None:
         """Take a cut back that could not be written. On the engine's thread."""

@@ -66,16 +66,21 @@ def message_of(
     group: str | None = None,
     namespace: str = EVENTS,
     extra: Mapping[str, str] | None = None,
+    ended_by_state: bool = True,
 ) -> Message:
     """The message that sends an event after a delay, or, in a group, by command.
 
-    `txn` names the request within the user's device: one that repeats it gets the same answer.
+    `txn` names the request within the user's device: one that repeats it gets the same answer. `ended_by_state` says
+    whether a newer event about the same state may end it.
     """
     headers = {"dialect": dialect, **(extra or {})}
     if account.device_id is not None:
         headers[DEVICE] = account.device_id
     if event.sticky_ms is not None:
         headers[STICKY] = str(event.sticky_ms)
+    subject = None
+    if event.state_key is not None and ended_by_state:
+        subject = subject_of(event.room_id, event.type, event.state_key)
     return Message(
         destination=str(Destination(event.room_id, event.type, event.state_key)),
         payload=event.content,
@@ -89,7 +94,7 @@ def message_of(
         idempotency_key=None if txn is None else _digest(account.device_id or "", *txn),
         any_repeat=True,
         listed=True,
-        subject=None if event.state_key is None else subject_of(event.room_id, event.type, event.state_key),
+        subject=subject,
     )
 
 

@@ -172,6 +172,7 @@ class Scheduling:
             delay_ms=asked.delay_ms,
             dialect=asked.speech.dialect.name,
             txn=asked.txn,
+            ended_by_state=self._parts.settings.cancel_by_state_update,
         )
 
     def quick(self, account: Account, asked: Asked, reply: Any) -> None:

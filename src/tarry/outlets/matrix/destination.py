@@ -3,6 +3,7 @@
 The parts are percent-encoded, so that whatever Matrix allows in them fits: slashes, emoji, nothing at all.
 """
 
+from functools import lru_cache
 from typing import Final, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -20,10 +21,16 @@ class Destination(NamedTuple):
     state_key: str | None = None
 
     def __str__(self) -> str:
-        parts = [self.room_id, self.type] if self.state_key is None else list(self)
-        return _PREFIX + "/".join(quote(part or "", safe="!:$@.") for part in parts)
+        start = f"{_PREFIX}{_quoted(self.room_id)}/{_quoted(self.type)}"
+        return start if self.state_key is None else f"{start}/{_quoted(self.state_key)}"
 
 
+@lru_cache(maxsize=8_192)
+def _quoted(part: str) -> str:
+    return quote(part, safe="!:$@.")
+
+
+@lru_cache(maxsize=8_192)
 def parse(destination: str) -> Destination:
     """Read a destination; raises `Invalid`."""
     parts = destination.removeprefix(_PREFIX).split("/")
