@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bench import bulk, lateness, load_http, machine, memory, pipeline, plan, report, restart, waiting
+from bench import bulk, lateness, load_http, machine, memory, pipeline, plan, pulsar, report, restart, waiting
 from bench.figures import Figures, Lateness
 from bench.peers.entrants import ENTRANTS
 from bench.peers.peer import Entrant, Skipped
@@ -26,7 +26,18 @@ from bench.wire import Loaded, Refused
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 Load = Callable[[int, float, int], Loaded]
-PARTS = ("machine", "schedule", "lateness", "peers", "memory", "restart", "pipeline", "bulk", "waiting")
+PARTS = (
+    "machine",
+    "schedule",
+    "lateness",
+    "peers",
+    "memory",
+    "restart",
+    "pulsar",
+    "pipeline",
+    "bulk",
+    "waiting",
+)
 
 
 class Bench:
@@ -55,6 +66,8 @@ class Bench:
             self._do("memory", f"{count:,} pending", partial(self._memory, count))
         for repeat in range(1, self._plan.repeats + 1):
             self._do("restart", f"{repeat} of {self._plan.repeats}", self._restart)
+        for repeat in range(1, self._plan.repeats + 1):
+            self._do("pulsar", f"{repeat} of {self._plan.repeats}", self._pulsar)
         self._do("pipeline", f"{self._plan.indexed:,} messages", self._pipeline)
         self._do("pipeline", "lateness beside a cascade", self._cascading)
         self._do("bulk", f"{self._plan.bulk:,} rows", self._bulk)
@@ -137,6 +150,9 @@ class Bench:
         self.figures.add(TARRY, "restart ready", found.ready_ms)
         self.figures.add(TARRY, f"restart on time {self._plan.restart_pending}", found.on_time_ms)
         self.figures.add(TARRY, "restart late after", found.late_after)
+
+    def _pulsar(self, place: Path) -> None:
+        pulsar.measure(self.figures, place, self._plan, TARRY)
 
     def _pipeline(self, place: Path) -> None:
         found = pipeline.measure(place / "pipeline", self._plan.indexed, PAYLOAD_BYTES)

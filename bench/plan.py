@@ -32,6 +32,11 @@ class Plan:
     """How many messages wait in the index when the server is looked at."""
     bulk: int
     """How many messages one job schedules."""
+    pulsar: int
+    """How many messages go through the Pulsar door in one measurement."""
+    pulsar_bursts: tuple[int, ...]
+    pulsar_delayed: int
+    """How many are delayed when the memory of subscriptions is measured."""
 
 
 QUICK: Final = Plan(
@@ -45,6 +50,9 @@ QUICK: Final = Plan(
     indexed=1_000_000,
     waiting=(1_000_000,),
     bulk=1_000_000,
+    pulsar=40_000,
+    pulsar_bursts=(10_000,),
+    pulsar_delayed=200_000,
 )
 NORMAL: Final = Plan(
     repeats=3,
@@ -57,6 +65,9 @@ NORMAL: Final = Plan(
     indexed=3_000_000,
     waiting=(10_000_000,),
     bulk=10_000_000,
+    pulsar=100_000,
+    pulsar_bursts=(10_000, 50_000),
+    pulsar_delayed=1_000_000,
 )
 FULL: Final = Plan(
     repeats=5,
@@ -69,6 +80,9 @@ FULL: Final = Plan(
     indexed=3_000_000,
     waiting=(10_000_000, 100_000_000),
     bulk=10_000_000,
+    pulsar=200_000,
+    pulsar_bursts=(10_000, 50_000),
+    pulsar_delayed=1_000_000,
 )
 TINY: Final = Plan(
     repeats=1,
@@ -81,5 +95,8 @@ TINY: Final = Plan(
     indexed=50_000,
     waiting=(50_000,),
     bulk=50_000,
+    pulsar=4_000,
+    pulsar_bursts=(1_000,),
+    pulsar_delayed=5_000,
 )
 """To see that everything works; its figures say nothing."""

@@ -12,6 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
+from bench.figures import Figures, Lateness
+from bench.plan import PAYLOAD_BYTES, Plan
 from bench.processes import free_port
 from bench.tarry_server import TarryServer
 from tarry.doors.pulsar import wire_pb2 as wire
@@ -185,3 +189,162 @@ def _acknowledged(entry_ids: list[int]) -> bytes:
     return frame(wire.BaseCommand(type=wire.BaseCommand.ACK, ack=ack)) + frame(
         wire.BaseCommand(type=wire.BaseCommand.FLOW, flow=flow)
     )
+
+
+# The real client
+
+
+def real_sends(port: int, count: int, payload: bytes) -> float:
+    """Delayed messages a second from the real client, which does not wait for each; until the last receipt."""
+    import pulsar
+
+    client = pulsar.Client(f"pulsar://127.0.0.1:{port}", logger=_quiet())
+    producer = client.create_producer(
+        TOPIC, max_pending_messages=WINDOW, block_if_queue_full=True, batching_enabled=False
+    )
+    left = threading.Semaphore(0)
+    due_ms = time.time_ns() // 1_000_000 + HOUR_MS
+    began = time.perf_counter()
+    for _ in range(count):
+        producer.send_async(payload, lambda *_: left.release(), deliver_at=due_ms)
+    producer.flush()
+    for _ in range(count):
+        left.acquire()
+    seconds = time.perf_counter() - began
+    client.close()
+    return count / seconds
+
+
+def real_burst(port: int, count: int, payload: bytes, lead_ms: int) -> Lateness:
+    """How late a real client's listener gets messages that are all due at one instant."""
+    import pulsar
+
+    client = pulsar.Client(f"pulsar://127.0.0.1:{port}", logger=_quiet())
+    arrived = np.zeros(count, np.float64)
+    seen = 0
+    done = threading.Event()
+
+    def listen(consumer: Any, message: Any) -> None:
+        nonlocal seen
+        arrived[seen] = time.time() * 1e3
+        seen += 1
+        consumer.acknowledge(message)
+        if seen == count:
+            done.set()
+
+    client.subscribe(
+        TOPIC,
+        "burst",
+        pulsar.ConsumerType.Shared,
+        message_listener=listen,
+        initial_position=pulsar.InitialPosition.Earliest,
+    )
+    due_ms = _send_due(port, count, payload, lead_ms)
+    assert done.wait(WITHIN_S), f"{count - seen} messages did not come"
+    client.close()
+    return Lateness.of(arrived - due_ms)
+
+
+def own_burst(port: int, count: int, payload: bytes, lead_ms: int) -> Lateness:
+    """The same as frames that are only counted: the server's own part."""
+    connection = Wire(port)
+    connection.subscribe("burst")
+    connection.tell(
+        type=wire.BaseCommand.FLOW, flow=wire.CommandFlow(consumer_id=1, messagePermits=2 * count)
+    )
+    due_ms = _send_due(port, count, payload, lead_ms)
+    arrived: list[float] = []
+    frames = Frames(1 << 24)
+    while len(arrived) < count:
+        data = connection.socket.recv(READ_BYTES)
+        at_ms = time.time() * 1e3
+        arrived += [at_ms for _ in frames.feed(data)]
+    connection.close()
+    return Lateness.of(np.array(arrived) - due_ms)
+
+
+def _send_due(port: int, count: int, payload: bytes, lead_ms: int) -> int:
+    """Send messages that are all due at one instant; all have their receipts long before it."""
+    due_ms = time.time_ns() // 1_000_000 + lead_ms
+    frames = [
+        frame(
+            wire.BaseCommand(type=wire.BaseCommand.SEND, send=wire.CommandSend(producer_id=1, sequence_id=n)),
+            _due_message(n, payload, due_ms),
+        )
+        for n in range(count)
+    ]
+    connection = Wire(port)
+    connection.produce()
+    room = threading.Semaphore(0)
+    sender = threading.Thread(target=connection.socket.sendall, args=(b"".join(frames),), daemon=True)
+    sender.start()
+    _count_receipts(connection.socket, count, room)
+    sender.join()
+    connection.close()
+    assert time.time() * 1e3 < due_ms, "sending took longer than the delay; choose a longer one"
+    return due_ms
+
+
+def _due_message(sequence: int, payload: bytes, due_ms: int) -> bytes:
+    metadata = wire.MessageMetadata(
+        producer_name="bench", sequence_id=sequence, publish_time=due_ms - 1, deliver_at_time=due_ms
+    )
+    return with_checksum(metadata.SerializeToString(), payload)
+
+
+def subscriptions_memory(folder: Path, count: int, payload: bytes) -> tuple[int, int]:
+    """The server's memory with so many delayed messages and one subscription, and with ten."""
+    server, port = serving(folder)
+    with server:
+        Wire(port).subscribe("first")
+        replay(server, port, count, payload, HOUR_MS)
+        readers = [Wire(port)]
+        readers[0].subscribe("reads")
+        one = server.memory_bytes()
+        for number in range(9):
+            readers.append(Wire(port))
+            readers[-1].subscribe(f"more-{number}")
+        for reader in readers:
+            reader.tell(
+                type=wire.BaseCommand.FLOW, flow=wire.CommandFlow(consumer_id=1, messagePermits=1_000)
+            )
+        time.sleep(1)
+        return one, server.memory_bytes()
+
+
+def _quiet() -> Any:
+    import pulsar
+
+    return pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+
+
+def measure(figures: Figures, folder: Path, plan: Plan, who: str) -> None:
+    """Everything, each on a server of its own."""
+    payload = bytes(PAYLOAD_BYTES)
+    count = plan.pulsar
+    server, port = serving(folder / "sends")
+    with server:
+        replay(server, port, count // 4, payload, HOUR_MS)
+        rate = replay(server, port, count, payload, HOUR_MS)
+        figures.add(who, "pulsar replay", rate.per_s)
+        figures.add(who, "pulsar replay cpu", rate.cpu_us)
+        figures.add(who, "pulsar client", real_sends(port, count // 2, payload))
+    server, port = serving(folder / "reads")
+    with server:
+        replay(server, port, count, payload, None)
+        rate = consume(server, port, count, "reads")
+        figures.add(who, "pulsar consume", rate.per_s)
+        figures.add(who, "pulsar consume cpu", rate.cpu_us)
+    for burst in plan.pulsar_bursts:
+        lead_ms = 2_000 + burst // 5
+        server, port = serving(folder / f"burst{burst}")
+        with server:
+            late = real_burst(port, burst, payload, lead_ms)
+        server, port = serving(folder / f"own{burst}")
+        with server:
+            own = own_burst(port, burst, payload, lead_ms)
+        figures.add_lateness(who, f"pulsar burst {burst}", late)
+        figures.add_lateness(who, f"pulsar burst {burst} own", own)
+        figures.add(who, "early", late.early + own.early)
+    one, ten = subscriptions_memory(folder / "memory", plan.pulsar_delayed, payload)
+    figures.add(who, "pulsar ten subscriptions", (ten / one - 1) * 100)

@@ -54,6 +54,12 @@ AIMS: Final = [
     Aim("lateness beside a cascade, p99", "cascading p99", 25, " ms", False),
     Aim("100 M waiting in the index, whole server", "waiting 100000000 resident", 500 << 20, "B", False),
     Aim("start with 10 M in the index: ready", "waiting 10000000 ready", 3_000, " ms", False),
+    Aim("Pulsar: delayed sends of the real client, messages/s", "pulsar client", 20_000, "", True),
+    Aim("Pulsar: delayed sends replayed, messages/s", "pulsar replay", 40_000, "", True),
+    Aim("Pulsar: receive and acknowledge, messages/s", "pulsar consume", 50_000, "", True),
+    Aim("Pulsar: 10,000 due at one instant, real client, p99", "pulsar burst 10000 p99", 150, " ms", False),
+    Aim("Pulsar: 50,000 due at one instant, the last", "pulsar burst 50000 worst", 1_000, " ms", False),
+    Aim("Pulsar: memory of ten subscriptions over one", "pulsar ten subscriptions", 10, " %", False),
     Aim("on time again after SIGKILL with 1 M pending", "restart on time 1000000", 2_000, " ms", False),
 ]
 
@@ -93,6 +99,8 @@ def write(
         "## Memory and restart",
         table(["what", "measured"], _memory(figures, plan)),
     ]
+    if figures.get(TARRY, "pulsar replay"):
+        parts += ["## The Pulsar door", table(["what", "measured"], _pulsar(figures, plan))]
     if figures.get(TARRY, "bulk"):
         parts += ["## Bulk scheduling", table(["what", "measured"], _bulk(figures, plan))]
     if figures.get(TARRY, "indexed"):
@@ -186,6 +194,25 @@ def _memory(figures: Figures, plan: Plan) -> list[list[str]]:
         ["… messages that were late all the same afterwards", said(figures.get(TARRY, "restart late after"))],
     ]
     return rows
+
+
+def _pulsar(figures: Figures, plan: Plan) -> list[list[str]]:
+    rows = [
+        ("delayed sends replayed as frames, messages/s", "pulsar replay"),
+        ("… server's processor time, µs a message", "pulsar replay cpu"),
+        ("delayed sends of the real client, messages/s", "pulsar client"),
+        ("receive and acknowledge, messages/s", "pulsar consume"),
+        ("… server's processor time, µs a message", "pulsar consume cpu"),
+    ]
+    for count in plan.pulsar_bursts:
+        for name, value in (("p99", "p99"), ("the last", "worst")):
+            rows.append(
+                (f"{count:,} due at one instant, real client, {name}, ms", f"pulsar burst {count} {value}")
+            )
+            rows.append((f"… the server's own part, {name}, ms", f"pulsar burst {count} own {value}"))
+    text = f"memory of ten subscriptions over one, {plan.pulsar_delayed:,} delayed, %"
+    rows.append((text, "pulsar ten subscriptions"))
+    return [[text, said(figures.get(TARRY, what))] for text, what in rows]
 
 
 def _bulk(figures: Figures, plan: Plan) -> list[list[str]]:
