@@ -16,6 +16,7 @@ steps = st.lists(
     st.tuples(st.just("add"), numbers)
     | st.tuples(st.just("discard"), numbers)
     | st.tuples(st.just("add_many"), st.lists(numbers, max_size=40))
+    | st.tuples(st.just("discard_many"), st.lists(numbers, max_size=40))
     | st.tuples(st.just("fill"), st.tuples(numbers, st.sampled_from([0, 3, 65_536, 70_000])))
     | st.tuples(st.just("drop_upto"), numbers)
     | st.tuples(st.just("save"), st.none()),
@@ -61,6 +62,9 @@ def test_what_is_stored_is_what_is_there(steps: list[tuple[str, object]]) -> Non
             case "discard", int(number):
                 bits.discard(number)
                 model.discard(number)
+            case "discard_many", list(many):
+                bits.discard_many(np.array(many, np.int64))
+                model.difference_update(many)
             case "add_many", list(many):
                 bits.add_many(np.array(many, np.int64))
                 model.update(many)

@@ -29,6 +29,11 @@ class SavedSet(SeqSet):
         super().add_many(seqs)
         self.dirty.update(np.unique(seqs >> BLOCK_BITS).tolist())
 
+    def discard_many(self, seqs: NDArray[np.int64]) -> None:
+        """Take numbers out."""
+        super().discard_many(seqs)
+        self.dirty.update(np.unique(seqs >> BLOCK_BITS).tolist())
+
     def add_range(self, first: int, count: int) -> None:
         """Put in `count` numbers from `first` on."""
         super().add_range(first, count)

@@ -85,6 +85,18 @@ class SeqSet:
             else:
                 self._add_to_block(number, ordered[low:high] & IN_BLOCK)
 
+    def discard_many(self, seqs: NDArray[np.int64]) -> None:
+        """Take seqs out, wherever they are there."""
+        ordered = np.sort(seqs)
+        for number, low, high in _by_block(ordered):
+            block = self._blocks.get(number)
+            if block is not None:
+                bits = np.zeros(BLOCK_SEQS, np.uint8)
+                bits[ordered[low:high] & IN_BLOCK] = 1
+                bitmap = np.frombuffer(block, np.uint8)
+                bitmap &= ~np.packbits(bits, bitorder="little")
+                self._count_block(number)
+
     def add_range(self, first: int, count: int) -> None:
         """Put in `count` seqs from `first` on."""
         for number, low, high in _blocks_of(first, count):

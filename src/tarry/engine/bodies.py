@@ -66,6 +66,7 @@ class Bodies:
         self._offload = offload
         self._clock = clock
         self._fresh: dict[int, bytes] = {}
+        self._fresh_order: deque[int] = deque()
         self._fresh_bytes = 0
         self._held: dict[int, Body] = {}
         self._held_bytes = 0
@@ -125,13 +126,14 @@ class Bodies:
 
     # New entries
 
-    def keep_fresh(self, seqs: Iterable[int], bodies: list[bytes]) -> None:
+    def keep_fresh(self, seqs: Sequence[int], bodies: list[bytes]) -> None:
         """Keep the bodies of new entries for the consumers that are about to read them."""
         self._fresh.update(zip(seqs, bodies, strict=True))
         self._fresh_bytes += sum(map(len, bodies))
+        # The first key of a dict from whose beginning many were taken takes long to find.
+        self._fresh_order.extend(seqs)
         while self._fresh_bytes > FRESH_BYTES:
-            oldest = next(iter(self._fresh))
-            self._fresh_bytes -= len(self._fresh.pop(oldest))
+            self._fresh_bytes -= len(self._fresh.pop(self._fresh_order.popleft()))
 
     # From the index
 

@@ -263,15 +263,18 @@ class Dispatcher:
         bodies: list[bytes | Damage | None],
         now_ms: int,
     ) -> None:
+        entries: list[tuple[int, bytes]] = []
         for fire_at_ms, seq, body in zip(fires.tolist(), seqs.tolist(), bodies, strict=True):
             postponed = self._postponed.pop(seq, None)
             key = postponed or Key(fire_at_ms, seq)
             if not isinstance(body, bytes):
                 self._end_unread(key, body, now_ms)
             elif is_entry(body):
-                self._journal.topics.records.ready(seq, body)
+                entries.append((seq, body))
             else:
                 self._dispatch_one(key, decode_head(body), body, now_ms, charged=postponed is not None)
+        if entries:
+            self._journal.topics.records.ready(entries)
 
     def _dispatch_one(self, key: Key, head: PutHead, body: bytes, now_ms: int, *, charged: bool) -> None:
         to_topic = head.destination.startswith(TOPIC_SCHEME)

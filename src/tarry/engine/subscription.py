@@ -12,6 +12,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tarry.core.errors import Conflict
 from tarry.engine.acks import AckSet
@@ -296,12 +297,11 @@ class Subscription:
 
     # Giving out
 
-    def ready(self, entry_id: int) -> None:
-        """A delayed entry is due now."""
-        if self.ignores_delay or entry_id >= self._read_at or entry_id in self._holders:
-            return
-        if entry_id not in self.acked:
-            self._queue(entry_id)
+    def ready(self, entry_ids: NDArray[np.int64]) -> None:
+        """Delayed entries are due now."""
+        if not self.ignores_delay:
+            wanted = entry_ids[(entry_ids < self._read_at) & ~self.acked.contains_many(entry_ids)]
+            self._queue_all(one for one in np.sort(wanted).tolist() if one not in self._holders)
 
     def flowed(self, consumer: Consumer) -> None:
         """A consumer can take more."""

@@ -4,6 +4,7 @@ A record is decided when it is enqueued or replayed (`decide`), and an entry is 
 (`appended`). Nothing here writes: that is `tarry.engine.topics`.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -23,6 +24,7 @@ from tarry.ledger.record import (
     Unsubscribe,
     decode_put,
     encode,
+    read_entries,
 )
 from tarry.ledger.record import Topic as TopicRecord
 from tarry.registry.registry import Registry
@@ -181,31 +183,37 @@ class TopicRecords:
             for sub in topic.subscriptions.values():
                 self._woken[sub] = None
 
-    def ready(self, seq: int, body: bytes) -> None:
-        """A delayed entry is due."""
-        entry = decode_entry(body)
-        topic = self.by_name.get(entry.topic)
-        if topic is None or entry.entry_id not in topic.waiting or topic.seq(entry.entry_id) != seq:
-            return
-        due_at_ms = entry.fire_at_ms if entry.due_at_ms is None else entry.due_at_ms
-        topic.last_late_ms = max(0, self._journal.clock.now_ms() - due_at_ms)
-        topic.max_late_ms = max(topic.max_late_ms, topic.last_late_ms)
-        self._ready(topic, entry.entry_id)
+    def ready(self, due: Sequence[tuple[int, bytes]]) -> None:
+        """Delayed entries are due, given by their seqs and bodies."""
+        by_topic: dict[str, list[tuple[int, int, int]]] = {}
+        for (seq, _), entry in zip(due, read_entries([body for _, body in due]), strict=True):
+            due_at_ms = entry.fire_at_ms if entry.due_at_ms is None else entry.due_at_ms
+            by_topic.setdefault(entry.topic, []).append((entry.entry_id, seq, due_at_ms))
+        for name, rows in by_topic.items():
+            topic = self.by_name.get(name)
+            if topic is not None:
+                entry_ids, seqs, dues = np.array(rows, np.int64).T
+                now = topic.waiting.contains_many(entry_ids) & (topic.seqs(entry_ids) == seqs)
+                self._ready(topic, entry_ids[now], dues[now])
 
     def ready_unread(self, seq: int) -> bool:
         """The same for an entry that cannot be read, so that nobody waits for it; whether there is one there."""
         for topic in self.by_name.values():
             if seq in (seqs := topic.waiting_seqs().tolist()):
                 waiting = topic.waiting.between(topic.first, topic.next)
-                self._ready(topic, int(waiting[seqs.index(seq)]))
+                self._ready(topic, waiting[[seqs.index(seq)]], np.empty(0, np.int64))
                 return True
         return False
 
-    def _ready(self, topic: Topic, entry_id: int) -> None:
-        topic.waiting.discard(entry_id)
+    def _ready(self, topic: Topic, entry_ids: NDArray[np.int64], dues_ms: NDArray[np.int64]) -> None:
+        if len(dues_ms):
+            topic.last_late_ms = max(0, self._journal.clock.now_ms() - int(dues_ms[-1]))
+            first_late_ms = self._journal.clock.now_ms() - int(dues_ms.min())
+            topic.max_late_ms = max(topic.max_late_ms, first_late_ms)
+        topic.waiting.discard_many(entry_ids)
         self.changed = True
         for sub in topic.subscriptions.values():
-            sub.ready(entry_id)
+            sub.ready(entry_ids)
             self._woken[sub] = None
 
     def pump(self) -> None:
