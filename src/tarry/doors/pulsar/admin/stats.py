@@ -58,7 +58,7 @@ def topic_stats(broker: Broker, topic: Topic) -> dict[str, Any]:
 def subscription_stats(sub: Subscription) -> dict[str, Any]:
     """The figures of one subscription."""
     delayed = 0 if sub.ignores_delay else len(delayed_ids(sub))
-    active = next((one.name for one in sub.consumers if one.active), "") if sub.ignores_delay else ""
+    active = next((one.name for one in sub.consumers if one.active), "") if sub.in_order else ""
     return {
         "msgRateOut": 0.0,
         "msgThroughputOut": 0.0,
