@@ -46,9 +46,9 @@ class Broker:
     def component(self, **changes: str) -> Component:
         return made(self.kind, self.properties() | changes)
 
-    async def topic(self) -> str:
+    async def topic(self, name: str = "") -> str:
         """The name of a new topic, with what the operator has to make for it."""
-        return f"orders-{uuid4().hex[:8]}"
+        return name or f"orders-{uuid4().hex[:8]}"
 
 
 class RedisBroker(Broker):
@@ -109,9 +109,9 @@ class NatsBroker(Broker):
     def elsewhere(self) -> dict[str, str]:
         return self._address("any", free_port())
 
-    async def topic(self) -> str:
+    async def topic(self, name: str = "") -> str:
         """Streams are made by operators: Dapr's component does not."""
-        topic = await super().topic()
+        topic = await super().topic(name)
         client = await nats.connect(f"nats://127.0.0.1:{self.server.port}", token=NatsServer.TOKEN)
         await client.jetstream().add_stream(name=topic, subjects=[topic])
         await client.close()
