@@ -1,7 +1,4 @@
-"""Publishing, the same for both protocols: from a request to bytes at a broker or to a message in the ledger.
-
-A request is read whole before anything happens, so that one that is wrong changes nothing. What has a
-`scheduledSendTime` is never published at once: it is scheduled, or it is refused.
+"""Publishing, the same for both protocols: from what was asked for to bytes at a broker or messages in the ledger.
 
 Into one of Tarry's own topics a scheduled message goes straight, exactly once (R5). Everything else is bound for
 `dapr://app/component/topic` and leaves by the outlet, which asks the component's scopes once more.
@@ -9,51 +6,25 @@ Into one of Tarry's own topics a scheduled message goes straight, exactly once (
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Final
 
 from msgspec import Struct, structs
 
-from tarry.core.errors import Invalid, TarryError
+from tarry.core.errors import TarryError
 from tarry.core.message import Message, Scheduled
-from tarry.doors.dapr import cloudevents, errors
-from tarry.doors.dapr.cloudevents import Place, Trace
+from tarry.doors.dapr.columns import schedule
 from tarry.doors.dapr.delayed import DelayedTopic
 from tarry.doors.dapr.delayed_message import Delayed
-from tarry.doors.dapr.errors import Refusal, refusal_of
+from tarry.doors.dapr.errors import refusal_of
 from tarry.doors.dapr.mounting import Mounted, Mounts
+from tarry.doors.dapr.planning import Entry, Planned, Planning
 from tarry.engine.answer import Answer
 from tarry.engine.engine import Engine
 from tarry.outlets.dapr.brokers.tarry import OwnTopicsComponent, own_message
-from tarry.outlets.dapr.component import BulkEntry, Feature
+from tarry.outlets.dapr.component import BulkEntry
 from tarry.outlets.dapr.delivery import destination, headers_of
 from tarry.outlets.dapr.properties import ttl_ms_of
-from tarry.outlets.dapr.times import FIELD as SCHEDULED
-from tarry.outlets.dapr.times import due_at_ms
 
-RAW: Final = "rawPayload"
-_TRUE: Final = frozenset(("1", "t", "T", "true", "TRUE", "True"))
-_FALSE: Final = frozenset(("0", "f", "F", "false", "FALSE", "False"))
-
-
-class Planned(Struct, frozen=True):
-    """A publish that is good: what goes out, where, and when."""
-
-    mounted: Mounted
-    topic: str
-    data: bytes
-    content_type: str
-    metadata: dict[str, str]
-    due_at_ms: int | None
-    """None: at once."""
-
-
-class Entry(Struct, frozen=True):
-    """One message of a bulk publish, as it came."""
-
-    entry_id: str
-    data: bytes
-    content_type: str = ""
-    metadata: Mapping[str, str] = {}
+__all__ = ["BulkResult", "Entry", "Planned", "Publishing"]
 
 
 class BulkResult(Struct, frozen=True):
@@ -65,154 +36,14 @@ class BulkResult(Struct, frozen=True):
     """The message ids of what was scheduled, in the order of the entries."""
 
 
-class Publishing:
+class Publishing(Planning):
     """Publishes for one application."""
 
     def __init__(self, app_id: str, mounts: Mounts, engine: Engine, *, preview: bool) -> None:
-        self._app_id = app_id
-        self._mounts = mounts
+        super().__init__(app_id, mounts, engine.clock, preview=preview)
         self._engine = engine
-        self._preview = preview
-        """Whether the configuration allows delayed messaging at all."""
         self.delayed: dict[str, DelayedTopic] = {}
         """The delayed topics by component, where there are any."""
-
-    # Reading
-
-    def plan(
-        self,
-        pubsub: str,
-        topic: str,
-        data: bytes,
-        content_type: str,
-        metadata: dict[str, str],
-        trace: Trace | None,
-    ) -> Planned:
-        """Read one publish; raises `Refusal`."""
-        mounted = self.find(pubsub, topic)
-        raw = self._is_raw(mounted, metadata)
-        return self._planned(mounted, topic, data, content_type, metadata, trace, raw)
-
-    def plan_bulk(
-        self,
-        pubsub: str,
-        topic: str,
-        entries: Sequence[Entry],
-        metadata: dict[str, str],
-        trace: Trace | None,
-    ) -> list[Planned]:
-        """Read a bulk publish; raises `Refusal` if any of it is wrong."""
-        mounted = self.find(pubsub, topic)
-        # Whether the payloads are raw is said of the request, not of an entry.
-        raw = self._is_raw(mounted, metadata)
-        seen: set[str] = set()
-        for entry in entries:
-            if not entry.entry_id or entry.entry_id in seen:
-                what = "is duplicated" if entry.entry_id else "is not set"
-                error = f"entryId {entry.entry_id} {what} in bulk publish request".replace("  ", " ")
-                raise Refusal(
-                    errors.EVENTS,
-                    f"error marshaling events to bytes for topic {topic} pubsub {pubsub}. error: {error}",
-                    pubsub=pubsub,
-                    metadata={"error": error},
-                )
-            seen.add(entry.entry_id)
-        return [
-            self._planned(
-                mounted,
-                topic,
-                entry.data,
-                entry.content_type,
-                {**metadata, **entry.metadata} if entry.metadata else metadata,
-                trace,
-                raw,
-            )
-            for entry in entries
-        ]
-
-    def find(self, pubsub: str, topic: str) -> Mounted:
-        """The component of this name, if the application may publish to the topic there; raises `Refusal`."""
-        if not pubsub:
-            raise Refusal(errors.NAME_EMPTY, "pubsub name is empty", metadata={"appID": self._app_id})
-        if not self._mounts:
-            raise Refusal(errors.NOT_CONFIGURED, "pubsub is not configured", pubsub=pubsub)
-        mounted = self._mounts.get(pubsub)
-        if mounted is None:
-            raise Refusal(errors.NOT_FOUND, f"pubsub {pubsub} is not found", pubsub=pubsub)
-        if not topic:
-            raise Refusal(errors.TOPIC_EMPTY, f"topic is empty in pubsub {pubsub}", pubsub=pubsub)
-        if not mounted.may_publish(topic):
-            message = f"topic {topic} is not allowed for app id {self._app_id}"
-            raise Refusal(
-                errors.FORBIDDEN, message, pubsub=pubsub, metadata={"topic": topic, "error": message}
-            )
-        return mounted
-
-    def _is_raw(self, mounted: Mounted, metadata: Mapping[str, str]) -> bool:
-        given = metadata.get(RAW)
-        if given is None or given in _FALSE:
-            return False
-        if given in _TRUE:
-            return True
-        raise _bad_metadata(mounted, Invalid(RAW, f"{given!r} is neither true nor false"))
-
-    def _planned(
-        self,
-        mounted: Mounted,
-        topic: str,
-        data: bytes,
-        content_type: str,
-        metadata: dict[str, str],
-        trace: Trace | None,
-        raw: bool,
-    ) -> Planned:
-        now_ms = self._engine.clock.now_ms()
-        due_ms: int | None = None
-        if SCHEDULED in metadata:
-            due_ms = self._due_at_ms(mounted, metadata[SCHEDULED], now_ms)
-            metadata = {name: value for name, value in metadata.items() if name != SCHEDULED}
-        elif mounted.definition.delayed:
-            _check_spelling(mounted, metadata)
-        if not raw:
-            expires_at_ms: int | None = None
-            if "ttlInSeconds" in metadata and (ttl_ms := ttl_ms_of(metadata)) is not None:
-                if due_ms is not None:
-                    expires_at_ms = max(due_ms, now_ms) + ttl_ms
-                elif Feature.MESSAGE_TTL not in mounted.component.features:
-                    expires_at_ms = now_ms + ttl_ms
-            place = Place(mounted.name, topic, self._app_id)
-            trace = trace or cloudevents.new_trace()
-            try:
-                data = cloudevents.make(data, content_type, metadata, place, trace, now_ms, expires_at_ms)
-            except Invalid as error:
-                raise Refusal(
-                    errors.CLOUD_EVENT,
-                    f"cannot create cloudevent: {error.reason}",
-                    pubsub=mounted.name,
-                    metadata={"appID": self._app_id, "error": error.reason},
-                ) from None
-            content_type = cloudevents.CONTENT_TYPE
-        return Planned(mounted, topic, data, content_type, metadata, due_ms)
-
-    def _due_at_ms(self, mounted: Mounted, text: str, now_ms: int) -> int:
-        if not self._preview or not mounted.definition.delayed:
-            where = (
-                f"set enableDelayedMessaging in the metadata of component {mounted.name}"
-                if self._preview
-                else "switch on the preview feature DelayedMessaging in the configuration"
-            )
-            raise Refusal(
-                errors.DELAYED_OFF,
-                f"{SCHEDULED} is given and delayed messaging is not enabled: {where}",
-                pubsub=mounted.name,
-                metadata={"appID": self._app_id},
-            )
-        try:
-            return max(0, due_at_ms(text, now_ms))
-        except Invalid as error:
-            raise _bad_metadata(mounted, error) from None
-
-    # Doing
 
     def message(self, planned: Planned) -> Message:
         """A publish that is to be scheduled, as a message."""
@@ -273,12 +104,12 @@ class Publishing:
         if timed and plans[0].mounted.definition.custody == "broker":
             failed |= await self._write_delayed([(entries[at].entry_id, plans[at]) for at in timed])
         elif timed:
-            scheduled = await self._engine.schedule_many([self.message(plans[at]) for at in timed])
+            scheduled = await schedule(self._engine, [self.message(plans[at]) for at in timed])
             for at, one in zip(timed, scheduled, strict=True):
                 if isinstance(one, TarryError):
                     failed[entries[at].entry_id] = str(one)
                 else:
-                    ids.append(one.id)
+                    ids.append(one)
         if len(timed) < len(plans):
             failed |= await self._publish_at_once(entries, plans, metadata)
         return BulkResult(failed, ids)
@@ -326,19 +157,3 @@ class Publishing:
         except TarryError as error:
             return {entry.entry_id: str(error) for entry in ready}
         return {entry_id: str(error) for entry_id, error in failed.items()}
-
-
-def _check_spelling(mounted: Mounted, metadata: Mapping[str, str]) -> None:
-    """A key that differs from `scheduledSendTime` in its case only would mean: at once. It is refused."""
-    for name in metadata:
-        if len(name) == len(SCHEDULED) and name.lower() == SCHEDULED.lower():
-            raise _bad_metadata(mounted, Invalid(name, f"is written {SCHEDULED}"))
-
-
-def _bad_metadata(mounted: Mounted, error: Invalid) -> Refusal:
-    return Refusal(
-        errors.METADATA,
-        f"failed deserializing metadata. Error: {error}",
-        pubsub=mounted.name,
-        metadata={"error": str(error)},
-    )

@@ -1,0 +1,70 @@
+"""Many messages of one request, scheduled as columns: a bulk publish costs a fraction of its messages one by one."""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from tarry.core.errors import TarryError
+from tarry.core.message import Message
+from tarry.engine.engine import Engine
+from tarry.engine.planner import Columns
+from tarry.ledger.columns import Contents, Numbers, bytes_column, coded, int32_column, no_numbers
+
+FEWEST: Final = 16
+"""Of fewer messages columns are not worth their making."""
+MOST: Final = 4096
+MOST_BYTES: Final = 2 * 1024 * 1024
+"""More than that may not fit one unit of the ledger."""
+
+_HEADERS: Final = pa.map_(pa.string(), pa.string())
+
+
+async def schedule(engine: Engine, messages: Sequence[Message]) -> list[str | TarryError]:
+    """Schedule messages of one owner and door; gives their ids, or why not, in order."""
+    size_bytes = sum([len(one.payload) for one in messages])
+    if not FEWEST <= len(messages) <= MOST or size_bytes > MOST_BYTES:
+        scheduled = await engine.schedule_many(messages)
+        return [one if isinstance(one, TarryError) else one.id for one in scheduled]
+    done = await engine.schedule_columns(columns_of(messages), messages[0])
+    ids: list[str | TarryError] = [one.decode() for one in done.ids.tolist()]
+    for row, error in done.errors.items():
+        ids[row] = error
+    return ids
+
+
+def columns_of(messages: Sequence[Message]) -> Columns:
+    """Messages with due instants as columns."""
+    count = len(messages)
+    due = np.array([one.due_at_ms for one in messages], np.int64)
+    contents = Contents(
+        count,
+        coded([one.owner for one in messages]),
+        bytes_column([one.payload for one in messages]),
+        _keys(messages),
+        _ttls(messages),
+        _headers(messages),
+    )
+    destinations = coded([one.destination for one in messages])
+    return Columns(destinations, Numbers(due, np.ones(count, np.bool_)), no_numbers(count), contents)
+
+
+def _keys(messages: Sequence[Message]) -> Any:
+    keys = [one.key for one in messages]
+    return None if keys.count(None) == len(keys) else pa.array(keys, pa.string())
+
+
+def _ttls(messages: Sequence[Message]) -> Numbers | None:
+    given = [one.ttl_ms is not None for one in messages]
+    if not any(given):
+        return None
+    return Numbers(np.array([one.ttl_ms or 0 for one in messages], np.int64), np.array(given, np.bool_))
+
+
+def _headers(messages: Sequence[Message]) -> Any:
+    """Few different ones, mostly: each is made once."""
+    different, codes = coded([tuple(one.headers.items()) for one in messages])
+    if different == [()]:
+        return None
+    return pa.array([list(pairs) for pairs in different], _HEADERS).take(int32_column(codes))

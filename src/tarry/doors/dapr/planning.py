@@ -1,0 +1,220 @@
+"""Reading publishes, the same for both protocols: what is asked for, or why it cannot be.
+
+A request is read whole before anything happens, so that one that is wrong changes nothing. What has a
+`scheduledSendTime` has a due instant or is refused: it is never taken for one that goes out at once.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from tarry.core.clock import Clock
+from tarry.core.errors import Invalid
+from tarry.doors.dapr import errors
+from tarry.doors.dapr.cloudevents import CONTENT_TYPE, Place, Trace, make, new_trace
+from tarry.doors.dapr.errors import Refusal
+from tarry.doors.dapr.mounting import Mounted, Mounts
+from tarry.outlets.dapr.component import Feature
+from tarry.outlets.dapr.properties import ttl_ms_of
+from tarry.outlets.dapr.times import FIELD as SCHEDULED
+from tarry.outlets.dapr.times import due_at_ms
+
+RAW: Final = "rawPayload"
+_TRUE: Final = frozenset(("1", "t", "T", "true", "TRUE", "True"))
+_FALSE: Final = frozenset(("0", "f", "F", "false", "FALSE", "False"))
+
+
+class Planned(Struct, frozen=True):
+    """A publish that is good: what goes out, where, and when."""
+
+    mounted: Mounted
+    topic: str
+    data: bytes
+    content_type: str
+    metadata: dict[str, str]
+    due_at_ms: int | None
+    """None: at once."""
+
+
+class Entry(Struct, frozen=True):
+    """One message of a bulk publish, as it came."""
+
+    entry_id: str
+    data: bytes
+    content_type: str = ""
+    metadata: Mapping[str, str] = {}
+
+
+class Timing(Struct, frozen=True):
+    """What the metadata of a publish say of its times, and the metadata without that."""
+
+    due_at_ms: int | None
+    expires_at_ms: int | None
+    metadata: dict[str, str]
+
+
+class Planning:
+    """Reads the publishes of one application."""
+
+    def __init__(self, app_id: str, mounts: Mounts, clock: Clock, *, preview: bool) -> None:
+        self._app_id = app_id
+        self._mounts = mounts
+        self._clock = clock
+        self._preview = preview
+        """Whether the configuration allows delayed messaging at all."""
+
+    def plan(
+        self,
+        pubsub: str,
+        topic: str,
+        data: bytes,
+        content_type: str,
+        metadata: dict[str, str],
+        trace: Trace | None,
+    ) -> Planned:
+        """Read one publish; raises `Refusal`."""
+        mounted = self.find(pubsub, topic)
+        raw = self._is_raw(mounted, metadata)
+        timing = self._timing(mounted, metadata)
+        return self._planned(mounted, topic, data, content_type, timing, trace or new_trace(), raw)
+
+    def plan_bulk(
+        self,
+        pubsub: str,
+        topic: str,
+        entries: Sequence[Entry],
+        metadata: dict[str, str],
+        trace: Trace | None,
+    ) -> list[Planned]:
+        """Read a bulk publish; raises `Refusal` if any of it is wrong."""
+        mounted = self.find(pubsub, topic)
+        # Whether the payloads are raw is said of the request, not of an entry.
+        raw = self._is_raw(mounted, metadata)
+        trace = trace or new_trace()
+        seen: set[str] = set()
+        for entry in entries:
+            if not entry.entry_id or entry.entry_id in seen:
+                what = "is duplicated" if entry.entry_id else "is not set"
+                error = f"entryId {entry.entry_id} {what} in bulk publish request".replace("  ", " ")
+                raise Refusal(
+                    errors.EVENTS,
+                    f"error marshaling events to bytes for topic {topic} pubsub {pubsub}. error: {error}",
+                    pubsub=pubsub,
+                    metadata={"error": error},
+                )
+            seen.add(entry.entry_id)
+        shared = self._timing(mounted, metadata)
+        return [
+            self._planned(
+                mounted,
+                topic,
+                entry.data,
+                entry.content_type,
+                self._timing(mounted, {**metadata, **entry.metadata}) if entry.metadata else shared,
+                trace,
+                raw,
+            )
+            for entry in entries
+        ]
+
+    def find(self, pubsub: str, topic: str) -> Mounted:
+        """The component of this name, if the application may publish to the topic there; raises `Refusal`."""
+        if not pubsub:
+            raise Refusal(errors.NAME_EMPTY, "pubsub name is empty", metadata={"appID": self._app_id})
+        if not self._mounts:
+            raise Refusal(errors.NOT_CONFIGURED, "pubsub is not configured", pubsub=pubsub)
+        mounted = self._mounts.get(pubsub)
+        if mounted is None:
+            raise Refusal(errors.NOT_FOUND, f"pubsub {pubsub} is not found", pubsub=pubsub)
+        if not topic:
+            raise Refusal(errors.TOPIC_EMPTY, f"topic is empty in pubsub {pubsub}", pubsub=pubsub)
+        if not mounted.may_publish(topic):
+            message = f"topic {topic} is not allowed for app id {self._app_id}"
+            raise Refusal(
+                errors.FORBIDDEN, message, pubsub=pubsub, metadata={"topic": topic, "error": message}
+            )
+        return mounted
+
+    def _is_raw(self, mounted: Mounted, metadata: Mapping[str, str]) -> bool:
+        given = metadata.get(RAW)
+        if given is None or given in _FALSE:
+            return False
+        if given in _TRUE:
+            return True
+        raise _bad_metadata(mounted, Invalid(RAW, f"{given!r} is neither true nor false"))
+
+    def _timing(self, mounted: Mounted, metadata: dict[str, str]) -> Timing:
+        now_ms = self._clock.now_ms()
+        due_ms: int | None = None
+        if SCHEDULED in metadata:
+            due_ms = self._due_at_ms(mounted, metadata[SCHEDULED], now_ms)
+            metadata = {name: value for name, value in metadata.items() if name != SCHEDULED}
+        elif mounted.definition.delayed:
+            _check_spelling(mounted, metadata)
+        expires_at_ms: int | None = None
+        if "ttlInSeconds" in metadata and (ttl_ms := ttl_ms_of(metadata)) is not None:
+            if due_ms is not None:
+                expires_at_ms = max(due_ms, now_ms) + ttl_ms
+            elif Feature.MESSAGE_TTL not in mounted.component.features:
+                expires_at_ms = now_ms + ttl_ms
+        return Timing(due_ms, expires_at_ms, metadata)
+
+    def _planned(
+        self,
+        mounted: Mounted,
+        topic: str,
+        data: bytes,
+        content_type: str,
+        timing: Timing,
+        trace: Trace,
+        raw: bool,
+    ) -> Planned:
+        if not raw:
+            place = Place(mounted.name, topic, self._app_id)
+            now_ms = self._clock.now_ms()
+            try:
+                data = make(data, content_type, timing.metadata, place, trace, now_ms, timing.expires_at_ms)
+            except Invalid as error:
+                raise Refusal(
+                    errors.CLOUD_EVENT,
+                    f"cannot create cloudevent: {error.reason}",
+                    pubsub=mounted.name,
+                    metadata={"appID": self._app_id, "error": error.reason},
+                ) from None
+            content_type = CONTENT_TYPE
+        return Planned(mounted, topic, data, content_type, timing.metadata, timing.due_at_ms)
+
+    def _due_at_ms(self, mounted: Mounted, text: str, now_ms: int) -> int:
+        if not self._preview or not mounted.definition.delayed:
+            where = (
+                f"set enableDelayedMessaging in the metadata of component {mounted.name}"
+                if self._preview
+                else "switch on the preview feature DelayedMessaging in the configuration"
+            )
+            raise Refusal(
+                errors.DELAYED_OFF,
+                f"{SCHEDULED} is given and delayed messaging is not enabled: {where}",
+                pubsub=mounted.name,
+                metadata={"appID": self._app_id},
+            )
+        try:
+            return max(0, due_at_ms(text, now_ms))
+        except Invalid as error:
+            raise _bad_metadata(mounted, error) from None
+
+
+def _check_spelling(mounted: Mounted, metadata: Mapping[str, str]) -> None:
+    """A key that differs from `scheduledSendTime` in its case only would mean: at once. It is refused."""
+    for name in metadata:
+        if len(name) == len(SCHEDULED) and name.lower() == SCHEDULED.lower():
+            raise _bad_metadata(mounted, Invalid(name, f"is written {SCHEDULED}"))
+
+
+def _bad_metadata(mounted: Mounted, error: Invalid) -> Refusal:
+    return Refusal(
+        errors.METADATA,
+        f"failed deserializing metadata. Error: {error}",
+        pubsub=mounted.name,
+        metadata={"error": str(error)},
+    )
