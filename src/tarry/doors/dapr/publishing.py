@@ -72,6 +72,18 @@ class Publishing(Planning):
             ttl_ms=ttl_ms,
         )
 
+    def _messages(self, plans: Sequence[Planned]) -> list[Message]:
+        """Those of one bulk, which mostly differ in their data only."""
+        messages: list[Message] = []
+        alike: Planned | None = None
+        for one in plans:
+            if alike is None or one.metadata is not alike.metadata or one.content_type != alike.content_type:
+                alike = one
+                messages.append(self.message(one))
+            else:
+                messages.append(structs.replace(messages[-1], payload=one.data, due_at_ms=one.due_at_ms))
+        return messages
+
     def schedule(self, planned: Planned) -> Answer[Scheduled]:
         """Schedule what has a time; the answer comes when that is durable."""
         return self._engine.schedule(self.message(planned))
@@ -104,7 +116,7 @@ class Publishing(Planning):
         if timed and plans[0].mounted.definition.custody == "broker":
             failed |= await self._write_delayed([(entries[at].entry_id, plans[at]) for at in timed])
         elif timed:
-            scheduled = await schedule(self._engine, [self.message(plans[at]) for at in timed])
+            scheduled = await schedule(self._engine, self._messages([plans[at] for at in timed]))
             for at, one in zip(timed, scheduled, strict=True):
                 if isinstance(one, TarryError):
                     failed[entries[at].entry_id] = str(one)
