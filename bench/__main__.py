@@ -14,7 +14,20 @@ from pathlib import Path
 
 import numpy as np
 
-from bench import bulk, lateness, load_http, machine, memory, pipeline, plan, pulsar, report, restart, waiting
+from bench import (
+    bulk,
+    lateness,
+    load_http,
+    machine,
+    matrix,
+    memory,
+    pipeline,
+    plan,
+    pulsar,
+    report,
+    restart,
+    waiting,
+)
 from bench.figures import Figures, Lateness
 from bench.peers.entrants import ENTRANTS
 from bench.peers.peer import Entrant, Skipped
@@ -37,6 +50,7 @@ PARTS = (
     "pipeline",
     "bulk",
     "waiting",
+    "matrix",
 )
 
 
@@ -59,6 +73,8 @@ class Bench:
             )
             self._do("schedule", turn, self._schedule)
             self._do("lateness", turn, self._lateness)
+            if matrix.SYNAPSE not in self.figures.skipped:
+                self._do("matrix", turn, self._matrix)
             for entrant in ENTRANTS:
                 if entrant.name not in self.figures.skipped:
                     self._do("peers", f"{entrant.name}, {turn}", partial(self._peer, entrant))
@@ -122,6 +138,13 @@ class Bench:
         self.figures.add_lateness(TARRY, what, seen)
         self.figures.add_lateness(TARRY, f"{what} own", own)
         self.figures.add(TARRY, "early", seen.early + own.early)
+
+    def _matrix(self, place: Path) -> None:
+        try:
+            matrix.measure(self.figures, place, self._plan.load_s)
+        except Skipped as error:
+            self.figures.skipped[matrix.SYNAPSE] = str(error)
+            print(f"          skipped: {error}", file=sys.stderr)
 
     def _peer(self, entrant: Entrant, place: Path) -> None:
         try:
@@ -206,7 +229,7 @@ def main() -> int:
     )
     given = parser.parse_args()
     sizes: Plan = given.plan or plan.NORMAL
-    parts = set(given.only or PARTS) - ({"peers"} if given.no_peers else set())
+    parts = set(given.only or PARTS) - ({"peers", "matrix"} if given.no_peers else set())
     given.folder.mkdir(parents=True, exist_ok=True)
     if machine.file_system(given.folder) in ("tmpfs", "ramfs"):
         print(
@@ -223,7 +246,7 @@ def main() -> int:
         return 1
     text = report.write(bench.figures, sizes, described, ENTRANTS if "peers" in parts else [])
     print(text)
-    if parts >= set(PARTS) - {"peers"} and sizes is not plan.TINY:
+    if parts >= set(PARTS) - {"peers", "matrix"} and sizes is not plan.TINY:
         RESULTS.write_text(text)
         print(f"written to {RESULTS.relative_to(RESULTS.parent.parent)}", file=sys.stderr)
     return 0

@@ -16,7 +16,7 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
-from bench.figures import Figures, Lateness
+from bench.figures import Figures, Lateness, said
 from bench.http_wire import HttpReply
 from bench.peers.synapse import SynapseServer, call, wait_for
 from bench.processes import Process, environment, free_port, python
@@ -228,8 +228,48 @@ def measure(figures: Figures, place: Path, seconds: float) -> None:
             with Door(place / "tarry", f"http://127.0.0.1:{behind}", homeserver.registration, port):
                 _measure(figures, Target(SYNAPSE, homeserver.port), homeserver, seconds, dict)
                 _measure(figures, Target(TARRY, port), homeserver, seconds, lambda: handed(record))
+                _compare(figures)
         finally:
             recorder.end()
+
+
+def _compare(figures: Figures) -> None:
+    """How many times Synapse's rate is Tarry's, in this run."""
+    for what in (f"matrix {action} {clients}" for action in ACTIONS for clients in CLIENTS):
+        ours, theirs = figures.get(TARRY, what), figures.get(SYNAPSE, what)
+        if ours is not None and theirs is not None:
+            figures.add(TARRY, f"{what} times", ours.values[-1] / theirs.values[-1])
+
+
+RATES_HEAD: Final = ["requests/s", "Synapse", "Tarry", "times"]
+BURST_HEAD: Final = [f"{BURST} events in {BURST} rooms due at one instant, ms late", "p50", "p99", "worst"]
+
+
+def rate_rows(figures: Figures) -> list[list[str]]:
+    """The rows of the rates."""
+    return [
+        [
+            f"{action}, {clients} client{'s' if clients > 1 else ''}",
+            said(figures.get(SYNAPSE, f"matrix {action} {clients}")),
+            said(figures.get(TARRY, f"matrix {action} {clients}")),
+            said(figures.get(TARRY, f"matrix {action} {clients} times")),
+        ]
+        for action in ACTIONS
+        for clients in CLIENTS
+    ]
+
+
+def burst_rows(figures: Figures) -> list[list[str]]:
+    """The rows of the events that are due at one instant."""
+    rows = (
+        ("Tarry: handed to the homeserver", TARRY, "matrix handed"),
+        ("Tarry: seen by a client that syncs (the homeserver's own time included)", TARRY, "matrix seen"),
+        ("Synapse's own: seen by a client that syncs", SYNAPSE, "matrix seen"),
+    )
+    return [
+        [text, *(said(figures.get(who, f"{what} {part}")) for part in ("p50", "p99", "worst"))]
+        for text, who, what in rows
+    ]
 
 
 def _measure(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bench import machine
+from bench import machine, matrix
 from bench.figures import Figures, said, short
 from bench.peers.peer import Entrant
 from bench.plan import CONNECTIONS, PAYLOAD_BYTES, PEER_BATCH, SMALL_BYTES, Plan
@@ -60,6 +60,9 @@ AIMS: Final = [
     Aim("Pulsar: 10,000 due at one instant, real client, p99", "pulsar burst 10000 p99", 150, " ms", False),
     Aim("Pulsar: 50,000 due at one instant, the last", "pulsar burst 50000 worst", 1_000, " ms", False),
     Aim("Pulsar: memory of ten subscriptions over one", "pulsar ten subscriptions", 10, " %", False),
+    Aim("Matrix schedules, times Synapse's rate, 16 clients", "matrix schedule 16 times", 10, "", True),
+    Aim("Matrix restarts, times Synapse's rate, 16 clients", "matrix restart 16 times", 10, "", True),
+    Aim("200 Matrix events due at one instant, all handed over", "matrix handed worst", 50, " ms", False),
     Aim("on time again after SIGKILL with 1 M pending", "restart on time 1000000", 2_000, " ms", False),
 ]
 
@@ -115,6 +118,12 @@ def write(
         ]
         head += ["lateness p99, ms", "with none waiting, ms"]
         parts += ["## Many that wait", table(head, _waiting(figures, plan))]
+    if figures.get(TARRY, "matrix schedule 1"):
+        parts += [
+            "## The Matrix door beside Synapse's own delayed events",
+            table(matrix.RATES_HEAD, matrix.rate_rows(figures)),
+            table(matrix.BURST_HEAD, matrix.burst_rows(figures)),
+        ]
     if entrants:
         parts += ["## Peers", _peers_text(plan), table(_PEERS_HEAD, _peers(figures, plan, entrants))]
         parts += [f"- {name} was skipped: {why}." for name, why in figures.skipped.items()]
