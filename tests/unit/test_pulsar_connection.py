@@ -130,10 +130,17 @@ def test_roles_and_namespaces_count() -> None:
 
 
 def test_a_token_can_be_asked_for_again() -> None:
-    desk = Desk(access())
-    client = desk.client(token=b"writer-token")
-    client.connection.challenge()
-    assert client.take(Type.AUTH_CHALLENGE)
+    desk = Desk(access(), keep_alive_ms=1_000, token_refresh_ms=2_000)
+    client, silent = desk.client(token=b"writer-token"), desk.client(token=b"writer-token")
+    for one in (client, silent):
+        one.connection.tick()
+        assert not one.take(Type.AUTH_CHALLENGE)
+        one.connection.tick()
+        assert one.take(Type.AUTH_CHALLENGE)
+    silent.connection.receive(frame(wire.BaseCommand(type=Type.PONG, pong=wire.CommandPong())))
+    silent.connection.tick()
+    silent.connection.tick()
+    assert silent.closed
     client.tell(type=Type.AUTH_RESPONSE, authResponse=_response(b"writer-token"))
     assert not client.closed
     client.tell(type=Type.AUTH_RESPONSE, authResponse=_response(b"no longer"))

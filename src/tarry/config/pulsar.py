@@ -20,6 +20,8 @@ class Pulsar(Listening, frozen=True, kw_only=True):
     """Where clients find this server, as in pulsar://host:6650; empty: where they have found it already."""
     keep_alive_ms: Annotated[int, Meta(ge=1_000, le=limits.HOUR_MS)] = 30_000
     """After so much silence a client is pinged, and after as much again its connection is closed."""
+    token_refresh_ms: Annotated[int, Meta(ge=0, le=limits.DAY_MS)] = 0
+    """After about so long a client is asked for its token again, and closed if it does not show one; 0: never."""
     max_message_bytes: Annotated[int, Meta(ge=1_024, le=limits.MAX_PAYLOAD_BYTES)] = limits.MAX_PAYLOAD_BYTES
     """The largest message; clients are told, and cut larger ones into chunks if they are set to."""
     max_connection_bytes: Annotated[int, Meta(ge=65_536)] = 16 * 1024 * 1024

@@ -66,6 +66,9 @@ class Connection:
         """Whether anything came since this was last looked at."""
         self._out = out
         self._pinged = False
+        self._shown_ticks = 0
+        """For how many keep-alive intervals the token has not been asked for."""
+        self._challenged = False
         self._frames = Frames(broker.settings.max_message_bytes + FRAME_EXTRA_BYTES)
         self._unsent: list[bytes] | None = None
         """What is to be sent, while it is gathered."""
@@ -181,7 +184,17 @@ class Connection:
     # Life
 
     def tick(self) -> None:
-        """Once in each keep-alive interval: ping who was silent, and close who stays so."""
+        """Once in each keep-alive interval: ping who was silent, and close who stays so; ask for the token again."""
+        self._shown_ticks += 1
+        settings = self.broker.settings
+        if (
+            settings.token_refresh_ms
+            and self._shown_ticks * settings.keep_alive_ms >= settings.token_refresh_ms
+        ):
+            if self._challenged:
+                self.fail("the client does not show its token again")
+                return
+            self._challenge()
         if self.heard:
             self.heard = False
         elif self._pinged or self.caller is None:
@@ -235,13 +248,15 @@ class Connection:
             self.close()
             return False
         self.caller = caller
+        self._shown_ticks, self._challenged = 0, False
         return True
 
     def _authenticate_again(self, answer: wire.CommandAuthResponse, _: bytes) -> None:
         self._authenticate(answer.response.auth_data)
 
-    def challenge(self) -> None:
+    def _challenge(self) -> None:
         """Ask the client for its token again; its answer counts from then on."""
+        self._shown_ticks, self._challenged = 0, True
         challenge = wire.CommandAuthChallenge(
             server_version=f"Tarry-{__version__}",
             challenge=wire.AuthData(auth_method_name="token", auth_data=b"PulsarAuthRefresh"),
