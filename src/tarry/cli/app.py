@@ -18,6 +18,7 @@ import typer
 
 from tarry.cli import (
     audit,
+    backup,
     bulk,
     dapr,
     doctor,
@@ -67,6 +68,7 @@ dapr.add_to(app)
 bulk.add_to(app)
 report.add_to(app)
 audit.add_to(app)
+backup.add_to(app)
 doctor.add_to(app)
 settings.add_to(app)
 

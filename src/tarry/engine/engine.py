@@ -26,6 +26,7 @@ from tarry.core.names import parse_namespace, parse_topic
 from tarry.core.policy import Effective, Policy, Scope
 from tarry.engine.adoption import Adoption
 from tarry.engine.answer import Answer, failed
+from tarry.engine.backups import Backups
 from tarry.engine.catalogue import Catalogue
 from tarry.engine.commands import Commands, Ending
 from tarry.engine.delayed import DelayedEntries
@@ -102,6 +103,10 @@ class Engine:
         self._owners = Owners(self.journal, self._commands)
         self.batches = Adoption(self.journal, self.dispatcher, self.upkeep, self._commands, clock, outlets)
         """Batches that are adopted, shown and cancelled as a whole."""
+        self.backups = Backups(
+            self.upkeep.reclaim, registry, clock, self.upkeep.flush, offload, snapshot_folder
+        )
+        """Backups under way."""
         self._counting = Counting(self.journal, reading or offload)
         self.delayed = DelayedEntries(self.journal)
         """Entries of topics that wait for their due instant."""
@@ -135,6 +140,7 @@ class Engine:
         self.journal.bodies.turn(now_ms)
         more = self.dispatcher.turn(now_ms)
         self.batches.turn(now_ms)
+        self.backups.turn(now_ms)
         self.topics.records.pump()
         again_ms = self.upkeep.tick(now_ms)
         if more:

@@ -52,11 +52,11 @@ class FolderFollower:
 
     def ledger_id(self) -> bytes:
         """Whose folder this is."""
-        return self._head().ledger_id
+        return self.head().ledger_id
 
     def durable_seq(self) -> int:
         """The durable head."""
-        return self._head().seq
+        return self.head().seq
 
     def first_seq(self) -> int:
         """The first seq that has not been reclaimed."""
@@ -75,7 +75,8 @@ class FolderFollower:
         """The first seq of each segment."""
         return [segment.first_seq for segment in self._segments()]
 
-    def _head(self) -> Head:
+    def head(self) -> Head:
+        """The durable head as it is now published, with its place."""
         path = os.path.join(self._folder, HEAD_NAME)
         # It is rewritten in place: a read in the middle of that is torn, and another one is not.
         for _ in range(100):

@@ -16,6 +16,8 @@ from typing import Final
 MARK: Final = "damaged"
 """The file that says that the registry was found damaged while it was in use."""
 SNAPSHOTS: Final = ("registry-0.snapshot", "registry-1.snapshot")
+BACKUP: Final = "backup-"
+"""How the names of snapshots begin that are made for a backup, and removed with it."""
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +42,20 @@ def write_snapshot(
     os.replace(draft, path)
     os.replace(sum_draft, path + ".sha256")
     _sync(os.path.dirname(path))
+
+
+def remove_snapshot(path: str) -> None:
+    """Remove a snapshot and its sum."""
+    for suffix in (".sha256", ""):
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(path + suffix)
+
+
+def remove_backups(folder: str) -> None:
+    """Remove what backups have left that were under way when the server ended."""
+    for name in os.listdir(folder):
+        if name.startswith(BACKUP):
+            os.remove(os.path.join(folder, name))
 
 
 def restore(folder: str, path: str) -> bool:

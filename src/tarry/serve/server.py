@@ -41,7 +41,7 @@ from tarry.ledger.disk import RealDisk
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.outlets.webhook import WebhookOutlet
 from tarry.registry.registry import Registry
-from tarry.registry.snapshots import mark_damaged, marked_damaged, restore, set_aside, unmark
+from tarry.registry.snapshots import mark_damaged, marked_damaged, remove_backups, restore, set_aside, unmark
 from tarry.registry.table import RegistryDamage
 from tarry.serve.datafolder import DataFolder, DataFolderError, explain
 from tarry.serve.doors import Door
@@ -185,6 +185,7 @@ class Server:
         """An engine in the state of the ledger's head; a damaged registry is made again first."""
         self._folder.registry.mkdir(mode=0o700, exist_ok=True)
         folder = str(self._folder.registry)
+        remove_backups(folder)
         try:
             if (reason := marked_damaged(folder)) is not None:
                 raise RegistryDamage("marked", reason)

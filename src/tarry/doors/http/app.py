@@ -18,6 +18,7 @@ from starlette.routing import Route, Router
 from tarry.core.access import Access
 from tarry.core.errors import TarryError
 from tarry.doors.http.asgi import Asgi, Disconnected, Receive, Reply, Scope, Send, refusal, refuse
+from tarry.doors.http.backups import BackupEndpoints
 from tarry.doors.http.batches import Batches
 from tarry.doors.http.bulk import BulkEndpoints
 from tarry.doors.http.deadlines import Deadlines
@@ -120,6 +121,7 @@ class HttpApp:
             ),
             *_policy_routes(PolicyEndpoints(engine, settings, deadlines)),
             *_ledger_routes(LedgerEndpoints(engine, settings, deadlines)),
+            *_backup_routes(BackupEndpoints(engine, settings, deadlines)),
             *_overview_routes(overview),
             *_status_routes(status),
         ]
@@ -274,6 +276,13 @@ def _ledger_routes(ledger: LedgerEndpoints) -> list[Route]:
     return [
         Route("/v1/ledger", Methods({"GET": ledger.show})),
         Route("/v1/ledger/frames", Methods({"GET": ledger.frames}, head=False)),
+    ]
+
+
+def _backup_routes(backups: BackupEndpoints) -> list[Route]:
+    return [
+        Route("/v1/backups", Methods({"POST": backups.begin})),
+        Route("/v1/backups/{backup}", Methods({"PUT": backups.renew, "DELETE": backups.end})),
     ]
 
 

@@ -20,6 +20,7 @@ _PARAMETERS: Final = {
     "name": ("A subscription's name", _NAME, MAX_NAME_BYTES),
     "entry_id": ("The id of an entry, as publishing gave it", "^[0-9]{1,16}$", 16),
     "batch": ("The name of a batch", _NAME, MAX_NAME_BYTES),
+    "backup": ("The name that beginning a backup gave", "^[0-9a-f]{16}$", 16),
 }
 """Parameters in paths: what they are, their pattern, and their longest."""
 

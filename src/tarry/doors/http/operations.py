@@ -211,6 +211,17 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         "A range of the ledger byte for byte, as far as one segment goes; needs a token for all namespaces", "admin",
         {200: {OCTETS: _BYTES}}, query=shapes.FramesQuery, refusals=(404,),
     ),
+    Operation(
+        "POST", "/v1/backups", "beginBackup",
+        "Hold the ledger and snapshot the registry, for a backup; needs a token for all namespaces", "admin",
+        {201: {JSON: shapes.BackupAnswer}}, {JSON: shapes.BackupRequest}, body_required=False, refusals=(408, 413, 415),
+    ),
+    Operation(
+        "PUT", "/v1/backups/{backup}", "renewBackup", "A backup goes on", "admin",
+        {200: {JSON: shapes.BackupAnswer}}, {JSON: shapes.BackupRequest}, body_required=False,
+        refusals=(404, 408, 413, 415),
+    ),
+    Operation("DELETE", "/v1/backups/{backup}", "endBackup", "A backup is done", "admin", {204: None}, refusals=(404,)),
     Operation("GET", "/v1/me", "me", "What the token may do", "any", {200: {JSON: figures.MeAnswer}}),
     Operation(
         "GET", "/v1/overview", "overview", "Figures of the whole server; needs a token for all namespaces",

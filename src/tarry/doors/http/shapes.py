@@ -332,6 +332,22 @@ class LedgerAnswer(Struct, kw_only=True):
     segments: list[SegmentAnswer]
 
 
+class BackupRequest(Taken, kw_only=True):
+    """How long a backup is waited for; it may say again and again that it goes on."""
+
+    for_ms: Annotated[int, Meta(ge=1_000, le=HOUR_MS)] = 10 * MINUTE_MS
+
+
+class BackupAnswer(Struct, kw_only=True):
+    """A backup under way: until then nothing of the ledger is reclaimed."""
+
+    name: str
+    until_ms: int
+    snapshot: str
+    """The file in the registry's folder that is a snapshot of it."""
+    ledger_id: str
+
+
 class ReadyAnswer(Struct, kw_only=True):
     """Whether messages are accepted and sent, and if not, why."""
 

@@ -1,0 +1,96 @@
+"""`backup` and `restore`: a copy of a running server, and a data folder from it."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tarry.cli import show
+from tarry.cli.options import ConfigFile, Json, Url, connect
+from tarry.cli.server import Data
+from tarry.client.blocking import Client
+from tarry.client.call import Call, as_json, reads, reads_nothing
+from tarry.config import Config, load
+from tarry.core.errors import TarryError, Unavailable
+
+HOLD_MS = 600_000
+"""How long the server waits for a word from a backup; it gets one every half minute."""
+
+Target = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where it goes; empty or not there.")]
+Source = Annotated[Path, typer.Argument(metavar="BACKUP", help="The folder of a backup.")]
+NewData = Annotated[
+    Path, typer.Option("--data", metavar="FOLDER", help="The data folder to make; empty or not there.")
+]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.command()(backup)
+    app.command()(restore)
+
+
+def backup(
+    folder: Target, json: Json = False, data: Data = None, url: Url = None, config: ConfigFile = None
+) -> None:
+    """Copy a running server into a folder, consistently; it goes on meanwhile.
+
+    Run it on the server's machine, as its user: it reads the data folder. It needs a token with the role admin for all namespaces.
+    """
+    loaded = load(config, os.environ, {"data": data}).config
+    # Late: nobody else waits for these to be loaded.
+    from tarry.serve.backup import Begun, back_up
+
+    with connect(config, url, retry_for_s=10.0) as client:
+        begun = client.run(Call("POST", "/v1/backups", reads(dict[str, str | int]), _hold()))
+        path = f"/v1/backups/{begun['name']}"
+
+        def renew() -> None:
+            client.run(Call("PUT", path, reads(dict[str, str | int]), _hold(), repeatable=True))
+
+        try:
+            found = Begun(str(begun["snapshot"]), str(begun["ledger_id"]))
+            manifest = back_up(
+                Path(loaded.data), loaded.tables(), loaded.pipeline.storage_options, folder, found, renew
+            )
+        except OSError as error:
+            raise Unavailable(f"the backup cannot be made: {error}") from error
+        finally:
+            _end(client, path)
+    if json:
+        show.as_json(
+            {
+                "folder": str(folder),
+                "seq": manifest.seq,
+                "files": len(manifest.files),
+                "size_bytes": manifest.size_bytes,
+            }
+        )
+        return
+    print(
+        f"{folder}: everything up to seq {manifest.seq}, {len(manifest.files)} files, {manifest.size_bytes:,} bytes"
+    )
+
+
+def restore(source: Source, data: NewData, config: ConfigFile = None) -> None:
+    """Make a data folder of a backup; every file is proved. Then start the server on it."""
+    from tarry.serve.restore import restore as make
+
+    loaded: Config = load(config, os.environ, {"data": str(data)}).config
+    try:
+        manifest = make(source, data, loaded.tables())
+    except OSError as error:
+        raise Unavailable(f"the backup cannot be restored: {error}") from error
+    print(f"{data}: everything up to seq {manifest.seq}; start the server on it")
+
+
+def _hold() -> bytes:
+    return as_json({"for_ms": HOLD_MS})
+
+
+def _end(client: Client, path: str) -> None:
+    try:
+        client.run(Call("DELETE", path, reads_nothing, repeatable=True))
+    except TarryError:
+        # The server lets go of it by itself.
+        return

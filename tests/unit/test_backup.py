@@ -1,0 +1,249 @@
+"""Backups of a running server: consistent whatever goes on meanwhile, proved when they are restored."""
+
+import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tarry.core.errors import Damage, NotFound, Unavailable
+from tarry.engine.backups import MAX_BACKUPS
+from tarry.ledger.follow import FolderFollower
+from tarry.serve.archive import read_manifest
+from tarry.serve.restore import restore
+from tests.serving import ServerProcess, server_process, serving
+from tests.unit.cli_kit import Shell
+from tests.unit.engine_kit import Bench
+
+TOPIC = "/v1/topics/public/default/orders"
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(monkeypatch, capsys)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerProcess]:
+    with server_process(tmp_path / "data", "[ledger]\nsegment_bytes = 1048576\n") as process:
+        yield process
+
+
+class Shop:
+    """A client that schedules, publishes and consumes."""
+
+    def __init__(self, client: httpx.Client) -> None:
+        self.client = client
+
+    def schedule(self, delay: str, **fields: Any) -> str:
+        answer = self.client.post("/v1/messages", json={"destination": "orders", "delay": delay, **fields})
+        assert answer.status_code == 201, answer.text
+        return str(answer.json()["id"])
+
+    def state(self, id_: str) -> str:
+        answer = self.client.get(f"/v1/messages/{id_}")
+        return str(answer.json()["state"]) if answer.status_code == 200 else "not found"
+
+    def receive(self, wait_ms: int = 0) -> list[str]:
+        """Payloads of what comes, acknowledged."""
+        body = {"wait_ms": wait_ms, "max": 1000}
+        came = self.client.post(f"{TOPIC}/subscriptions/s/receive", json=body).json()["messages"]
+        ids = [one["entry_id"] for one in came]
+        if ids:
+            assert (
+                self.client.post(f"{TOPIC}/subscriptions/s/ack", json={"entry_ids": ids}).status_code == 204
+            )
+        return [one["payload"] for one in came]
+
+    def receive_all(self, count: int) -> list[str]:
+        """The payloads of so many, and no more."""
+        payloads: list[str] = []
+        while len(payloads) < count:
+            more = self.receive(20_000)
+            assert more, payloads
+            payloads += more
+        return sorted(payloads + self.receive())
+
+
+@contextmanager
+def shop_at(url: str) -> Iterator[Shop]:
+    with httpx.Client(base_url=url, timeout=30, trust_env=False) as client:
+        yield Shop(client)
+
+
+def test_a_backup_under_load_is_restored_as_it_was_at_one_moment(
+    server: ServerProcess, tmp_path: Path, shell: Shell
+) -> None:
+    with shop_at(server.url) as shop:
+        _back_up_under_load(server, shop, tmp_path, shell)
+
+
+def _back_up_under_load(server: ServerProcess, shop: Shop, tmp_path: Path, shell: Shell) -> None:
+    shop.client.put(f"{TOPIC}/subscriptions/s", json={"start": "earliest"})
+    waiting = [shop.schedule("1h", payload=f"far-{n}") for n in range(50)]
+    cancelled = shop.schedule("1h")
+    shop.client.delete(f"/v1/messages/{cancelled}")
+    for n in range(5):
+        shop.client.post(f"{TOPIC}/messages", json={"payload": f"published-{n}"})
+    assert len(shop.receive_all(5)) == 5
+    soon = sorted(f"soon-{n}" for n in range(20))
+    for payload in soon:
+        shop.schedule("5s", payload=payload)
+
+    # Others go on meanwhile, with more than one segment of it.
+    accepted: list[str] = []
+    stop = threading.Event()
+
+    def others() -> None:
+        with shop_at(server.url) as other:
+            while not stop.is_set():
+                accepted.append(other.schedule("2h", payload="x" * 20_000))
+
+    thread = threading.Thread(target=others)
+    thread.start()
+    try:
+        while len(accepted) < 60:
+            assert thread.is_alive()
+            stop.wait(0.01)
+        before = list(accepted)
+        ended = shell(
+            "backup", str(tmp_path / "copy"), "--data", str(tmp_path / "data"), "--url", server.url, "--json"
+        )
+        assert ended.code == 0, ended.err
+    finally:
+        stop.set()
+        thread.join()
+    after = shop.schedule("1h", payload="too late")
+    assert shop.receive_all(len(soon)) == soon
+    manifest = read_manifest(tmp_path / "copy")
+    assert ended.json()[0]["seq"] == manifest.seq
+    assert manifest.seq < FolderFollower(str(tmp_path / "data" / "ledger")).durable_seq()
+    assert sum(name.endswith(".seg") for name in manifest.files) > 1
+    # The server has let go of what it held, and of the snapshot that it made.
+    assert not list((tmp_path / "data" / "registry").glob("backup-*"))
+    server.kill()
+
+    ended = shell("restore", str(tmp_path / "copy"), "--data", str(tmp_path / "new"))
+    assert ended.code == 0, ended.err
+    with server_process(tmp_path / "new") as restored, shop_at(restored.url) as shop:
+        assert "recovery" not in restored.log.read_text()
+        assert {shop.state(id_) for id_ in (*waiting, *before)} == {"scheduled"}
+        assert shop.state(cancelled) == "cancelled"
+        assert shop.state(after) == "not found"
+        # What was due meanwhile arrives again, once; what was acknowledged before the backup does not.
+        assert shop.receive_all(len(soon)) == soon
+        assert shop.schedule("1h") not in waiting
+
+
+def test_a_damaged_backup_is_refused_and_leaves_nothing(
+    server: ServerProcess, tmp_path: Path, shell: Shell
+) -> None:
+    with shop_at(server.url) as shop:
+        shop.schedule("1h")
+    good, bad, data = tmp_path / "good", tmp_path / "bad", tmp_path / "new"
+    assert shell("backup", str(good), "--data", str(tmp_path / "data"), "--url", server.url).code == 0
+
+    def refused(damage: str, tables: str = "") -> str:
+        with pytest.raises((Damage, Unavailable)) as found:
+            restore(bad, data, tables or str(data / "tables"))
+        assert not data.exists(), damage
+        assert not list(tmp_path.glob("*.restoring"))
+        shutil.rmtree(bad)
+        return str(found.value)
+
+    for name in read_manifest(good).files:
+        shutil.copytree(good, bad)
+        content = bytearray((bad / name).read_bytes())
+        content[len(content) // 2] ^= 1
+        (bad / name).write_bytes(content)
+        assert name in refused(name)
+        shutil.copytree(good, bad)
+        (bad / name).unlink()
+        assert name in refused(name)
+    shutil.copytree(good, bad)
+    (bad / "manifest.json").unlink()
+    assert "no backup" in refused("no manifest")
+    shutil.copytree(good, bad)
+    text = (bad / "manifest.json").read_text()
+    (bad / "manifest.json").write_text(text.replace('"seq"', '"sex"'))
+    assert "checksum" in refused("manifest")
+
+
+def test_folders_that_hold_something_are_left_alone(
+    server: ServerProcess, tmp_path: Path, shell: Shell
+) -> None:
+    full, copy = tmp_path / "full", tmp_path / "copy"
+    full.mkdir()
+    (full / "file").write_text("mine")
+    ended = shell("backup", str(full), "--data", str(tmp_path / "data"), "--url", server.url)
+    assert (ended.code, "is not empty" in ended.err) == (6, True)
+    assert shell("backup", str(copy), "--data", str(tmp_path / "data"), "--url", server.url).code == 0
+    ended = shell("restore", str(copy), "--data", str(full))
+    assert (ended.code, "is not empty" in ended.err) == (6, True)
+    assert [path.name for path in full.iterdir()] == ["file"]
+    # The folder of another server is not this one's.
+    (tmp_path / "other" / "ledger").mkdir(parents=True)
+    ended = shell("backup", str(tmp_path / "third"), "--data", str(tmp_path / "other"), "--url", server.url)
+    assert ended.code == 6
+    assert not (tmp_path / "third" / "manifest.json").exists()
+
+
+async def test_only_an_admin_of_everything_may(tmp_path: Path) -> None:
+    tokens = [
+        {"name": "ops", "token": "admin-secret", "roles": ["admin"]},
+        {"name": "shop", "token": "shop-secret", "roles": ["admin"], "namespaces": ["acme/shop"]},
+        {"name": "app", "token": "produce-secret", "roles": ["produce", "consume"]},
+    ]
+    async with serving(tmp_path / "data", tokens=tokens) as served:
+        for name, status in (("shop", 403), ("produce", 403), ("nobody", 401)):
+            answer = await served.client.post(
+                "/v1/backups", headers={"authorization": f"Bearer {name}-secret"}
+            )
+            assert answer.status_code == status, name
+        headers = {"authorization": "Bearer admin-secret"}
+        answer = await served.client.post("/v1/backups", headers=headers)
+        assert answer.status_code == 201
+        begun = answer.json()
+        one = f"/v1/backups/{begun['name']}"
+        assert (tmp_path / "data" / "registry" / begun["snapshot"]).is_file()
+        renewed = await served.client.put(one, headers=headers, json={"for_ms": 3_600_000})
+        assert renewed.json()["until_ms"] > begun["until_ms"]
+        assert (await served.client.delete(one, headers=headers)).status_code == 204
+        assert (await served.client.put(one, headers=headers)).status_code == 404
+        assert (await served.client.delete(one, headers=headers)).status_code == 404
+
+
+# What the engine holds
+
+
+def test_nothing_is_reclaimed_while_a_backup_is_under_way() -> None:
+    bench = Bench()
+    reclaim = bench.engine.upkeep.reclaim
+    backups = bench.engine.backups
+    backup = bench.ask(backups.begin(60_000))
+    assert (reclaim.held, reclaim._may_reclaim()) == (1, False)
+    second = bench.ask(backups.begin(60_000))
+    backups.end(backup.name)
+    assert reclaim.held == 1
+    bench.wait(30_000)
+    backups.renew(second.name, 60_000)
+    bench.wait(59_000)
+    assert reclaim.held == 1
+    # Whoever says nothing for too long is given up.
+    bench.wait(2_000)
+    assert reclaim.held == 0
+    with pytest.raises(NotFound):
+        backups.renew(second.name, 60_000)
+
+
+def test_there_are_not_too_many_at_once() -> None:
+    bench = Bench()
+    for _ in range(MAX_BACKUPS):
+        bench.ask(bench.engine.backups.begin(60_000))
+    answer = bench.engine.backups.begin(60_000)
+    with pytest.raises(Unavailable):
+        answer.value()
