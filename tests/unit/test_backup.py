@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tarry.core.errors import Damage, NotFound, Unavailable
+from tarry.core.errors import Conflict, Damage, NotFound, Unavailable
 from tarry.engine.backups import MAX_BACKUPS
 from tarry.ledger.follow import FolderFollower
 from tarry.serve.archive import read_manifest
@@ -245,5 +245,5 @@ def test_there_are_not_too_many_at_once() -> None:
     for _ in range(MAX_BACKUPS):
         bench.ask(bench.engine.backups.begin(60_000))
     answer = bench.engine.backups.begin(60_000)
-    with pytest.raises(Unavailable):
+    with pytest.raises(Conflict):
         answer.value()

@@ -15,7 +15,7 @@ from typing import Final
 from msgspec import Struct
 
 from tarry.core.clock import Clock
-from tarry.core.errors import NotFound, TarryError, Unavailable
+from tarry.core.errors import Conflict, NotFound, TarryError, Unavailable
 from tarry.engine.answer import Answer, failed
 from tarry.engine.horizon import Offload
 from tarry.engine.reclaim import Reclaim
@@ -62,7 +62,7 @@ class Backups:
         if self._folder is None:
             return failed(Unavailable("this server keeps no snapshots"))
         if len(self._under_way) >= MAX_BACKUPS:
-            return failed(Unavailable(f"{MAX_BACKUPS} backups are under way; wait for one to end"))
+            return failed(Conflict(f"{MAX_BACKUPS} backups are under way; wait for one to end", "busy"))
         name = secrets.token_hex(8)
         backup = Backup(
             name=name, until_ms=self._clock.now_ms() + for_ms, snapshot=f"{BACKUP}{name}.snapshot"

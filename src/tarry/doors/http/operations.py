@@ -214,7 +214,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
         "POST", "/v1/backups", "beginBackup",
         "Hold the ledger and snapshot the registry, for a backup; needs a token for all namespaces", "admin",
-        {201: {JSON: shapes.BackupAnswer}}, {JSON: shapes.BackupRequest}, body_required=False, refusals=(408, 413, 415),
+        {201: {JSON: shapes.BackupAnswer}}, {JSON: shapes.BackupRequest}, body_required=False,
+        refusals=(408, 409, 413, 415),
     ),
     Operation(
         "PUT", "/v1/backups/{backup}", "renewBackup", "A backup goes on", "admin",
