@@ -128,6 +128,11 @@ async def test_what_must_last_is_removed_once_it_is_acknowledged(redis: Broker, 
     await component.publish(topic, b"one", {}, lasting=True)
     await inbox.expect(1)
     await until(lambda: _empty(raw, topic))
+    await raw.xgroup_create(topic, "another", id="0")
+    await component.publish(topic, b"two", {}, lasting=True)
+    await inbox.expect(2)
+    await until(lambda: _settled(raw, topic))
+    assert await raw.xlen(topic) == 1, "another group has not read it yet"
     await component.close()
 
 
@@ -175,6 +180,10 @@ async def test_a_key_of_another_type_is_told(redis: Broker, raw: Any) -> None:
     component = redis.component()
     with pytest.raises(NeverTaken, match="is no stream"):
         await component.publish(topic, b"one", {})
+    entries = [BulkEntry(entry_id=str(number), data=b"x") for number in range(10)]
+    failed = await component.bulk_publish(topic, entries, {})
+    assert {type(error) for error in failed.values()} == {NeverTaken}
+    assert len(failed) == 10
     await component.close()
     with pytest.raises(Unreachable, match="closed"):
         await component.publish(topic, b"one", {})
@@ -186,6 +195,16 @@ async def test_a_user_who_may_not(redis: Broker, raw: Any) -> None:
     await component.start()
     with pytest.raises(Denied, match=r"(?i)xadd"):
         await component.publish(await redis.topic(), b"one", {})
+    await component.close()
+
+
+async def test_a_user_who_may_not_run_scripts_is_served_all_the_same(redis: Broker, raw: Any) -> None:
+    await raw.execute_command("ACL", "SETUSER", "plain", "on", ">hush", "~*", "+@all", "-@scripting")
+    topic = await redis.topic()
+    component = redis.component(redisUsername="plain", redisPassword="hush", maxLenApprox="5000")
+    entries = [BulkEntry(entry_id=str(number), data=b"%d" % number) for number in range(1100)]
+    assert await component.bulk_publish(topic, entries, {}) == {}
+    assert [fields[b"data"] for _, fields in await raw.xrange(topic)] == [entry.data for entry in entries]
     await component.close()
 
 

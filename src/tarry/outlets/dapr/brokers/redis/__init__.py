@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tarry.core.clock import Clock
-from tarry.outlets.dapr.brokers.redis.appending import Appender, Command, encode_metadata
+from tarry.outlets.dapr.brokers.redis.appending import Appender, Entry, encode_metadata
 from tarry.outlets.dapr.brokers.redis.failures import FAILURES, component_error
 from tarry.outlets.dapr.brokers.redis.member import (
     DEFAULT_PROCESSING_MS,
@@ -78,7 +78,7 @@ class RedisStreams:
         lasting: bool = False,
     ) -> None:
         """Append to the stream."""
-        await self._appender.add(self._command(topic, data, metadata, lasting=lasting))
+        await self._appender.add(self._entry(topic, data, metadata, lasting=lasting))
 
     async def bulk_publish(
         self, topic: str, entries: Sequence[BulkEntry], metadata: Mapping[str, str]
@@ -86,7 +86,7 @@ class RedisStreams:
         """Append all; they travel together."""
         done = await asyncio.gather(
             *(
-                self._appender.add(self._command(topic, one.data, one.metadata, lasting=False))
+                self._appender.add(self._entry(topic, one.data, one.metadata, lasting=False))
                 for one in entries
             ),
             return_exceptions=True,
@@ -99,13 +99,15 @@ class RedisStreams:
                 raise outcome
         return failed
 
-    def _command(self, topic: str, data: bytes, metadata: Mapping[str, str], *, lasting: bool) -> Command:
-        trim: Command = []
-        if not lasting and self._settings.max_length:
-            trim = ["MAXLEN", "~", self._settings.max_length]
-        elif not lasting and self._settings.stream_ttl_ms:
-            trim = ["MINID", "~", self._clock.now_ms() - self._settings.stream_ttl_ms]
-        return ["XADD", topic, *trim, "*", "data", data, "metadata", encode_metadata(metadata)]
+    def _entry(self, topic: str, data: bytes, metadata: Mapping[str, str], *, lasting: bool) -> Entry:
+        settings = self._settings
+        trim: tuple[str, str, int] | None = None
+        if not lasting and settings.max_length:
+            trim = ("MAXLEN", "~", settings.max_length)
+        elif not lasting and settings.stream_ttl_ms:
+            # In whole seconds, so that entries of one moment can travel together.
+            trim = ("MINID", "~", (self._clock.now_ms() - settings.stream_ttl_ms) // 1000 * 1000)
+        return Entry(topic, data, encode_metadata(metadata), trim)
 
     async def subscribe(
         self,

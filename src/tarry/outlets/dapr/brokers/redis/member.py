@@ -144,8 +144,8 @@ class Member:
             while True:
                 try:
                     await self._client.xack(self._topic, self._group, id_)
-                    if self._lasting:
-                        # Nothing trims such a stream by its length.
+                    if self._lasting and len(await self._client.xinfo_groups(self._topic)) == 1:
+                        # Nothing trims such a stream by its length; and nobody else is to read it.
                         await self._client.xdel(self._topic, id_)
                     break
                 except FAILURES as error:
