@@ -59,22 +59,24 @@ class DelayedTopic:
         self._holds = definition.custody == "broker"
         self._due = DueTimes(clock)
         self._subscribed: Subscribed | None = None
+        self._trouble: ComponentError = Unreachable(f"the delayed topic {self.name} is not subscribed to yet")
+        """Why nobody reads the topic yet."""
         self._dead_letters_kept = False
 
     async def start(self) -> None:
         """Subscribe, for as long as it takes."""
-        wait_s, told = FIRST_WAIT_S, ""
+        wait_s = FIRST_WAIT_S
         while self._subscribed is None:
             try:
                 self._subscribed = await self._component.subscribe(
                     self.name, self._mounted.group, self.receive, {}, lasting=True, hold=self._holds
                 )
             except ComponentError as error:
-                if str(error) != told:
-                    told = str(error)
+                if str(error) != str(self._trouble):
                     _log.warning(
                         "the delayed topic %s of component %s: %s", self.name, self._mounted.name, error
                     )
+                self._trouble = error
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
@@ -117,7 +119,7 @@ class DelayedTopic:
     async def _write(self, delayed: Delayed) -> None:
         if self._subscribed is None:
             # A broker may keep only what somebody has subscribed to.
-            raise Unreachable(f"the delayed topic {self.name} is not subscribed to yet")
+            raise self._trouble
         await self._component.publish(self.name, encode(delayed), {}, None, lasting=True)
 
     # Reading

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import nats
@@ -18,6 +19,7 @@ from tarry.outlets.dapr.properties import Properties
 from tests.conformance.dapr.brokers.kinds import Broker
 from tests.conformance.dapr.brokers.servers import NatsServer
 from tests.unit.broker_kit import Inbox, made, until
+from tests.unit.dapr_kit import Doors, dapr, resources
 
 
 @pytest.fixture
@@ -179,6 +181,43 @@ async def test_a_client_that_was_away_too_long_gives_up_what_it_held(jetstream: 
     await asyncio.to_thread(jetstream.server.start)
     assert await held.expect(2) == [b"one", b"one"]
     await component.close()
+
+
+@pytest.mark.parametrize("custody", ["ledger", "broker"])
+async def test_where_topics_are_not_made_the_delayed_topic_must_exist_and_that_is_said(
+    jetstream: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture, custody: str
+) -> None:
+    topic = await jetstream.topic()
+    place = resources(
+        tmp_path,
+        {
+            "name": "pubsub",
+            "kind": "pubsub.jetstream",
+            "enableDelayedMessaging": True,
+            "delayedMessagingCustody": custody,
+            **jetstream.properties(),
+        },
+    )
+    component, inbox = jetstream.component(), Inbox()
+    await component.subscribe(topic, "shop", inbox, {})
+    async with dapr(tmp_path / "data", app_id="nostream", resources_path=[str(place)]) as door:
+        await until(lambda: "no stream has the subject nostream-delayed; make one" in caplog.text)
+        answer = await door.publish(topic, {"n": 1}, scheduledSendTime="PT0.2S")
+        if custody == "ledger":
+            assert answer.status_code == 204, "the ledger needs no topic"
+            await inbox.expect(1)
+        else:
+            assert answer.status_code == 500
+            assert "no stream has the subject nostream-delayed; make one" in answer.text
+            await jetstream.topic("nostream-delayed")
+            await until(lambda: _published(door, topic))
+            await inbox.expect(1)
+    await component.close()
+
+
+async def _published(door: Doors, topic: str) -> bool:
+    answer = await door.publish(topic, {"n": 1}, scheduledSendTime="PT0.2S")
+    return answer.status_code == 204
 
 
 def test_a_nonce_is_signed_with_the_seed() -> None:
