@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tarry.core.delivery import Delivered, Delivery, Refused, Retry, Verdict
-from tarry.core.errors import Invalid
+from tarry.core.errors import Conflict, Invalid, Unavailable
+from tarry.core.message import Message
 from tarry.outlets.dapr.component import BulkEntry
 from tarry.outlets.dapr.delivery import destination, headers_of, metadata_of, target_of
 from tarry.outlets.dapr.errors import ComponentError, Denied, NeverTaken, TopicMissing, Unreachable
@@ -59,9 +60,15 @@ def due(data: bytes, topic: str = "t", app_id: str = "app", pubsub: str = "redis
     return Delivery(data.decode(), destination(app_id, pubsub, topic), data, headers, None, app_id, 0, 0, 1)
 
 
+async def nothing(_message: Message) -> None:
+    raise AssertionError("nothing repeats here")
+
+
 def opened(broker: Broker) -> DaprOutlet:
     outlet = DaprOutlet()
-    outlet.open(lambda app_id, pubsub: broker if (app_id, pubsub) == ("app", "redis") else None)
+    outlet.open(
+        lambda app_id, pubsub: broker if (app_id, pubsub) == ("app", "redis") else None, nothing, lambda: 0
+    )
     return outlet
 
 
@@ -118,8 +125,60 @@ async def test_what_is_due_before_the_components_are_there_waits_for_them() -> N
     sending = asyncio.create_task(outlet.send(due(b"1")))
     await asyncio.sleep(0)
     broker = Broker()
-    outlet.open(lambda _app_id, _pubsub: broker)
+    outlet.open(lambda _app_id, _pubsub: broker, nothing, lambda: 0)
     assert await sending == Delivered()
+
+
+async def test_what_follows_is_there_before_an_occurrence_goes_out_and_once_however_often_it_is_tried() -> (
+    None
+):
+    broker = Broker()
+    kept: dict[str, Message] = {}
+
+    async def schedule(message: Message) -> None:
+        assert message.idempotency_key is not None
+        if message.idempotency_key in kept:
+            raise Conflict("this idempotency key was used with another request", "reused")
+        kept[message.idempotency_key] = message
+
+    now_ms = 10_000
+    outlet = DaprOutlet()
+    outlet.open(lambda _app_id, _pubsub: broker, schedule, lambda: now_ms)
+    headers = headers_of({}, "application/cloudevents+json", "R1/PT5S")
+    first = Delivery(
+        "id1", destination("app", "redis", "t"), b'{"id":"a","x":1}', headers, None, "app", 9_000, 0, 1
+    )
+    broker.error = Unreachable("away")
+    assert await outlet.send(first) == Retry("away")
+    broker.error = None
+    now_ms = 15_000
+    assert await outlet.send(first) == Delivered()
+    (following,) = kept.values()
+    assert following.due_at_ms == 14_000
+    assert following.headers["repeat"] == "R0/PT5S"
+    assert b'"id":"a"' not in following.payload
+    assert b'"x":1' in following.payload
+    last = Delivery(
+        "id2", following.destination, following.payload, following.headers, None, "app", 14_000, 0, 1
+    )
+    assert await outlet.send(last) == Delivered()
+    assert len(kept) == 1
+
+
+async def test_an_occurrence_waits_while_what_follows_cannot_be_scheduled() -> None:
+    broker = Broker()
+
+    async def refuse(_message: Message) -> None:
+        raise Unavailable("the disk is full")
+
+    outlet = DaprOutlet()
+    outlet.open(lambda _app_id, _pubsub: broker, refuse, lambda: 0)
+    headers = headers_of({}, "text/plain", "@every 5s")
+    verdict = await outlet.send(
+        Delivery("1", destination("app", "redis", "t"), b"x", headers, None, "app", 0, 0, 1)
+    )
+    assert isinstance(verdict, Retry)
+    assert not broker.calls
 
 
 def test_destinations_and_metadata_come_back_as_they_were() -> None:

@@ -58,7 +58,7 @@ class DaprDoor:
             self.sidecars[app.app_id] = sidecar
             await listener.start(sidecar.http_api)
             await server.start(sidecar.grpc_api)
-        self._outlet.open(self._find)
+        self._outlet.open(self._find, engine.schedule, engine.clock.now_ms)
         for sidecar in self.sidecars.values():
             await sidecar.start()
 

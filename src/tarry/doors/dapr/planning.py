@@ -17,6 +17,8 @@ from tarry.doors.dapr.errors import Refusal
 from tarry.doors.dapr.mounting import Mounted, Mounts
 from tarry.outlets.dapr.component import Feature
 from tarry.outlets.dapr.properties import ttl_ms_of
+from tarry.outlets.dapr.repeats import FIELD as REPEAT
+from tarry.outlets.dapr.repeats import repeat_of
 from tarry.outlets.dapr.times import FIELD as SCHEDULED
 from tarry.outlets.dapr.times import due_at_ms
 
@@ -35,6 +37,8 @@ class Planned(Struct, frozen=True):
     metadata: dict[str, str]
     due_at_ms: int | None
     """None: at once."""
+    repeat: str | None = None
+    """What is still to come after it, if it repeats."""
 
 
 class Entry(Struct, frozen=True):
@@ -52,6 +56,7 @@ class Timing(Struct, frozen=True):
     due_at_ms: int | None
     expires_at_ms: int | None
     metadata: dict[str, str]
+    repeat: str | None = None
 
 
 class Planning:
@@ -147,9 +152,10 @@ class Planning:
     def _timing(self, mounted: Mounted, metadata: dict[str, str]) -> Timing:
         now_ms = self._clock.now_ms()
         due_ms: int | None = None
-        if SCHEDULED in metadata:
-            due_ms = self._due_at_ms(mounted, metadata[SCHEDULED], now_ms)
-            metadata = {name: value for name, value in metadata.items() if name != SCHEDULED}
+        repeat: str | None = None
+        if SCHEDULED in metadata or REPEAT in metadata:
+            due_ms, repeat = self._due(mounted, metadata, now_ms)
+            metadata = {name: value for name, value in metadata.items() if name not in (SCHEDULED, REPEAT)}
         elif mounted.definition.delayed:
             _check_spelling(mounted, metadata)
         expires_at_ms: int | None = None
@@ -158,7 +164,7 @@ class Planning:
                 expires_at_ms = max(due_ms, now_ms) + ttl_ms
             elif Feature.MESSAGE_TTL not in mounted.component.features:
                 expires_at_ms = now_ms + ttl_ms
-        return Timing(due_ms, expires_at_ms, metadata)
+        return Timing(due_ms, expires_at_ms, metadata, repeat)
 
     def _planned(
         self,
@@ -183,9 +189,10 @@ class Planning:
                     metadata={"appID": self._app_id, "error": error.reason},
                 ) from None
             content_type = CONTENT_TYPE
-        return Planned(mounted, topic, data, content_type, timing.metadata, timing.due_at_ms)
+        return Planned(mounted, topic, data, content_type, timing.metadata, timing.due_at_ms, timing.repeat)
 
-    def _due_at_ms(self, mounted: Mounted, text: str, now_ms: int) -> int:
+    def _due(self, mounted: Mounted, metadata: Mapping[str, str], now_ms: int) -> tuple[int, str | None]:
+        """The due instant, and what is still to come after it; raises `Refusal`."""
         if not self._preview or not mounted.definition.delayed:
             where = (
                 f"set enableDelayedMessaging in the metadata of component {mounted.name}"
@@ -194,12 +201,19 @@ class Planning:
             )
             raise Refusal(
                 errors.DELAYED_OFF,
-                f"{SCHEDULED} is given and delayed messaging is not enabled: {where}",
+                f"{SCHEDULED if SCHEDULED in metadata else REPEAT} is given and delayed messaging is not enabled: {where}",
                 pubsub=mounted.name,
                 metadata={"appID": self._app_id},
             )
         try:
-            return max(0, due_at_ms(text, now_ms))
+            if REPEAT not in metadata:
+                return max(0, due_at_ms(metadata[SCHEDULED], now_ms)), None
+            repeat = repeat_of(metadata[REPEAT])
+            if repeat.left == 0 or mounted.definition.custody != "ledger":
+                raise Invalid(REPEAT, "repeats never" if repeat.left == 0 else "needs the ledger's custody")
+            if SCHEDULED in metadata:
+                return max(0, due_at_ms(metadata[SCHEDULED], now_ms)), repeat.written()
+            return repeat.next_ms(now_ms, now_ms) or now_ms, repeat.written()
         except Invalid as error:
             raise _bad_metadata(mounted, error) from None
 

@@ -49,7 +49,7 @@ class Publishing(Planning):
         """A publish that is to be scheduled, as a message."""
         component = planned.mounted.component
         ttl_ms = ttl_ms_of(planned.metadata)
-        if isinstance(component, OwnTopicsComponent) and not planned.mounted.scoped:
+        if isinstance(component, OwnTopicsComponent) and not planned.mounted.scoped and not planned.repeat:
             own = own_message(planned.data, planned.metadata, planned.content_type)
             return Message(
                 destination=component.destination(planned.mounted.at_broker(planned.topic)),
@@ -64,7 +64,7 @@ class Publishing(Planning):
         return Message(
             destination=destination(self._app_id, planned.mounted.name, planned.topic),
             payload=planned.data,
-            headers=headers_of(planned.metadata, planned.content_type),
+            headers=headers_of(planned.metadata, planned.content_type, planned.repeat),
             key=planned.metadata.get("partitionKey"),
             owner=self._app_id,
             door="dapr",

@@ -1,12 +1,21 @@
 """A scheduled publish as a message: its destination `dapr://app/component/topic`, and its metadata as headers. Pure."""
 
-from typing import Final, NamedTuple
+import hashlib
+import uuid
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
+import msgspec
+
+from tarry.core.delivery import Delivery
 from tarry.core.errors import Invalid
+from tarry.core.message import Message
+from tarry.outlets.dapr.repeats import repeat_of
 
 SCHEME: Final = "dapr"
 CONTENT_TYPE: Final = "content-type"
+REPEAT: Final = "repeat"
+"""What is still to come after this message, of a schedule that repeats."""
 _METADATA: Final = "metadata."
 
 
@@ -31,11 +40,13 @@ def target_of(text: str) -> Target:
     return Target(*map(unquote, parts))
 
 
-def headers_of(metadata: dict[str, str], content_type: str) -> dict[str, str]:
-    """A publish's metadata and content type as a message's headers."""
+def headers_of(metadata: dict[str, str], content_type: str, repeat: str | None = None) -> dict[str, str]:
+    """A publish's metadata, its content type and what follows it, as a message's headers."""
     headers = {_METADATA + name: value for name, value in metadata.items()}
     if content_type:
         headers[CONTENT_TYPE] = content_type
+    if repeat is not None:
+        headers[REPEAT] = repeat
     return headers
 
 
@@ -44,3 +55,33 @@ def metadata_of(headers: dict[str, str]) -> dict[str, str]:
     return {
         name.removeprefix(_METADATA): value for name, value in headers.items() if name.startswith(_METADATA)
     }
+
+
+def next_of(delivery: Delivery, now_ms: int) -> Message | None:
+    """The occurrence after one of a schedule that repeats; None after the last."""
+    repeat = repeat_of(delivery.headers[REPEAT])
+    due_at_ms = None if repeat.left == 0 else repeat.next_ms(delivery.due_at_ms, now_ms)
+    if due_at_ms is None:
+        return None
+    return Message(
+        destination=delivery.destination,
+        payload=_renamed(delivery.payload, delivery.headers.get(CONTENT_TYPE), delivery.id),
+        headers=delivery.headers | {REPEAT: repeat.written()},
+        key=delivery.key,
+        owner=delivery.owner,
+        door="dapr",
+        due_at_ms=due_at_ms,
+        idempotency_key=f"repeat:{delivery.id}",
+    )
+
+
+def _renamed(payload: bytes, content_type: str | None, after: str) -> bytes:
+    """An event with another id, which follows from the message before it; anything else as it is."""
+    if content_type != "application/cloudevents+json":
+        return payload
+    try:
+        event: dict[str, Any] = dict(msgspec.json.decode(payload, type=dict[str, msgspec.Raw]))
+    except msgspec.MsgspecError:
+        return payload
+    event["id"] = str(uuid.UUID(bytes=hashlib.blake2b(after.encode(), digest_size=16).digest(), version=4))
+    return msgspec.json.encode(event)

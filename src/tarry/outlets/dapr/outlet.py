@@ -6,13 +6,14 @@ since the message was accepted; a component that is gone may come back, so that 
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from tarry.core.delivery import Delivered, Delivery, Refused, Retry, Verdict
-from tarry.core.errors import Invalid
+from tarry.core.errors import Conflict, Invalid, Rejected, TarryError
+from tarry.core.message import Message
 from tarry.outlets.dapr.component import BulkEntry, Component
-from tarry.outlets.dapr.delivery import CONTENT_TYPE, Target, metadata_of, target_of
+from tarry.outlets.dapr.delivery import CONTENT_TYPE, REPEAT, Target, metadata_of, next_of, target_of
 from tarry.outlets.dapr.errors import ComponentError, NeverTaken, Unreachable
 
 BULK: Final = 512
@@ -38,6 +39,9 @@ class Publisher(Protocol):
 Find = Callable[[str, str], Publisher | None]
 """A component by application and name."""
 
+Schedule = Callable[[Message], Awaitable[object]]
+"""Accept a message; done when that is durable."""
+
 _Waiting = tuple[Delivery, "asyncio.Future[Verdict]"]
 
 
@@ -46,13 +50,17 @@ class DaprOutlet:
 
     def __init__(self) -> None:
         self._find: Find | None = None
+        self._schedule: Schedule | None = None
+        self._now_ms: Callable[[], int] = int
         self._ready = asyncio.Event()
         self._waiting: dict[Target, list[_Waiting]] = {}
         self._calls: set[asyncio.Task[None]] = set()
 
-    def open(self, find: Find) -> None:
+    def open(self, find: Find, schedule: Schedule, now_ms: Callable[[], int]) -> None:
         """The components are there."""
         self._find = find
+        self._schedule = schedule
+        self._now_ms = now_ms
         self._ready.set()
 
     async def close(self) -> None:
@@ -79,6 +87,8 @@ class DaprOutlet:
                 await asyncio.wait_for(self._ready.wait(), WAIT_S)
             except TimeoutError:
                 return Retry("the components are not there yet")
+        if REPEAT in delivery.headers and (trouble := await self._follow(delivery)) is not None:
+            return trouble
         loop = asyncio.get_running_loop()
         verdict: asyncio.Future[Verdict] = loop.create_future()
         waiting = self._waiting.get(target)
@@ -88,6 +98,25 @@ class DaprOutlet:
         else:
             waiting.append((delivery, verdict))
         return await verdict
+
+    async def _follow(self, delivery: Delivery) -> Verdict | None:
+        """Schedule the next occurrence of what repeats, before this one goes out: a crash then loses neither.
+
+        Its idempotency key is made of this one's id, so that another attempt does not begin a second series.
+        """
+        assert self._schedule is not None
+        try:
+            following = next_of(delivery, self._now_ms())
+            if following is not None:
+                await self._schedule(following)
+        except Conflict:
+            # It is there already, with another instant: this one was tried before.
+            return None
+        except Rejected as error:
+            return Refused(f"what follows it cannot be scheduled: {error}")
+        except TarryError as error:
+            return Retry(f"what follows it cannot be scheduled: {error}")
+        return None
 
     def _flush(self, target: Target) -> None:
         waiting = self._waiting.pop(target)

@@ -49,13 +49,13 @@ def due_at_ms(text: str, now_ms: int) -> int:
     if len(text) > _MAX_DIGITS:
         raise Invalid(FIELD, "is too long for a time")
     if text[0] == "R":
-        raise Invalid(FIELD, "is a repetition; one message has one time")
+        raise Invalid(FIELD, "is a repetition; give it as the metadata field scheduledRepeat")
     if text[0] == "P":
         return after_duration_ms(text, now_ms)
     if text[0] == "-":
         raise Invalid(FIELD, "is a negative delay")
     if _GO_DURATION.match(text) or (text[0] == " " and _GO_DURATION.match(text[1:])):
-        return now_ms + _go_duration_ms(text.removeprefix(" ").removeprefix("+"))
+        return now_ms + go_duration_ms(text.removeprefix(" ").removeprefix("+"))
     if text == "0":
         return now_ms
     return _instant_ms(text)
@@ -88,9 +88,10 @@ def _add_months_ms(from_ms: int, months: int) -> int:
     return _ms_of(moved)
 
 
-def _go_duration_ms(text: str) -> int:
+def go_duration_ms(text: str) -> int:
+    """A duration as Go writes it; raises `Invalid`."""
     parts = _GO_PART.findall(text)
-    if "".join(number + unit for number, unit in parts) != text:
+    if not parts or "".join(number + unit for number, unit in parts) != text:
         raise Invalid(FIELD, f"{text} is not a duration such as 2h30m, 1.5s or 500ms")
     return _up(sum((Decimal(number) * _UNIT_MS[unit] for number, unit in parts), Decimal(0)))
 
