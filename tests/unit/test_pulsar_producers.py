@@ -7,6 +7,8 @@ from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.errors import Code
 from tarry.doors.pulsar.exclusivity import Mode
 from tarry.doors.pulsar.frames import NO_ID, frame
+from tarry.ledger.ledger import LedgerSettings
+from tests.unit.engine_kit import Bench
 from tests.unit.pulsar_kit import TOPIC, Client, Desk, Type, message_of
 
 HOUR_MS = 3_600_000
@@ -31,6 +33,19 @@ def test_receipts_come_in_order_once_durable() -> None:
     assert client.receipts() == []
     desk.bench.rest()
     assert client.receipts() == [(n, n) for n in range(50)]
+
+
+def test_while_the_disk_is_behind_the_client_waits_and_is_not_refused() -> None:
+    desk = Desk(bench=Bench(ledger_settings=LedgerSettings(segment_bytes=8 << 20, queue_max_bytes=200_000)))
+    client = desk.client()
+    client.produce()
+    large = sends(4, bytes(150_000))
+    size = len(large) // 4
+    for at in range(4):
+        client.connection.receive(large[at * size : (at + 1) * size])
+    desk.bench.rest()
+    assert client.take(Type.SEND_ERROR) == []
+    assert client.receipts() == [(n, n) for n in range(4)]
 
 
 def test_what_was_sent_comes_back_byte_for_byte() -> None:

@@ -198,7 +198,10 @@ class Subscription:
             self._read_at = max(self._read_at, self.acked.below)
         self.acked.add(entry_ids, self.topic.next)
         if self.partial:
-            self.partial = {one: left for one, left in self.partial.items() if one not in self.acked}
+            for entry_id in entry_ids:
+                self.partial.pop(entry_id, None)
+            for entry_id in [one for one in self.partial if one < self.acked.below]:
+                del self.partial[entry_id]
         self.changed = True
 
     def _given_below(self, below: int) -> list[int]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.frames import message_head, metadata_of, with_checksum
-from tarry.doors.pulsar.producers import DOOR
+from tarry.doors.pulsar.producer import DOOR
 from tarry.engine.subscription import Received
 
 

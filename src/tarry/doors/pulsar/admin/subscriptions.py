@@ -15,7 +15,7 @@ from tarry.doors.pulsar.admin.call import Call, Routes, answer
 from tarry.doors.pulsar.admin.refusals import RestError, no_subscription
 from tarry.doors.pulsar.delivery import foreign
 from tarry.doors.pulsar.frames import LEDGER_ID, metadata_of
-from tarry.doors.pulsar.producers import DOOR
+from tarry.doors.pulsar.producer import DOOR
 from tarry.engine.subscription import Received, Subscription
 from tarry.engine.topic import Topic
 

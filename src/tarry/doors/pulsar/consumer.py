@@ -1,0 +1,92 @@
+"""One consumer of a connection: messages out as its permits allow, acknowledgements in.
+
+A client that does not read what it was sent gets nothing more until it does: its permits are set aside meanwhile.
+"""
+
+from typing import TYPE_CHECKING
+
+from tarry.doors.pulsar import wire_pb2 as wire
+from tarry.doors.pulsar.delivery import frames_of
+from tarry.doors.pulsar.frames import NO_ID, varint
+from tarry.engine.subscription import Consumer as EngineConsumer
+from tarry.engine.subscription import Received, Subscription
+
+if TYPE_CHECKING:
+    from tarry.doors.pulsar.connection import Connection
+
+Type = wire.BaseCommand
+Sub = wire.CommandSubscribe
+
+
+class Consumer:
+    """One consumer of the connection, once it is subscribed."""
+
+    def __init__(self, connection: "Connection", asked: Sub, name: str) -> None:
+        self.connection = connection
+        self.id = asked.consumer_id
+        self.name = name
+        self.epoch: int | None = asked.consumer_epoch if asked.HasField("consumer_epoch") else None
+        self.engine: EngineConsumer | None = None
+        self._wire_id = varint(asked.consumer_id)
+        self._acks: list[int] = []
+        self._withheld = 0
+
+    def attach(self, sub: Subscription, asked: Sub) -> None:
+        """Begin; raises `Conflict` where another one has the subscription."""
+        sub.honour_delay(self.connection.broker.settings.honour_delay_in_order)
+        self.engine = sub.attach(
+            self.name, self.deliver, priority=asked.priority_level, ranges=_ranges_of(asked)
+        )
+        self.engine.on_close = self.closed_here
+        self.engine.on_active = self.tell_active
+
+    def deliver(self, entries: list[Received]) -> None:
+        """Called by the engine with what the permits allow."""
+        self.connection.write(frames_of(self._wire_id, self.epoch, entries))
+
+    def flow(self, permits: int) -> None:
+        """Allow so many more messages."""
+        if self.connection.consumers.held:
+            self._withheld += permits
+        elif self.engine is not None:
+            self.engine.flow(permits)
+
+    def hold(self) -> None:
+        """Set the permits aside."""
+        if self.engine is not None and self.engine.permits > 0:
+            self._withheld += self.engine.permits
+            self.engine.permits = 0
+
+    def release(self) -> None:
+        """Give the permits back."""
+        permits, self._withheld = self._withheld, 0
+        if permits and self.engine is not None and not self.engine.closed:
+            self.engine.flow(permits)
+
+    def tell_active(self, active: bool) -> None:
+        """Tell the client whether it is the one that gets messages."""
+        answer = wire.CommandActiveConsumerChange(consumer_id=self.id, is_active=active)
+        self.connection.send(type=Type.ACTIVE_CONSUMER_CHANGE, active_consumer_change=answer)
+
+    def closed_here(self) -> None:
+        """Its subscription is gone or went elsewhere: the client connects it again."""
+        self.connection.consumers.forget(self)
+        closed = wire.CommandCloseConsumer(consumer_id=self.id, request_id=NO_ID)
+        self.connection.send(type=Type.CLOSE_CONSUMER, close_consumer=closed)
+
+    def acknowledge(self) -> None:
+        """Acknowledge what has gathered."""
+        if self._acks and self.engine is not None:
+            acks, self._acks = self._acks, []
+            self.engine.ack(acks).then(lambda _: None)
+
+    def gather(self, entry_ids: list[int]) -> None:
+        """Acknowledge these, with what else comes now."""
+        self._acks += entry_ids
+
+
+def _ranges_of(asked: Sub) -> list[tuple[int, int]] | None:
+    """The hash slots that a key-shared consumer has chosen, if it has."""
+    if asked.subType != Sub.Key_Shared or asked.keySharedMeta.keySharedMode != wire.KeySharedMode.STICKY:
+        return None
+    return [(pair.start, pair.end) for pair in asked.keySharedMeta.hashRanges]

@@ -1,0 +1,243 @@
+"""One producer of a connection: messages in, receipts out, in the order in which they came.
+
+What comes together is published together, and its receipts go out together once the ledger has synced it. A message that
+is refused has its error at its place among the receipts, so that its neighbours are unharmed: see `Producer.refusal`.
+"""
+
+import base64
+import binascii
+import hashlib
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from google.protobuf.message import DecodeError
+
+from tarry.core.errors import DelayTooLong, Rejected, TarryError
+from tarry.core.limits import MAX_KEY_BYTES
+from tarry.core.policy import Effective
+from tarry.doors.pulsar import wire_pb2 as wire
+from tarry.doors.pulsar.errors import Code, Refused, code_of, text_of
+from tarry.doors.pulsar.frames import (
+    NO_ID,
+    BadChecksum,
+    Malformed,
+    frame,
+    metadata_of,
+    receipt_frame,
+    text,
+    varint,
+)
+from tarry.engine.answer import Answer
+from tarry.engine.topics import NewEntry
+
+if TYPE_CHECKING:
+    from tarry.doors.pulsar.connection import Connection
+
+Type = wire.BaseCommand
+Sent = tuple[int, int]
+"""The sequence id of a SEND, and its highest one where it is a batch."""
+
+DOOR: Final = "pulsar"
+
+
+class Part:
+    """Messages of a producer that are published together."""
+
+    def __init__(self, entries: list[NewEntry], sent: list[Sent]) -> None:
+        self.entries = entries
+        self.sent = sent
+        self.size_bytes = sum([len(entry.payload) for entry in entries])
+        self.reply: list[bytes] = []
+
+    def published(self, producer: "Producer") -> Callable[[Answer[list[int | TarryError]]], None]:
+        """What is to be called with the outcome."""
+
+        def tell(answer: Answer[list[int | TarryError]]) -> None:
+            error = answer.error()
+            producer.answered(self, answer.value() if error is None else [error] * len(self.sent))
+
+        return tell
+
+
+class Producer:
+    """One producer: what it has sent that is not published, and what it is to be told, in order."""
+
+    def __init__(self, connection: "Connection", asked: wire.CommandProducer, topic: str, name: str) -> None:
+        self.connection = connection
+        self.id = asked.producer_id
+        self.topic = topic
+        self.name = name
+        self.mode: int = asked.producer_access_mode
+        self.epoch: int = asked.epoch
+        self.client = (connection.host, asked.producer_id)
+        self.ready = False
+        self._settings = connection.broker.settings
+        self.sent_messages = 0
+        self.sent_bytes = 0
+        self._wire_id = varint(asked.producer_id)
+        self._entries: list[NewEntry] = []
+        self._sent: list[Sent] = []
+        self._parts: deque[Part] = deque()
+        """What is to be published, in order; the first one waits for room."""
+        self._policy: Effective | None = None
+        self._replies: deque[list[bytes]] = deque()
+        """What it is told next; an empty one waits for the ledger, and all behind it wait with it."""
+
+    # Publishing
+
+    def take(self, send: wire.CommandSend, message: bytes) -> None:
+        """Take a message that was sent."""
+        try:
+            metadata = wire.MessageMetadata.FromString(metadata_of(message))
+        except BadChecksum:
+            self._refuse(send, Refused(Code.ChecksumError, "the checksum is not that of the message"))
+            return
+        except DecodeError:
+            raise Malformed("metadata that are none") from None
+        if send.txnid_least_bits or send.txnid_most_bits:
+            self._refuse(send, Refused(Code.NotAllowedError, "transactions are not served here"))
+            return
+        settings = self._settings
+        due_ms = metadata.deliver_at_time
+        deliver_at_ms = due_ms if due_ms > 0 else None
+        if deliver_at_ms is not None and not self._delays() and deliver_at_ms > self._now_ms():
+            if settings.refuse_ignored_delay:
+                self._refuse(send, Refused(Code.NotAllowedError, "delayed delivery is off for this topic"))
+                return
+            self.connection.broker.delay_ignored(self.topic, self.name)
+        sequence_id, highest = send.sequence_id, send.highest_sequence_id
+        entry = NewEntry(
+            payload=message,
+            key=_key_of(metadata),
+            deliver_at_ms=deliver_at_ms,
+            delayed_since_ms=None if settings.measure_delay_by_server else metadata.publish_time,
+            producer=self.name if settings.deduplicate else None,
+            producer_sequence=-1 if _is_early_chunk(metadata) else max(sequence_id, highest),
+            door=DOOR,
+            messages=max(1, send.num_messages),
+        )
+        self._entries.append(entry)
+        self._sent.append((sequence_id, highest))
+
+    def _delays(self) -> bool:
+        if self._policy is None:
+            self._policy = self.connection.broker.engine.effective_policy(self.topic, "")
+        return self._policy.delayed_delivery
+
+    def _now_ms(self) -> int:
+        return self.connection.broker.engine.clock.now_ms()
+
+    def _refuse(self, send: wire.CommandSend, error: TarryError) -> None:
+        self.publish()
+        self._replies.append([self.refusal(send.sequence_id, error)])
+        self._tell()
+
+    def refusal(self, sequence_id: int, error: BaseException) -> bytes:
+        """The frame that refuses a message.
+
+        The C++ client and those built on it (Python, Node.js) take any SEND_ERROR but that of a checksum for a broken
+        connection, come again and send the same message for ever. So they are told of a message that can never be
+        taken as of one with a bad checksum: it fails at once and alone. The text says what it is.
+        """
+        code, text = code_of(error), text_of(error)
+        if isinstance(error, DelayTooLong):
+            self.connection.broker.counters["delays_refused"] += 1
+        hopeless = isinstance(error, Rejected) or code == Code.NotAllowedError
+        if hopeless and self.connection.is_cpp:
+            code = Code.ChecksumError
+        answer: Any = wire.CommandSendError(
+            producer_id=self.id,
+            sequence_id=sequence_id,
+            error=code,  # type: ignore[arg-type]
+            message=text,
+        )
+        return frame(wire.BaseCommand(type=Type.SEND_ERROR, send_error=answer))
+
+    def publish(self) -> None:
+        """Publish what has gathered, behind what waits already."""
+        self._policy = None
+        if not self._entries:
+            return
+        part = Part(self._entries, self._sent)
+        self._entries, self._sent = [], []
+        self.sent_bytes += part.size_bytes
+        self.sent_messages += sum([entry.messages for entry in part.entries])
+        self._replies.append(part.reply)
+        self.connection.owe(part.size_bytes)
+        self._parts.append(part)
+        if len(self._parts) == 1:
+            self._next_part()
+
+    def _next_part(self) -> None:
+        """Hand over the first part once the ledger has room: while the disk is behind, the client waits and is not refused."""
+        engine = self.connection.broker.engine
+
+        def go(_: Answer[None]) -> None:
+            part = self._parts.popleft()
+            engine.topics.publish_each(self.topic, part.entries).then(part.published(self))
+            if self._parts:
+                self._next_part()
+
+        engine.room(self._parts[0].size_bytes).then(go)
+
+    def answered(self, part: "Part", results: Sequence[int | BaseException]) -> None:
+        """The ledger has synced a part, or it was refused."""
+        part.reply.append(b"".join(map(self._reply, part.sent, results)))
+        self._tell()
+        self.connection.owe(-part.size_bytes)
+
+    def _reply(self, sent: Sent, result: int | BaseException) -> bytes:
+        if isinstance(result, int):
+            return receipt_frame(self._wire_id, *sent, result)
+        return self.refusal(sent[0], result)
+
+    def _tell(self) -> None:
+        replies = self._replies
+        ready: list[bytes] = []
+        while replies and replies[0]:
+            ready += replies.popleft()
+        if ready:
+            self.connection.write(b"".join(ready))
+
+    # Its life
+
+    def end(self, request_id: int) -> None:
+        """Say yes to the client's wish to close it, once it has been told of all that it sent."""
+        success = wire.BaseCommand(type=Type.SUCCESS, success=wire.CommandSuccess(request_id=request_id))
+        self._replies.append([frame(success)])
+        self._tell()
+
+    def evict(self) -> None:
+        """See `Claimant`."""
+        self.ready = False
+        closed = wire.CommandCloseProducer(producer_id=self.id, request_id=NO_ID)
+        self.connection.producers.forget(self)
+        self.connection.send(type=Type.CLOSE_PRODUCER, close_producer=closed)
+
+
+def _is_early_chunk(metadata: wire.MessageMetadata) -> bool:
+    """Whether it is a chunk but not the last: all chunks of a message have one sequence id, which the last one uses up."""
+    chunks = metadata.num_chunks_from_msg
+    return chunks > 1 and metadata.chunk_id != chunks - 1
+
+
+def _key_of(metadata: wire.MessageMetadata) -> str | None:
+    """The key by which key-shared subscriptions spread messages and keep their order, as text."""
+    if metadata.HasField("ordering_key"):
+        raw = metadata.ordering_key
+    elif not metadata.HasField("partition_key"):
+        return None
+    elif metadata.partition_key_b64_encoded:
+        try:
+            raw = base64.b64decode(text(metadata.partition_key), validate=True)
+        except binascii.Error:
+            raw = text(metadata.partition_key).encode()
+    else:
+        raw = text(metadata.partition_key).encode()
+    if len(raw) > MAX_KEY_BYTES // 2:
+        return hashlib.sha256(raw).hexdigest()
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw.decode("latin-1")
