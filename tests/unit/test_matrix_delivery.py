@@ -216,9 +216,16 @@ async def test_no_token_is_kept_anywhere(tmp_path: Path) -> None:
             assert AS_TOKEN.encode() not in kept, file
 
 
-async def test_a_homeserver_that_never_answers_is_given_up_and_asked_again(tmp_path: Path) -> None:
-    del tmp_path
-    server = await asyncio.start_server(lambda *_: asyncio.sleep(60), "127.0.0.1", 0)
+async def test_a_homeserver_that_never_answers_is_given_up_and_asked_again() -> None:
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(65_536):
+            pass
+        writer.close()
+        await writer.wait_closed()
+        left.set()
+
+    left = asyncio.Event()
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     homeserver = Homeserver(HomeserverSettings(url=f"http://127.0.0.1:{port}", as_token="x", timeout_ms=100))
     delivery = Delivery("id", f"matrix://{ROOM}/m.x", b"{}", {}, ROOM, "@ann:example.org", 1, 1, 1, "matrix")
@@ -229,6 +236,7 @@ async def test_a_homeserver_that_never_answers_is_given_up_and_asked_again(tmp_p
         assert not verdict.counted
     finally:
         await homeserver.close()
+        await asyncio.wait_for(left.wait(), 20)
         server.close()
     verdict = await MatrixOutlet(homeserver).send(delivery)
     assert isinstance(verdict, Retry)
