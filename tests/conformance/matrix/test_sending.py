@@ -12,13 +12,16 @@ import httpx
 from tests.conformance.matrix.conftest import Door
 from tests.conformance.matrix.people import CLIENT, UNSTABLE, Person, fresh, schedule_path, text, until
 
+SOON_MS = 2_500
+"""Long enough for a busy machine to change something in the room before."""
+
 
 async def test_power_levels_can_fail_an_event_when_its_time_has_come(
     alice: Person, bob: Person, room: str
 ) -> None:
     await bob.join(room)
     levels = await alice.state(room, "m.room.power_levels")
-    delay_id = await bob.delay(room, text("muted"), ms=700)
+    delay_id = await bob.delay(room, text("muted"), ms=SOON_MS)
     await alice.set_state(room, "m.room.power_levels", "", {**levels, "events_default": 50})
     entry = await bob.finalised(delay_id)
     assert (entry["outcome"], entry["reason"], entry["error"]["errcode"]) == (
@@ -33,7 +36,7 @@ async def test_power_levels_do_not_matter_when_scheduling(alice: Person, bob: Pe
     await bob.join(room)
     levels = await alice.state(room, "m.room.power_levels")
     # Bob may not do this now; and neither is this a room of his, nor one that exists.
-    delay_id = await bob.delay(room, {"topic": "Bob's"}, ms=700, type="m.room.topic", state_key="")
+    delay_id = await bob.delay(room, {"topic": "Bob's"}, ms=SOON_MS, type="m.room.topic", state_key="")
     for elsewhere in (await alice.create_room(preset="private_chat"), "!nowhere:tarry.test"):
         assert await bob.delay(elsewhere)
     await alice.set_state(
@@ -46,10 +49,10 @@ async def test_power_levels_do_not_matter_when_scheduling(alice: Person, bob: Pe
 
 async def test_membership_is_judged_when_sending(alice: Person, bob: Person, room: str) -> None:
     """Who left, or was banned, sends nothing any more; who has joined in the meantime does."""
-    early = await bob.delay(room, text("joined by then"), ms=700)
+    early = await bob.delay(room, text("joined by then"), ms=SOON_MS)
     await bob.join(room)
     assert (await bob.finalised(early))["outcome"] == "send"
-    late = await bob.delay(room, text("banned by then"), ms=300)
+    late = await bob.delay(room, text("banned by then"), ms=SOON_MS)
     await alice.done("POST", f"{CLIENT}/v3/rooms/{room}/ban", {"user_id": bob.user_id})
     entry = await bob.finalised(late)
     assert (entry["outcome"], entry["error"]["errcode"]) == ("cancel", "M_FORBIDDEN")
@@ -155,7 +158,9 @@ async def test_state_updates_of_others_cancel_where_that_is_switched_on(
 async def test_state_updates_of_others_change_nothing_by_default(alice: Person, bob: Person) -> None:
     room_id = await alice.create_room(power_level_content_override={"state_default": 0})
     await bob.join(room_id)
-    delay_id = await alice.delay(room_id, {"by": "alice"}, ms=1_000, type="org.example.state", state_key="k")
+    delay_id = await alice.delay(
+        room_id, {"by": "alice"}, ms=SOON_MS, type="org.example.state", state_key="k"
+    )
     await bob.set_state(room_id, "org.example.state", "k", {"by": "bob"})
     assert (await alice.finalised(delay_id))["outcome"] == "send"
     assert await bob.state(room_id, "org.example.state", "k") == {"by": "alice"}
@@ -164,7 +169,7 @@ async def test_state_updates_of_others_change_nothing_by_default(alice: Person, 
 async def test_events_of_deactivated_users_are_cancelled(alice: Person, bob: Person, room: str) -> None:
     """A homeserver would send for them: an application service is not asked whether its users are still there."""
     await bob.join(room)
-    await bob.delay(room, text("from the beyond"), ms=1_500)
+    await bob.delay(room, text("from the beyond"), ms=SOON_MS)
     name = bob.user_id[1:].partition(":")[0]
     auth = {
         "type": "m.login.password",
@@ -172,7 +177,7 @@ async def test_events_of_deactivated_users_are_cancelled(alice: Person, bob: Per
         "password": f"password of {name}",
     }
     await bob.done("POST", f"{CLIENT}/v3/account/deactivate", {"auth": auth, "erase": False})
-    marker = await alice.delay(room, text("marker"), ms=2_500)
+    marker = await alice.delay(room, text("marker"), ms=SOON_MS + 500)
     await alice.finalised(marker)
     assert [event["content"]["body"] for event in await alice.events(room)] == ["marker"]
 

@@ -19,7 +19,7 @@ async def by_query(person: Person, room: str, ms: object = 60_000, version: str 
 async def test_unstable_prefix_the_delay_is_a_query_parameter_of_send(
     alice: Person, room: str, version: str
 ) -> None:
-    answer = (await by_query(alice, room, 400, version)).json()
+    answer = (await by_query(alice, room, 2_500, version)).json()
     assert set(answer) == {"delay_id"}
     assert await alice.events(room) == []
     assert (await alice.arrived(room))[0]["content"] == text("by query")

@@ -45,7 +45,7 @@ const scenarios = {
             client._unstable_sendDelayedEvent(room, { delay }, null, "m.room.message", text(body), txn);
         const sent = await later("sent", 3600000);
         const cancelled = await later("cancelled", 3600000);
-        const restarted = await later("restarted", 1500);
+        const restarted = await later("restarted", 6000);
         const timed = await client._unstable_sendDelayedStateEvent(room, { delay: 100 }, "org.example.state", { n: 1 }, "k");
         const keyless = await client._unstable_sendDelayedStateEvent(room, { delay: 3600000 }, "org.example.state", { n: 2 });
         const scheduled = await client._unstable_getDelayedEvents("scheduled");
