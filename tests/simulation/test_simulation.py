@@ -4,16 +4,18 @@ A failing seed is printed with the command that runs it again and shows its step
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from tarry.core.deadset import DeadSet
 from tarry.core.errors import TarryError
+from tarry.core.message import Message
 from tarry.core.seqset import SeqSet
 from tarry.core.wheel import Wheel
 from tarry.engine import recovery
@@ -25,9 +27,10 @@ from tarry.engine.journal import Journal
 from tarry.engine.reclaim import Reclaim
 from tarry.engine.scheduling import Scheduling
 from tarry.engine.subscription import Subscription
+from tarry.engine.together import Together
 from tarry.engine.topic_records import TopicRecords
 from tarry.index.index import View
-from tarry.ledger.record import Claim, Entry, Key, Record
+from tarry.ledger.record import Claim, Entry, Key, Put, Record
 from tarry.registry.registry import Registry
 from tarry.testing.disk import SimulatedDisk, SimulatedFile
 from tests.simulation.checker import Violation
@@ -191,6 +194,21 @@ def keep_siblings(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Groups, "ends_of_siblings", lambda self, owner, group, origin, now_ms: [])
 
 
+def begin_without_the_leader(patch: pytest.MonkeyPatch) -> None:
+    """A group that is led begins at once."""
+    plan = Together._plan
+
+    def unled(self: Together, messages: Sequence[Message]) -> list[tuple[Put, int | None]]:
+        return plan(self, [msgspec.structs.replace(message, leads=None) for message in messages])
+
+    patch.setattr(Together, "_plan", unled)
+
+
+def forget_whom_it_leads(patch: pytest.MonkeyPatch) -> None:
+    """A group whose leader was not sent stays."""
+    patch.setattr(Groups, "ends_of_led", lambda self, origin, now_ms: [])
+
+
 def keep_the_tail(patch: pytest.MonkeyPatch) -> None:
     """R8: a newer view is taken and the tail keeps what it has: both bring it in."""
     patch.setattr(Wheel, "drop_seqs_upto", lambda self, seq: 0)
@@ -237,18 +255,20 @@ SABOTAGES: dict[Callable[[pytest.MonkeyPatch], None], dict[str, int]] = {
     fire_a_millisecond_early: {},
     forget_who_is_dead: {},
     send_without_a_claim: {},
-    send_before_the_claim_is_durable: {"crash": 12, "schedule": 40, "tick": 40},
+    send_before_the_claim_is_durable: {"crash": 20, "together": 30, "tick": 40},
     forget_uncertainty: {"verdict": 30, "command": 40},
     ignore_idempotency_keys: {},
     skip_a_record_at_replay: {},
     reclaim_what_is_needed: {},
-    lose_acknowledgements: {"ack": 30, "work": 20, "crash": 8, "publish": 20},
+    lose_acknowledgements: {"ack": 40, "work": 30, "crash": 12, "publish": 30},
     deliver_delayed_entries_at_once: {},
     fire_twice: {},
     keep_siblings: {},
+    begin_without_the_leader: {"together": 12},
+    forget_whom_it_leads: {"together": 12},
     keep_the_tail: INDEXED,
     let_go_of_the_tail_too_early: INDEXED,
-    mark_past_what_enters: INDEXED,
+    mark_past_what_enters: {**INDEXED, "together": 6},
     begin_above_the_watermark: {**INDEXED, "crash": 8},
     forget_the_dead_at_once: INDEXED,
 }
