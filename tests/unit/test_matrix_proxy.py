@@ -1,6 +1,7 @@
 """The proxy: byte for byte, streaming both ways, and gone when the client is."""
 
 import asyncio
+import contextlib
 import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -25,6 +26,7 @@ async def test_requests_arrive_as_they_were_sent(tmp_path: Path) -> None:
         )
         answer = await reader.read()
         writer.close()
+        await writer.wait_closed()
         assert answer.startswith(b"HTTP/1.1 200 ")
         (got,) = serving.homeserver.got
         assert got.raw_path == target
@@ -140,6 +142,8 @@ async def test_a_long_poll_ends_at_the_homeserver_when_the_client_goes(tmp_path:
         writer.write(b"GET /_matrix/client/v3/sync?timeout=30000 HTTP/1.1\r\nHost: x\r\n\r\n")
         await asyncio.wait_for(arrived.wait(), 20)
         writer.transport.abort()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
         await asyncio.wait_for(ended.wait(), 20)
 
 
