@@ -39,6 +39,11 @@ async def test_a_published_message_lies_in_the_stream_as_dapr_writes_it(redis: B
         {b"data": b"\x00raw", b"metadata": b"{}"},
         {b"data": b"bulk", b"metadata": b'{"k":"v"}'},
     ]
+    many = [BulkEntry(entry_id=str(n), data=b"%d" % n, metadata={"n": str(n)}) for n in range(8)]
+    assert await component.bulk_publish(topic, many, {}) == {}
+    assert [entry for _, entry in await raw.xrange(topic)][3:] == [
+        {b"data": b"%d" % n, b"metadata": b'{"n":"%d"}' % n} for n in range(8)
+    ]
     await component.close()
 
 
