@@ -20,7 +20,7 @@ SILENCE_MS = 300
 CONFIG = """
 [doors.pulsar]
 enabled = true
-port = 0
+port = {port}
 {door}
 [ledger]
 segment_bytes = 8388608
@@ -65,9 +65,9 @@ class Broker:
 
 
 @contextlib.contextmanager
-def broker(folder: Path, door: str = "", more: str = "") -> Iterator[Broker]:
+def broker(folder: Path, door: str = "", more: str = "", port: int = 0) -> Iterator[Broker]:
     """A server on a folder, with settings of the door and further tables."""
-    with server_process(folder, CONFIG.format(door=door, more=more)) as server:
+    with server_process(folder, CONFIG.format(door=door, more=more, port=port)) as server:
         running = Broker(server)
         try:
             yield running

@@ -101,7 +101,7 @@ def test_options(tmp_path: Any, topic: str) -> None:
         producer = client.create_producer(topic)
         consumer = client.subscribe(topic, "sub", pulsar.ConsumerType.Exclusive, initial_position=Earliest)
         producer.send(b"first")
-        due_ms = now_ms() + 1_000
+        due_ms = now_ms() + 4_000
         producer.send(b"later", deliver_at=due_ms)
         producer.send(b"second")
         messages = received(consumer, 2, ack=False)
