@@ -2,14 +2,18 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tarry.core.clock import SystemClock
 from tarry.doors.dapr.components import BUILT_IN, ComponentDefinition, components_of
+from tarry.doors.dapr.mounting import Mounts, mount
 from tarry.doors.dapr.resources import BadResource, read_documents
+from tarry.outlets.dapr.component import Surroundings
 
 
 def component(**changes: Any) -> dict[str, Any]:
@@ -173,6 +177,47 @@ def test_files_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_two_components_of_one_name(tmp_path: Path) -> None:
     with pytest.raises(BadResource, match=r"document 2: metadata\.name: 'pubsub' is the name of document 1"):
         load(tmp_path, component(), component())
+
+
+# What only the component itself knows to be wrong
+
+
+def mounted(folder: Path, *documents: object) -> Mounts:
+    surroundings = Surroundings(name="", clock=SystemClock())
+    return mount(load(folder, *documents), "shop", "eu", surroundings)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "reason"),
+    [
+        ("pubsub.jetstream", "spec.metadata.natsURL", "is missing"),
+        ("pubsub.kafka", "spec.metadata.brokers", "is missing"),
+        ("pubsub.pulsar", "spec.metadata.host", "is missing"),
+    ],
+)
+def test_a_component_that_cannot_be_made_is_refused_by_its_file(
+    tmp_path: Path, kind: str, field: str, reason: str
+) -> None:
+    with pytest.raises(BadResource) as refused:
+        mounted(tmp_path, component(spec__type=kind))
+    assert str(refused.value) == f"{tmp_path / 'pubsub.yaml'}: document 1: {field}: {reason}"
+
+
+def test_a_missing_library_is_told_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "nats", None)
+    for name in [
+        name for name in sys.modules if name.startswith(("nats.", "tarry.outlets.dapr.brokers.jetstream"))
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(
+        BadResource, match=r"spec\.type: pubsub\.jetstream needs the library nats.*tarry\[jetstream\]"
+    ):
+        mounted(tmp_path, component(spec__type="pubsub.jetstream"))
+
+
+def test_a_component_whose_errors_are_ignored_is_left_out(tmp_path: Path) -> None:
+    wrong = component(spec__type="pubsub.kafka", spec__ignoreErrors=True)
+    assert list(mounted(tmp_path, wrong, component(metadata__name="good"))) == ["good"]
 
 
 # Secrets

@@ -7,8 +7,9 @@ from functools import cached_property
 from typing import Final
 
 from tarry.doors.dapr.components import ComponentDefinition
+from tarry.doors.dapr.resources import BadResource
 from tarry.outlets.dapr.component import Component, Surroundings, make
-from tarry.outlets.dapr.errors import ComponentError
+from tarry.outlets.dapr.errors import ComponentError, Misconfigured
 from tarry.outlets.dapr.properties import Properties
 
 _log = logging.getLogger(__name__)
@@ -85,11 +86,28 @@ Mounts = dict[str, Mounted]
 def mount(
     definitions: Iterable[ComponentDefinition], app_id: str, namespace: str, surroundings: Surroundings
 ) -> Mounts:
-    """The components that are open to an application; raises `ComponentError` for one that cannot be made."""
+    """The components that are open to an application; raises `BadResource` for one that cannot be made.
+
+    One whose file says `ignoreErrors` is left out instead.
+    """
     mounts: Mounts = {}
     for definition in definitions:
-        if definition.open_to(app_id):
-            own = Surroundings(name=definition.name, clock=surroundings.clock, topics=surroundings.topics)
+        if not definition.open_to(app_id):
+            continue
+        own = Surroundings(name=definition.name, clock=surroundings.clock, topics=surroundings.topics)
+        try:
             component = make(definition.kind, definition.properties_for(app_id, namespace), own)
+        except ComponentError as error:
+            refusal = _refusal(definition, error)
+            if not definition.ignore_errors:
+                raise refusal from error
+            _log.error("left out: %s", refusal)
+        else:
             mounts[definition.name] = Mounted(definition, component, app_id, namespace)
     return mounts
+
+
+def _refusal(definition: ComponentDefinition, error: ComponentError) -> BadResource:
+    field = f"spec.metadata.{error.field}" if isinstance(error, Misconfigured) else "spec.type"
+    reason = error.reason if isinstance(error, Misconfigured) else str(error)
+    return BadResource(definition.file, definition.number, field, reason)
