@@ -63,7 +63,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         f'[[tokens]]\nname = "{name}"\ntoken = "{name}-secret"\nroles = {roles}\n'
         for name, roles in TOKENS.items()
     )
-    with server_process(folder, tokens) as process:
+    # A message for a port that nobody listens on fails at its first attempt.
+    engine = '[engine]\nattempts = 1\n[webhook]\nallow = ["127.0.0.1/32"]\n'
+    with server_process(folder, engine + tokens) as process:
         yield process
 
 

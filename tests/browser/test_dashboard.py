@@ -115,6 +115,9 @@ def test_what_was_sent_and_who_lags_behind_shows_by_itself(dashboard: Dashboard)
     tab.find("td", "≤ ")
     row = "return [...document.querySelectorAll('tr')].find((one) => one.textContent.includes('slow'))?.innerText"
     tab.until(lambda: "3" in str(tab.run(row)).split(), "the backlog does not show")
+    # What fails, and why.
+    dashboard.schedule(destination="http://127.0.0.1:1/nobody", delay="1ms")
+    tab.sees("http://127.0.0.1:1/nobody")
     # The state of the ledger, the index and the pipeline.
     for text in ("Durable up to seq", "No pipeline has run here", "No slot holds anything"):
         tab.sees(text)

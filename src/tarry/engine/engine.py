@@ -164,7 +164,7 @@ class Engine:
             low_space=journal.ledger.low_space,
             failed=None if journal.ledger.failed is None else str(journal.ledger.failed),
             owners=len(journal.owners),
-            topics=len(journal.topics.names()),
+            topics=len(journal.topics.records.by_name),
             next_due_at_ms=journal.horizon.next_fire_at_ms(),
             counters=dict(journal.counters),
         )

@@ -151,10 +151,10 @@ def list_finalised(journal: Journal, query: MessageQuery) -> MessagePage:
     for (seq,), (_, at_ms), ended in rows:
         if len(views) >= limit:
             return MessagePage(views, last)
-        view = view_of_ended(ended, journal.ids.make(ended.origin.seq, ended.origin.fire_at_ms))
-        wanted = query.outcome in (None, ended.outcome) and _in_range(view.due_at_ms, query)
-        if wanted and _matches(view, query):
-            views.append(view)
+        if query.outcome in (None, ended.outcome) and _in_range(ended.due_at_ms, query):
+            view = view_of_ended(ended, journal.ids.make(ended.origin.seq, ended.origin.fire_at_ms))
+            if _matches(view, query):
+                views.append(view)
         last = _make_page(Key(at_ms, seq))
     return MessagePage(views, last if len(rows) == LOOK_AT else None)
 

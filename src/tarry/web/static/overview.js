@@ -115,7 +115,7 @@ export function overviewPage(main, rights) {
   put(main, h("h1", { class: "unseen" }, "Overview"),
     h("div", { class: "tiles" }, Object.values(tiles).map((one) => one.element)),
     h("div", { class: "cards" }, chart.element, happening.element, parts.element, slots.element, backlogs.element, failures?.element ?? null));
-  let failedBefore = null;
+  let failedBefore = null, failedShown = null;
 
   const live = async () => {
     let now;
@@ -138,13 +138,17 @@ export function overviewPage(main, rights) {
     tiles.lag.show(now.pipeline ? compact(now.pipeline.lag, 1e6) : "–", now.pipeline ? (now.pipeline.up ? `records, ${duration(now.pipeline.behind_ms)} behind` : "the pipeline is down") : "no pipeline", now.pipeline && !now.pipeline.up ? "bad" : "");
     happening.show(now);
     parts.show(now);
+    // A list is dearer than a figure: only when there is something new in it.
+    if (failures && failed !== failedShown) {
+      failedShown = failed;
+      await quietly(() => failures.refresh())();
+    }
   };
   const stops = [
     every(2000, live),
     every(5000, quietly(() => chart.refresh())),
     every(5000, quietly(async () => backlogs.show(await api.get("/v1/backlogs", { limit: 20 })))),
     every(10000, quietly(async () => slots.show(await api.get("/v1/slots"), Date.now()))),
-    failures ? every(10000, quietly(() => failures.refresh())) : () => {},
   ];
   return () => { stops.forEach((stop) => stop()); chart.close(); slots.close(); };
 }
