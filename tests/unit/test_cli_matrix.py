@@ -1,4 +1,8 @@
+import signal
+import socket
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -6,9 +10,11 @@ import yaml
 
 from tarry.cli.homeserver import beside, private
 from tarry.config import ConfigError, load
-from tarry.homeserver import environment, registration
+from tarry.homeserver import environment as synapse_environment
+from tarry.homeserver import registration
 from tarry.serve.datafolder import DataFolder
 from tests.unit.cli_kit import Shell
+from tests.unit.server_kit import environment, tarry
 
 
 @pytest.fixture
@@ -113,18 +119,15 @@ def test_the_files_of_the_private_homeserver_are_made_once_and_follow_the_door(t
 
 
 def test_where_synapse_cannot_be_installed_it_is_said_and_the_exit_code_says_do_not_try_again(
-    shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    lock = tmp_path / "lock.txt"
-    lock.write_text("matrix-synapse==0.0.0 --hash=sha256:" + "0" * 64)
-    monkeypatch.setattr(environment, "LOCK", lock)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
-    ended = shell("matrix", "homeserver", "--data", str(tmp_path / "data"))
-    assert ended.code == 7
-    assert "the private homeserver cannot be installed: pip says: " in ended.err
-    assert "[doors.matrix] homeserver" in ended.err
-    assert not environment.ready(tmp_path / "data" / "homeserver" / "environment")
+    ended = tarry(
+        "matrix", "homeserver", "--data", str(tmp_path / "data"), PIP_NO_INDEX="1", PIP_FIND_LINKS=""
+    )
+    assert ended.returncode == 7
+    assert "the private homeserver cannot be installed: pip says: " in ended.stderr
+    assert "[doors.matrix] homeserver" in ended.stderr
+    assert not synapse_environment.ready(tmp_path / "data" / "homeserver" / "environment")
 
 
 @pytest.mark.parametrize(
@@ -140,3 +143,23 @@ def test_a_homeserver_of_ones_own_is_an_address_with_a_registration(
     overrides = {f"doors.matrix.{name}": value for name, value in given.items()}
     with pytest.raises(ConfigError, match=reason):
         load(environment={}, overrides={"doors.matrix.enabled": True, **overrides})
+
+
+def test_an_installation_ends_with_who_asked_for_it(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as index:
+        index.settimeout(120)
+        command = [sys.executable, "-m", "tarry", "matrix", "homeserver", "--data", str(tmp_path / "data")]
+        # pip asks an index that says nothing.
+        url = f"http://127.0.0.1:{index.getsockname()[1]}/simple"
+        process = subprocess.Popen(command, env=environment(PIP_INDEX_URL=url, PIP_CONFIG_FILE="/dev/null"))
+        try:
+            asked, _ = index.accept()
+            with asked:
+                asked.settimeout(60)
+                process.terminate()
+                assert process.wait(60) == 128 + signal.SIGTERM
+                while asked.recv(4096):
+                    pass
+        finally:
+            process.kill()
+            process.wait()

@@ -1,6 +1,7 @@
 """`matrix`: the registration for a homeserver, what waits of its users, and the private one of `tarry up`."""
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from itertools import chain
@@ -168,6 +169,8 @@ def homeserver(data: Data = None, config: ConfigFile = None) -> None:
     from tarry.homeserver.synapse import run
 
     synapse = private(load(config, os.environ, {"data": data}).config)
+    # As an exception, so that an installation under way ends with this process and not after it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         interpreter = environment.ensure(synapse.environment, _say)
     except environment.CannotInstall as error:
