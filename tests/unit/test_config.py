@@ -296,3 +296,11 @@ def test_the_pipeline_has_one_token_and_a_server_is_an_address(toml: Toml) -> No
     secret = load(None, {"TARRY_PIPELINE__STORAGE_OPTIONS": '{"AWS_SECRET_ACCESS_KEY": "hush"}'})
     assert secret.config.pipeline.storage_options == {"AWS_SECRET_ACCESS_KEY": "hush"}
     assert "hush" not in str(in_force(secret))
+
+
+def test_proxies_that_are_trusted_are_addresses_or_networks(toml: Toml) -> None:
+    matrix = "[doors.matrix]\nenabled = true\ntrusted_proxies = ['127.0.0.1', '{}']\n"
+    for fine in ("10.1.2.3/8", "::1", "2001:db8::/32"):
+        load(toml(matrix.format(fine)))
+    for wrong in ("proxy.example.org", "10.0.0.0/33", ""):
+        assert "doors.matrix.trusted_proxies" in refusal(toml(matrix.format(wrong)))

@@ -115,6 +115,14 @@ def _check_matrix(matrix: Matrix, sources: Mapping[str, str]) -> None:
         raise ConfigError(
             f"{place}: doors.matrix.homeserver needs doors.matrix.registration; `tarry matrix register` makes one"
         )
+    for network in matrix.trusted_proxies:
+        try:
+            ipaddress.ip_network(network, strict=False)
+        except ValueError:
+            place = sources.get("doors.matrix.trusted_proxies")
+            raise ConfigError(
+                f"{place}: doors.matrix.trusted_proxies: {network} is no address and no network such as 10.0.0.0/8"
+            ) from None
 
 
 def _check_pipeline(pipeline: Pipeline, sources: Mapping[str, str]) -> None:

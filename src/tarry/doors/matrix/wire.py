@@ -127,6 +127,6 @@ def source_of(request: Request, trusted: tuple[str, ...]) -> str:
 
 def _is_trusted(address: str, trusted: tuple[str, ...]) -> bool:
     try:
-        return any(ip_address(address) in ip_network(network) for network in trusted)
+        return any(ip_address(address) in ip_network(network, strict=False) for network in trusted)
     except ValueError:
         return False
