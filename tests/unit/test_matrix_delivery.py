@@ -11,7 +11,7 @@ from tarry.core.delivery import Delivered, Delivery, Refused, Retry
 from tarry.core.errors import Invalid
 from tarry.outlets.matrix import Homeserver, HomeserverSettings, MatrixOutlet
 from tarry.outlets.matrix.destination import Destination, parse
-from tarry.outlets.matrix.homeserver import Answer
+from tarry.outlets.matrix.lines import Answer
 from tarry.outlets.matrix.outlet import transaction_of
 from tarry.outlets.matrix.verdict import LONGEST_WAIT_MS, of_answer, wait_ms
 from tests.unit.matrix_kit import AS_TOKEN, ROOM, Sent, bearer, error, matrix_serving, until, until_state

@@ -17,7 +17,8 @@ from tarry.core.clock import Clock
 from tarry.doors.matrix.errors import MatrixError
 from tarry.doors.matrix.settings import MatrixSettings
 from tarry.doors.matrix.wire import Request
-from tarry.outlets.matrix.homeserver import FAILURES, Answer, Homeserver
+from tarry.outlets.matrix.homeserver import FAILURES, Homeserver
+from tarry.outlets.matrix.lines import Answer
 from tarry.outlets.matrix.verdict import matrix_error
 
 MAX_KNOWN: Final = 100_000

@@ -1,21 +1,20 @@
-"""The homeserver as an HTTP peer: one pool of connections for the outlet, the proxy and the questions about tokens.
+"""The homeserver as an HTTP peer, for requests of Tarry's own (`lines`) and for those that are passed on.
 
 Knows where it is and the application service's token; knows nothing of delayed events. Nothing is decompressed, no
 redirect is followed, no cookie is kept, and no address is encoded again: what is asked is what is sent.
 """
 
 from collections.abc import AsyncIterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import aiohttp
 from msgspec import Struct
 from yarl import URL
 
+from tarry.outlets.matrix.lines import Answer, Lines
+
 FAILURES: Final = (aiohttp.ClientError, OSError, RuntimeError)
 """What the HTTP client and the event loops raise for what a homeserver or the network does; a time-out is an `OSError`."""
-
-MAX_ANSWER_BYTES: Final = 256 * 1024
-"""Of an answer that is for Tarry itself, no more is read."""
 
 _KEEPALIVE_S: Final = 15.0
 _OWN_HEADERS: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
@@ -32,23 +31,13 @@ class HomeserverSettings(Struct, frozen=True, kw_only=True):
     """The longest time for a request of Tarry's own; proxied ones have none, a long poll takes what it takes."""
 
 
-class Answer(NamedTuple):
-    """The answer to a request of Tarry's own."""
-
-    status: int
-    body: bytes
-
-
-class AnswerTooLong(aiohttp.ClientError):
-    """The homeserver's answer is longer than any that is expected."""
-
-
 class Homeserver:
     """One homeserver. Made before the loop runs; its connections belong to the loop that first uses it."""
 
     def __init__(self, settings: HomeserverSettings) -> None:
         self._settings = settings
         self._base = settings.url.rstrip("/")
+        self._lines = Lines(self._base, settings.connect_timeout_ms, settings.timeout_ms)
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
@@ -59,23 +48,7 @@ class Homeserver:
         given = dict(headers or {})
         if body is not None:
             given.setdefault("Content-Type", "application/json")
-        async with self._open().request(
-            method,
-            self.url(path),
-            data=body,
-            headers=given,
-            allow_redirects=False,
-            timeout=aiohttp.ClientTimeout(
-                total=self._settings.timeout_ms / 1000, sock_connect=self._settings.connect_timeout_ms / 1000
-            ),
-        ) as response:
-            pieces, size = [], 0
-            async for piece in response.content.iter_any():
-                pieces.append(piece)
-                size += len(piece)
-                if size > MAX_ANSWER_BYTES:
-                    raise AnswerTooLong
-            return Answer(response.status, b"".join(pieces))
+        return await self._lines.ask(method, path, given, body)
 
     async def as_service(self, method: str, path: str, body: bytes | None = None) -> Answer:
         """Ask as the application service; who is meant stands in the path's query (`user_id`)."""
@@ -104,6 +77,7 @@ class Homeserver:
     async def close(self) -> None:
         """Close all connections. It cannot be used again."""
         self._closed = True
+        self._lines.close()
         if self._session is not None:
             await self._session.close()
 

@@ -12,14 +12,14 @@ import hashlib
 from typing import Any, Final
 from urllib.parse import quote, urlencode
 
-import aiohttp
 import msgspec
 
 from tarry.core.delivery import Delivery, Refused, Verdict
 from tarry.core.errors import Invalid
 from tarry.core.message import LED_BY
 from tarry.outlets.matrix.destination import Destination, parse
-from tarry.outlets.matrix.homeserver import FAILURES, Answer, Homeserver
+from tarry.outlets.matrix.homeserver import FAILURES, Homeserver
+from tarry.outlets.matrix.lines import Answer, Unreachable
 from tarry.outlets.matrix.template import filled
 from tarry.outlets.matrix.verdict import KeptError, matrix_error, of_answer, of_failure
 
@@ -79,8 +79,7 @@ class MatrixOutlet:
                     return Refused("the account has been deactivated", error=DEACTIVATED)
                 answer = await self._ask(method, path, who, delivery)
         except FAILURES as failure:
-            unconnected = isinstance(failure, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-            return of_failure(not unconnected, delivery.attempt)
+            return of_failure(not isinstance(failure, Unreachable), delivery.attempt)
         return of_answer(answer, delivery.attempt)
 
     async def _ask(self, method: str, path: str, query: dict[str, str], delivery: Delivery) -> Answer:

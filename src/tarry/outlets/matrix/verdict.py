@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from tarry.core.delivery import Delivered, Refused, Retry, Verdict
 from tarry.core.limits import HOUR_MS, SECOND_MS
-from tarry.outlets.matrix.homeserver import Answer
+from tarry.outlets.matrix.lines import Answer
 
 MAX_ERROR_BYTES: Final = 4096
 """A longer error is kept by its code alone."""
