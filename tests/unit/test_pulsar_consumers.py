@@ -7,7 +7,7 @@ import pytest
 from tarry.core.murmur import murmur3_32
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.errors import Code
-from tarry.doors.pulsar.frames import NO_ID
+from tarry.doors.pulsar.frames import NO_ID, frame
 from tests.unit.pulsar_kit import TOPIC, Client, Desk, Sub, Type, payload_of, place
 
 HOUR_MS = 3_600_000
@@ -474,3 +474,57 @@ def test_what_another_door_took_in_is_a_message_too() -> None:
     metadata = wire.MessageMetadata.FromString(rest[10 : 10 + int.from_bytes(rest[6:10], "big")])
     assert metadata.partition_key == "k"
     assert {pair.key: pair.value for pair in metadata.properties} == {"a": "b"}
+
+
+# Bounds
+
+
+@pytest.mark.parametrize("type_", [Sub.Shared, Sub.Key_Shared])
+def test_a_consumer_that_acknowledges_nothing_is_given_no_more(type_: Any) -> None:
+    desk = Desk(max_unacked_messages=3)
+    filled(desk, 10)
+    client = desk.client()
+    client.subscribe(type_=type_)
+    got = ids(client)
+    assert 3 <= len(got) <= 10
+    asked = wire.CommandConsumerStats(consumer_id=1, request_id=3)
+    stats = client.ask(type=Type.CONSUMER_STATS, consumerStats=asked).consumerStatsResponse
+    assert stats.blockedConsumerOnUnackedMsgs
+    filled(desk, 5)
+    assert ids(client) == []
+    client.ack(*got)
+    assert ids(client)
+
+
+def test_keys_of_a_consumer_that_held_too_much_come_once_it_does_not() -> None:
+    desk = Desk(max_unacked_messages=2)
+    client = desk.client()
+    client.subscribe(type_=Sub.Key_Shared)
+    other = desk.client()
+    writer = desk.client()
+    writer.produce()
+    for sequence in range(6):
+        writer.send(sequence, b"x", partition_key="a" if sequence < 2 else "b")
+    assert ids(client) == [0, 1]
+    # Looking further parks them.
+    other.subscribe(type_=Sub.Key_Shared, consumer_name="other")
+    other.connection.lost()
+    got: list[int] = []
+    held = [0, 1]
+    while held:
+        client.ack(*held)
+        held = ids(client)
+        got += held
+    assert got == [2, 3, 4, 5]
+
+
+def test_a_reader_whose_client_went_before_it_began_is_gone() -> None:
+    desk = Desk()
+    client = desk.client()
+    asked = Sub(
+        topic=TOPIC, subscription="reader", subType=Sub.Exclusive, consumer_id=1, request_id=1, durable=False
+    )
+    client.connection.receive(frame(wire.BaseCommand(type=Type.SUBSCRIBE, subscribe=asked)))
+    client.connection.lost()
+    desk.bench.rest()
+    assert desk.bench.engine.topics.find(TOPIC).subscriptions == {}

@@ -26,6 +26,8 @@ class Pulsar(Listening, frozen=True, kw_only=True):
     """The largest message; clients are told, and cut larger ones into chunks if they are set to."""
     max_connection_bytes: Annotated[int, Meta(ge=65_536)] = 16 * 1024 * 1024
     """What one connection may have unanswered, or unread by its client, before no more is taken from or given to it."""
+    max_unacked_messages: Annotated[int, Meta(ge=0)] = 50_000
+    """A shared or key-shared consumer that holds so many entries unacknowledged is given no more; 0: no bound."""
     measure_delay_by_server: bool = False
     """Whether the longest delay is counted from the server's clock; else from the publish time that the client states."""
     refuse_ignored_delay: bool = False

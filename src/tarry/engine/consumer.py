@@ -58,6 +58,7 @@ class Consumer:
         deliver: Callable[[list[Received]], None],
         priority: int,
         ranges: Ranges | None = None,
+        max_unacked: int | None = None,
     ) -> None:
         self.subscription = subscription
         self.name = name
@@ -65,6 +66,8 @@ class Consumer:
         self.priority = priority
         self.ranges = ranges
         """The hash slots that it gets in a key-shared subscription, if it chose them itself."""
+        self.max_unacked = max_unacked
+        """It is given no more while it holds so many entries."""
         self.permits = 0
         self.held: set[int] = set()
         self.closed = False
@@ -75,6 +78,11 @@ class Consumer:
     def unacked(self) -> int:
         """How many entries it holds."""
         return len(self.held)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether it holds so many entries that it is given no more."""
+        return self.max_unacked is not None and len(self.held) >= self.max_unacked
 
     @property
     def active(self) -> bool:

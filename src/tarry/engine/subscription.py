@@ -75,6 +75,8 @@ class Subscription:
         self._holders: dict[int, Consumer] = {}
         self._keys = Keys(self.consumers)
         self._pumping = False
+        self._blocked = False
+        """Whether somebody has permits and holds too much to be given more."""
         self._turn = 0
         self._messages_per_entry = 1
         """As in what was read last: how many entries the permits may be good for."""
@@ -106,6 +108,7 @@ class Subscription:
         *,
         priority: int = 0,
         ranges: Ranges | None = None,
+        max_unacked: int | None = None,
     ) -> Consumer:
         """Add a consumer; raises `Conflict` where an exclusive one is there already.
 
@@ -117,7 +120,7 @@ class Subscription:
         if self.type == "key_shared":
             self._keys.check(ranges)
         before = self.eligible()
-        consumer = Consumer(self, consumer_name, deliver, priority, ranges)
+        consumer = Consumer(self, consumer_name, deliver, priority, ranges, max_unacked)
         self.consumers.append(consumer)
         if self.type == "failover":
             self.consumers.sort(key=lambda one: (one.priority, one.name))
@@ -217,8 +220,8 @@ class Subscription:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something to give out that was read before."""
-        return bool(self._again)
+        """Whether an acknowledgement may be what somebody waits for: a key, or room for more."""
+        return bool(self._again) or self._blocked
 
     def honour_delay(self, honour: bool) -> None:
         """Say whether delays count though it is exclusive or failover. While nobody is attached; not kept for good."""
@@ -323,7 +326,13 @@ class Subscription:
             self._pumping = False
 
     def _pump_once(self) -> bool:
-        takers = [consumer for consumer in self.eligible() if consumer.permits > 0]
+        willing = [consumer for consumer in self.eligible() if consumer.permits > 0]
+        takers = [consumer for consumer in willing if not consumer.blocked]
+        if self._blocked and self.type == "key_shared":
+            # What was parked because its consumer held too much, and no permit comes to ask for it.
+            for consumer in takers:
+                self._queue_all(self._keys.unpark_for(consumer))
+        self._blocked = len(takers) < len(willing)
         if not takers or self.closed:
             return False
         if self.type == "shared":

@@ -35,7 +35,13 @@ class Consumer:
         """Begin; raises `Conflict` where another one has the subscription."""
         sub.honour_delay(self.connection.broker.settings.honour_delay_in_order)
         self.engine = sub.attach(
-            self.name, self.deliver, priority=asked.priority_level, ranges=_ranges_of(asked)
+            self.name,
+            self.deliver,
+            priority=asked.priority_level,
+            ranges=_ranges_of(asked),
+            max_unacked=None
+            if sub.in_order
+            else self.connection.broker.settings.max_unacked_messages or None,
         )
         self.engine.on_close = self.closed_here
         self.engine.on_active = self.tell_active

@@ -74,8 +74,12 @@ class Consumers:
             if consumer.engine is not None:
                 consumer.engine.close()
         for sub in self._sought:
-            if not sub.consumers and not sub.closed:
-                self._topics.unsubscribe(sub.topic.name, sub.name).then(lambda _: None)
+            self._let_go(sub)
+
+    def _let_go(self, sub: Subscription) -> None:
+        """Forget a reader to which nobody is attached any more."""
+        if not sub.consumers and not sub.closed:
+            self._topics.unsubscribe(sub.topic.name, sub.name).then(lambda _: None)
 
     def hold(self) -> None:
         """Give no more."""
@@ -133,6 +137,8 @@ class Consumers:
     def _subscribed(self, consumer: Consumer, asked: Sub, answer: Answer[Subscription]) -> None:
         connection = self._connection
         if connection.closed or self._by_id.get(consumer.id) is not consumer:
+            if answer.error() is None and not answer.value().durable:
+                self._let_go(answer.value())
             return
         try:
             sub = answer.value()
@@ -283,6 +289,7 @@ class Consumers:
             answer.consumerName = consumer.name
             answer.availablePermits = max(0, engine.permits)
             answer.unackedMessages = engine.unacked
+            answer.blockedConsumerOnUnackedMsgs = engine.blocked
             answer.type = engine.subscription.type
             answer.msgBacklog = engine.subscription.backlog
             answer.address = self._connection.host
