@@ -30,7 +30,7 @@ class Sidecar:
         self.process = process
         self._url = f"http://127.0.0.1:{port}/v1.0"
 
-    async def publish(self, topic: str, after_s: float = 4) -> tuple[set[int], float]:
+    async def publish(self, topic: str, after_s: float = 3) -> tuple[set[int], float]:
         """Schedule as many as there are to be; gives the numbers that are their data, and when they are due."""
         due_at_s = time.time() + after_s
         due = {"metadata.scheduledSendTime": datetime.fromtimestamp(due_at_s, UTC).isoformat()}
