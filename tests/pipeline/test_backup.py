@@ -52,7 +52,7 @@ def test_a_backup_of_index_and_ledger_is_restored_and_audited(
     ):
         client.put(SUBSCRIPTION, json={"start": "earliest"})
         far = scheduled(client, 100, "7200000", "far")
-        due = scheduled(client, 20, "20000", "due")
+        due = scheduled(client, 20, "12000", "due")
         assert client.delete(f"/v1/messages/{far[0]}").status_code == 200
         index_folder(str(data / "ledger"))
         # Segments go once the index has what is in them, and the registry's snapshots are past them.

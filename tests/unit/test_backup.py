@@ -92,7 +92,7 @@ def _back_up_under_load(server: ServerProcess, shop: Shop, tmp_path: Path, shell
     assert len(shop.receive_all(5)) == 5
     soon = sorted(f"soon-{n}" for n in range(20))
     for payload in soon:
-        shop.schedule("5s", payload=payload)
+        shop.schedule("3s", payload=payload)
 
     # Others go on meanwhile, with more than one segment of it.
     accepted: list[str] = []

@@ -4,6 +4,7 @@ It is made aside and renamed as a whole, so that a data folder is there complete
 elsewhere are written there first: without their data folder nobody takes them for anything.
 """
 
+import os
 import shutil
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def restore(backup: Path, data: Path, tables: str) -> Manifest:
     manifest = read_manifest(backup)
     _need_all(backup, manifest)
     need_empty(data)
-    data = data.absolute()
+    data = Path(os.path.abspath(data))
     aside = data.with_name(data.name + ".restoring")
     if aside.exists():
         raise Unavailable(f"{aside} is there from a restore that did not end; remove it and begin again")

@@ -52,7 +52,8 @@ class Page:
         if scope["method"] not in ("GET", "HEAD"):
             raise HttpRefusal(405, "method-not-allowed", "use GET, HEAD", [(b"allow", b"GET, HEAD")])
         if dict(scope["headers"]).get(b"if-none-match") == self._tag:
-            await respond(send, 304, [*self._headers], b"")
+            await send({"type": "http.response.start", "status": 304, "headers": [*self._headers]})
+            await send({"type": "http.response.body", "body": b""})
         else:
             await respond(send, 200, [*self._headers], self._content)
 
