@@ -165,7 +165,7 @@ async def test_a_batch_is_there_after_a_restart_with_all_that_it_needs(tmp_path:
 async def test_nothing_secret_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG):
         async with matrix_serving(tmp_path / "data") as serving:
-            timed = (await future(serving, "timed", "future_timeout=50&access_token=ann-token")).json()
+            timed = (await future(serving, "timed", "future_timeout=1500&access_token=ann-token")).json()
             action = (await future(serving, "act", f"future_group_id={timed['future_group_id']}")).json()
             await post(serving, timed["refresh_token"])
             await serving.arrived()

@@ -149,7 +149,9 @@ async def test_an_id_from_elsewhere_means_nothing(served: Serving) -> None:
         ("DELETE", ""),
     ]:
         assert await ask(served, "shop-secret", method, f"/v1/messages/{outside}{path}") == 404
-        assert await ask(served, "reader-secret", method, f"/v1/messages/{inside}{path}") == 403
+        # Whoever may only read may look at a message whose id it was given, and do nothing to it.
+        expected = 200 if method == "GET" else 403
+        assert await ask(served, "reader-secret", method, f"/v1/messages/{inside}{path}") == expected
     shown = await served.client.get(f"/v1/messages/{outside}", headers=admin)
     assert shown.json()["state"] == "scheduled"
     assert await ask(served, "shop-secret", "DELETE", f"/v1/messages/{inside}") == 200
@@ -202,7 +204,6 @@ async def test_methods_and_paths_that_are_not_there(tmp_path: Path) -> None:
             refused = await served.client.request(method, path)
             assert (refused.status_code, refused.headers["allow"]) == (405, allowed)
         for path in (
-            "/",
             "/v1",
             "/v1/messages/",
             "/v1/messages/x/",

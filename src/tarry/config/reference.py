@@ -71,7 +71,7 @@ address that others can reach is refused. With them every request needs `authori
 |---|---|
 | `admin` | do everything |
 | `produce` | schedule; get, cancel, send and restart by id; publish |
-| `consume` | use subscriptions |
+| `consume` | use subscriptions; get a message by its id; see the figures |
 
 Each `[[tokens]]` table is one token. Only its digest is kept in memory. A good one: `openssl rand -base64 32`.
 """
