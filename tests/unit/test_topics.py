@@ -376,3 +376,43 @@ def test_a_damaged_delayed_entry_does_not_stop_what_is_due(bench: Bench) -> None
     assert bench.engine.stats().pending == 1
     reader.ack(*reader.ids)
     assert sub.backlog == 0
+
+
+def test_each_by_itself_what_cannot_be_taken_has_its_error_in_its_place(bench: Bench) -> None:
+    entries = [
+        NewEntry(payload=b"a", producer="p", producer_sequence=1),
+        NewEntry(payload=b"bad", ttl_ms=-1),
+        NewEntry(payload=b"again", producer="p", producer_sequence=1),
+        NewEntry(payload=b"too late", deliver_at_ms=1 << 60),
+        NewEntry(payload=b"b", producer="p", producer_sequence=2, messages=7, door="pulsar"),
+    ]
+    answers = bench.ask(bench.engine.topics.publish_each("t", entries))
+    assert [answer if isinstance(answer, int) else type(answer) for answer in answers] == [
+        0, Invalid, -1, DelayTooLong, 1,
+    ]  # fmt: skip
+    bench.reopen()
+    got = bench.drain("t").got
+    assert [(entry.payload, entry.messages, entry.door) for entry in got] == [
+        (b"a", 1, "http"),
+        (b"b", 7, "pulsar"),
+    ]
+
+
+def test_so_many_producers_are_remembered_and_the_silent_go_first(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tarry.engine.topic_records.MAX_PRODUCERS", 3)
+
+    def send(producer: str, sequence: int) -> int:
+        (entry_id,) = bench.publish("t", b"x", producer=producer, producer_sequence=sequence)
+        return entry_id
+
+    for producer in ("a", "b", "c"):
+        send(producer, 1)
+    send("a", 2)
+    send("d", 1)
+    assert [send(producer, 1) for producer in ("a", "c", "d")] == [-1, -1, -1]
+    bench.ask(bench.engine.upkeep.flush())
+    bench.reopen()
+    assert send("a", 2) == -1
+    assert send("b", 1) >= 0

@@ -63,24 +63,11 @@ def received_entry(
 
 def entry_record(entry: NewEntry, topic: str, fire_at_ms: int, now_ms: int, entry_id: int) -> Entry:
     """The record of an entry that is published."""
+    # By position, in the order of the record's fields: this is done for every message, and names cost half a microsecond.
     return Entry(
-        topic=topic,
-        fire_at_ms=fire_at_ms,
-        published_at_ms=now_ms,
-        entry_id=entry_id,
-        fired=None,
-        put=NO_PUT,
-        payload=entry.payload,
-        headers=entry.headers,
-        key=entry.key,
-        producer=entry.producer,
-        producer_sequence=entry.producer_sequence,
-        due_at_ms=entry.deliver_at_ms,
-        owner=entry.owner,
-        door=entry.door,
-        ttl_ms=entry.ttl_ms,
-        messages=entry.messages,
-    )
+        topic, fire_at_ms, now_ms, entry_id, None, NO_PUT, entry.payload, entry.headers, entry.key, entry.producer,
+        entry.producer_sequence, entry.deliver_at_ms, entry.owner, entry.door, entry.ttl_ms, None, entry.messages,
+    )  # fmt: skip
 
 
 def check_entry(entry: NewEntry) -> None:
