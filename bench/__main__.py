@@ -16,6 +16,7 @@ import numpy as np
 
 from bench import (
     bulk,
+    dapr,
     lateness,
     load_http,
     machine,
@@ -47,6 +48,7 @@ PARTS = (
     "memory",
     "restart",
     "pulsar",
+    "dapr",
     "pipeline",
     "bulk",
     "waiting",
@@ -84,6 +86,7 @@ class Bench:
             self._do("restart", f"{repeat} of {self._plan.repeats}", self._restart)
         for repeat in range(1, self._plan.repeats + 1):
             self._do("pulsar", f"{repeat} of {self._plan.repeats}", self._pulsar)
+            self._do("dapr", f"{repeat} of {self._plan.repeats}", self._dapr)
         self._do("pipeline", f"{self._plan.indexed:,} messages", self._pipeline)
         self._do("pipeline", "lateness beside a cascade", self._cascading)
         self._do("bulk", f"{self._plan.bulk:,} rows", self._bulk)
@@ -173,6 +176,12 @@ class Bench:
         self.figures.add(TARRY, "restart ready", found.ready_ms)
         self.figures.add(TARRY, f"restart on time {self._plan.restart_pending}", found.on_time_ms)
         self.figures.add(TARRY, "restart late after", found.late_after)
+
+    def _dapr(self, place: Path) -> None:
+        try:
+            dapr.measure(self.figures, place, self._plan.load_s)
+        except Skipped as error:
+            self.figures.skipped["Redis behind the Dapr door"] = str(error)
 
     def _pulsar(self, place: Path) -> None:
         pulsar.measure(self.figures, place, self._plan, TARRY)

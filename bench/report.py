@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from bench import machine, matrix
+from bench import dapr, machine, matrix
 from bench.figures import Figures, said, short
 from bench.peers.peer import Entrant
 from bench.plan import CONNECTIONS, PAYLOAD_BYTES, PEER_BATCH, SMALL_BYTES, Plan
@@ -60,6 +60,10 @@ AIMS: Final = [
     Aim("Pulsar: 10,000 due at one instant, real client, p99", "pulsar burst 10000 p99", 150, " ms", False),
     Aim("Pulsar: 50,000 due at one instant, the last", "pulsar burst 50000 worst", 1_000, " ms", False),
     Aim("Pulsar: memory of ten subscriptions over one", "pulsar ten subscriptions", 10, " %", False),
+    Aim("Dapr: scheduled publishes over HTTP/s", "dapr http", 5_000, "", True),
+    Aim("Dapr: scheduled publishes over gRPC/s", "dapr grpc", 5_000, "", True),
+    Aim("Dapr: bulks of 100 over HTTP, messages/s", "dapr http bulk", 50_000, "", True),
+    Aim("Dapr: 10,000 due at one instant, all in Redis after", "dapr redis 10000", 500, " ms", False),
     Aim("Matrix schedules, times Synapse's rate, 16 clients", "matrix schedule 16 times", 10, "", True),
     Aim("Matrix restarts, times Synapse's rate, 16 clients", "matrix restart 16 times", 10, "", True),
     Aim("200 Matrix events due at one instant, all handed over", "matrix handed worst", 50, " ms", False),
@@ -104,6 +108,8 @@ def write(
     ]
     if figures.get(TARRY, "pulsar replay"):
         parts += ["## The Pulsar door", table(["what", "measured"], _pulsar(figures, plan))]
+    if figures.get(TARRY, "dapr http"):
+        parts += ["## The Dapr door", table(["what", "measured"], dapr.rows(figures))]
     if figures.get(TARRY, "bulk"):
         parts += ["## Bulk scheduling", table(["what", "measured"], _bulk(figures, plan))]
     if figures.get(TARRY, "indexed"):
