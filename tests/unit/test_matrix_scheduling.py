@@ -103,6 +103,14 @@ REFUSED: Final = [
     (f"/_matrix/client/v3/rooms/{ROOM}/redact/$e/1?future_timeout=10", "PUT"),
     (f"/_matrix/client/v3/rooms/{ROOM}/redact/$e/1?delay=-1", "PUT"),
     (f"/_matrix/client/api/v1/rooms/{ROOM}/send/m.x/1?delay=", "PUT"),
+    # Not quite our paths, but a lenient homeserver might take them for its own.
+    (f"/_matrix/client/v3/rooms/{ROOM}/%73end/m.x/1?delay=50", "PUT"),
+    (f"/_matrix/client/v3/rooms/{ROOM}/send/m.x/1/?delay=50", "PUT"),
+    (f"/_matrix/client/v3//rooms/{ROOM}/send/m.x/1?org.matrix.msc4140.delay=50", "PUT"),
+    (f"/_matrix/client/v9/rooms/{ROOM}/send/m.x/1?future_timeout=50", "PUT"),
+    (f"/_matrix/client/v3/rooms/{ROOM}/send/m.x/1/2?delay=50", "POST"),
+    (f"{SEND}/m.x/1?a=%ff&delay=50", "PUT"),
+    (f"{SEND}/m.x/1?a=1;delay=50", "PUT"),
 ]
 
 
@@ -171,6 +179,8 @@ BAD_PATHS: Final = [
     (f"{OWN}/{'t' * 300}/1", "M_INVALID_PARAM"),
     (f"{OWN}//1", "M_INVALID_PARAM"),
     (f"{OWN}/%ff/1", "M_INVALID_PARAM"),
+    ("/_matrix/client/v3/rooms/{}/delayed_event/{}/{}", "M_INVALID_PARAM"),
+    ("/_matrix/client/v3/rooms/%7B%7D/delayed_event/m.x/1", "M_INVALID_PARAM"),
 ]
 
 

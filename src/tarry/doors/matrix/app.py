@@ -8,6 +8,7 @@ happened is logged by its place in the code only, because an error's text may ho
 import logging
 import traceback
 from typing import Any, Final
+from urllib.parse import unquote_to_bytes
 
 from tarry.core.errors import TarryError
 from tarry.doors.matrix.departures import Departures
@@ -20,7 +21,7 @@ from tarry.doors.matrix.management import Management
 from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.paths import Found, Paths, unquoted
 from tarry.doors.matrix.proxy import PREFIXES, Gone, Proxy, Receive, Scope, Send
-from tarry.doors.matrix.scheduling import Scheduling, read_own, read_send
+from tarry.doors.matrix.scheduling import Scheduling, asks_to_delay, read_own, read_send
 from tarry.doors.matrix.transactions import Transactions
 from tarry.doors.matrix.wire import MAX_BODY_BYTES, Answered, Request, preflight, refused
 
@@ -70,7 +71,7 @@ class MatrixApp:
         await _respond(send, answered)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not scope["raw_path"].startswith(PREFIXES):
+        if not scope["raw_path"].startswith(PREFIXES) or _would_be_sent_at_once(scope):
             await _respond(send, refused(unrecognised()))
             return
         afterwards = await self._departures.watch(_request(None, scope, b""))
@@ -133,6 +134,13 @@ class MatrixApp:
             return False
         self._scheduling.quick(account, read(_request(found, scope, body)), reply)
         return True
+
+
+def _would_be_sent_at_once(scope: Scope) -> bool:
+    """Whether a request asks for a delay at a path that is not quite ours: who knows what a homeserver makes of it."""
+    if scope["method"] not in ("PUT", "POST") or b"/rooms/" not in unquote_to_bytes(scope["raw_path"]):
+        return False
+    return asks_to_delay(scope["query_string"])
 
 
 def _request(found: Found | None, scope: Scope, body: bytes) -> Request:

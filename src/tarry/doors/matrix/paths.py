@@ -48,10 +48,12 @@ class Found:
 
 
 class _Node:
-    __slots__ = ("next", "route", "unstable")
+    __slots__ = ("next", "open", "route", "unstable")
 
     def __init__(self) -> None:
         self.next: dict[bytes, _Node] = {}
+        self.open: _Node | None = None
+        """Where any part leads that `next` does not have."""
         self.route: Route | None = None
         self.unstable = False
 
@@ -68,7 +70,11 @@ class Paths:
     def _add(self, template: str, route: Route) -> None:
         node = self._root
         for part in template.encode().split(b"/"):
-            node = node.next.setdefault(part, _Node())
+            if part == _OPEN:
+                node.open = node.open or _Node()
+                node = node.open
+            else:
+                node = node.next.setdefault(part, _Node())
         if node.route is not None:
             raise ValueError(f"two routes for {template}")
         node.route = route
@@ -85,9 +91,10 @@ class Paths:
         node = self._root
         params: list[bytes] = []
         for part in path.split(b"/"):
-            step = node.next.get(part)
+            # A word of ours that is spelled with percent signs is that word: a lenient homeserver would say so too.
+            step = node.next.get(unquote_to_bytes(part) if b"%" in part else part)
             if step is None:
-                step = node.next.get(_OPEN)
+                step = node.open
                 if step is None:
                     return None
                 params.append(part)
