@@ -37,6 +37,7 @@ from tarry.engine.sizes import SMALL_BYTES, Sizes
 from tarry.engine.subjects import Subjects
 from tarry.engine.topics import Topics
 from tarry.index.index import Index
+from tarry.ledger.frame import Unit
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import (
     FIRST_BATCH_SEQ,
@@ -376,9 +377,8 @@ class Journal:
 
     # Entries that are published, and a batch: the same, as columns
 
-    def append_published(self, entries: Publication, done: Done) -> None:
-        """Enqueue the records of new entries of a topic."""
-        unit = entries.unit()
+    def append_published(self, entries: Publication, unit: Unit, done: Done) -> None:
+        """Enqueue the records of new entries of a topic, which are a unit."""
 
         def durable(error: TarryError | None) -> None:
             if error is None:

@@ -164,10 +164,13 @@ class Topics:
                 ids.append(new.add(entry, fire_at_ms))
             if not new:
                 return self._once_durable(ids)
+            unit = new.unit()
             if found is None:
+                # A topic is not made for what it can never take.
+                self._journal.ledger.check_size(unit)
                 self._journal.append([TopicRecord(name.full, False, 0)], lambda _: None)
             answer: Answer[Any] = Answer()
-            self._journal.append_published(new, lambda error: self._settle(answer, error, lambda: ids))
+            self._journal.append_published(new, unit, lambda error: self._settle(answer, error, lambda: ids))
             return answer
         except TarryError as error:
             return failed(error)
