@@ -25,6 +25,8 @@ _MUCH: Final = {"per_second": 100_000, "burst_count": 100_000}
 _OPEN: Final[dict[str, Any]] = {
     "bcrypt_rounds": 4,
     "allow_guest_access": True,
+    # Sticky events, with which MatrixRTC can send its memberships.
+    "experimental_features": {"msc4354_enabled": True},
     "rc_message": _MUCH,
     "rc_room_creation": _MUCH,
     "rc_registration": _MUCH,

@@ -112,6 +112,19 @@ async def test_js_sdk_matrixrtc_an_sfu_ends_the_membership_of_a_client_that_died
     assert (await alice.ask("POST", f"{path}/send", {}, token=None)).status_code == 200
 
 
+async def test_js_sdk_matrixrtc_with_sticky_events(alice: Person, room: str) -> None:
+    """The newer form of a membership: a sticky message, and a sticky delayed one that ends it."""
+    async with sdk("rtc", alice, room, delay=3_600_000, restart=3_000_000, sticky=True) as client:
+        while await client.said("status") != "Connected":
+            pass
+        (delayed,) = (await alice.listed())["scheduled"]
+        await client.kill()
+    assert (await alice.manage(delayed["delay_id"], "send")).status_code == 200
+    joined, left = await alice.events(room, delayed["type"])
+    assert joined["msc4354_sticky"] == left["msc4354_sticky"]
+    assert left["content"] == delayed["content"]
+
+
 async def test_js_sdk_needs_tarry_for_it(alice: Person, homeserver: Synapse) -> None:
     """The control: the homeserver behind does not offer delayed events by itself."""
     at_home = alice.at(homeserver.url)

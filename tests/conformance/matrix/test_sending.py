@@ -197,3 +197,4 @@ async def test_sticky_duration_is_kept(alice: Person, room: str) -> None:
     await alice.done("PUT", path, {"left": True}, params=query)
     event = (await alice.arrived(room, 1, "m.rtc.member"))[0]
     assert event["content"] == {"left": True}
+    assert event["msc4354_sticky"] == {"duration_ms": 60_000}

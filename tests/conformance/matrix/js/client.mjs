@@ -83,7 +83,8 @@ const scenarios = {
         call.on("join_state_changed", (isJoined) => tell({ joined: isJoined }));
         const transport = { type: "livekit", livekit_service_url: "https://sfu.invalid" };
         const identity = { userId: given.user_id, deviceId: given.device_id, memberId: `${given.user_id}:${given.device_id}` };
-        call.joinRTCSession(identity, [transport], undefined, {
+        // A membership that is a sticky event names its own SFU.
+        call.joinRTCSession(identity, [transport], given.sticky ? transport : undefined, {
             delayedLeaveEventDelayMs: given.delay,
             delayedLeaveEventRestartMs: given.restart,
             unstableSendStickyEvents: given.sticky ?? false,
