@@ -395,7 +395,8 @@ async def test_the_brokers_custody_through_the_door(tmp_path: Path) -> None:
         written = [decode(data) for data in await watcher.expect(2)]
         assert [one.bulk for one in written] == [False, True]
         assert [one.topic for one in written] == ["orders", "orders"]
-        assert [json.loads(data)["data"] for data in await inbox.expect(3)] == ["y", {"n": 1}, "x"]
+        published = [json.loads(data)["data"] for data in await inbox.expect(3)]
+        assert sorted(map(str, published)) == sorted(map(str, ("y", {"n": 1}, "x")))
         assert all("scheduledSendTime" not in one.metadata for one in inbox.got)
 
 

@@ -23,6 +23,7 @@ from tests.conformance.dapr.brokers.servers import (
 SLOW = {
     # RabbitMQ takes its time to start, and Pulsar's library to give up.
     "test_a_broker_that_is_killed_and_comes_back_loses_nothing[rabbitmq]",
+    "test_held_past_the_deadline_and_the_prefetch_and_then_taken_over[rabbitmq]",
     "test_wrong_credentials[pulsar]",
 }
 
@@ -45,7 +46,7 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    server = RabbitServer(tmp_path_factory.mktemp("rabbitmq"), consumer_timeout_ms=1_000)
+    server = RabbitServer(tmp_path_factory.mktemp("rabbitmq"), consumer_timeout_ms=4_000)
     server.start()
     yield RabbitBroker(server)
     server.stop()

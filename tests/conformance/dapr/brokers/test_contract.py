@@ -12,7 +12,7 @@ from tests.unit.broker_kit import Inbox, until
 
 async def test_each_group_gets_each_message_and_in_a_group_one_member(broker: Broker) -> None:
     topic = await broker.topic()
-    first, second = broker.component(), broker.component()
+    first, second = broker.component(**broker.patience), broker.component(**broker.patience)
     inboxes = Inbox(), Inbox(), Inbox()
     await first.start()
     await first.subscribe(topic, "shop", inboxes[0], {}, lasting=True)
@@ -82,7 +82,7 @@ async def test_what_was_with_a_receiver_at_the_end_comes_again(broker: Broker) -
 async def test_held_past_the_deadline_and_the_prefetch_and_then_taken_over(broker: Broker) -> None:
     """The proposal: held without an acknowledgement; after a crash another instance consumes it."""
     topic = await broker.topic()
-    component, heir = broker.component(), broker.component()
+    component, heir = broker.component(**broker.patience), broker.component(**broker.patience)
     never = asyncio.Event()
     held, taken = Inbox(hold=never), Inbox(hold=never)
     await component.subscribe(topic, "shop", held, {}, lasting=True, hold=True)
@@ -91,7 +91,7 @@ async def test_held_past_the_deadline_and_the_prefetch_and_then_taken_over(broke
     sent = {entry.data for entry in entries}
     await held.expect_all(sent)
     await heir.subscribe(topic, "shop", taken, {}, lasting=True, hold=True)
-    await asyncio.sleep(broker.deadline_s * 2)
+    await asyncio.sleep(broker.deadline_s * 1.75)
     if broker.puts_deadlines_off:
         assert taken.got == []
         assert held.cancelled == 0

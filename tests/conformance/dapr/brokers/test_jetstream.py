@@ -122,7 +122,7 @@ async def test_a_durable_consumer_goes_on_where_it_was(jetstream: Broker) -> Non
 
 async def test_one_at_a_time_keeps_the_order(jetstream: Broker) -> None:
     topic = await jetstream.topic()
-    component, inbox = jetstream.component(), Inbox()
+    component, inbox = jetstream.component(ackWait="30s"), Inbox()
     await component.subscribe(topic, "shop", inbox, {})
     for number in range(50):
         await component.publish(topic, b"%d" % number, {})
