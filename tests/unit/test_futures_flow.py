@@ -12,6 +12,7 @@ import httpx
 import pytest
 from aiohttp import web
 
+from tarry.core.message import MessageQuery
 from tests.unit.matrix_kit import ROOM, MatrixServing, Sent, bearer, error, matrix_serving, until
 
 V3 = "/_matrix/client/v3"
@@ -160,6 +161,20 @@ async def test_a_batch_is_there_after_a_restart_with_all_that_it_needs(tmp_path:
         assert (await post(serving, first["send_on_action"]["end"]["send_token"])).status_code == 200
         (sent,) = await serving.arrived()
         assert sent.json == {"of": first["send_now"]["eventId"]}
+
+
+@pytest.mark.parametrize("name", ["access_token", "access%5Ftoken"])
+async def test_an_access_token_in_the_address_is_not_kept(tmp_path: Path, name: str) -> None:
+    async with matrix_serving(tmp_path / "data") as serving:
+        path = (
+            f"{V3}/rooms/{ROOM}/send_future/m.room.message/t?{name}=ann-token&future_timeout={LONG_MS}&a=%20b"
+        )
+        answer = await serving.client.put(path, json={})
+        assert answer.status_code == 200
+        (entry,) = await running(serving)
+        assert entry["url"].endswith(f"/t?future_timeout={LONG_MS}&a=+b")
+        view = await serving.engine.list_messages(MessageQuery())
+        assert "ann-token" not in str(view)
 
 
 async def test_nothing_secret_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

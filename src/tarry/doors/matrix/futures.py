@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import secrets
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 from msgspec import UNSET, Raw
 
@@ -153,7 +153,7 @@ class Futures:
         if wait_ms:
             raise limited(wait_ms, "Too many invalid tokens.")
         try:
-            await self._act(request.params[0], now_ms)
+            await self._act(request.params[0])
         except (NotFound, Conflict) as error:
             if isinstance(error, Conflict) and error.state not in FINALISED:
                 raise explained(error) from None
@@ -164,15 +164,12 @@ class Futures:
         self._guesses.right(source)
         return ok()
 
-    async def _act(self, token: str, now_ms: int) -> None:
+    async def _act(self, token: str) -> None:
         found = self._tokens.read(token)
         if found is None:
             raise NotFound("there is no such token")
         action, id_ = found
-        per_second = self._parts.settings.manage_per_second_per_event
-        wait_ms = self._rates.wait_ms(("future", id_), per_second, now_ms) if per_second else 0
-        if wait_ms:
-            raise RateLimited(wait_ms)
+        self._limit(("future", id_), self._parts.settings.manage_per_second_per_event)
         match action:
             case "send":
                 await self._engine.send(id_)
@@ -181,21 +178,20 @@ class Futures:
             case "refresh":
                 await self._engine.restart(id_)
 
+    def _limit(self, key: tuple[str, str], per_second: float) -> None:
+        wait_ms = self._rates.wait_ms(key, per_second, self._parts.clock.now_ms()) if per_second else 0
+        if wait_ms:
+            raise RateLimited(wait_ms)
+
     # Listing
 
     async def running(self, request: Request) -> Answered:
         """GET …/future: all futures of the user that wait, the next due first."""
         account = await self._parts.accounts.of(request)
-        per_second = self._parts.settings.list_per_second
-        wait_ms = 0
-        if per_second:
-            key = ("futures", account.user_id)
-            wait_ms = self._rates.wait_ms(key, per_second, self._parts.clock.now_ms())
-        if wait_ms:
-            raise limited(wait_ms)
         shown: list[dict[str, Any]] = []
         page: str | None = None
         try:
+            self._limit(("list", account.user_id), self._parts.settings.list_per_second)
             while True:
                 query = OwnedQuery(owner=account.user_id, namespace=FUTURES, limit=PAGE, page=page)
                 found = await self._engine.list_owned(query)
@@ -229,10 +225,9 @@ def explained(error: TarryError) -> MatrixError:
 def url_of(request: Request) -> str:
     """The address of a request, as it may be kept: a token in it is left out."""
     path, query = request.path.decode("latin-1"), request.raw_query.decode("latin-1")
-    if "access_token" in query:
-        query = urlencode(
-            [pair for pair in parse_qsl(query, keep_blank_values=True) if pair[0] != "access_token"]
-        )
+    kept = [pair for pair in request.query if pair[0] != "access_token"]
+    if len(kept) < len(request.query):
+        query = urlencode(kept)
     return f"{path}?{query}" if query else path
 
 
