@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -99,11 +100,13 @@ async def misbehaving(
 ) -> AsyncIterator[int]:
     """A bare socket server. Each connection is given to `behave` and closed afterwards."""
     tasks: set[asyncio.Task[None]] = set()
+    writers: list[asyncio.StreamWriter] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         tasks.add(task)
+        writers.append(writer)
         try:
             await behave(reader, writer)
         except (ConnectionError, asyncio.CancelledError):
@@ -116,9 +119,15 @@ async def misbehaving(
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
+        # Whoever was let in a moment ago has its turn first, and is then closed like the others.
+        for _ in range(5):
+            await asyncio.sleep(0)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in writers:
+            with contextlib.suppress(OSError):
+                await asyncio.wait_for(writer.wait_closed(), 5)
 
 
 @asynccontextmanager
