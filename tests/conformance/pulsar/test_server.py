@@ -122,7 +122,9 @@ def test_a_client_goes_on_over_a_crash_by_itself(tmp_path: Path, topic: str) -> 
         places: dict[bytes, set[int]] = {}
         # One that was given out before the crash comes again, in the same place.
         while len(places) < 200:
-            (message,) = received(consumer, 1)
+            # A client that could not connect for some seconds takes its time before it tries again.
+            message = consumer.receive(timeout_millis=120_000)
+            consumer.acknowledge(message)
             places.setdefault(message.data(), set()).add(message.message_id().entry_id())
         assert all(len(entry_ids) == 1 for entry_ids in places.values())
         deadline = time.monotonic() + 60
