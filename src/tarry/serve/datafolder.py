@@ -7,6 +7,7 @@
     registry/   the registry and its snapshots
     tables/     the index and the history, which the pipeline writes
     pipeline/   the pipeline's own lock, progress and scratch; nothing is lost with it
+    homeserver/ the private homeserver that `tarry up` runs, if it does
 
 Everything that is wrong with the folder is one `DataFolderError`, a line that says what to do.
 Knows nothing of what the ledger or the registry put into their folders.
