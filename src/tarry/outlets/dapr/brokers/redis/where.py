@@ -40,6 +40,8 @@ class Where:
         self._sentinels: list[Redis] = []
         if properties.flag("enableTLS"):
             self.options["ssl"] = True
+            if authority := properties.text("caCert"):
+                self.options["ssl_ca_data"] = authority
             for field, option in (("clientCert", "ssl_certfile"), ("clientKey", "ssl_keyfile")):
                 if text := properties.text(field):
                     self.options[option] = str(self._pem(field, text))
