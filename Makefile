@@ -27,7 +27,8 @@ help: ## list the targets and what they do
 		/^##@ / { printf "\n%s\n", substr($$0, 5) } \
 		/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@printf '\nThe first run of a target sets up .venv; nothing outside this folder is touched,\n'
-	@printf 'except that root on Debian gets the packages python3-venv, default-jre-headless and chromium.\n'
+	@printf 'except that root on Debian gets the packages python3-venv, default-jre-headless and chromium, and for\n'
+	@printf 'the tests redis-server, rabbitmq-server and nats-server, none of which is started as a service.\n'
 
 .PHONY: run
 run: .base .java ## start Tarry here: server and pipeline (ARGS="--data DIR ..." goes to `tarry up`)
