@@ -23,6 +23,8 @@ from tarry.serve.datafolder import DataFolder
 AS_TOKEN = "as-secret-token"
 HS_TOKEN = "hs-secret-token"
 ROOM = "!room:example.org"
+SELDOM = 0.02
+"""A rate at which one is allowed, and the next only when the test is long over."""
 STABLE = "/_matrix/client/v1/delayed_events"
 UNSTABLE = "/_matrix/client/unstable/org.matrix.msc4140/delayed_events"
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from tests.unit.matrix_kit import (
     ROOM,
+    SELDOM,
     STABLE,
     UNSTABLE,
     MatrixServing,
@@ -167,8 +168,7 @@ async def test_the_filters(tmp_path: Path) -> None:
 
 
 async def test_lists_are_limited_by_user(tmp_path: Path) -> None:
-    async with matrix_serving(tmp_path / "data", list_per_second=2.0) as serving:
-        await serving.listed()
+    async with matrix_serving(tmp_path / "data", list_per_second=SELDOM) as serving:
         await serving.listed()
         answer = await serving.client.get(STABLE, headers=ANN)
         assert (answer.status_code, answer.json()["errcode"]) == (429, "M_LIMIT_EXCEEDED")

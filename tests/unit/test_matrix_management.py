@@ -5,6 +5,7 @@ from typing import Any
 
 from tests.unit.matrix_kit import (
     ROOM,
+    SELDOM,
     STABLE,
     UNSTABLE,
     MatrixServing,
@@ -164,14 +165,13 @@ async def test_guessed_ids_and_unknown_actions(tmp_path: Path) -> None:
 
 
 async def test_one_event_is_managed_only_so_fast_whoever_does_it(tmp_path: Path) -> None:
-    async with matrix_serving(tmp_path / "data", manage_per_second_per_event=2.0) as serving:
+    async with matrix_serving(tmp_path / "data", manage_per_second_per_event=SELDOM) as serving:
         first, second = await serving.schedule("a"), await serving.schedule("b")
-        for _ in range(2):
-            assert (await serving.act(first, "restart")).status_code == 200
+        assert (await serving.act(first, "restart")).status_code == 200
         for action in ("restart", "send"):
             answer = await serving.act(first, action)
             assert (answer.status_code, answer.json()["errcode"]) == (429, "M_LIMIT_EXCEEDED")
-            assert 0 < answer.json()["retry_after_ms"] <= 500
+            assert 0 < answer.json()["retry_after_ms"] <= 50_000
         # Another event from the same address is not concerned, and the limited send has sent nothing.
         assert (await serving.act(second, "restart")).status_code == 200
         assert len((await serving.listed())["scheduled"]) == 2
@@ -179,11 +179,11 @@ async def test_one_event_is_managed_only_so_fast_whoever_does_it(tmp_path: Path)
 
 
 async def test_the_events_of_one_user_are_managed_only_so_fast(tmp_path: Path) -> None:
-    async with matrix_serving(tmp_path / "data", manage_per_second=3.0) as serving:
-        ids = [await serving.schedule(f"t{number}") for number in range(5)]
+    async with matrix_serving(tmp_path / "data", manage_per_second=SELDOM) as serving:
+        ids = [await serving.schedule(f"t{number}") for number in range(3)]
         theirs = await serving.schedule("b", token="bob-token")
         answers = [await serving.act(delay_id, "send") for delay_id in ids]
-        assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 429]
+        assert [answer.status_code for answer in answers] == [200, 429, 429]
         assert answers[-1].json()["retry_after_ms"] > 0
         assert (await serving.act(theirs, "cancel")).status_code == 200
         assert len((await serving.listed())["scheduled"]) == 2
