@@ -528,3 +528,12 @@ def test_a_reader_whose_client_went_before_it_began_is_gone() -> None:
     client.connection.lost()
     desk.bench.rest()
     assert desk.bench.engine.topics.find(TOPIC).subscriptions == {}
+
+
+def test_how_late_delayed_messages_were_is_told_by_door() -> None:
+    desk = Desk()
+    told: list[tuple[str, int, int]] = []
+    desk.bench.engine.dispatcher.on_sent = lambda *late: told.append(late)
+    filled(desk, 3, deliver_at_time=desk.bench.now_ms + 1_000)
+    desk.bench.leap(1_007)
+    assert told == [("pulsar", 7, 3)]

@@ -274,7 +274,10 @@ class Dispatcher:
             else:
                 self._dispatch_one(key, decode_head(body), body, now_ms, charged=postponed is not None)
         if entries:
-            self._journal.topics.records.ready(entries)
+            late = self._journal.topics.records.ready(entries)
+            if self.on_sent is not None:
+                for (door, lateness_ms), count in late.items():
+                    self.on_sent(door, lateness_ms, count)
 
     def _dispatch_one(self, key: Key, head: PutHead, body: bytes, now_ms: int, *, charged: bool) -> None:
         to_topic = head.destination.startswith(TOPIC_SCHEME)

@@ -4,6 +4,7 @@ A record is decided when it is enqueued or replayed (`decide`), and an entry is 
 (`appended`). Nothing here writes: that is `tarry.engine.topics`.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -183,33 +184,39 @@ class TopicRecords:
             for sub in topic.subscriptions.values():
                 self._woken[sub] = None
 
-    def ready(self, due: Sequence[tuple[int, bytes]]) -> None:
-        """Delayed entries are due, given by their seqs and bodies."""
+    def ready(self, due: Sequence[tuple[int, bytes]]) -> Counter[tuple[str, int]]:
+        """Delayed entries are due, given by their seqs and bodies; gives how many of which door are how late."""
         by_topic: dict[str, list[tuple[int, int, int]]] = {}
+        doors: dict[int, str] = {}
         for (seq, _), entry in zip(due, read_entries([body for _, body in due]), strict=True):
             due_at_ms = entry.fire_at_ms if entry.due_at_ms is None else entry.due_at_ms
             by_topic.setdefault(entry.topic, []).append((entry.entry_id, seq, due_at_ms))
+            doors[seq] = entry.door
+        now_ms = self._journal.clock.now_ms()
+        late: Counter[tuple[str, int]] = Counter()
         for name, rows in by_topic.items():
             topic = self.by_name.get(name)
             if topic is not None:
-                entry_ids, seqs, dues = np.array(rows, np.int64).T
-                now = topic.waiting.contains_many(entry_ids) & (topic.seqs(entry_ids) == seqs)
-                self._ready(topic, entry_ids[now], dues[now])
+                entry_ids, seqs, dues_ms = np.array(rows, np.int64).T
+                here = topic.waiting.contains_many(entry_ids) & (topic.seqs(entry_ids) == seqs)
+                late_ms = np.maximum(now_ms - dues_ms[here], 0).tolist()
+                if late_ms:
+                    topic.last_late_ms = late_ms[-1]
+                    topic.max_late_ms = max(topic.max_late_ms, *late_ms)
+                late.update((doors[seq], ms) for seq, ms in zip(seqs[here].tolist(), late_ms, strict=True))
+                self._ready(topic, entry_ids[here])
+        return late
 
     def ready_unread(self, seq: int) -> bool:
         """The same for an entry that cannot be read, so that nobody waits for it; whether there is one there."""
         for topic in self.by_name.values():
             if seq in (seqs := topic.waiting_seqs().tolist()):
                 waiting = topic.waiting.between(topic.first, topic.next)
-                self._ready(topic, waiting[[seqs.index(seq)]], np.empty(0, np.int64))
+                self._ready(topic, waiting[[seqs.index(seq)]])
                 return True
         return False
 
-    def _ready(self, topic: Topic, entry_ids: NDArray[np.int64], dues_ms: NDArray[np.int64]) -> None:
-        if len(dues_ms):
-            topic.last_late_ms = max(0, self._journal.clock.now_ms() - int(dues_ms[-1]))
-            first_late_ms = self._journal.clock.now_ms() - int(dues_ms.min())
-            topic.max_late_ms = max(topic.max_late_ms, first_late_ms)
+    def _ready(self, topic: Topic, entry_ids: NDArray[np.int64]) -> None:
         topic.waiting.discard_many(entry_ids)
         self.changed = True
         for sub in topic.subscriptions.values():
