@@ -46,12 +46,12 @@ class Client:
             await self.publish(topic, **how)
         return caught.value
 
-    def stream(self) -> Any:
+    def stream(self, metadata: Any = ()) -> Any:
         return self._channel.stream_stream(
             "/dapr.proto.runtime.v1.Dapr/SubscribeTopicEventsAlpha1",
             pubsub_pb2.SubscribeTopicEventsRequestAlpha1.SerializeToString,
             pubsub_pb2.SubscribeTopicEventsResponseAlpha1.FromString,
-        )()
+        )(metadata=metadata)
 
 
 @contextlib.asynccontextmanager
@@ -196,15 +196,17 @@ async def test_other_calls_are_passed_on_to_a_sidecar(tmp_path: Path) -> None:
 
 async def test_a_token_is_asked_for(tmp_path: Path) -> None:
     tokens = [{"name": "t", "token": "secret-token", "roles": ["produce"]}]
-    async with dapr(tmp_path, tokens__=tokens) as doors, client(doors) as calls:
+    async with dapr(tmp_path, tokens__=tokens) as doors, client(doors) as calls, asyncio.timeout(WITHIN_S):
         error = await calls.refused("t", scheduledSendTime=LATER)
         assert (error.code(), error.details()) == (grpc.StatusCode.UNAUTHENTICATED, "invalid api token")
         request = pubsub_pb2.PublishEventRequest(pubsub_name="pubsub", topic="t")
         await calls.method("PublishEvent")(request, metadata=(("dapr-api-token", "secret-token"),))
-        stream = calls.stream()
-        with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await stream.read()
-        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        for given in ((), (("dapr-api-token", "secret-token"),)):
+            # A token that may publish may not receive.
+            stream = calls.stream(given)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await stream.read()
+            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
 def opening(topic: str, **more: Any) -> pubsub_pb2.SubscribeTopicEventsRequestAlpha1:
@@ -258,7 +260,7 @@ async def test_a_stream_receives_answers_and_gives_back_what_it_did_not(tmp_path
 
 
 async def test_a_stream_that_is_wrong_is_refused(tmp_path: Path) -> None:
-    async with dapr(tmp_path) as doors, client(doors) as calls:
+    async with dapr(tmp_path) as doors, client(doors) as calls, asyncio.timeout(WITHIN_S):
         for frame, reason in (
             (processed("1", "SUCCESS"), "DAPR_PUBSUB_UNMARSHAL_EVENTS"),
             (opening(""), "DAPR_PUBSUB_TOPIC_NAME_EMPTY"),

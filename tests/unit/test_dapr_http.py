@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from aiohttp import web
 
-from tests.unit.dapr_kit import Doors, app, dapr, free_port, in_s, resources, to
+from tarry.doors.dapr.resources import BadResource
+from tests.unit.dapr_kit import Doors, app, component, dapr, free_port, in_s, resources, to
 
 LATER = "2045-11-05T08:15:30-05:00"
 
@@ -317,3 +319,56 @@ async def test_many_publishes_at_once_are_answered_each(tmp_path: Path) -> None:
         )
         assert {one.status_code for one in answers} == {204}
         assert len({one.headers["tarry-message-id"] for one in answers}) == 50
+
+
+async def test_a_token_reaches_its_namespaces_only(tmp_path: Path) -> None:
+    tokens = [{"name": "t", "token": "secret-token", "roles": ["produce"], "namespaces": ["shop/orders"]}]
+    folder = resources(
+        tmp_path,
+        {"name": "theirs", "kind": "pubsub.tarry", "tenant": "shop", "namespace": "orders", "enableDelayedMessaging": True},
+        {"name": "public", "kind": "pubsub.tarry", "enableDelayedMessaging": True},
+    )  # fmt: skip
+    async with dapr(tmp_path / "data", tokens__=tokens, resources_path=[str(folder)]) as doors:
+        for pubsub, status in (("theirs", 204), ("public", 403)):
+            for metadata in ({}, {"scheduledSendTime": LATER}):
+                answer = await doors.publish(
+                    "t", 1, pubsub=pubsub, headers={"dapr-api-token": "secret-token"}, **metadata
+                )
+                assert answer.status_code == status
+            bulk = await doors.client.post(
+                f"/v1.0/publish/bulk/{pubsub}/t",
+                json=[{"entryId": "1", "event": "x"}],
+                headers={"dapr-api-token": "secret-token"},
+            )
+            assert bulk.status_code == status
+
+
+async def test_a_broker_that_is_down_refuses_what_is_at_once_and_takes_what_waits(tmp_path: Path) -> None:
+    redis = {
+        "name": "redis",
+        "kind": "pubsub.redis",
+        "redisHost": f"127.0.0.1:{free_port()}",
+        "enableDelayedMessaging": True,
+    }
+    folder = resources(tmp_path, redis)
+    async with dapr(tmp_path / "data", resources_path=[str(folder)]) as doors:
+        at_once = await doors.publish("t", 1, pubsub="redis")
+        assert (at_once.status_code, at_once.json()["errorCode"]) == (500, "ERR_PUBSUB_PUBLISH_MESSAGE")
+        assert (await doors.publish("t", 1, pubsub="redis", scheduledSendTime=LATER)).status_code == 204
+        assert "tarry.trouble.redis" in (await doors.client.get("/v1.0/metadata")).json()["extended"]
+
+
+async def test_a_component_that_cannot_be_made_stops_the_start_unless_it_says_otherwise(
+    tmp_path: Path,
+) -> None:
+    wrong: dict[str, Any] = {"name": "redis", "kind": "pubsub.redis", "redisHost": "x:1", "redisDB": "many"}
+    folder = resources(tmp_path, wrong)
+    with pytest.raises(BadResource, match=r"all.yaml: document 1: spec.metadata.redisDB"):
+        async with dapr(tmp_path / "data", resources_path=[str(folder)]):
+            pass
+    document = component(**wrong)
+    document["spec"]["ignoreErrors"] = True
+    (tmp_path / "b").mkdir()
+    folder = resources(tmp_path / "b", document)
+    async with dapr(tmp_path / "data", resources_path=[str(folder)]) as doors:
+        assert (await doors.publish("t", 1)).json()["errorCode"] == "ERR_PUBSUB_NOT_CONFIGURED"

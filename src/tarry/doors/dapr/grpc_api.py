@@ -14,7 +14,7 @@ from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.empty_pb2 import Empty
 from google.rpc import error_details_pb2, status_pb2
 
-from tarry.core.access import Access
+from tarry.core.access import Access, Caller, Role
 from tarry.core.errors import Forbidden
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.cloudevents import Trace, trace_of
@@ -74,22 +74,22 @@ class GrpcApi(grpc.GenericRpcHandler):  # type: ignore[misc] # the library has n
             return self._passing.handler(method)
         return None
 
-    def _let_in(self, context: Context) -> tuple[Trace | None, dict[str, str]]:
-        """The trace context of a call that is let in; raises `Refusal`."""
+    def _let_in(self, context: Context, role: Role = "produce") -> tuple[Trace | None, Caller]:
+        """The trace context of a call that is let in, and whose it is; raises `Refusal`."""
         given = {name: value for name, value in context.invocation_metadata() if isinstance(value, str)}
         token = given.get("dapr-api-token")
         caller = self._access.known(None if token is None else token.encode())
         if caller is None:
             raise Refusal(errors.TOKEN, "invalid api token")
         try:
-            caller.require("produce")
+            caller.require(role)
         except Forbidden as error:
             raise Refusal(errors.TOKEN, f"invalid api token: {error}") from None
         parent = given.get("traceparent")
-        return None if parent is None else trace_of(parent, given.get("tracestate")), given
+        return None if parent is None else trace_of(parent, given.get("tracestate")), caller
 
     async def _publish(self, request: pubsub_pb2.PublishEventRequest, context: Context) -> Empty:
-        trace, _ = self._let_in(context)
+        trace, caller = self._let_in(context)
         planned = self._publishing.plan(
             request.pubsub_name,
             request.topic,
@@ -98,6 +98,7 @@ class GrpcApi(grpc.GenericRpcHandler):  # type: ignore[misc] # the library has n
             dict(request.metadata),
             trace,
         )
+        self._publishing.check_reach(caller, planned)
         id_ = await self._publishing.publish(planned)
         if id_ is not None:
             await _tell(context, (MESSAGE_ID, id_))
@@ -106,12 +107,14 @@ class GrpcApi(grpc.GenericRpcHandler):  # type: ignore[misc] # the library has n
     async def _publish_bulk(
         self, request: pubsub_pb2.BulkPublishRequest, context: Context
     ) -> pubsub_pb2.BulkPublishResponse:
-        trace, _ = self._let_in(context)
+        trace, caller = self._let_in(context)
         metadata = dict(request.metadata)
         entries = [
             Entry(one.entry_id, one.event, one.content_type, dict(one.metadata)) for one in request.entries
         ]
         plans = self._publishing.plan_bulk(request.pubsub_name, request.topic, entries, metadata, trace)
+        for one in plans[:1]:
+            self._publishing.check_reach(caller, one)
         result = await self._publishing.publish_bulk(entries, plans, metadata)
         if 0 < len(result.ids) <= MAX_SHOWN_IDS:
             await _tell(context, (MESSAGE_IDS, ",".join(result.ids)))
@@ -135,7 +138,7 @@ class GrpcApi(grpc.GenericRpcHandler):  # type: ignore[misc] # the library has n
 
     async def _subscribe(self, _requests: AsyncIterator[Any], context: Context) -> None:
         try:
-            self._let_in(context)
+            self._let_in(context, "consume")
             await self._streams.serve(context.read, context.write, grpc.aio.EOF)
         except Refusal as refusal:
             await abort(context, refusal)

@@ -13,7 +13,7 @@ from urllib.parse import unquote_plus
 import msgspec
 from msgspec import Struct
 
-from tarry.core.access import Access
+from tarry.core.access import Access, Caller
 from tarry.core.errors import Forbidden, TarryError
 from tarry.core.message import Scheduled
 from tarry.doors.dapr import errors
@@ -90,7 +90,7 @@ class HttpApi:
             return False
         try:
             get = dict(scope["headers"]).get
-            self._let_in(get)
+            caller = self._let_in(get)
             pubsub, _, topic = path[len(_PUBLISH) :].partition("/")
             planned = self._publishing.plan(
                 pubsub,
@@ -100,6 +100,7 @@ class HttpApi:
                 _metadata_in(scope["query_string"]),
                 _trace(get),
             )
+            self._publishing.check_reach(caller, planned)
         except Refusal as refusal:
             reply(*_refused(refusal))
             return True
@@ -130,17 +131,15 @@ class HttpApi:
     async def _answer(self, scope: Scope, receive: Receive) -> Answered:
         path: str = scope["path"]
         method: str = scope["method"]
-        get = dict(scope["headers"]).get
-        if path not in _OPEN:
-            self._let_in(get)
+        if path in _OPEN and method == "GET":
+            return self._health()
+        caller = self._let_in(dict(scope["headers"]).get)
         if method in ("POST", "PUT"):
             if path.startswith(_BULK):
                 prefix = next(one for one in _BULK if path.startswith(one))
-                return await self._publish_bulk(path.removeprefix(prefix), scope, get, receive)
+                return await self._publish_bulk(path.removeprefix(prefix), scope, caller, receive)
             if path.startswith(_PUBLISH):
-                return await self._publish(path.removeprefix(_PUBLISH), scope, get, receive)
-        if path in _OPEN and method == "GET":
-            return self._health()
+                return await self._publish(path.removeprefix(_PUBLISH), scope, caller, receive)
         if path == _METADATA and method == "GET":
             return 200, list(_JSON), msgspec.json.encode(self._metadata.show())
         if path.startswith(_METADATA + "/") and method == "PUT":
@@ -151,7 +150,7 @@ class HttpApi:
             return await self._passing.pass_on(scope, await self._body(receive))
         raise _not_served(method, path)
 
-    def _let_in(self, get: Callable[[bytes], bytes | None]) -> None:
+    def _let_in(self, get: Callable[[bytes], bytes | None]) -> Caller:
         caller = self._access.known(get(b"dapr-api-token"))
         if caller is None:
             raise Refusal(errors.TOKEN, "invalid api token")
@@ -162,34 +161,36 @@ class HttpApi:
         if self._access.is_open and get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
             # Without a token a page in a browser on this machine could publish: it must not.
             raise Refusal(errors.TOKEN, "a page from elsewhere may not publish without a token")
+        return caller
 
     def _health(self) -> Answered:
         if self._metadata.ready:
             return 204, [], b""
         raise Refusal(errors.NOT_READY, "dapr is not ready")
 
-    async def _publish(
-        self, path: str, scope: Scope, get: Callable[[bytes], bytes | None], receive: Receive
-    ) -> Answered:
+    async def _publish(self, path: str, scope: Scope, caller: Caller, receive: Receive) -> Answered:
         pubsub, _, topic = path.partition("/")
+        get = dict(scope["headers"]).get
         body = await self._body(receive)
         metadata = _metadata_in(scope["query_string"])
         planned = self._publishing.plan(
             pubsub, topic, body, _text(get(b"content-type")), metadata, _trace(get)
         )
+        self._publishing.check_reach(caller, planned)
         id_ = await self._publishing.publish(planned)
         return 204, [] if id_ is None else [(MESSAGE_ID, id_.encode())], b""
 
-    async def _publish_bulk(
-        self, path: str, scope: Scope, get: Callable[[bytes], bytes | None], receive: Receive
-    ) -> Answered:
+    async def _publish_bulk(self, path: str, scope: Scope, caller: Caller, receive: Receive) -> Answered:
         pubsub, _, topic = path.partition("/")
+        get = dict(scope["headers"]).get
         body = await self._body(receive)
         metadata = _metadata_in(scope["query_string"])
         # The names are looked at before the body, as in Dapr.
         self._publishing.find(pubsub, topic)
         entries = _entries(body, pubsub, topic)
         plans = self._publishing.plan_bulk(pubsub, topic, entries, metadata, _trace(get))
+        for one in plans[:1]:
+            self._publishing.check_reach(caller, one)
         result = await self._publishing.publish_bulk(entries, plans, metadata)
         if result.failed:
             failed = [{"entryId": entry_id, "error": reason} for entry_id, reason in result.failed.items()]
