@@ -151,6 +151,21 @@ async def test_silence_is_given_up_and_the_connection_with_it() -> None:
         assert served.connections == 2
 
 
+async def test_at_the_end_what_is_under_way_breaks_off() -> None:
+    async def speak(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        del writer
+        while await reader.read(1000):
+            arrived.set()
+
+    arrived = asyncio.Event()
+    async with peer(speak) as served:
+        asking = asyncio.create_task(served.lines.ask("GET", "/", {}, None))
+        await asyncio.wait_for(arrived.wait(), 20)
+        served.lines.close()
+        with pytest.raises(BrokenOff):
+            await asyncio.wait_for(asking, 20)
+
+
 async def test_nobody_there_is_told_apart() -> None:
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]

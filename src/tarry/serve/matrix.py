@@ -1,5 +1,6 @@
 """The Matrix door, wired: its listener, the proxy and the endpoints, and the outlet to the homeserver."""
 
+import resource
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -23,8 +24,6 @@ from tarry.outlets.matrix.destination import SCHEME
 from tarry.serve.listener import Listener
 
 NAME: Final = "doors.matrix"
-OUTGOING: Final = 1024
-"""Connections to the homeserver: a client that waits for news holds one."""
 
 
 class Registration(Struct, kw_only=True):
@@ -47,7 +46,9 @@ class MatrixDoor:
         self._homeserver = Homeserver(
             HomeserverSettings(url=config.homeserver or "", as_token=tokens.as_token)
         )
-        self._listener = Listener(config, outgoing=OUTGOING, name=NAME)
+        # A client that waits for news holds a connection here and one to the homeserver.
+        open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._listener = Listener(config, outgoing=max(0, open_files) // 2, name=NAME)
         self.outlets: Mapping[str, Outlet] = {SCHEME: MatrixOutlet(self._homeserver)}
 
     def bind(self) -> list[str]:

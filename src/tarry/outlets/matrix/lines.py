@@ -10,6 +10,7 @@ import asyncio
 import ssl
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
@@ -50,6 +51,7 @@ class Lines:
         self._connect_timeout_s = connect_timeout_ms / 1000
         self._timeout_s = timeout_ms / 1000
         self._kept: deque[_Line] = deque()
+        self._all: set[_Line] = set()
         self._closed = False
 
     async def ask(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
@@ -74,10 +76,11 @@ class Lines:
             raise BrokenOff("no answer in time") from None
 
     def close(self) -> None:
-        """Close what is kept; nothing can be asked any more."""
+        """Close all connections; what is under way breaks off, and nothing can be asked any more."""
         self._closed = True
-        while self._kept:
-            self._kept.pop().close()
+        self._kept.clear()
+        for line in self._all:
+            line.close()
 
     def _encode(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> bytes:
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
@@ -109,17 +112,22 @@ class Lines:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                _, line = await loop.create_connection(_Line, self._host, self._port, ssl=self._tls)
+                _, line = await loop.create_connection(
+                    lambda: _Line(self._all.discard), self._host, self._port, ssl=self._tls
+                )
         except OSError as error:
             raise Unreachable("no connection") from error
+        if line.is_open:
+            self._all.add(line)
         return line
 
 
 class _Line(asyncio.Protocol):
     """One connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, lost: Callable[["_Line"], None]) -> None:
         self.idle_since = 0.0
+        self._lost = lost
         self.heard = False
         """Whether anything of the present answer has come."""
         self._transport: asyncio.Transport | None = None
@@ -162,6 +170,7 @@ class _Line(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
+        self._lost(self)
         self._fail("the connection ended")
 
     def data_received(self, data: bytes) -> None:
