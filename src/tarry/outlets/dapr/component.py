@@ -118,8 +118,9 @@ class Component(Protocol):
 
         The subscription outlives lost connections. `metadata` are the subscription's.
 
-        With `lasting` the group gets what was published before it first came and while nobody was there, and
-        what was not acknowledged comes again until it is, whatever the component's metadata say of that.
+        With `lasting` the group gets what was published while nobody was there and, where the broker keeps that,
+        before it first came; and what was not acknowledged comes again until it is, whatever the component's
+        metadata say of that.
         With `hold` a receiver may take days: any number of messages can be with receivers at a time, and the
         broker's deadline for acknowledgements is put off; where that cannot be, what has passed it is
         given out again, to this member or another, and its receiver is cancelled.

@@ -25,6 +25,8 @@ class Broker:
     numbered = True
     """Whether the broker gives each message a position of its own."""
 
+    keeps_for_nobody = True
+    """Whether a topic keeps messages to which nobody has subscribed."""
     puts_deadlines_off = True
     """Whether a message is kept past the broker's deadline although another member is there to take it."""
     deadline_s: float
@@ -77,6 +79,7 @@ class RedisBroker(Broker):
 class RabbitBroker(Broker):
     kind = "pubsub.rabbitmq"
     numbered = False
+    keeps_for_nobody = False
     puts_deadlines_off = False
     deadline_s = 4.5
 

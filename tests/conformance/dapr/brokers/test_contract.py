@@ -79,6 +79,17 @@ async def test_what_was_with_a_receiver_at_the_end_comes_again(broker: Broker) -
     await heir.close()
 
 
+async def test_a_lasting_group_gets_what_came_before_it(broker: Broker) -> None:
+    topic = await broker.topic()
+    component, inbox = broker.component(), Inbox()
+    if not broker.keeps_for_nobody:
+        pytest.skip("RabbitMQ's exchanges keep nothing: who wants it must have a queue")
+    await component.publish(topic, b"before", {}, lasting=True)
+    await component.subscribe(topic, "shop", inbox, {}, lasting=True)
+    assert (await inbox.expect(1))[0] == b"before"
+    await component.close()
+
+
 async def test_held_past_the_deadline_and_the_prefetch_and_then_taken_over(broker: Broker) -> None:
     """The proposal: held without an acknowledgement; after a crash another instance consumes it."""
     topic = await broker.topic()
