@@ -2,6 +2,7 @@
 
 import hashlib
 import uuid
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -32,6 +33,7 @@ def destination(app_id: str, pubsub: str, topic: str) -> str:
     return f"{SCHEME}://{quote(app_id, safe='')}/{quote(pubsub, safe='')}/{quote(topic, safe='')}"
 
 
+@lru_cache(maxsize=4096)
 def target_of(text: str) -> Target:
     """Read a destination; raises `Invalid`."""
     parts = text.removeprefix(f"{SCHEME}://").split("/")
