@@ -358,3 +358,19 @@ async def test_an_application_over_grpc_is_called_back(tmp_path: Path) -> None:
             assert callback.got.empty()
     finally:
         await application.stop(None)
+
+
+async def test_a_stop_ends_streams_at_once_and_says_so(tmp_path: Path) -> None:
+    async with asyncio.timeout(WITHIN_S):
+        async with dapr(tmp_path, drain_ms=3_600_000) as doors:
+            channel = grpc.aio.insecure_channel(f"127.0.0.1:{doors.door.grpc_ports[0]}")
+            calls = Client(channel)
+            stream = calls.stream()
+            await stream.write(opening("t"))
+            await stream.read()
+            await calls.publish("t", b"held", type_="text/plain")
+            assert (await stream.read()).event_message.data == b"held"
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stream.read()
+        assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+        await channel.close()

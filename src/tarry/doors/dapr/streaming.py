@@ -42,6 +42,7 @@ class Streams:
         self._opener = opener
         self._serving: set[asyncio.Task[Any]] = set()
         self._closing: set[asyncio.Task[None]] = set()
+        self._stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def serve(self, read: Read, write: Write, end: object) -> None:
         """Serve one stream to its end; raises `Refusal`."""
@@ -65,7 +66,7 @@ class Streams:
         try:
             subscribed = await self._opener.open_stream(subscription, stream.deliver)
             await stream.begin()
-            while (frame := await read()) is not end:
+            while (frame := await self._unless_stopped(read)) is not end:
                 stream.processed(frame.event_processed.id, frame.event_processed.status.status)
         finally:
             self._serving.discard(task)
@@ -77,13 +78,22 @@ class Streams:
                 self._closing.add(closing)
                 closing.add_done_callback(self._closing.discard)
 
+    async def _unless_stopped(self, read: Read) -> Any:
+        """The next frame; raises `Refusal` if the door is closed before it comes."""
+        reading = asyncio.ensure_future(read())
+        try:
+            await asyncio.wait((reading, self._stopped), return_when=asyncio.FIRST_COMPLETED)
+            if not reading.done():
+                raise Refusal(errors.NOT_NOW, "the server is stopping; subscribe again")
+            return reading.result()
+        finally:
+            reading.cancel()
+
     async def close(self) -> None:
-        """End every stream."""
-        serving = set(self._serving)
-        for task in serving:
-            task.cancel()
-        if serving:
-            await asyncio.wait(serving)
+        """End every stream; applications are told to come again."""
+        self._stopped.set_result(None)
+        if self._serving:
+            await asyncio.wait(self._serving)
         if self._closing:
             await asyncio.wait(self._closing)
 
