@@ -356,6 +356,8 @@ class Checker:
                 broken(f"entry {entry_id} comes to {reader.name} of {sub.name} while {other.name} holds it")
         publication = self.model.publications.get(entry.headers.get("token", ""))
         delayed = publication is not None and publication.deliver_at_ms is not None
+        if publication is not None and publication.recalled and sub.topic == publication.topic:
+            broken(f"{publication.token} comes to {sub.name} after its cancel was answered")
         if sub.loose:
             return
         if sub.in_order:
@@ -365,7 +367,8 @@ class Checker:
             and publication.deliver_at_ms is not None
             and sub.topic == publication.topic != EAGER
         ):
-            if not self.reached(publication.deliver_at_ms, publication.since):
+            dues = [(publication.deliver_at_ms, publication.since), *publication.dues]
+            if not any(self.reached(*due) for due in dues):
                 broken(f"entry {entry_id} comes to {sub.name} before {publication.deliver_at_ms}")
         if sub.type == "key_shared" and entry.key is not None:
             for other in sub.consumers:
@@ -386,7 +389,8 @@ class Checker:
             sub.first = entry_id
         else:
             for missed in range(max(sub.last_fresh + 1, sub.first, sub.excused_below), entry_id):
-                if missed not in sub.excused and missed not in sub.got:
+                excused = missed in sub.excused or (sub.topic, missed) in self.model.recalled
+                if not excused and missed not in sub.got:
                     broken(f"{sub.topic}/{sub.name} gets entry {entry_id} without {missed}")
         sub.last_fresh = entry_id
 
@@ -401,6 +405,8 @@ class Checker:
             self._check_end(msg, view)
         for publication in self.model.publications.values():
             if publication.ttl_ms is not None or publication.topic == FLEETING:
+                continue
+            if (publication.topic, publication.entry_id) in self.model.recalled:
                 continue
             if publication.accepted and publication.token not in self.model.places:
                 broken(f"{publication.token} was published and is nowhere")
@@ -459,11 +465,12 @@ class Checker:
                     continue
                 if entry_id in sub.letters:
                     self._check_letter(sub, entry_id, seen)
-                elif entry_id not in sub.excused:
+                elif entry_id not in sub.excused and (sub.topic, entry_id) not in self.model.recalled:
                     broken(f"entry {entry_id} ({seen.token}) never came to {sub.topic}/{sub.name}")
         for topic, entries in self.model.entries.items():
-            if topic not in (EAGER, FLEETING) and sorted(entries) != list(range(len(entries))):
-                broken(f"{topic} has holes: {sorted(entries)}")
+            known = {*entries, *(entry_id for place, entry_id in self.model.recalled if place == topic)}
+            if topic not in (EAGER, FLEETING) and sorted(known) != list(range(len(known))):
+                broken(f"{topic} has holes: {sorted(known)}")
 
     def _check_letter(self, sub: Sub, entry_id: int, seen: Seen) -> None:
         for topic, letter in self.model.letters.get(seen.token, []):

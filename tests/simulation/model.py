@@ -119,6 +119,10 @@ class Publication:
     """As it was answered."""
     maybe: bool = True
     accepted: bool = False
+    dues: list[tuple[int, int]] = field(default_factory=list)
+    """Other instants that it may be due at, and since when: nobody knows whether they were taken."""
+    recalled: bool = False
+    """Its cancel was answered."""
 
 
 @dataclass
@@ -214,6 +218,8 @@ class Model:
     letters: dict[str, list[tuple[str, int]]] = field(default_factory=dict)
     """By token: the dead letters that hold it."""
     subs: dict[tuple[str, str], Sub] = field(default_factory=dict)
+    recalled: set[tuple[str, int]] = field(default_factory=set)
+    """Topics and ids of entries that were cancelled, or may have been."""
     deleted: set[str] = field(default_factory=set)
     """Tokens that were in the fleeting topic when it was deleted."""
     damaged: bool = False

@@ -20,6 +20,8 @@ from tarry.core.seqset import SeqSet
 from tarry.core.wheel import Wheel
 from tarry.engine import recovery
 from tarry.engine.acks import AckSet
+from tarry.engine.answer import Answer, failed, settled
+from tarry.engine.delayed import DelayedEntries, DelayedEntry
 from tarry.engine.flights import Flight, Flights
 from tarry.engine.groups import Groups
 from tarry.engine.horizon import Horizon
@@ -246,6 +248,23 @@ def forget_the_dead_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DeadSet, "age", lambda self: self.__init__())
 
 
+def give_out_what_was_cancelled(patch: pytest.MonkeyPatch) -> None:
+    """A cancelled entry stays where it is, and its subscriptions are not done with it."""
+    patch.setattr(TopicRecords, "_decide_cancelled", lambda self, record: None)
+
+
+def answer_a_reschedule_and_do_nothing(patch: pytest.MonkeyPatch) -> None:
+    """A rescheduled entry is due when it was due before."""
+
+    def nothing(self: DelayedEntries, topic: str, entry_id: int, _: int) -> Answer[DelayedEntry]:
+        try:
+            return settled(self.get(topic, entry_id))
+        except TarryError as error:
+            return failed(error)
+
+    patch.setattr(DelayedEntries, "reschedule", nothing)
+
+
 INDEXED = {"index": 25, "work": 20}
 
 SABOTAGES: dict[Callable[[pytest.MonkeyPatch], None], dict[str, int]] = {
@@ -271,6 +290,8 @@ SABOTAGES: dict[Callable[[pytest.MonkeyPatch], None], dict[str, int]] = {
     mark_past_what_enters: {**INDEXED, "together": 6},
     begin_above_the_watermark: {**INDEXED, "crash": 8},
     forget_the_dead_at_once: INDEXED,
+    give_out_what_was_cancelled: {"recall": 20, "publish": 20},
+    answer_a_reschedule_and_do_nothing: {"reschedule": 20, "publish": 20, "wait": 30},
 }
 """What is broken, and what the run dwells on so that it is noticed soon."""
 

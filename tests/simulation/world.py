@@ -23,6 +23,7 @@ from tests.simulation.clients import Clients
 from tests.simulation.consumers import Consumers
 from tests.simulation.faults import Faults
 from tests.simulation.model import TOPICS, Model, Msg
+from tests.simulation.recalls import Recalls
 from tests.simulation.settings import engine_settings, index_piece, ledger_settings, weights
 
 DRAIN_ROUNDS = 400
@@ -66,6 +67,7 @@ class Simulation:
         self.checker = Checker(self.model, self.clock, settings)
         self.clients = Clients(self)
         self.consumers = Consumers(self)
+        self.recalls = Recalls(self, seed)
         self.faults = Faults(self)
         self.open: list[tuple[str, Answer[Any]]] = []
         """What was asked in this life and is not answered yet."""
@@ -158,7 +160,8 @@ class Simulation:
             "index": self.index,
             "verdict": self.verdict,
         }
-        actions = {**own, **self.clients.actions(), **self.consumers.actions(), **self.faults.actions()}
+        parts = (self.clients, self.consumers, self.recalls, self.faults)
+        actions = own | {name: act for part in parts for name, act in part.actions().items()}
         chosen = [actions[name] for name in self._weights]
         odds = list(self._weights.values())
         while self.step < self.steps and self.refused is None:
@@ -166,6 +169,8 @@ class Simulation:
             try:
                 if self.up:
                     self.random.choices(chosen, odds)[0]()
+                    if self.up:
+                        self.recalls.turn()
                 else:
                     self.boot()
             except SimulatedCrash as crash:

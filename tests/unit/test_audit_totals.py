@@ -69,3 +69,17 @@ def test_acknowledgements_before_the_due_instant_are_told_apart() -> None:
     assert [(one["subscription"], one["type"], one["entry_id"], one["single"]) for one in early_in_topic(facts)] == [
         ("fifo", "exclusive", 1, False), ("both", "shared", 1, True), ("old", "unknown", 0, True),
     ]  # fmt: skip
+
+
+def test_a_cancelled_entry_is_nobodys_to_wait_for_and_a_rescheduled_one_is() -> None:
+    facts = [
+        fact("subscribe", 1, subscription="both", outcome="shared"),
+        *(fact("entry", 2 + number, entry_id=number, fire_at_ms=5000) for number in range(3)),
+        fact("entry", 5, entry_id=0, fire_at_ms=0, outcome="cancelled"),
+        fact("entry", 6, entry_id=1, fire_at_ms=9000),
+        # Carried forward when it was ready: that it was acknowledged before stays an offence.
+        fact("ack", 7, subscription="both", at_ms=6000, below=0, entries=[0, 1, 2]),
+        fact("ack", 8, subscription="both", at_ms=4000, below=0, entries=[2]),
+        fact("entry", 9, entry_id=2, fire_at_ms=0),
+    ]
+    assert [(one["entry_id"], one["seq"]) for one in early_in_topic(facts)] == [(1, 7), (2, 8)]

@@ -147,6 +147,17 @@ def test_a_topic_without_a_backlog_is_never_full(bench: Bench) -> None:
     bench.publish("orders", b"x")
 
 
+def test_a_quota_that_is_removed_refuses_nobody(bench: Bench) -> None:
+    set_policy(bench, backlog_bytes=100)
+    bench.subscribe("orders")
+    bench.publish("orders", b"x" * 200)
+    bench.wait(2000)
+    assert bench.engine.topics.over_quota(full("orders")) is not None
+    bench.ask(bench.engine.set_policy("namespace", "public/default", None))
+    bench.wait(2000)
+    bench.publish("orders", b"x")
+
+
 def test_an_old_backlog_refuses_producers(bench: Bench) -> None:
     set_policy(bench, backlog_ms=MINUTE_MS, backlog_action="producer_exception")
     sub = bench.subscribe("orders")

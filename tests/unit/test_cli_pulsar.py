@@ -79,7 +79,7 @@ def test_pip_26_commands_and_their_defaults(tarry: Shell, place: tuple[str, str]
 def test_either_enable_or_disable(tarry: Shell, flags: list[str]) -> None:
     ended = tarry("pulsar", "namespaces", "set-delayed-delivery", NAMESPACE, *flags)
     assert ended.code == 2
-    assert "Need to specify either enable or disable" in ended.err
+    assert "Need to specify either --enable or --disable" in ended.err
 
 
 @pytest.mark.parametrize(

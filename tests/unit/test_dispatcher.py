@@ -344,3 +344,24 @@ def test_a_registry_that_cannot_be_written_loses_nothing(bench: Bench) -> None:
     assert (bench.state(later.id), bench.state(done.id)) == ("sent", "sent")
     assert bench.engine.stats().pending == 0
     assert bench.drain("orders").payloads == [b"kept", b"later"]
+
+
+def test_what_became_durable_late_is_not_passed_by_the_watermark() -> None:
+    """R9: it is due before what was taken from the wheel meanwhile, and waits behind that in its owner's lane."""
+    bench = Bench(settings=EngineSettings(batch=1, clock_slack_ms=0, mark_every_ms=1))
+    for _ in range(5):
+        bench.schedule(owner="ann", delay_ms=7)
+    late = bench.engine.schedule(Message(destination="orders", owner="ann", delay_ms=0))
+    bench.clock.advance(800)
+    bench.tick()
+    bench.commit()
+    for _ in range(2):
+        bench.tick()
+        bench.commit()
+        bench.clock.advance(1)
+    id_ = late.value().id
+    assert bench.state(id_) == "scheduled"
+    bench.crash()
+    bench.start()
+    bench.wait(2000)
+    assert bench.state(id_) == "sent"

@@ -102,7 +102,7 @@ class DelayedDelivery:
     ) -> None:
         """Set the delayed delivery policy."""
         if enable == disable:
-            raise typer.BadParameter("Need to specify either enable or disable")
+            raise typer.BadParameter("Need to specify either --enable or --disable")
         policy = {
             "active": enable,
             "tickTime": _duration_ms(time, "--time"),

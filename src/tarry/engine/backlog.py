@@ -28,6 +28,8 @@ SOON_MS: Final = 50
 """When there is more to look at than one turn may."""
 LOOK_AT: Final = 4_096
 """Entries of one subscription that are looked at in one turn."""
+FIELDS: Final = ("message_ttl_ms", "backlog_bytes", "backlog_ms", "retention_ms")
+"""The policies that are upheld here."""
 EVICT_TO: Final = 0.9
 """An eviction goes down to this share of the limit, so that not every entry causes one."""
 
@@ -39,9 +41,15 @@ class Backlog:
         self._journal = journal
         self._looked: dict[Subscription, int] = {}
         """Where the look at a subscription's entries goes on."""
+        self._upheld = False
 
     def turn(self, now_ms: int) -> int:
         """Look at every topic that has such a policy; gives the instant of the next turn."""
+        said = self._journal.policies.says(*FIELDS)
+        if not said and not self._upheld:
+            return now_ms + EVERY_MS
+        # Once more after the last of them is gone: what was full is full no longer.
+        self._upheld = said
         more = False
         for topic in list(self._journal.topics.records.by_name.values()):
             policy = self._policy(topic)

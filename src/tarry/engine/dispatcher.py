@@ -438,7 +438,9 @@ class Dispatcher:
         lows = [Key(min(self._dispatched_ms, now_ms), 0), self.flights.lowest(), self.writing.lowest()]
         lows += heap[:1]
         lows += (min(keys) for keys in self._awaiting.values())
-        lows += (Key(int(queue[0][0][0]), int(queue[0][1][0])) for queue in self._lanes.values())
+        # Each part of a lane is in order; but what became durable late may be behind what is due after it.
+        parts = (part for queue in self._lanes.values() for part in queue)
+        lows += (Key(int(fires[0]), int(seqs[0])) for fires, seqs in parts)
         return min(low for low in lows if low is not None)
 
     def keys_out_of_wheel(self) -> Keys:

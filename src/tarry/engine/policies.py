@@ -39,6 +39,11 @@ class Policies:
         """The names of the places at which something was set."""
         return [name for at, name in self._set if at == scope]
 
+    def says(self, *fields: str) -> bool:
+        """Whether any level, anywhere, says anything of these."""
+        levels = (self._configured, *self._namespaces.values(), *self._set.values())
+        return any(getattr(level, field) is not None for level in levels for field in fields)
+
     def apply(self, scope: str, name: str, policy: Policy | None) -> None:
         """Set or remove a policy."""
         if policy is None:

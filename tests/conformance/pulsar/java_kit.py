@@ -40,9 +40,10 @@ def class_path(artifact: tuple[str, str, str]) -> str:
 
 
 def java(classes: str, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    """Run a program of Java's to its end."""
+    """Run a program of Java's to its end; what it says on standard error is where it was said, in its output."""
     options = ["-XX:TieredStopAtLevel=1", "--add-opens", "java.base/java.lang=ALL-UNNAMED"]
+    options += ["--add-opens", "java.base/java.io=ALL-UNNAMED"]
     return subprocess.run(
         ["java", *options, "-cp", classes, *arguments],
-        capture_output=True, text=True, timeout=RUN_WITHIN_S, check=False,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=RUN_WITHIN_S, check=False,
     )  # fmt: skip

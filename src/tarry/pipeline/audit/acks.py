@@ -64,9 +64,12 @@ def _early_in_topic(facts: pa.Table) -> pa.Table:
 
 def early_in_topic(facts: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The same for one topic, whose facts are in the order of the ledger."""
-    # What was carried forward when it was ready, or was cancelled, is nobody's to wait for.
-    told = {fact["entry_id"]: fact["fire_at_ms"] for fact in facts if fact["fact"] == "entry"}
-    fires = {entry_id: fire_at_ms for entry_id, fire_at_ms in told.items() if fire_at_ms}
+    entries = [fact for fact in facts if fact["fact"] == "entry"]
+    # Of an entry that was rescheduled the last instant counts, and nobody waits for one that was cancelled.
+    fires = {fact["entry_id"]: fact["fire_at_ms"] for fact in entries if fact["fire_at_ms"]}
+    for fact in entries:
+        if fact["outcome"] == "cancelled":
+            fires.pop(fact["entry_id"], None)
     delayed = sorted(fires)
     types: dict[str, str] = {}
     below: dict[str, int] = {}

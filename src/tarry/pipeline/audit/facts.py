@@ -135,5 +135,5 @@ def _delayed(entry: Entry) -> dict[str, Any] | None:
     return {
         "fact": "entry", "topic": entry.topic, "entry_id": entry.entry_id, "fire_at_ms": entry.fire_at_ms,
         "due_at_ms": entry.due_at_ms, "at_ms": entry.published_at_ms,
-        "kills_seq": entry.carries.seq if entry.carries else None,
+        "kills_seq": entry.carries.seq if entry.carries else None, "outcome": "cancelled" if entry.cancelled else None,
     }  # fmt: skip

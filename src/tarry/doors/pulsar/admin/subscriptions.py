@@ -1,5 +1,6 @@
 """Subscriptions of topics: make, list, end, skip, expire, set back. Of a partitioned topic: of all its partitions."""
 
+import asyncio
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -76,15 +77,15 @@ async def skip_all(call: Call) -> Response:
 async def expire(call: Call) -> Response:
     """Be done with what could be had so many seconds ago: what still waits stays."""
     for sub in _subscriptions(call):
-        _expire(call, sub)
+        await _expire(call, sub)
     return answer(None)
 
 
 async def expire_all(call: Call) -> Response:
     """The same for every subscription of the topic."""
     for part in call.parts_of(call.topic()):
-        for sub in part.subscriptions.values():
-            _expire(call, sub)
+        for sub in list(part.subscriptions.values()):
+            await _expire(call, sub)
     return answer(None)
 
 
@@ -146,10 +147,13 @@ def _unacknowledged(sub: Subscription, count: int) -> Any:
     return ids[~sub.acked.contains_many(ids)][:count]
 
 
-def _expire(call: Call, sub: Subscription) -> None:
+async def _expire(call: Call, sub: Subscription) -> None:
     before_ms = call.engine.clock.now_ms() - _number(call, "seconds") * SECOND_MS
-    while call.engine.journal.backlog.expire(sub, before_ms):
-        pass
+    more = True
+    while more:
+        more = call.engine.journal.backlog.expire(sub, before_ms)
+        # Others have their turn while a large backlog is looked at.
+        await asyncio.sleep(0)
 
 
 async def _json(call: Call) -> dict[str, Any]:
