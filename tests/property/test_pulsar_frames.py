@@ -1,5 +1,7 @@
 """Frames of the Pulsar door against anything that may come: cut anywhere, garbled, or made of nothing."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -99,44 +101,94 @@ def test_messages_are_what_protobuf_writes(
 
 # A whole connection
 
+PLACE = wire.MessageIdData(ledgerId=1, entryId=0, ack_set=[5])
+
+
+def command(number: int, **field: Any) -> bytes:
+    return frame(wire.BaseCommand(type=number, **field))
+
+
 SEEDS = [
-    frame(wire.BaseCommand(type=Type.CONNECT, connect=wire.CommandConnect(client_version="x"))),
-    frame(
-        wire.BaseCommand(
-            type=Type.PRODUCER, producer=wire.CommandProducer(topic="t", producer_id=1, request_id=1)
-        )
+    command(Type.CONNECT, connect=wire.CommandConnect(client_version="x")),
+    command(Type.PRODUCER, producer=wire.CommandProducer(topic="t", producer_id=1, request_id=1)),
+    command(
+        Type.PRODUCER,
+        producer=wire.CommandProducer(
+            topic="t",
+            producer_id=2,
+            request_id=1,
+            producer_name="x",
+            producer_access_mode=wire.ProducerAccessMode.WaitForExclusive,
+            schema=wire.Schema(name="s", schema_data=b"{}", type=wire.Schema.Json),
+        ),
     ),
     frame(
         wire.BaseCommand(type=Type.SEND, send=wire.CommandSend(producer_id=1, sequence_id=0)),
-        message_of(b"payload", 0),
+        message_of(b"payload", 0, partition_key="k", deliver_at_time=1),
     ),
-    frame(
-        wire.BaseCommand(
-            type=Type.SUBSCRIBE,
+    command(Type.CLOSE_PRODUCER, close_producer=wire.CommandCloseProducer(producer_id=1, request_id=4)),
+    *(
+        command(
+            Type.SUBSCRIBE,
             subscribe=wire.CommandSubscribe(
-                topic="t", subscription="s", subType=wire.CommandSubscribe.Shared, consumer_id=1, request_id=2
-            ),
-        )
-    ),
-    frame(wire.BaseCommand(type=Type.FLOW, flow=wire.CommandFlow(consumer_id=1, messagePermits=10))),
-    frame(
-        wire.BaseCommand(
-            type=Type.ACK,
-            ack=wire.CommandAck(
+                topic="t",
+                subscription=f"s{durable}",
+                subType=kind,
                 consumer_id=1,
-                ack_type=wire.CommandAck.Individual,
-                message_id=[wire.MessageIdData(ledgerId=1, entryId=0)],
+                request_id=2,
+                durable=durable,
+                start_message_id=PLACE,
+                keySharedMeta=wire.KeySharedMeta(
+                    keySharedMode=wire.KeySharedMode.STICKY, hashRanges=[wire.IntRange(start=0, end=65535)]
+                ),
             ),
         )
+        for durable in (True, False)
+        for kind in (wire.CommandSubscribe.Shared, wire.CommandSubscribe.Key_Shared)
     ),
-    frame(wire.BaseCommand(type=Type.SEEK, seek=wire.CommandSeek(consumer_id=1, request_id=3))),
+    command(Type.FLOW, flow=wire.CommandFlow(consumer_id=1, messagePermits=10)),
+    *(
+        command(Type.ACK, ack=wire.CommandAck(consumer_id=1, ack_type=kind, message_id=places, request_id=8))
+        for kind in (wire.CommandAck.Individual, wire.CommandAck.Cumulative)
+        for places in ([], [PLACE], [wire.MessageIdData(ledgerId=1, entryId=0)])
+    ),
+    command(
+        Type.REDELIVER_UNACKNOWLEDGED_MESSAGES,
+        redeliverUnacknowledgedMessages=wire.CommandRedeliverUnacknowledgedMessages(consumer_id=1),
+    ),
+    command(Type.SEEK, seek=wire.CommandSeek(consumer_id=1, request_id=3)),
+    command(Type.SEEK, seek=wire.CommandSeek(consumer_id=1, request_id=3, message_publish_time=5)),
+    command(Type.UNSUBSCRIBE, unsubscribe=wire.CommandUnsubscribe(consumer_id=1, request_id=3)),
+    command(Type.CLOSE_CONSUMER, close_consumer=wire.CommandCloseConsumer(consumer_id=1, request_id=3)),
+    command(
+        Type.GET_LAST_MESSAGE_ID, getLastMessageId=wire.CommandGetLastMessageId(consumer_id=1, request_id=3)
+    ),
+    command(Type.CONSUMER_STATS, consumerStats=wire.CommandConsumerStats(consumer_id=1, request_id=3)),
+    command(Type.LOOKUP, lookupTopic=wire.CommandLookupTopic(topic="t", request_id=3)),
+    command(
+        Type.PARTITIONED_METADATA,
+        partitionMetadata=wire.CommandPartitionedTopicMetadata(topic="t", request_id=3),
+    ),
+    command(
+        Type.GET_TOPICS_OF_NAMESPACE,
+        getTopicsOfNamespace=wire.CommandGetTopicsOfNamespace(namespace="public/default", request_id=3),
+    ),
+    command(Type.GET_SCHEMA, getSchema=wire.CommandGetSchema(topic="t", request_id=3, schema_version=b"1")),
+    command(
+        Type.GET_OR_CREATE_SCHEMA,
+        getOrCreateSchema=wire.CommandGetOrCreateSchema(
+            topic="t", request_id=3, schema=wire.Schema(name="s", schema_data=b"{}", type=wire.Schema.Json)
+        ),
+    ),
+    command(Type.AUTH_RESPONSE, authResponse=wire.CommandAuthResponse()),
+    *(command(number) for number in range(2, 70, 3)),
 ]
 
 
 @st.composite
 def garbled(draw: st.DrawFn) -> bytes:
     """Commands that make sense, in any order, with some bytes changed, left out or made up."""
-    data = bytearray(SEEDS[0] + b"".join(draw(st.lists(st.sampled_from(SEEDS[1:]), max_size=6))))
+    data = bytearray(SEEDS[0] + b"".join(draw(st.lists(st.sampled_from(SEEDS[1:]), max_size=10))))
     for _ in range(draw(st.integers(0, 4))):
         at = draw(st.integers(0, len(data)))
         if draw(st.booleans()):

@@ -123,6 +123,8 @@ class Connection:
             self._refuse_unknown(command)
             return
         field, take = found
+        if not command.HasField(field) and number not in (Type.PING, Type.PONG):
+            raise Malformed(f"command {number} without what it says")
         if number != Type.SEND:
             self.producers.flush()
             if number != Type.ACK:

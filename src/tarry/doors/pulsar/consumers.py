@@ -195,7 +195,8 @@ class Consumers:
         below = 0
         if ack.ack_type == wire.CommandAck.Cumulative:
             # Of a batch that is acknowledged in part, all before it is done with.
-            below = max([entry_id + 1 for entry_id in entry_ids] + [entry_id for entry_id, _ in partial])
+            bounds = [entry_id + 1 for entry_id in entry_ids] + [entry_id for entry_id, _ in partial]
+            below = max(bounds, default=0)
             entry_ids = []
         if below or partial or ack.HasField("request_id"):
             self.flush()
