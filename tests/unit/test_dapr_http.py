@@ -372,3 +372,32 @@ async def test_a_component_that_cannot_be_made_stops_the_start_unless_it_says_ot
     folder = resources(tmp_path / "b", document)
     async with dapr(tmp_path / "data", resources_path=[str(folder)]) as doors:
         assert (await doors.publish("t", 1)).json()["errorCode"] == "ERR_PUBSUB_NOT_CONFIGURED"
+
+
+async def test_a_large_bulk_is_scheduled_as_columns_with_all_that_its_entries_say(tmp_path: Path) -> None:
+    async with dapr(tmp_path) as doors:
+        entries: list[dict[str, Any]] = [
+            {"entryId": f"e{n}", "event": {"n": n}, "contentType": "application/json", "metadata": {}}
+            for n in range(40)
+        ]
+        entries[3]["metadata"] = {"partitionKey": "k", "ttlInSeconds": "60", "other": "é"}
+        entries[5]["metadata"] = {"scheduledSendTime": "2046-01-01T00:00:00Z"}
+        entries[7]["metadata"] = {"scheduledSendTime": "9000-01-01T00:00:00Z"}
+        partly = await doors.client.post(
+            "/v1.0/publish/bulk/pubsub/t", params={"metadata.scheduledSendTime": LATER}, json=entries
+        )
+        assert partly.status_code == 500
+        assert [one["entryId"] for one in partly.json()["failedEntries"]] == ["e7"]
+        del entries[7]
+        answer = await doors.client.post(
+            "/v1.0/publish/bulk/pubsub/u", params={"metadata.scheduledSendTime": LATER}, json=entries
+        )
+        ids = answer.headers["tarry-message-ids"].split(",")
+        shown = [(await doors.served.client.get(f"/v1/messages/{id_}")).json() for id_ in ids]
+        assert [json.loads(one["payload"])["data"]["n"] for one in shown] == [n for n in range(40) if n != 7]
+        assert len({json.loads(one["payload"])["id"] for one in shown}) == 39
+        assert (shown[3]["key"], shown[3]["ttl_ms"], shown[3]["headers"]["other"]) == ("k", 60_000, "é")
+        assert (shown[4]["key"], shown[4]["ttl_ms"]) == (None, None)
+        assert shown[5]["due_at"] == "2046-01-01T00:00:00.000Z"
+        assert {one["due_at"] for one in shown} == {"2046-01-01T00:00:00.000Z", "2045-11-05T13:15:30.000Z"}
+        assert {one["owner"] for one in shown} == {"app"}

@@ -18,8 +18,6 @@ MOST: Final = 4096
 MOST_BYTES: Final = 2 * 1024 * 1024
 """More than that may not fit one unit of the ledger."""
 
-_HEADERS: Final = pa.map_(pa.string(), pa.string())
-
 
 async def schedule(engine: Engine, messages: Sequence[Message]) -> list[str | TarryError]:
     """Schedule messages of one owner and door; gives their ids, or why not, in order."""
@@ -67,4 +65,13 @@ def _headers(messages: Sequence[Message]) -> Any:
     different, codes = coded([tuple(one.headers.items()) for one in messages])
     if different == [()]:
         return None
-    return pa.array([list(pairs) for pairs in different], _HEADERS).take(int32_column(codes))
+    ends = np.cumsum([0, *map(len, different)], dtype=np.int32)
+    names = _strings([name for pairs in different for name, _ in pairs])
+    values = _strings([value for pairs in different for _, value in pairs])
+    return pa.MapArray.from_arrays(int32_column(ends), names, values).take(int32_column(codes))
+
+
+def _strings(texts: list[str]) -> Any:
+    """A column of strings, by its buffers: `pa.array` would import pandas on first use, and hold everything up."""
+    column = bytes_column([text.encode() for text in texts])
+    return pa.StringArray.from_buffers(len(texts), *column.buffers()[1:])
