@@ -203,9 +203,10 @@ class DelayedTopic:
         )
         try:
             if not self._dead_letters_kept:
-                # A broker may keep only what somebody has subscribed to.
+                # A broker may keep only what somebody has subscribed to. A group of its own: in Kafka, who joins
+                # a group makes all its members begin anew, and with them the receiver that is at work here.
                 keeping = await self._component.subscribe(
-                    self.dead_letter_topic, self._mounted.group, _leave, {}, lasting=True
+                    self.dead_letter_topic, f"{self._mounted.group}-dead-letters", _leave, {}, lasting=True
                 )
                 await keeping.close()
                 self._dead_letters_kept = True
