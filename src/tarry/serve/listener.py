@@ -67,25 +67,8 @@ class Listener:
 
     def bind(self) -> str:
         """Take the address, so that a taken one is told before anything is opened; gives the URL."""
-        host, port = self._settings.host, self._settings.port
-        try:
-            family, kind, _, _, address = socket.getaddrinfo(
-                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            self._socket = socket.socket(family, kind)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._socket.bind(address)
-        except OSError as error:
-            if self._socket is not None:
-                self._socket.close()
-            reason = error.strerror or str(error)
-            raise ListenError(
-                f"cannot listen on {host}:{port}: {reason}; stop what uses it, "
-                f"or set {self._name}.host and {self._name}.port ({advice(self._name)})"
-            ) from None
-        taken = self._socket.getsockname()
-        shown = f"[{taken[0]}]" if family == socket.AF_INET6 else taken[0]
-        return f"{'https' if self._settings.tls_cert else 'http'}://{shown}:{taken[1]}"
+        self._socket = taken(self._settings, self._name)
+        return f"{'https' if self._settings.tls_cert else 'http'}://{shown(self._socket.getsockname())}"
 
     async def start(self, app: Any) -> None:
         """Begin to accept, for an ASGI application."""
@@ -128,10 +111,37 @@ class Listener:
         self._sweeping.cancel()
 
 
+def taken(settings: Listening, name: str) -> socket.socket:
+    """A socket that has the address; raises `ListenError`. `name` is the table of the settings."""
+    host, port = settings.host, settings.port
+    found: socket.socket | None = None
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        found = socket.socket(family, kind)
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(address)
+    except OSError as error:
+        if found is not None:
+            found.close()
+        reason = error.strerror or str(error)
+        raise ListenError(
+            f"cannot listen on {host}:{port}: {reason}; stop what uses it, "
+            f"or set {name}.host and {name}.port ({advice(name)})"
+        ) from None
+    return found
+
+
 def advice(name: str) -> str:
     """How a port is set without a file."""
     variable = f"TARRY_{name.upper().replace('.', '__')}__PORT"
     return f"{variable}, --port" if name == "http" else variable
+
+
+def shown(address: Any) -> str:
+    """An address as it stands in a URL."""
+    return f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
 
 
 def max_connections(outgoing: int) -> int:

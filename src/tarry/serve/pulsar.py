@@ -16,7 +16,7 @@ from tarry.doors.pulsar.admin.schemas import StoredSchemas
 from tarry.doors.pulsar.broker import Broker
 from tarry.doors.pulsar.connection import Connection
 from tarry.engine.engine import Engine
-from tarry.serve.listener import ListenError, advice, max_connections, tls_context
+from tarry.serve.listener import max_connections, shown, taken, tls_context
 
 log = logging.getLogger("tarry.pulsar")
 
@@ -50,29 +50,13 @@ class PulsarDoor:
 
     def bind(self) -> list[str]:
         """Take the address."""
-        host, port = self._settings.host, self._settings.port
-        try:
-            family, kind, _, _, address = socket.getaddrinfo(
-                host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            self._socket = socket.socket(family, kind)
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            self._socket.bind(address)
-        except OSError as error:
-            if self._socket is not None:
-                self._socket.close()
-            reason = error.strerror or str(error)
-            raise ListenError(
-                f"cannot listen on {host}:{port}: {reason}; stop what uses it, "
-                f"or set {NAME}.host and {NAME}.port ({advice(NAME)})"
-            ) from None
+        self._socket = taken(self._settings, NAME)
         self._url = self.url_of(self._socket.getsockname())
         return [self._url]
 
     def url_of(self, address: tuple[str, int]) -> str:
         """An address of this server as clients write it."""
-        host = f"[{address[0]}]" if ":" in address[0] else address[0]
-        return f"{'pulsar+ssl' if self._settings.tls_cert else 'pulsar'}://{host}:{address[1]}"
+        return f"{'pulsar+ssl' if self._settings.tls_cert else 'pulsar'}://{shown(address)}"
 
     def _url_under(self, host: str) -> str:
         """Where the door is for somebody who knows this machine under a name, as in a request's `Host`."""
