@@ -8,6 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
@@ -38,7 +39,8 @@ def job_session(settings: Mapping[str, Any], name: str) -> Iterator[SparkSession
             spark.dataSource.register(LedgerSource)
         try:
             yield spark
-        except PySparkException as error:
+        except (PySparkException, Py4JJavaError) as error:
+            # Of two failures at one time Spark tells as the bridge does, and not in its own class.
             raise Unavailable(explain(error)) from None
         finally:
             spark.stop()
