@@ -50,7 +50,7 @@ def main(count: int, seconds: float) -> int:
         _watch(on, pages, first_ms + round(seconds * 500), due[-1])
         open_clients.close()
         on.stop()
-        console.print("The audit, from Tarry's own books (a Spark job):")
+        console.print("\nThe audit, from Tarry's own books (a Spark job):")
         audit = on.run("audit", "--data", str(on.data))
         console.file.write(audit.stdout.decode())
         found = offences(pages)
