@@ -213,7 +213,8 @@ async def test_delegating_send_sends_at_once_and_deletes_the_group(alice: Person
 async def test_delegating_send_of_a_timeout_future_does_not_wait(alice: Person, room: str) -> None:
     tokens = await future(alice, room, text("now"), timeout=LONG_MS)
     await used(alice, tokens["send_token"])
-    await alice.arrived(room)
+    (event,) = await alice.arrived(room)
+    assert event["content"]["body"] == "now"
 
 
 async def test_delegating_of_two_sends_in_one_group_one_wins(alice: Person, room: str) -> None:

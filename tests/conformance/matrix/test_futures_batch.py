@@ -192,4 +192,5 @@ async def test_batch_a_repeated_transaction_gets_the_same_response(
 async def test_unstable_prefix_of_the_batch(alice: Person, room: str, prefix: str) -> None:
     body = {f"{prefix}.timeout": 300, f"{prefix}.send_on_timeout": message("timeout")}
     await accepted(alice, room, body, base=f"{CLIENT}/unstable/{prefix}")
-    await alice.arrived(room)
+    (event,) = await alice.arrived(room)
+    assert event["content"]["body"] == "timeout"
