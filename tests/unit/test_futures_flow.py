@@ -13,6 +13,8 @@ import pytest
 from aiohttp import web
 
 from tarry.core.message import MessageQuery
+from tarry.doors.matrix.futures import Futures
+from tarry.doors.matrix.management import Management
 from tests.unit.matrix_kit import ROOM, MatrixServing, Sent, bearer, error, matrix_serving, until
 
 V3 = "/_matrix/client/v3"
@@ -95,6 +97,23 @@ async def test_one_future_cannot_be_managed_too_fast(tmp_path: Path) -> None:
         assert answers[-1].status_code == 429
         assert answers[-1].json()["retry_after_ms"] > 0
         assert len(await running(serving)) == 1
+
+
+async def test_heartbeats_need_no_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def the_longer_way(*_: Any) -> Any:
+        raise AssertionError("a request that has come whole went the longer way")
+
+    monkeypatch.setattr(Futures, "act", the_longer_way)
+    monkeypatch.setattr(Management, "by_path", the_longer_way)
+    async with matrix_serving(tmp_path / "data") as serving:
+        tokens = (await future(serving, "t", f"future_timeout={LONG_MS}")).json()
+        refreshed = await post(serving, tokens["refresh_token"])
+        assert (refreshed.status_code, refreshed.json()) == (200, {})
+        assert (await post(serving, tokens["cancel_token"])).status_code == 200
+        assert (await post(serving, tokens["refresh_token"])).status_code == 410
+        delay_id = await serving.schedule()
+        assert (await serving.act(delay_id, "restart")).status_code == 200
+        assert (await serving.act(delay_id, "refresh")).status_code == 200
 
 
 # A batch

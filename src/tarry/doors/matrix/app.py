@@ -1,7 +1,7 @@
 """The Matrix door as one ASGI application: Tarry's own paths, and the proxy for all others.
 
-The two requests that must be fast, a schedule from an account that is known and a restart, are answered without a task
-of their own (`quick`). Whatever goes wrong on an own path is answered in the words of Matrix; what should not have
+The requests that must be fast, a schedule from an account that is known, a restart and a future's token, are answered
+without a task of their own (`quick`). Whatever goes wrong on an own path is answered in the words of Matrix; what should not have
 happened is logged by its place in the code only, because an error's text may hold an id.
 """
 
@@ -17,7 +17,7 @@ from tarry.doors.matrix.features import Features
 from tarry.doors.matrix.futures import Futures
 from tarry.doors.matrix.futures_batch import Batches
 from tarry.doors.matrix.lists import Lists
-from tarry.doors.matrix.management import Management
+from tarry.doors.matrix.management import RESTARTS, Management
 from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.paths import Found, Paths, unquoted
 from tarry.doors.matrix.proxy import PREFIXES, Gone, Proxy, Receive, Scope, Send
@@ -37,6 +37,7 @@ class MatrixApp:
     def __init__(self, parts: Parts) -> None:
         futures = Futures(parts)
         self._parts = parts
+        self._futures = futures
         self._scheduling = Scheduling(parts, futures)
         self._management = Management(parts)
         self._departures = Departures(parts)
@@ -110,9 +111,14 @@ class MatrixApp:
             if found is None:
                 return False
             if found.route is self._management.action:
-                if method != "POST" or found.params[1] != b"restart":
+                if method != "POST" or found.params[1] not in RESTARTS:
                     return False
                 return self._management.restart_quick(unquoted(found.params[0]), found.unstable, reply)
+            if found.route is self._futures.by_token:
+                if method == "POST" and len(body) <= MAX_BODY_BYTES:
+                    self._futures.act_quick(_request(found, scope, body), reply)
+                    return True
+                return False
             return method == "PUT" and self._schedule_quick(found, scope, body, reply)
         except (MatrixError, TarryError):
             # The longer way says what is wrong.

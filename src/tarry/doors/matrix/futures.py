@@ -5,9 +5,11 @@ A future is a message of the engine in a group; its group id is the group's name
 is decided by the engine and answered once that is durable; the homeserver is not asked.
 """
 
+import contextlib
 import hashlib
 import hmac
 import secrets
+from collections.abc import Callable
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -17,15 +19,16 @@ from tarry.core.errors import Conflict, DelayTooLong, NotFound, RateLimited, Tar
 from tarry.core.lifecycle import FINALISED
 from tarry.core.message import LED_BY, MessageView, OwnedQuery, Scheduled
 from tarry.doors.matrix.accounts import Account
-from tarry.doors.matrix.errors import MatrixError, explain, limited
+from tarry.doors.matrix.errors import MatrixError, explain, internal, limited
 from tarry.doors.matrix.event import Event, check_event, event_of, message_of
 from tarry.doors.matrix.futures_asked import GROUP, UNSTABLE, Asked, read_query
 from tarry.doors.matrix.futures_guesses import Guesses
-from tarry.doors.matrix.futures_tokens import Tokens
+from tarry.doors.matrix.futures_tokens import Action, Tokens
 from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.paths import CLIENT, Route
 from tarry.doors.matrix.settings import FUTURES
-from tarry.doors.matrix.wire import Answered, Request, ok, source_of
+from tarry.doors.matrix.wire import Answered, Request, ok, refused, source_of
+from tarry.engine.answer import Answer, failed
 from tarry.engine.rates import Rates
 from tarry.outlets.matrix.template import filled
 
@@ -56,6 +59,12 @@ class Futures:
         settings = parts.settings
         self._guesses = Guesses(settings.future_guesses, settings.future_guesses_pause_ms)
         self._rates = Rates()
+        self._by_action: dict[Action, Callable[[str], Answer[Any]]] = {
+            "send": self._engine.send,
+            "cancel": self._engine.cancel,
+            "refresh": self._engine.restart,
+        }
+        self.by_token = Route({"POST": self.act}, *(f"{base}/future/{{}}" for base in BASES))
         self.routes = [
             Route({"PUT": self.send}, *(f"{base}/rooms/{{}}/send_future/{{}}/{{}}" for base in BASES)),
             Route(
@@ -64,7 +73,7 @@ class Futures:
                 *(f"{base}/rooms/{{}}/state_future/{{}}/{{}}" for base in BASES),
             ),
             Route({"GET": self.running}, *(f"{base}/future" for base in BASES)),
-            Route({"POST": self.act}, *(f"{base}/future/{{}}" for base in BASES)),
+            self.by_token,
         ]
 
     # Scheduling
@@ -147,36 +156,46 @@ class Futures:
 
     async def act(self, request: Request) -> Answered:
         """POST …/future/{token}: send, cancel or refresh, whichever the token is for."""
+        source = self._listened_to(request)
+        answer = self._act(request.params[0])
+        with contextlib.suppress(TarryError):
+            await answer
+        return self._acted(source, answer)
+
+    def act_quick(self, request: Request, reply: Any) -> None:
+        """The same without a task: a heartbeat by a token costs no more than one by a delay id."""
+        source = self._listened_to(request)
+        self._act(request.params[0]).then(lambda answer: reply(*self._acted(source, answer)))
+
+    def _listened_to(self, request: Request) -> str:
+        """Who sends the request; raises if they have guessed too often."""
         source = source_of(request, self._parts.settings.trusted_proxies)
-        now_ms = self._parts.clock.now_ms()
-        wait_ms = self._guesses.wait_ms(source, now_ms)
+        wait_ms = self._guesses.wait_ms(source, self._parts.clock.now_ms())
         if wait_ms:
             raise limited(wait_ms, "Too many invalid tokens.")
-        try:
-            await self._act(request.params[0])
-        except (NotFound, Conflict) as error:
-            if isinstance(error, Conflict) and error.state not in FINALISED:
-                raise explained(error) from None
-            self._guesses.wrong(source, self._parts.clock.now_ms())
-            raise MatrixError(410, "M_NOT_FOUND", "The token is not valid, or not any more.") from None
-        except TarryError as error:
-            raise explained(error) from None
-        self._guesses.right(source)
-        return ok()
+        return source
 
-    async def _act(self, token: str) -> None:
+    def _act(self, token: str) -> Answer[Any]:
         found = self._tokens.read(token)
         if found is None:
-            raise NotFound("there is no such token")
+            return failed(NotFound("there is no such token"))
         action, id_ = found
-        self._limit(("future", id_), self._parts.settings.manage_per_second_per_event)
-        match action:
-            case "send":
-                await self._engine.send(id_)
-            case "cancel":
-                await self._engine.cancel(id_)
-            case "refresh":
-                await self._engine.restart(id_)
+        try:
+            self._limit(("future", id_), self._parts.settings.manage_per_second_per_event)
+        except RateLimited as error:
+            return failed(error)
+        return self._by_action[action](id_)
+
+    def _acted(self, source: str, answer: Answer[Any]) -> Answered:
+        """What to answer, and what it says about the source."""
+        error = answer.error()
+        if error is None:
+            self._guesses.right(source)
+            return ok()
+        if isinstance(error, NotFound) or (isinstance(error, Conflict) and error.state in FINALISED):
+            self._guesses.wrong(source, self._parts.clock.now_ms())
+            return refused(MatrixError(410, "M_NOT_FOUND", "The token is not valid, or not any more."))
+        return refused(explained(error) if isinstance(error, TarryError) else internal())
 
     def _limit(self, key: tuple[str, str], per_second: float) -> None:
         wait_ms = self._rates.wait_ms(key, per_second, self._parts.clock.now_ms()) if per_second else 0

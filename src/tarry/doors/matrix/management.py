@@ -29,6 +29,8 @@ ROOTS: Final = (f"{CLIENT}/v1/delayed_events", f"{MSC4140}/delayed_events")
 ACTIONS: Final = {"send": "send", "cancel": "cancel", "restart": "restart", "refresh": "restart"}
 """What can be done; `refresh` is a name that the proposal uses once for `restart`."""
 
+RESTARTS: Final = frozenset(name.encode() for name, action in ACTIONS.items() if action == "restart")
+
 
 class _Body(Struct):
     action: str
