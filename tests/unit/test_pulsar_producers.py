@@ -222,6 +222,7 @@ def test_exclusive_producers() -> None:
     waiting = clients[2].produce(producer_access_mode=Mode.WaitForExclusive).producer_success
     assert not waiting.producer_ready
     clients[1].connection.lost()
+    desk.bench.rest()
     ready = clients[2].take(Type.PRODUCER_SUCCESS)[-1].producer_success
     assert (ready.producer_ready, ready.topic_epoch) == (True, 1)
     clients[2].send(0)
@@ -231,6 +232,70 @@ def test_exclusive_producers() -> None:
     assert clients[2].take(Type.CLOSE_PRODUCER)
     old = desk.client().produce(producer_access_mode=Mode.Exclusive, topic_epoch=1)
     assert old.error.error == Code.ProducerFenced
+
+
+def test_who_was_fenced_stays_fenced_after_a_crash() -> None:
+    desk = Desk()
+    old = desk.client()
+    assert old.produce(producer_access_mode=Mode.ExclusiveWithFencing).producer_success.topic_epoch == 0
+    new = desk.client().produce(producer_access_mode=Mode.ExclusiveWithFencing).producer_success
+    assert new.topic_epoch == 1
+    bench = desk.bench
+    bench.reopen()
+    for round_ in range(2):
+        client = Desk(bench=bench).client()
+        fenced = client.produce(1, producer_access_mode=Mode.ExclusiveWithFencing, topic_epoch=0)
+        assert fenced.error.error == Code.ProducerFenced
+        back = client.produce(1, producer_access_mode=Mode.ExclusiveWithFencing, topic_epoch=1)
+        assert back.producer_success.topic_epoch == 1
+        client.connection.lost()
+        if round_ == 0:
+            # This time from the registry: its snapshot is of the whole ledger.
+            bench.stop()
+            bench.start()
+    assert (
+        Desk(bench=bench).client().produce(producer_access_mode=Mode.Exclusive).producer_success.topic_epoch
+        == 2
+    )
+
+
+def test_an_epoch_is_told_once_it_cannot_be_forgotten() -> None:
+    desk = Desk()
+    first, second = desk.client(), desk.client()
+    first.produce(producer_access_mode=Mode.Exclusive)
+    asked = wire.CommandProducer(
+        topic=TOPIC, producer_id=1, request_id=9, producer_access_mode=Mode.ExclusiveWithFencing
+    )
+    second.connection.receive(frame(wire.BaseCommand(type=Type.PRODUCER, producer=asked)))
+    while desk.bench.engine.topics.epoch(TOPIC) == 0:
+        assert desk.bench.commit()
+    assert second.take(Type.PRODUCER_SUCCESS) == []
+    desk.bench.rest()
+    assert second.take(Type.PRODUCER_SUCCESS)[0].producer_success.topic_epoch == 1
+
+
+def test_an_epoch_that_is_made_up_does_not_raise_the_topics() -> None:
+    desk = Desk()
+    client = desk.client()
+    made_up = client.produce(producer_access_mode=Mode.Exclusive, topic_epoch=(1 << 64) - 1)
+    assert made_up.producer_success.topic_epoch == 0
+    client.connection.lost()
+    assert desk.client().produce(producer_access_mode=Mode.Exclusive).producer_success.topic_epoch == 1
+
+
+def test_a_client_that_is_lost_before_its_epoch_is_durable_leaves_the_topic_free() -> None:
+    desk = Desk()
+    client = desk.client()
+    asked = wire.CommandProducer(
+        topic=TOPIC, producer_id=1, request_id=9, producer_access_mode=Mode.Exclusive
+    )
+    client.connection.receive(frame(wire.BaseCommand(type=Type.PRODUCER, producer=asked)))
+    while desk.bench.engine.topics.epoch(TOPIC) < 0:
+        assert desk.bench.commit()
+    client.connection.lost()
+    desk.bench.rest()
+    assert client.take(Type.PRODUCER_SUCCESS) == []
+    assert desk.client().produce(producer_access_mode=Mode.Exclusive).producer_success.topic_epoch == 1
 
 
 def test_an_initial_subscription_is_made() -> None:

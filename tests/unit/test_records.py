@@ -83,6 +83,7 @@ RECORDS: list[Record] = [
     PolicySet("topic", "t", None),
     Mark(Key(5, 0), 6),
     Topic("t", True, 0),
+    Topic("t", False, 4, 7),
 ]
 
 

@@ -33,6 +33,8 @@ class Topic:
         self.name = name
         self.created_at_ms = created_at_ms
         self.partitions = 0
+        self.epoch = -1
+        """Rises with every producer that has the topic for itself, so that an earlier one is known as such."""
         self.first = 0
         self.next = 0
         self.visible = 0
@@ -152,7 +154,7 @@ class Topic:
         if not self._dirty and not self.waiting.dirty:
             return
         registry.topics.put(
-            (self.name,), TopicRow(self.first, self.next, self.partitions, self.created_at_ms)
+            (self.name,), TopicRow(self.first, self.next, self.partitions, self.created_at_ms, self.epoch)
         )
         for number in self._dirty:
             chunk = self._chunks.get(number)

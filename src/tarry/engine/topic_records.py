@@ -100,6 +100,7 @@ class TopicRecords:
             if topic is None:
                 topic = self.by_name[record.name] = Topic(record.name, self._journal.clock.now_ms())
             topic.partitions = max(topic.partitions, record.partitions)
+            topic.epoch = max(topic.epoch, record.epoch)
             topic.touch()
             return
         gone = self.by_name.pop(record.name, None)
@@ -248,6 +249,7 @@ class TopicRecords:
         """Take everything back from the registry."""
         for (name,), row in registry.topics.rows():
             topic = self.by_name[name] = Topic(name, row.created_at_ms)
+            topic.epoch = row.epoch
             topic.first, topic.next, topic.visible, topic.partitions = (
                 row.first,
                 row.next,

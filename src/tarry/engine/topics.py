@@ -106,6 +106,21 @@ class Topics:
         except TarryError as error:
             return failed(error)
 
+    def enter_epoch(self, topic: str, epoch: int) -> Answer[None]:
+        """Say that a producer has the topic for itself, in this epoch; answered once nobody can forget it."""
+        try:
+            found = self.find(topic)
+            if epoch <= found.epoch:
+                return self._once_durable(None)
+            return self._write([TopicRecord(found.name, False, found.partitions, epoch)], None)
+        except TarryError as error:
+            return failed(error)
+
+    def epoch(self, topic: str) -> int:
+        """The epoch of the last producer that had a topic for itself; -1 if none has."""
+        found = self.records.by_name.get(topic)
+        return found.epoch if found else -1
+
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; 0 for one that has none or is not there."""
         found = self.records.by_name.get(topic)

@@ -291,11 +291,13 @@ class Mark(Struct, tag=int(Kind.MARK), array_like=True, frozen=True):
 
 
 class Topic(Struct, tag=int(Kind.TOPIC), array_like=True, frozen=True):
-    """A topic is created, or deleted with all that it holds."""
+    """A topic is created, or deleted with all that it holds, or has a new exclusive producer."""
 
     name: str
     deleted: bool
     partitions: int
+    epoch: int = -1
+    """How many producers have had it for themselves before the present one; -1 if none ever has, or nothing changes."""
 
 
 class StagedFile(Struct, array_like=True, frozen=True):

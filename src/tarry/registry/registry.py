@@ -85,6 +85,7 @@ class TopicRow(Struct, array_like=True, frozen=True):
     next: int
     partitions: int
     created_at_ms: int
+    epoch: int = -1
 
 
 class SubscriptionRow(Struct, array_like=True, frozen=True):

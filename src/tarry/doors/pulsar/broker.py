@@ -33,7 +33,7 @@ class Broker:
         """Who produces to a topic."""
         found = self.producing.get(topic)
         if found is None:
-            found = self.producing[topic] = Producing(topic)
+            found = self.producing[topic] = Producing(topic, self.engine.topics.epoch(topic))
         return found
 
     def forget_idle(self, topic: str) -> None:

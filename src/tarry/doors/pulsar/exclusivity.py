@@ -25,18 +25,23 @@ class Claimant(Protocol):
 
 
 class Producing:
-    """The producers of one topic. An exclusive one is alone; the topic's epoch counts the exclusive ones."""
+    """The producers of one topic. An exclusive one is alone.
 
-    def __init__(self, topic: str) -> None:
+    The topic's epoch counts the exclusive ones: one that comes back with an older epoch is fenced. It is kept with the
+    topic, and an exclusive producer is told that it is ready once its epoch is durable.
+    """
+
+    def __init__(self, topic: str, epoch: int) -> None:
+        """`epoch` is that of the last exclusive producer; -1 if there has been none."""
         self.topic = topic
         self.by_name: dict[str, Claimant] = {}
-        self.epoch: int | None = None
+        self.epoch = epoch
         self._waiting: deque[tuple[Claimant, Callable[[], None]]] = deque()
 
     @property
     def idle(self) -> bool:
         """Whether nothing would be lost by forgetting this."""
-        return not self.by_name and not self._waiting and self.epoch is None
+        return not self.by_name and not self._waiting
 
     @property
     def exclusive(self) -> Claimant | None:
@@ -45,7 +50,7 @@ class Producing:
 
     def claim(self, one: Claimant, known_epoch: int | None, ready: Callable[[], None]) -> bool:
         """Let a producer in; False if it has to wait, until `ready` is called. Raises `Refused`."""
-        if known_epoch is not None and self.epoch is not None and known_epoch < self.epoch:
+        if known_epoch is not None and known_epoch < self.epoch:
             raise Refused(Code.ProducerFenced, "another producer has had the topic for itself since")
         self._succeed(one)
         if one.name in self.by_name:
@@ -84,9 +89,8 @@ class Producing:
     def _let_in(self, one: Claimant, known_epoch: int | None) -> None:
         self.by_name[one.name] = one
         if one.mode != Mode.Shared:
-            # One that comes back keeps its epoch; it may be from before a restart.
-            current = -1 if self.epoch is None else self.epoch
-            self.epoch = max(current, known_epoch) if known_epoch is not None else current + 1
+            # One that comes back keeps its epoch. One that says it had a later one had it in a topic that is gone.
+            self.epoch += known_epoch != self.epoch
 
     def _succeed(self, one: Claimant) -> None:
         """A client that connects its producer again replaces its old self, whose connection may be dead unnoticed."""

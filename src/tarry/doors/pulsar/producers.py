@@ -134,6 +134,20 @@ class Producers:
         known_epoch = asked.topic_epoch if asked.HasField("topic_epoch") else None
 
         def ready() -> None:
+            if producer.mode == Mode.Shared:
+                opened(settled(None))
+            else:
+                topics = self._connection.broker.engine.topics
+                topics.enter_epoch(producer.topic, self._producing(producer).epoch).then(opened)
+
+        def opened(entered: Answer[None]) -> None:
+            error = entered.error()
+            if error is None and self._by_id.get(producer.id) is not producer:
+                error = Refused(Code.ProducerFenced, "another producer has the topic for itself")
+            if error is not None:
+                self._leave(producer)
+                self._connection.refuse(asked.request_id, error)
+                return
             producer.ready = True
             self._tell_open(producer, asked, schema_version)
 
@@ -167,5 +181,5 @@ class Producers:
             producer_ready=producer.ready,
         )
         if producer.mode != Mode.Shared and producer.ready:
-            answer.topic_epoch = self._producing(producer).epoch or 0
+            answer.topic_epoch = self._producing(producer).epoch
         self._connection.send(type=Type.PRODUCER_SUCCESS, producer_success=answer)
