@@ -1,16 +1,12 @@
-"""Real servers for tests: one inside the test's own loop, one as a process of its own.
+"""A real server inside the test's own loop, with a data folder of its own, on a free port of 127.0.0.1.
 
-Both have a data folder of their own and listen on a free port of 127.0.0.1.
+One in a process of its own is in `tests.processes`.
 """
 
 import asyncio
 import contextlib
-import os
-import signal
-import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -22,8 +18,6 @@ from tarry.doors.http.settings import HttpSettings
 from tarry.engine.engine import Engine
 from tarry.serve import server as composition
 from tarry.serve.datafolder import DataFolder
-
-ROOT = Path(__file__).parent.parent
 
 _SMALL = {"http.port": 0, "ledger.segment_bytes": 1 << 20}
 """A free port, and segments that cost no time to fill."""
@@ -84,57 +78,3 @@ async def serving(
                 yield Serving(url, server._engine, client)
         finally:
             await server.stop()
-
-
-class ServerProcess:
-    """`python -m tarry serve` as a process of its own."""
-
-    def __init__(self, process: "subprocess.Popen[str]", url: str, log: Path) -> None:
-        self.process = process
-        self.url = url
-        self.log = log
-        """What it said on standard error."""
-
-    def kill(self) -> None:
-        """SIGKILL, as a crash does it."""
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self) -> int:
-        """SIGTERM; gives the exit code."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout=30)
-
-
-@contextlib.contextmanager
-def server_process(folder: Path, config: str = "") -> Iterator[ServerProcess]:
-    """Start a server on a data folder, with a TOML file; whatever still runs at the end is stopped."""
-    file = folder.with_name(folder.name + ".toml")
-    file.write_text(config)
-    variables = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
-    # Standard error goes to a file, so that a full pipe cannot stop the server.
-    with file.with_suffix(".log").open("ab") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "tarry", "serve", "--config", file, "--data", folder, "--port", "0"],
-            env={**variables, "PYTHONPATH": str(ROOT / "src")},
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        if "ready on " not in line:
-            process.wait(timeout=30)
-            raise RuntimeError(f"the server did not start: {line}{file.with_suffix('.log').read_text()}")
-        yield ServerProcess(process, line.split("ready on ")[1].split()[0], file.with_suffix(".log"))
-    finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(timeout=30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-        if process.stdout is not None:
-            process.stdout.close()

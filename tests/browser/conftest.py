@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from tests.browser.webdriver import Browser, browser, missing
-from tests.serving import ServerProcess, server_process
+from tests.processes import ServerProcess, running
 
 TOKENS = {"admin": ["admin"], "produce": ["produce"], "screen": ["consume"]}
 
@@ -65,7 +65,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     )
     # A message for a port that nobody listens on fails at its first attempt.
     engine = '[engine]\nattempts = 1\n[webhook]\nallow = ["127.0.0.1/32"]\n'
-    with server_process(folder, engine + tokens) as process:
+    with running(folder, engine + tokens) as process:
         yield process
 
 

@@ -15,7 +15,8 @@ from tarry.core.message import Message
 from tarry.index.progress import Progress, write_progress
 from tests.browser.webdriver import Browser, browser
 from tests.pipeline.kit import index_folder
-from tests.serving import ROOT, Serving, serving
+from tests.processes import ROOT
+from tests.serving import Serving, serving
 
 IMAGES = ROOT / "docs" / "images"
 

@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import negative_data_rejection, positive_
 
 from tarry.doors.http.openapi import build_document
 from tarry.doors.http.shapes import MAX_WAIT_MS
-from tests.serving import ServerProcess, server_process
+from tests.processes import ServerProcess, running
 
 load_all_checks()
 
@@ -76,7 +76,7 @@ bounded = settings(
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     folder: Path = tmp_path_factory.mktemp("conformance") / "data"
-    with server_process(folder, CONFIG) as process:
+    with running(folder, CONFIG) as process:
         yield process
 
 

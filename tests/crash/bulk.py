@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 from tarry.client import Unreachable
 from tarry.core.errors import Unavailable
 from tests.crash.books import Batch, Books, Message, new_label, now_ms, payload_of
-from tests.crash.driver import environment
 from tests.crash.producers import AWAY_S, Producer
+from tests.processes import environment
 
 NOT_NOW: Final = 6
 """The exit code of a command that did not reach the server, or was told to come again."""

@@ -14,8 +14,8 @@ from tarry.client import Client
 from tests.crash.audit import audit, missing
 from tests.crash.books import ALL, Books, Receipt, label_of, now_ms
 from tests.crash.consumers import Consumer, OrderedConsumer, Receiver, StreamConsumer
-from tests.crash.process import ServerProcess, free_port
 from tests.crash.producers import LONGEST_MS, TOPICS, Away, Producer
+from tests.processes import ServerProcess, free_port
 
 CONFIG: Final = """
 [ledger]

@@ -8,7 +8,7 @@ import sys
 from typing import Final
 
 from tarry.index.progress import read_progress
-from tests.crash.process import ROOT, ServerProcess
+from tests.processes import ServerProcess, environment
 
 END_WITHIN_S: Final = 60
 JOB_WITHIN_S: Final = 280
@@ -76,9 +76,3 @@ class DriverProcess:
     def _command(self, *words: str) -> list[str]:
         where = ("--config", str(self._server.file), "--data", str(self._server.folder))
         return [sys.executable, "-m", "tarry", *words, *where]
-
-
-def environment() -> dict[str, str]:
-    """What commands of this tree run in."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
-    return kept | {"PYTHONPATH": str(ROOT / "src")}

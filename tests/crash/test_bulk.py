@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from tarry import Client
-from tests.unit.server_kit import environment, running, tarry
+from tests.processes import environment, running, tarry
 
 COUNT = 400
 
@@ -52,10 +52,10 @@ def test_a_job_that_dies_between_staging_and_adoption_has_scheduled_nothing(tmp_
         # The server is stopped as soon as there is a staged file: the job gets no further.
         while not list(staged.rglob("*.parquet")) and job.poll() is None:
             time.sleep(0.001)
-        server.process.send_signal(signal.SIGSTOP)
+        server.signal(signal.SIGSTOP)
         job.kill()
         job.wait()
-        server.process.send_signal(signal.SIGCONT)
+        server.signal(signal.SIGCONT)
         first = tarry("bulk", "show", file.name, "--url", server.url)
         ended = tarry(*arguments)
         assert ended.returncode == 0, ended.stderr

@@ -17,7 +17,7 @@ import pytest
 
 from tarry.client import Client
 from tarry.core.errors import Unavailable
-from tests.crash.process import ServerProcess
+from tests.processes import ServerProcess
 
 pytestmark = pytest.mark.crash
 
@@ -40,8 +40,7 @@ max_connections = 16
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     server = ServerProcess(tmp_path_factory.mktemp("clients") / "data", CONFIG)
     with server:
-        server.launch(wrapper=("prlimit", f"--nofile={OPEN_FILES}"))
-        server.wait_ready()
+        server.start(wrapper=("prlimit", f"--nofile={OPEN_FILES}"))
         yield server
         # What happened to it left no trace that an operator would have to read.
         assert server.stop() == 0
@@ -218,8 +217,7 @@ def publish(client: Client, topic: str, payload: bytes) -> None:
 
 
 def resident_bytes(server: ServerProcess) -> int:
-    assert server.process is not None
-    pages = Path(f"/proc/{server.process.pid}/statm").read_text().split()[1]
+    pages = Path(f"/proc/{server.pid}/statm").read_text().split()[1]
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 

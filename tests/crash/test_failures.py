@@ -16,7 +16,7 @@ import pytest
 
 from tarry.client import Client
 from tarry.core.errors import Conflict, TarryError, Unavailable
-from tests.crash.process import ROOT, ServerProcess
+from tests.processes import ROOT, ServerProcess
 
 pytestmark = pytest.mark.crash
 
@@ -315,8 +315,7 @@ def test_a_failed_sync_stops_everything_and_loses_nothing(tmp_path: Path) -> Non
         "BROKEN_WHILE": str(switch),
     }
     with ServerProcess(tmp_path / "data", SMALL) as server:
-        server.launch(environment=environment)
-        server.wait_ready()
+        server.start(**environment)
         with Client(server.url, retry_for_s=0) as client:
             client.subscribe(TOPIC, "s", start="earliest")
             kept = client.schedule(TOPIC, "kept", delay="1h").id

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.crash.books import now_ms
-from tests.crash.process import ServerProcess
+from tests.processes import ServerProcess
 
 TOPIC = "/v1/topics/public/default/hello"
 

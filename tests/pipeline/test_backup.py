@@ -11,7 +11,7 @@ from tarry.pipeline.audit.audit import audit
 from tarry.pipeline.stream import Tables
 from tarry.serve.archive import read_manifest
 from tests.pipeline.kit import index_folder
-from tests.serving import server_process
+from tests.processes import running
 from tests.unit.cli_kit import Shell
 
 CONFIG = """
@@ -47,7 +47,7 @@ def test_a_backup_of_index_and_ledger_is_restored_and_audited(
     shell = Shell(monkeypatch, capsys)
     data, copy, new = tmp_path / "data", tmp_path / "copy", tmp_path / "new"
     with (
-        server_process(data, CONFIG) as server,
+        running(data, CONFIG) as server,
         httpx.Client(base_url=server.url, timeout=60, trust_env=False) as client,
     ):
         client.put(SUBSCRIPTION, json={"start": "earliest"})
@@ -75,7 +75,7 @@ def test_a_backup_of_index_and_ledger_is_restored_and_audited(
     verdict = audit(spark, {"path": str(new)})
     assert verdict.balanced, verdict
     with (
-        server_process(new, CONFIG) as server,
+        running(new, CONFIG) as server,
         httpx.Client(base_url=server.url, timeout=60, trust_env=False) as client,
     ):
         states = {client.get(f"/v1/messages/{id_}").json()["state"] for id_ in (*far[1:], *tail)}

@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, expr
 
 from tarry.ledger.record import Put, decode_put
-from tests.serving import ServerProcess, server_process
+from tests.processes import ServerProcess, running
 
 TOKEN = "bulk-test-secret"
 CONFIG = f"""
@@ -69,7 +69,7 @@ class Bulk:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ServerProcess, Path]]:
     folder = tmp_path_factory.mktemp("bulk") / "data"
-    with server_process(folder, CONFIG) as process:
+    with running(folder, CONFIG) as process:
         yield process, folder
 
 

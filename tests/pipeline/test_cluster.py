@@ -14,7 +14,7 @@ from tarry.ledger.record import Key
 from tests.pipeline.cluster import WORKERS, Cluster, running_cluster
 from tests.pipeline.kit import SHORT_LIVED
 from tests.pipeline.test_program import once
-from tests.serving import ServerProcess, server_process
+from tests.processes import ServerProcess, running
 
 TOKEN = "secret-of-the-cluster"
 CONFIG = f"""
@@ -30,7 +30,7 @@ roles = ["admin"]
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     folder: Path = tmp_path_factory.mktemp("server") / "data"
-    with server_process(folder, CONFIG) as process:
+    with running(folder, CONFIG) as process:
         yield process
 
 
@@ -41,7 +41,7 @@ def cluster(server: ServerProcess, tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def _data(server: ServerProcess) -> Path:
-    return server.log.with_suffix("")
+    return server.folder
 
 
 def _schedule(server: ServerProcess) -> set[int]:

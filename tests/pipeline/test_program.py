@@ -23,19 +23,13 @@ from tarry.ledger.record import Key
 from tarry.pipeline.session import explain
 from tarry.pipeline.stream import Tables
 from tests.pipeline.kit import SHORT_LIVED, Writer
-from tests.unit.server_kit import CLOSED_DOORS
+from tests.processes import CLOSED_DOORS, environment
 
-ROOT = Path(__file__).parents[2]
 QUICK = {
     "TARRY_PIPELINE__SPARK": json.dumps({"spark.driver.extraJavaOptions": SHORT_LIVED}),
     "TARRY_PIPELINE__NICE": "0",
 }
 """Tests wait for it, and a busy machine would let it wait."""
-
-
-def environment(**settings: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
-    return kept | {"PYTHONPATH": str(ROOT / "src"), **QUICK, **settings}
 
 
 def command(data: Path, *options: str) -> list[str]:
@@ -45,7 +39,7 @@ def command(data: Path, *options: str) -> list[str]:
 def once(data: Path, **settings: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         command(data, "--once"),
-        env=environment(**settings),
+        env=environment(**(QUICK | settings)),
         cwd="/",
         capture_output=True,
         text=True,
@@ -56,7 +50,7 @@ def once(data: Path, **settings: str) -> "subprocess.CompletedProcess[str]":
 @contextlib.contextmanager
 def started(data: Path, log: Path, **settings: str) -> Iterator["subprocess.Popen[bytes]"]:
     with log.open("wb") as file:
-        process = subprocess.Popen(command(data), env=environment(**settings), cwd="/", stderr=file)
+        process = subprocess.Popen(command(data), env=environment(**(QUICK | settings)), cwd="/", stderr=file)
     try:
         yield process
     finally:
@@ -201,7 +195,9 @@ def test_the_server_goes_on_where_the_pipeline_cannot_run(tmp_path: Path) -> Non
     with (tmp_path / "log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "tarry", "up", "--port", "0", "--data", str(tmp_path / "data")],
-            env=environment(JAVA_HOME=str(tmp_path / "none"), TARRY_LEDGER__SEGMENT_BYTES="1048576", **CLOSED_DOORS),
+            env=environment(
+                JAVA_HOME=str(tmp_path / "none"), TARRY_LEDGER__SEGMENT_BYTES="1048576", **QUICK, **CLOSED_DOORS
+            ),
             stdout=log, stderr=log, cwd=tmp_path,
         )  # fmt: skip
     try:

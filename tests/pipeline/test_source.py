@@ -17,7 +17,7 @@ from tarry.ledger.follow import FolderFollower
 from tarry.pipeline.session import open_session
 from tarry.pipeline.source import TOKEN_VARIABLE, LedgerReader, LedgerStreamReader, Place, Range, ranges
 from tests.pipeline.kit import Writer
-from tests.serving import server_process
+from tests.processes import running
 
 TOKEN = "secret-of-the-pipeline"
 CONFIG = f'[[tokens]]\nname = "pipeline"\ntoken = "{TOKEN}"\nroles = ["admin"]\n'
@@ -131,7 +131,7 @@ def flip(path: Path, offset: int) -> None:
 def test_damage_stops_a_stream_with_its_place_by_folder_and_by_server(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    with server_process(tmp_path / "data", CONFIG) as server:
+    with running(tmp_path / "data", CONFIG) as server:
         asyncio.run(_fill(server.url))
         segment = tmp_path / "data/ledger/00000001.seg"
         follower = FolderFollower(str(segment.parent))

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import socket
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,15 +13,10 @@ from aiohttp import web
 
 from tarry.serve import server as composition
 from tarry.serve.dapr import DaprDoor
+from tests.processes import free_port
 from tests.serving import Serving, serving
 
 WITHIN_S = 30.0
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 class Doors:

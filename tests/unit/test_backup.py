@@ -15,7 +15,8 @@ from tarry.engine.backups import MAX_BACKUPS
 from tarry.ledger.follow import FolderFollower
 from tarry.serve.archive import read_manifest
 from tarry.serve.restore import restore
-from tests.serving import ServerProcess, server_process, serving
+from tests.processes import ServerProcess, running
+from tests.serving import serving
 from tests.unit.cli_kit import Shell
 from tests.unit.engine_kit import Bench
 
@@ -29,7 +30,7 @@ def shell(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    with server_process(tmp_path / "data", "[ledger]\nsegment_bytes = 1048576\n") as process:
+    with running(tmp_path / "data", "[ledger]\nsegment_bytes = 1048576\n") as process:
         yield process
 
 
@@ -129,7 +130,7 @@ def _back_up_under_load(server: ServerProcess, shop: Shop, tmp_path: Path, shell
 
     ended = shell("restore", str(tmp_path / "copy"), "--data", str(tmp_path / "new"))
     assert ended.code == 0, ended.err
-    with server_process(tmp_path / "new") as restored, shop_at(restored.url) as shop:
+    with running(tmp_path / "new") as restored, shop_at(restored.url) as shop:
         assert "recovery" not in restored.log.read_text()
         assert {shop.state(id_) for id_ in (*waiting, *before)} == {"scheduled"}
         assert shop.state(cancelled) == "cancelled"

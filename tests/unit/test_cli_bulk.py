@@ -11,8 +11,8 @@ import pytest
 
 from tarry.index import rowfiles
 from tarry.ledger.record import Put, decode_put
+from tests.processes import ServerProcess, running
 from tests.unit.cli_kit import Shell
-from tests.unit.server_kit import Running, running
 
 DUE_MS = 4_000_000_000_000
 DUE = "2096-10-02T07:06:40Z"
@@ -24,14 +24,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(data: Path) -> Iterator[Running]:
+def server(data: Path) -> Iterator[ServerProcess]:
     with running(data) as started:
         yield started
 
 
 @pytest.fixture
 def tarry(
-    server: Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Shell:
     monkeypatch.chdir(tmp_path)
     shell = Shell(monkeypatch, capsys)

@@ -10,21 +10,21 @@ from pathlib import Path
 import pytest
 
 from tarry import Client
+from tests.processes import ServerProcess, running
 from tests.unit.cli_kit import Shell
-from tests.unit.server_kit import Running, running
 
 ID = re.compile(r"[0-9a-f]{32}")
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     with running(tmp_path_factory.mktemp("cli") / "data") as started:
         yield started
 
 
 @pytest.fixture
 def tarry(
-    server: Running, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    server: ServerProcess, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Shell:
     monkeypatch.chdir(tmp_path)
     shell = Shell(monkeypatch, capsys)
@@ -84,7 +84,7 @@ def test_the_list(tarry: Shell) -> None:
     assert len(finalised) == 3
 
 
-def test_send_now(tarry: Shell, server: Running) -> None:
+def test_send_now(tarry: Shell, server: ServerProcess) -> None:
     id_ = tarry("schedule", "sent-now", "x", "--at", "2099-01-01T00:00:00Z").out.strip()
     assert tarry("send", id_).code == 0
     (entry,) = tarry("consume", "sent-now", "s", "--count", "1", "--json").json()
@@ -210,7 +210,7 @@ def test_consume_takes_no_more_than_it_was_asked_for(tarry: Shell) -> None:
     ]
 
 
-def test_tail_follows_and_leaves_no_trace(tarry: Shell, server: Running) -> None:
+def test_tail_follows_and_leaves_no_trace(tarry: Shell, server: ServerProcess) -> None:
     with Client(server.url) as client:
         client.create_topic("tailed")
 

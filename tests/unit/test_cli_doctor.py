@@ -16,8 +16,8 @@ from tarry.cli.checks import (
 )
 from tarry.index.progress import FRESH_MS, Progress, write_progress
 from tarry.serve.datafolder import DataFolder
+from tests.processes import running
 from tests.unit.cli_kit import Shell
-from tests.unit.server_kit import running
 
 
 def levels(findings: list[checks.Finding]) -> dict[str, str]:
@@ -136,7 +136,7 @@ def test_the_whole(
         found = {finding["about"]: finding for finding in ended.json()}
         assert ended.code == 0, ended.out
         assert found["server"]["level"] == "ok"
-        assert f"pid {server.process.pid}" in found["data folder"]["text"]
+        assert f"pid {server.pid}" in found["data folder"]["text"]
         assert found[f"port {server.port}"]["text"] == "a Tarry server listens"
     tarry.set("TARRY_NONSENSE", "1")
     ended = tarry("doctor")

@@ -13,8 +13,8 @@ from tarry.config import ConfigError, load
 from tarry.homeserver import environment as synapse_environment
 from tarry.homeserver import registration
 from tarry.serve.datafolder import DataFolder
+from tests.processes import environment, tarry
 from tests.unit.cli_kit import Shell
-from tests.unit.server_kit import environment, tarry
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.serving import ServerProcess, server_process
+from tests.processes import ServerProcess, running
 from tests.unit.cli_kit import Shell
 
 CONFIG = "[doors.pulsar]\nenabled = true\nport = 0\n[ledger]\nsegment_bytes = 1048576\n"
@@ -18,7 +18,7 @@ PLACES = [("namespaces", NAMESPACE), ("topics", TOPIC), ("topicPolicies", TOPIC)
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     folder: Path = tmp_path_factory.mktemp("pulsar") / "data"
-    with server_process(folder, CONFIG) as process:
+    with running(folder, CONFIG) as process:
         yield process
 
 

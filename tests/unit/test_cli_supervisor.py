@@ -10,7 +10,7 @@ import pytest
 
 from tarry.cli import supervisor
 from tarry.cli.supervisor import Child
-from tests.unit.server_kit import environment
+from tests.processes import environment
 
 LOUD = "import sys, os, time; open(sys.argv[1], 'a').write(f'{os.getpid()}\\n');"
 

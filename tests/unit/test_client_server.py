@@ -11,23 +11,23 @@ import pytest
 from tarry import AsyncClient, Client, Message
 from tarry.client import Policy, Scheduled
 from tarry.core import errors
-from tests.unit.server_kit import Running, running
+from tests.processes import ServerProcess, running
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     with running(tmp_path_factory.mktemp("client") / "data") as started:
         yield started
 
 
 @pytest.fixture
-def client(server: Running) -> Iterator[Client]:
+def client(server: ServerProcess) -> Iterator[Client]:
     with Client(server.url) as made:
         yield made
 
 
 @pytest.fixture
-async def async_client(server: Running) -> AsyncIterator[AsyncClient]:
+async def async_client(server: ServerProcess) -> AsyncIterator[AsyncClient]:
     async with AsyncClient(server.url) as made:
         yield made
 

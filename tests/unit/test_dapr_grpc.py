@@ -12,7 +12,8 @@ from dapr.proto.runtime.v1 import appcallback_pb2, metadata_pb2, pubsub_pb2, sta
 from google.protobuf.empty_pb2 import Empty
 from google.rpc import error_details_pb2, status_pb2
 
-from tests.unit.dapr_kit import Doors, app, dapr, free_port, in_s, resources, to
+from tests.processes import free_port
+from tests.unit.dapr_kit import Doors, app, dapr, in_s, resources, to
 
 LATER = "2045-11-05T08:15:30-05:00"
 WITHIN_S = 30

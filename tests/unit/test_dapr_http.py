@@ -11,7 +11,8 @@ import pytest
 from aiohttp import web
 
 from tarry.doors.dapr.resources import BadResource
-from tests.unit.dapr_kit import Doors, app, component, dapr, free_port, in_s, resources, to
+from tests.processes import free_port
+from tests.unit.dapr_kit import Doors, app, component, dapr, in_s, resources, to
 
 LATER = "2045-11-05T08:15:30-05:00"
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.serving import ROOT
+from tests.processes import ROOT
 
 PRINT = "import json, os; print(json.dumps({k: v for k, v in os.environ.items() if 'DAPR' in k or k.startswith('APP_')}))"
 PUBLISH = """

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from tarry.cli.app import app
 from tarry.config import load
-from tests.serving import ROOT, serving
+from tests.processes import ROOT
+from tests.serving import serving
 
 DEPLOY = ROOT / "deploy"
 UNIT = DEPLOY / "systemd" / "tarry.service"

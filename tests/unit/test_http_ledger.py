@@ -14,8 +14,8 @@ from tarry.core.errors import Damage, Forbidden, NotFound, Unavailable
 from tarry.doors.http.settings import HttpSettings
 from tarry.ledger.follow import FolderFollower, Follower
 from tarry.pipeline.remote import ServerFollower
+from tests.certificates import certificate
 from tests.serving import Serving, serving, until
-from tests.unit.server_kit import certificate
 
 TOKENS = [
     {"name": "all", "token": "secret-of-all", "roles": ["admin"]},

@@ -11,7 +11,8 @@ import httpx
 import pytest
 
 from tarry.core.limits import MAX_DELAY_MS, MAX_HEADERS, MAX_PAYLOAD_BYTES
-from tests.serving import Serving, server_process, serving
+from tests.processes import running
+from tests.serving import Serving, serving
 
 HOUR = {"destination": "orders", "delay": "1h"}
 
@@ -303,7 +304,7 @@ async def test_lists_have_filters_and_pages(served: Serving) -> None:
 
 
 def test_ids_are_in_no_log_and_no_metric(tmp_path: Path) -> None:
-    with server_process(tmp_path / "data", '[log]\nlevel = "debug"\n') as server:
+    with running(tmp_path / "data", '[log]\nlevel = "debug"\n') as server:
         id_ = httpx.post(f"{server.url}/v1/messages", json=HOUR).json()["id"]
         for method, path in [
             ("GET", ""),
@@ -315,6 +316,6 @@ def test_ids_are_in_no_log_and_no_metric(tmp_path: Path) -> None:
             httpx.request(method, f"{server.url}/v1/messages/{id_}{path}")
         assert id_ not in httpx.get(f"{server.url}/metrics").text
         assert server.stop() == 0
-        said = server.log.read_text()
+        said = server.said()
     assert "stopped" in said
     assert id_ not in said

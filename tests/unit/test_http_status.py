@@ -8,7 +8,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tarry.index.progress import Progress, write_progress
-from tests.serving import ROOT, Serving, serving, until
+from tests.processes import ROOT
+from tests.serving import Serving, serving, until
 
 
 @pytest.fixture

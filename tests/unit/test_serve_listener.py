@@ -11,7 +11,7 @@ import pytest
 from tarry.config.settings import Http
 from tarry.serve import listener as module
 from tarry.serve.listener import Listener, ListenError
-from tests.unit.server_kit import certificate
+from tests.certificates import certificate
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:

@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-from tests.serving import ROOT, serving
+from tests.processes import ROOT
+from tests.serving import serving
 
 STATIC = ROOT / "src" / "tarry" / "web" / "static"
 

@@ -12,7 +12,7 @@ import httpx
 import numpy
 import pytest
 
-from tests.serving import ROOT
+from tests.processes import ROOT
 
 
 @pytest.fixture(scope="module")

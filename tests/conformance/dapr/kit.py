@@ -4,7 +4,6 @@ import contextlib
 import functools
 import os
 import queue
-import socket
 import subprocess
 import sys
 import threading
@@ -17,15 +16,9 @@ from typing import IO, Any
 import pytest
 from dapr.conf import settings
 
-from tests.serving import ROOT, server_process
+from tests.processes import ROOT, free_port, running
 
 WITHIN_S = 60
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 class Sidecar:
@@ -58,7 +51,7 @@ def sidecar(folder: Path, **keys: object) -> Iterator[Sidecar]:
         for key, value in given.items()
     ]
     config = "[ledger]\nsegment_bytes = 1048576\n[doors.dapr]\n" + "\n".join(lines)
-    with server_process(folder, config) as server:
+    with running(folder, config) as server:
         yield Sidecar(int(str(given["port"])), int(str(given["grpc_port"])), server.url)
 
 

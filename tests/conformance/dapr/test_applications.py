@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.conformance.dapr.kit import application, free_port, in_s, need, sidecar
-from tests.serving import ROOT
+from tests.conformance.dapr.kit import application, in_s, need, sidecar
+from tests.processes import ROOT, free_port
 
 HERE = Path(__file__).parent
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.conformance.matrix.people import Person, fresh
 from tests.conformance.matrix.synapse import Synapse
-from tests.crash.process import ServerProcess, free_port
+from tests.processes import ServerProcess, free_port
 
 
 class Door(NamedTuple):

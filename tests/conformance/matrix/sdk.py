@@ -14,7 +14,7 @@ import pytest
 from bench.peers import packages
 from bench.peers.peer import Skipped
 from tests.conformance.matrix.people import Person
-from tests.crash.process import ROOT
+from tests.processes import ROOT
 
 PACKAGE: Final = "matrix-js-sdk@43.0.0"
 DRIVER: Final = Path(__file__).parent / "js" / "client.mjs"

@@ -15,7 +15,7 @@ import pytest
 
 from tarry.homeserver import environment, registration
 from tarry.homeserver.synapse import PrivateSynapse
-from tests.crash.process import ROOT, free_port
+from tests.processes import ROOT, free_port
 
 ENVIRONMENT: Final = ROOT / ".cache" / "synapse"
 START_WITHIN_S: Final = 120

@@ -1,28 +1,21 @@
 """An administrator at the command line: what waits, by user and by room, and its end."""
 
 import json
-import os
-import subprocess
-import sys
 from typing import Any
 
 from tests.conformance.matrix.conftest import Door
 from tests.conformance.matrix.people import CLIENT, Person, text
-from tests.crash.process import ROOT
+from tests.processes import tarry
 
 
-def tarry(door: Door, *arguments: str) -> str:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
-    done = subprocess.run(
-        [sys.executable, "-m", "tarry", "matrix", *arguments, "--url", door.server.url],
-        env={**kept, "PYTHONPATH": str(ROOT / "src")}, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+def matrix(door: Door, *arguments: str) -> str:
+    done = tarry("matrix", *arguments, "--url", door.server.url)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def events(door: Door, *filters: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in tarry(door, "events", "--json", *filters).splitlines()]
+    return [json.loads(line) for line in matrix(door, "events", "--json", *filters).splitlines()]
 
 
 async def test_an_administrator_lists_and_cancels_by_user_and_by_room(
@@ -38,9 +31,9 @@ async def test_an_administrator_lists_and_cancels_by_user_and_by_room(
     assert len(events(door, "--user", alice.user_id)) == 3
     assert {message["id"] for message in events(door, "--room", other)} == {there}
     assert len(events(door, "--room", room)) == 3
-    assert bob.user_id in tarry(door, "events", "--user", bob.user_id)
-    assert tarry(door, "cancel", "--room", room, "--user", alice.user_id) == "2 cancelled\n"
-    assert tarry(door, "cancel", "--room", room) == "1 cancelled\n"
+    assert bob.user_id in matrix(door, "events", "--user", bob.user_id)
+    assert matrix(door, "cancel", "--room", room, "--user", alice.user_id) == "2 cancelled\n"
+    assert matrix(door, "cancel", "--room", room) == "1 cancelled\n"
     assert [entry["delay_id"] for entry in (await alice.listed())["scheduled"]] == [there]
     ended = await bob.finalised(bobs)
     assert (ended["outcome"], ended["reason"]) == ("cancel", "action")

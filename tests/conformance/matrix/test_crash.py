@@ -10,7 +10,7 @@ import pytest
 from tests.conformance.matrix.conftest import UNLIMITED, config
 from tests.conformance.matrix.people import CLIENT, Person, fresh, text, until
 from tests.conformance.matrix.synapse import Synapse
-from tests.crash.process import ServerProcess, free_port
+from tests.processes import ServerProcess, free_port
 
 ROOMS = 7
 EVENTS = 48

@@ -15,7 +15,7 @@ from bench.peers.peer import Skipped
 from tests.conformance.matrix.conftest import Door, Stage
 from tests.conformance.matrix.people import CLIENT, UNSTABLE, Person, fresh, schedule_path, text, until
 from tests.conformance.matrix.synapse import Synapse
-from tests.crash.process import ROOT, free_port
+from tests.processes import ROOT, free_port
 
 
 class Nginx(NamedTuple):

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conformance.matrix.people import CLIENT, Person, text, until
 from tests.conformance.matrix.synapse import ENVIRONMENT, interpreter
-from tests.crash.process import ROOT, free_port
+from tests.processes import ROOT, free_port
 
 
 class Up:

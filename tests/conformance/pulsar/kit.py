@@ -10,7 +10,7 @@ from urllib.request import Request, urlopen
 
 import pulsar
 
-from tests.serving import ServerProcess, server_process
+from tests.processes import ServerProcess, running
 
 WITHIN_MS = 30_000
 """How long a message may take that must come; the machine may be busy."""
@@ -33,7 +33,7 @@ class Broker:
 
     def __init__(self, server: ServerProcess) -> None:
         self.server = server
-        found = re.findall(r"url=(pulsar(?:\+ssl)?://\S+)", server.log.read_text())
+        found = re.findall(r"url=(pulsar(?:\+ssl)?://\S+)", server.said())
         self.url: str = found[-1]
         self._clients: list[pulsar.Client] = []
 
@@ -67,12 +67,12 @@ class Broker:
 @contextlib.contextmanager
 def broker(folder: Path, door: str = "", more: str = "", port: int = 0) -> Iterator[Broker]:
     """A server on a folder, with settings of the door and further tables."""
-    with server_process(folder, CONFIG.format(door=door, more=more, port=port)) as server:
-        running = Broker(server)
+    with running(folder, CONFIG.format(door=door, more=more, port=port)) as server:
+        one = Broker(server)
         try:
-            yield running
+            yield one
         finally:
-            running.close()
+            one.close()
 
 
 def received(consumer: Any, count: int, *, ack: bool = True) -> list[Any]:

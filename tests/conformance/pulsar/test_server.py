@@ -9,6 +9,7 @@ from urllib.request import Request, urlopen
 import pulsar
 import pytest
 
+from tests.certificates import certificate
 from tests.conformance.pulsar.kit import (
     Broker,
     broker,
@@ -18,7 +19,6 @@ from tests.conformance.pulsar.kit import (
     send_delayed,
     silent,
 )
-from tests.unit.server_kit import certificate
 
 Earliest = pulsar.InitialPosition.Earliest
 Shared = pulsar.ConsumerType.Shared

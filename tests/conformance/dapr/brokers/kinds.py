@@ -13,8 +13,8 @@ from tests.conformance.dapr.brokers.servers import (
     RedisServer,
     Server,
     TarryServer,
-    free_port,
 )
+from tests.processes import free_port
 from tests.unit.broker_kit import made
 
 

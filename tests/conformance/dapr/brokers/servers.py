@@ -15,6 +15,8 @@ from typing import IO
 
 import pytest
 
+from tests.processes import free_port
+
 ROOT = Path(__file__).parents[4]
 START_WITHIN_S = 120.0
 
@@ -30,13 +32,6 @@ def need(package: str, program: str) -> str:
         if done.returncode != 0 or found is None:
             pytest.skip(f"{package} cannot be had here: {done.stderr.strip()}")
     return found
-
-
-def free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port: int = taken.getsockname()[1]
-        return port
 
 
 class Server:

@@ -16,8 +16,7 @@ from tarry.doors.dapr.delayed_message import Delayed, encode
 from tarry.outlets.dapr.component import Component, Received, Reply
 from tarry.outlets.dapr.errors import TopicMissing
 from tests.conformance.dapr.brokers.kinds import Broker
-from tests.conformance.dapr.brokers.servers import free_port
-from tests.serving import ServerProcess, server_process
+from tests.processes import ServerProcess, free_port, running
 from tests.unit.broker_kit import Inbox, until
 
 COUNT = 40
@@ -74,7 +73,7 @@ def sidecar(folder: Path, broker: Broker, app_id: str, **metadata: str) -> Itera
         f'[doors.dapr]\nenabled = true\nport = {port}\ngrpc_port = 0\napp_id = "{app_id}"\n'
         f'resources_path = ["{file}"]\n[ledger]\nsegment_bytes = 1048576\n'
     )
-    with server_process(folder / "data", config) as process:
+    with running(folder / "data", config) as process:
         yield Sidecar(process, port)
 
 

@@ -12,7 +12,8 @@ from redis.asyncio import Redis
 from tarry.outlets.dapr.component import BulkEntry
 from tarry.outlets.dapr.errors import Denied, Misconfigured, NeverTaken, Unreachable
 from tests.conformance.dapr.brokers.kinds import Broker
-from tests.conformance.dapr.brokers.servers import RedisServer, Server, free_port, need
+from tests.conformance.dapr.brokers.servers import RedisServer, Server, need
+from tests.processes import free_port
 from tests.unit.broker_kit import Inbox, made, until
 
 

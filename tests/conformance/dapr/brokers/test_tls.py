@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tarry.outlets.dapr.errors import Unreachable
+from tests.certificates import certificate
 from tests.conformance.dapr.brokers.servers import Server, need
 from tests.unit.broker_kit import Inbox, made
-from tests.unit.server_kit import certificate
 
 
 class SecureRedis(Server):

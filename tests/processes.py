@@ -1,4 +1,8 @@
-"""A real server in a process of its own: started on a fixed port, killed, started again, and its last words."""
+"""Real servers in processes of their own: started, killed, started again, and what they said.
+
+They listen on 127.0.0.1 only, on free ports, with a data folder of the test's own, and see nothing of what the
+tester's shell has set for Tarry. A server inside the test's own loop is in `tests.serving`.
+"""
 
 import contextlib
 import os
@@ -6,13 +10,39 @@ import random
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Self
 
-ROOT: Final = Path(__file__).parents[2]
+from tarry.config.doors import DOORS
+
+ROOT: Final = Path(__file__).parents[1]
 READY: Final = "tarry: ready on "
 START_WITHIN_S: Final = 60
+
+SMALL: Final = "[ledger]\nsegment_bytes = 1048576\n"
+"""Segments that cost no time to make."""
+
+CLOSED_DOORS: Final = {f"TARRY_DOORS__{name.upper()}__ENABLED": "false" for name in DOORS}
+"""For `tarry up`, which opens them all: a test has no business on their ports."""
+
+
+_random: Final = random.SystemRandom()
+"""Two workers that look for a port at one time must not look at the same ones."""
+
+
+def environment(**settings: str) -> dict[str, str]:
+    """What commands of this tree run in."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
+    return kept | {"PYTHONPATH": str(ROOT / "src"), **settings}
+
+
+def tarry(*arguments: str, stdin: str | None = None, **settings: str) -> "subprocess.CompletedProcess[str]":
+    """Run the command line to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "tarry", *arguments],
+        capture_output=True, text=True, input=stdin, timeout=60, env=environment(**settings), cwd="/",
+    )  # fmt: skip
 
 
 def free_port() -> int:
@@ -21,7 +51,7 @@ def free_port() -> int:
     A server that was killed must find it free again, whoever has connected to whom in the meantime.
     """
     for _ in range(100):
-        port = random.randrange(20_000, 32_000)
+        port = _random.randrange(20_000, 32_000)
         with socket.socket() as tried, contextlib.suppress(OSError):
             tried.bind(("127.0.0.1", port))
             return port
@@ -29,11 +59,11 @@ def free_port() -> int:
 
 
 class ServerProcess:
-    """`tarry serve` on a data folder. One object for as many starts as one likes."""
+    """`tarry serve` on a data folder. One object for as many starts as one likes; what still runs at the end is killed."""
 
-    def __init__(self, folder: Path, config: str = "", *, port: int = 0) -> None:
+    def __init__(self, folder: Path, config: str = SMALL, *, port: int = 0) -> None:
         self.folder = folder
-        self.port = port
+        self._port = port
         self.file = folder.with_name(folder.name + ".toml")
         self.file.write_text(config)
         self.log = folder.with_name(folder.name + ".log")
@@ -41,17 +71,27 @@ class ServerProcess:
         self.process: subprocess.Popen[bytes] | None = None
         self.url = ""
 
-    def launch(self, *, wrapper: Sequence[str] = (), environment: Mapping[str, str] | None = None) -> None:
+    @property
+    def pid(self) -> int:
+        """The number of its process."""
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def port(self) -> int:
+        """The port of the native API."""
+        return int(self.url.rpartition(":")[2]) if self.url else self._port
+
+    def launch(self, *, wrapper: Sequence[str] = (), **settings: str) -> None:
         """Start it and do not wait. `wrapper` is a command that runs the rest of the line."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
         command = [
             *wrapper, sys.executable, "-m", "tarry", "serve",
-            "--config", str(self.file), "--data", str(self.folder), "--port", str(self.port),
+            "--config", str(self.file), "--data", str(self.folder), "--port", str(self._port),
         ]  # fmt: skip
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 command,
-                env={**kept, "PYTHONPATH": str(ROOT / "src"), **(environment or {})},
+                env=environment(**settings),
                 stdout=subprocess.PIPE,
                 # To a file, so that a full pipe cannot stop the server.
                 stderr=log,
@@ -68,9 +108,9 @@ class ServerProcess:
         self.url = line.removeprefix(READY).strip()
         return self
 
-    def start(self) -> Self:
+    def start(self, *, wrapper: Sequence[str] = (), **settings: str) -> Self:
         """Start it and wait until it is ready."""
-        self.launch()
+        self.launch(wrapper=wrapper, **settings)
         return self.wait_ready()
 
     def refused(self) -> str:
@@ -100,6 +140,10 @@ class ServerProcess:
     def ended(self) -> bool:
         """Whether it was started and has ended by itself."""
         return self.process is not None and self.process.poll() is not None
+
+    def signal(self, number: int) -> None:
+        """Send it a signal."""
+        os.kill(self.pid, number)
 
     def kill(self) -> None:
         """SIGKILL, as a crash does it."""
@@ -131,3 +175,12 @@ class ServerProcess:
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+
+
+@contextlib.contextmanager
+def running(
+    folder: Path, config: str = SMALL, *, wrapper: Sequence[str] = (), **settings: str
+) -> Iterator[ServerProcess]:
+    """A server that is ready; `settings` are variables."""
+    with ServerProcess(folder, config) as server:
+        yield server.start(wrapper=wrapper, **settings)
