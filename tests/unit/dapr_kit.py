@@ -84,8 +84,8 @@ async def dapr(folder: Path, **overrides: Any) -> AsyncIterator[Doors]:
     made: list[Any] = []
     original = composition.doors_of
 
-    def doors_of(config: Any) -> Any:
-        made.extend(original(config))
+    def doors_of(config: Any, room: Any) -> Any:
+        made.extend(original(config, room))
         return made
 
     with contextlib.ExitStack() as stack:

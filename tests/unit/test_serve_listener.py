@@ -384,11 +384,3 @@ async def test_it_speaks_tls(tmp_path: Path) -> None:
 def test_a_bad_certificate_is_told(tmp_path: Path) -> None:
     with pytest.raises(ListenError, match="cannot use the certificate"):
         module.tls_context(Http(tls_cert=str(tmp_path / "none"), tls_key=str(tmp_path / "none")))
-
-
-@pytest.mark.parametrize(("limit", "expected"), [(96, 16), (1024, 640), (20_000, 16_384), (4096, 3328)])
-def test_connections_leave_room_for_the_ledger(
-    monkeypatch: pytest.MonkeyPatch, limit: int, expected: int
-) -> None:
-    monkeypatch.setattr("tarry.serve.listener.resource.getrlimit", lambda _: (limit, limit))
-    assert module.max_connections(256) == expected

@@ -20,7 +20,7 @@ class Listening(Table, frozen=True, kw_only=True):
     tls_key: Path | None = None
     """The certificate's private key (PEM)."""
     max_connections: Annotated[int, Meta(ge=0)] = 0
-    """Connections at once; 0 takes what the system's limit on open files leaves beside the ledger and sending."""
+    """Connections at once; 0 takes a share of what the system's limit on open files leaves beside the ledger and sending."""
     idle_timeout_ms: Annotated[int, Meta(ge=1_000, le=limits.DAY_MS)] = 60_000
     """A connection that sends no request for so long is closed."""
     drain_ms: Annotated[int, Meta(ge=0, le=limits.HOUR_MS)] = 10_000

@@ -1,24 +1,32 @@
 """The Dapr door in the server: for each application its resources, its listeners and its side of the door."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from tarry.config.dapr import Dapr, DaprApp
 from tarry.core.access import Access
 from tarry.core.delivery import Outlet
 from tarry.doors.dapr.sidecar import Resources, Sidecar
 from tarry.doors.http.asgi import Asgi
+from tarry.doors.http.metrics import Figure
 from tarry.engine.engine import Engine
 from tarry.outlets.dapr.delivery import SCHEME
 from tarry.outlets.dapr.outlet import DaprOutlet, Publisher
 from tarry.serve.grpc_server import GrpcServer
 from tarry.serve.listener import Listener
+from tarry.serve.room import Room
+
+OUTGOING: Final = 64
+"""Connections that are made for one application: to itself, to its brokers, to a sidecar behind the door."""
 
 
 class DaprDoor:
     """Implements `Door`."""
 
-    def __init__(self, settings: Dapr, access: Access) -> None:
+    figures: Sequence[Figure] = ()
+
+    def __init__(self, settings: Dapr, access: Access, room: Room) -> None:
         self._access = access
         self._outlet = DaprOutlet()
         apps: tuple[DaprApp, ...] = (settings, *settings.apps)
@@ -26,9 +34,14 @@ class DaprDoor:
         # A file that is wrong is told before anything is opened.
         self._resources = [(app, Resources(app, environment)) for app in apps]
         names = ["doors.dapr", *(f"doors.dapr.apps[{at}]" for at in range(len(settings.apps)))]
-        self._listeners = [Listener(app, name=name) for app, name in zip(apps, names, strict=True)]
+        parts = [
+            (app, [room.part(name, app.max_connections) for _ in range(2)])
+            for app, name in zip(apps, names, strict=True)
+        ]
+        room.reserve(OUTGOING * len(apps))
+        self._listeners = [Listener(app, part) for app, (part, _) in parts]
         self.sidecars: dict[str, Sidecar] = {}
-        self._servers = [GrpcServer(app, name) for app, name in zip(apps, names, strict=True)]
+        self._servers = [GrpcServer(app, part) for app, (_, part) in parts]
         self.grpc_ports: list[int] = []
         self.urls: list[str] = []
         """The addresses of the HTTP APIs, application by application."""

@@ -1,10 +1,11 @@
 """The doors beside the native API, as the composition root handles them: each is wired in a module of its own here."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from tarry.core.delivery import Outlet
 from tarry.doors.http.asgi import Asgi
+from tarry.doors.http.metrics import Figure
 from tarry.engine.engine import Engine
 
 
@@ -18,6 +19,10 @@ class Door(Protocol):
     @property
     def mounts(self) -> Mapping[str, Asgi]:
         """What it serves on the native API's port, by the beginning of the path; access is its own business."""
+
+    @property
+    def figures(self) -> Sequence[Figure]:
+        """What it tells the metrics."""
 
     def bind(self) -> list[str]:
         """Take its addresses, so that a taken one is told before anything is opened; gives them as URLs."""

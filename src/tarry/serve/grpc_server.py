@@ -6,18 +6,21 @@ from typing import Any, Final
 import grpc
 
 from tarry.config.dapr import DaprApp
-from tarry.serve.listener import ListenError, advice, max_connections
+from tarry.serve.listener import ListenError, advice
+from tarry.serve.room import Part
 
+STREAMS: Final = 16_384
+"""Calls under way at once on one connection."""
 FRAME_BYTES: Final = 64 * 1024
 """What a request may have beside its body."""
 
 
 class GrpcServer:
-    """`bind`, `start`, and at the end `stop`. `name` is the table of its settings."""
+    """`bind`, `start`, and at the end `stop`."""
 
-    def __init__(self, app: DaprApp, name: str) -> None:
+    def __init__(self, app: DaprApp, part: Part) -> None:
         self._app = app
-        self._name = name
+        self._part = part
         self._server: Any = None
 
     def bind(self) -> int:
@@ -27,7 +30,8 @@ class GrpcServer:
             options=[
                 ("grpc.so_reuseport", 0),
                 ("grpc.max_receive_message_length", app.max_body_bytes + FRAME_BYTES),
-                ("grpc.max_concurrent_streams", app.max_connections or max_connections(0)),
+                ("grpc.max_allowed_incoming_connections", self._part.limit),
+                ("grpc.max_concurrent_streams", STREAMS),
                 ("grpc.max_connection_idle_ms", app.idle_timeout_ms),
             ]
         )
@@ -38,9 +42,9 @@ class GrpcServer:
             pair = (Path(app.tls_key).read_bytes(), Path(app.tls_cert).read_bytes())
             return int(self._server.add_secure_port(address, grpc.ssl_server_credentials([pair])))
         except (RuntimeError, OSError) as error:
-            variable = advice(self._name).replace("__PORT", "__GRPC_PORT")
+            variable = advice(self._part.name).replace("__PORT", "__GRPC_PORT")
             raise ListenError(
-                f"cannot listen on {address}: {error}; stop what uses it, or set {self._name}.grpc_port ({variable})"
+                f"cannot listen on {address}: {error}; stop what uses it, or set {self._part.name}.grpc_port ({variable})"
             ) from None
 
     async def start(self, handler: Any) -> None:

@@ -16,7 +16,6 @@ Knows nothing of what the application does.
 
 import asyncio
 import contextlib
-import resource
 import socket
 import ssl
 import time
@@ -29,15 +28,11 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from tarry.config.listening import Listening
+from tarry.serve.room import Part, Room
 
 BODY_SILENCE_MS: Final = 20_000
 """A request whose next bytes do not come within this is given up."""
 MAX_HEAD_BYTES: Final = 64 * 1024
-MAX_CONNECTIONS: Final = 16_384
-"""The bound where the limit on open files is no nearer one."""
-MIN_CONNECTIONS: Final = 16
-OWN_FILES: Final = 64
-"""Open files for the ledger's segments, the registry and the rest, at least."""
 SWEEP_MS: Final = 1_000
 
 
@@ -51,15 +46,11 @@ class ListenError(Exception):
 
 
 class Listener:
-    """One HTTP listener: `bind`, `start`, and at the end `stop`.
+    """One HTTP listener: `bind`, `start`, and at the end `stop`. Without a part it has all the room for itself."""
 
-    `outgoing` is how many connections the rest of the server may make; `name` is the table of its settings.
-    """
-
-    def __init__(self, settings: Listening, outgoing: int = 0, name: str = "http") -> None:
+    def __init__(self, settings: Listening, part: Part | None = None) -> None:
         self._settings = settings
-        self._name = name
-        self._max_connections = settings.max_connections or max_connections(outgoing)
+        self._part = part or Room().part("http", settings.max_connections)
         self._socket: socket.socket | None = None
         self._server: _Server | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -67,14 +58,15 @@ class Listener:
 
     def bind(self) -> str:
         """Take the address, so that a taken one is told before anything is opened; gives the URL."""
-        self._socket = taken(self._settings, self._name)
+        self._socket = taken(self._settings, self._part.name)
         return f"{'https' if self._settings.tls_cert else 'http'}://{shown(self._socket.getsockname())}"
 
     async def start(self, app: Any) -> None:
         """Begin to accept, for an ASGI application."""
         assert self._socket is not None, "bind first"
         settings = self._settings
-        connections = _Connections(self._max_connections)
+        connections = _Connections(self._part)
+        self._part.open = lambda: len(connections.all)
         config = uvicorn.Config(
             app,
             http=type("_Protocol", (_Protocol,), {"known": connections, "quick": _quick_of(app)}),
@@ -144,15 +136,6 @@ def shown(address: Any) -> str:
     return f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
 
 
-def max_connections(outgoing: int) -> int:
-    """How many connections fit beside what else needs open files: the ledger, and sending (`outgoing`)."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY:
-        return MAX_CONNECTIONS
-    own = max(OWN_FILES, soft // 8)
-    return max(MIN_CONNECTIONS, min(soft - outgoing - own, MAX_CONNECTIONS))
-
-
 def tls_context(settings: Listening) -> ssl.SSLContext:
     """TLS 1.2 or later with the configured certificate; raises `ListenError` if it cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -185,16 +168,18 @@ class _Server(uvicorn.Server):
 class _Connections:
     """Who is connected, and since when each one has been waiting for a request."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
+    def __init__(self, part: Part) -> None:
+        self._part = part
+        self._limit = part.limit
         self.all: set[_Protocol] = set()
         self.waiting: OrderedDict[_Protocol, float] = OrderedDict()
 
     def make_room(self) -> bool:
         """Whether one more fits, after closing the one that was idle for longest if need be."""
-        if len(self.all) < self.limit:
+        if len(self.all) < self._limit:
             return True
         if not self.waiting:
+            self._part.refused += 1
             return False
         oldest, _ = self.waiting.popitem(last=False)
         # Gone at once: the transport tells of its end only in the loop's next turn.

@@ -1,7 +1,6 @@
 """The Matrix door, wired: its listener, the proxy and the endpoints, and the outlet to the homeserver."""
 
-import resource
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +13,7 @@ from tarry.core.clock import Clock, SystemClock
 from tarry.core.delivery import Outlet
 from tarry.core.policy import Policy
 from tarry.doors.http.asgi import Asgi
+from tarry.doors.http.metrics import Figure
 from tarry.doors.matrix.accounts import Accounts
 from tarry.doors.matrix.app import MatrixApp
 from tarry.doors.matrix.parts import Parts
@@ -21,7 +21,9 @@ from tarry.doors.matrix.settings import EVENTS, FUTURES, MatrixSettings
 from tarry.engine.engine import Engine
 from tarry.outlets.matrix import Homeserver, HomeserverSettings, MatrixOutlet
 from tarry.outlets.matrix.destination import SCHEME
+from tarry.outlets.matrix.lines import MAX_KEPT
 from tarry.serve.listener import Listener
+from tarry.serve.room import Room
 
 NAME: Final = "doors.matrix"
 
@@ -37,8 +39,9 @@ class MatrixDoor:
     """Delayed events in front of a homeserver."""
 
     mounts: Mapping[str, Asgi] = {}
+    figures: Sequence[Figure] = ()
 
-    def __init__(self, config: Matrix, clock: Clock | None = None) -> None:
+    def __init__(self, config: Matrix, room: Room, clock: Clock | None = None) -> None:
         tokens = tokens_of(config)
         self._config = config
         self._clock = clock or SystemClock()
@@ -47,8 +50,8 @@ class MatrixDoor:
             HomeserverSettings(url=config.homeserver or "", as_token=tokens.as_token)
         )
         # A client that waits for news holds a connection here and one to the homeserver.
-        open_files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._listener = Listener(config, outgoing=max(0, open_files) // 2, name=NAME)
+        self._listener = Listener(config, room.part(NAME, config.max_connections, files_each=2))
+        room.reserve(MAX_KEPT)
         self.outlets: Mapping[str, Outlet] = {SCHEME: MatrixOutlet(self._homeserver)}
 
     def bind(self) -> list[str]:

@@ -4,19 +4,21 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tarry.config.pulsar import Pulsar
 from tarry.core.access import Access
 from tarry.core.delivery import Outlet
 from tarry.doors.http.asgi import Asgi
+from tarry.doors.http.metrics import Figure
 from tarry.doors.pulsar.admin.app import PATHS, AdminApp
 from tarry.doors.pulsar.admin.schemas import StoredSchemas
 from tarry.doors.pulsar.broker import Broker
 from tarry.doors.pulsar.connection import Connection
 from tarry.engine.engine import Engine
-from tarry.serve.listener import max_connections, shown, taken, tls_context
+from tarry.serve.listener import shown, taken, tls_context
+from tarry.serve.room import Room
 
 log = logging.getLogger("tarry.pulsar")
 
@@ -26,15 +28,17 @@ NAME: Final = "doors.pulsar"
 class PulsarDoor:
     """See `tarry.serve.doors.Door`."""
 
-    def __init__(self, settings: Pulsar, access: Access) -> None:
+    def __init__(self, settings: Pulsar, access: Access, room: Room) -> None:
         self._settings = settings
         self._access = access
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._keeping: asyncio.Task[None] | None = None
         self._url = ""
+        self._limit = 0
         self._open: set[Transported] = set()
-        self._limit = settings.max_connections or max_connections(0)
+        self._part = room.part(NAME, settings.max_connections)
+        self._part.open = lambda: len(self._open)
         self.broker: Broker | None = None
         self._admin = AdminApp(self._url_under)
 
@@ -47,6 +51,25 @@ class PulsarDoor:
     def mounts(self) -> Mapping[str, Asgi]:
         """The administration."""
         return dict.fromkeys(PATHS, self._admin)
+
+    @property
+    def figures(self) -> Sequence[Figure]:
+        """What it refused."""
+        return (
+            Figure(
+                name="tarry_pulsar_delays_refused",
+                text="Messages refused because of their delay",
+                label="reason",
+                counts=True,
+                values=lambda: self.broker.delays_refused if self.broker else {},
+            ),
+            Figure(
+                name="tarry_pulsar_connections_failed",
+                text="Connections of Pulsar clients that were ended with a reason",
+                counts=True,
+                values=lambda: {"": self.broker.connections_failed if self.broker else 0},
+            ),
+        )
 
     def bind(self) -> list[str]:
         """Take the address."""
@@ -70,6 +93,7 @@ class PulsarDoor:
     async def start(self, engine: Engine) -> None:
         """Begin to accept."""
         assert self._socket is not None, "bind first"
+        self._limit = self._part.limit
         self.broker = Broker(engine, self._access, self._settings, StoredSchemas(engine))
         self._admin.broker = self.broker
         context: ssl.SSLContext | None = None
@@ -100,6 +124,7 @@ class PulsarDoor:
     def enter(self, transported: "Transported") -> bool:
         """Let a connection in, if there is room."""
         if len(self._open) >= self._limit:
+            self._part.refused += 1
             return False
         self._open.add(transported)
         return True

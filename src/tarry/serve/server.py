@@ -47,6 +47,7 @@ from tarry.serve.datafolder import DataFolder, DataFolderError, explain
 from tarry.serve.doors import Door
 from tarry.serve.listener import Listener, ListenError
 from tarry.serve.logs import set_up
+from tarry.serve.room import Room
 from tarry.web.pages import dashboard
 
 log = logging.getLogger("tarry.serve")
@@ -127,7 +128,9 @@ class Server:
         self._registry: Registry | None = None
         self._engine: Engine | None = None
         self._driver: Driver | None = None
-        self._doors = doors_of(config)
+        self._room = Room()
+        self._room.reserve(config.webhook.max_connections)
+        self._doors = doors_of(config, self._room)
         self._app: HttpApp | None = None
         self._listener: Listener | None = None
         self._running = False
@@ -140,7 +143,8 @@ class Server:
         """Open everything and begin to accept; gives the URL."""
         config = self._config
         access = access_of(config)
-        self._listener = Listener(config.http, outgoing=config.webhook.max_connections)
+        self._listener = Listener(config.http, self._room.part("http", config.http.max_connections))
+        self._room.check()
         url = self._listener.bind()
         addresses = [address for door in self._doors for address in door.bind()]
         began = time.monotonic()
@@ -163,6 +167,7 @@ class Server:
             partial(read_progress, self._folder.pipeline),
             {path: app for door in self._doors for path, app in door.mounts.items()},
             dashboard(),
+            [*self._room.figures, *(figure for door in self._doors for figure in door.figures)],
         )
         for door in self._doors:
             await door.start(engine)
@@ -306,23 +311,23 @@ async def _flush(engine: Engine) -> None:
         )
 
 
-def doors_of(config: Config) -> list[Door]:
+def doors_of(config: Config, room: Room) -> list[Door]:
     """The doors that are open. A closed one is not even imported."""
     doors: list[Door] = []
     if config.doors.pulsar.enabled:
         from tarry.serve.pulsar import PulsarDoor
 
-        doors.append(PulsarDoor(config.doors.pulsar, access_of(config)))
+        doors.append(PulsarDoor(config.doors.pulsar, access_of(config), room))
     if config.doors.dapr.enabled:
         from tarry.serve.dapr import DaprDoor
 
-        doors.append(DaprDoor(config.doors.dapr, access_of(config)))
+        doors.append(DaprDoor(config.doors.dapr, access_of(config), room))
     if config.doors.matrix.enabled and config.doors.matrix.homeserver is None:
         log.warning("the Matrix door stays closed: doors.matrix.homeserver names none; `tarry up` runs one")
     elif config.doors.matrix.enabled:
         from tarry.serve.matrix import MatrixDoor
 
-        doors.append(MatrixDoor(config.doors.matrix))
+        doors.append(MatrixDoor(config.doors.matrix, room))
     return doors
 
 

@@ -2,6 +2,7 @@
 
 import time
 from typing import Any
+from urllib.request import urlopen
 
 import pulsar
 import pytest
@@ -118,3 +119,32 @@ def test_options(tmp_path: Any, topic: str) -> None:
         server.policy(place_of(topic), {"delayed_delivery": True, "max_delay_ms": 5_000})
         too_long(producer, 6_000)
         producer.send(b"taken", deliver_at=now_ms() + 100)
+        figures = metrics(server)
+        assert figures['tarry_pulsar_delays_refused_total{reason="off"}'] == 1
+        assert figures['tarry_pulsar_delays_refused_total{reason="too_long"}'] == 1
+        assert 'tarry_connections_limit{listener="doors.pulsar"}' in figures
+
+
+def test_who_asks_for_a_delay_where_it_is_off_is_told(tmp_path: Any, topic: str) -> None:
+    """By a figure and a line in the log, once for each producer."""
+    other = f"{topic}-other"
+    with broker(tmp_path / "data") as server:
+        server.policy("namespaces/public/default", {"delayed_delivery": False})
+        client = server.client()
+        for name in (topic, other):
+            producer = client.create_producer(name)
+            for _ in range(3):
+                producer.send(b"at once", deliver_at=now_ms() + 60_000)
+        figures = metrics(server)
+        assert figures["tarry_delays_ignored_total"] == 6
+        assert figures['tarry_connections{listener="doors.pulsar"}'] == 1
+        assert figures["tarry_pulsar_connections_failed_total"] == 0
+        said = [line for line in server.server.log.read_text().splitlines() if "delays are ignored" in line]
+        assert [topic in said[0], other in said[1], len(said)] == [True, True, 2]
+
+
+def metrics(server: Broker) -> dict[str, float]:
+    """The figures of a server, by their names and labels."""
+    with urlopen(f"{server.server.url}/metrics", timeout=20) as answer:
+        lines = [line for line in answer.read().decode().splitlines() if not line.startswith("#")]
+    return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}

@@ -7,7 +7,7 @@ because an error's text may hold an id.
 
 import logging
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
@@ -27,6 +27,7 @@ from tarry.doors.http.events import EventEndpoint
 from tarry.doors.http.gate import CALLER, Gate
 from tarry.doors.http.ledger import LedgerEndpoints
 from tarry.doors.http.messages import Messages
+from tarry.doors.http.metrics import Figure
 from tarry.doors.http.openapi import build_document
 from tarry.doors.http.overview import OverviewEndpoints
 from tarry.doors.http.policies import PolicyEndpoints
@@ -84,6 +85,7 @@ class HttpApp:
         progress: Callable[[], Progress | None],
         mounts: Mapping[str, Asgi],
         pages: Mapping[str, Asgi],
+        figures: Sequence[Figure],
     ) -> None:
         self._mounts = tuple(mounts.items())
         self._pages = pages
@@ -109,6 +111,7 @@ class HttpApp:
             build_document(_version(), is_open=access.is_open),
             settings.metrics_open,
             progress,
+            figures,
         )
         self.routes = [
             *_message_routes(messages),
@@ -192,13 +195,15 @@ def build_app(
     progress: Callable[[], Progress | None] = lambda: None,
     mounts: Mapping[str, Asgi] | None = None,
     pages: Mapping[str, Asgi] | None = None,
+    figures: Sequence[Figure] = (),
 ) -> HttpApp:
     """The ASGI application of the door.
 
     `progress` is what the pipeline says of itself; `mounts` are applications that others serve here, by the beginning of
-    their paths; they ask for tokens themselves. `pages`, by their whole paths, are for everybody.
+    their paths; they ask for tokens themselves. `pages`, by their whole paths, are for everybody. `figures` are what others
+    tell the metrics.
     """
-    return HttpApp(engine, access, settings, progress, mounts or {}, pages or {})
+    return HttpApp(engine, access, settings, progress, mounts or {}, pages or {}, figures)
 
 
 def _message_routes(messages: Messages) -> list[Route]:

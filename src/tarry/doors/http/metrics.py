@@ -4,9 +4,10 @@ Figures are read from the engine, and from what is counted as it is sent (`sent`
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
+from msgspec import Struct
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
@@ -20,6 +21,18 @@ from tarry.index.progress import Progress
 OUTCOMES: Final = ("sent", "cancelled", "failed")
 
 
+class Figure(Struct, frozen=True, kw_only=True):
+    """A figure that another part of the server tells: a gauge or a counter, by the values of one label or without any."""
+
+    name: str
+    text: str
+    values: Callable[[], Mapping[str, float]]
+    """By the value of the label; where there is none, of the empty one."""
+    label: str | None = None
+    counts: bool = False
+    """Whether it only ever rises."""
+
+
 class Metrics:
     """The registry of this server's metrics."""
 
@@ -30,12 +43,14 @@ class Metrics:
         sessions: Callable[[], int],
         batches: Callable[[], int],
         progress: Callable[[], Progress | None],
+        figures: Sequence[Figure],
     ) -> None:
         self._registry = CollectorRegistry()
         self._registry.register(_Lateness(sent))
         self._registry.register(_EngineFigures(engine))
         self._registry.register(_DoorFigures(sessions, batches))
         self._registry.register(_PipelineFigures(engine, progress))
+        self._registry.register(_OtherFigures(figures))
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
 
@@ -137,6 +152,23 @@ class _DoorFigures(Collector):
         """Gauges."""
         yield GaugeMetricFamily("tarry_http_sessions", "Consumer sessions open", value=self._sessions())
         yield GaugeMetricFamily("tarry_http_batches", "Batch requests under way", value=self._batches())
+
+
+class _OtherFigures(Collector):
+    """What the rest of the server tells."""
+
+    def __init__(self, figures: Sequence[Figure]) -> None:
+        self._figures = figures
+
+    def collect(self) -> Iterator[Metric]:
+        """Each as it is now."""
+        for figure in self._figures:
+            labels = [] if figure.label is None else [figure.label]
+            kind = CounterMetricFamily if figure.counts else GaugeMetricFamily
+            family = kind(figure.name, figure.text, labels=labels)
+            for value, number in figure.values().items():
+                family.add_metric([value][: len(labels)], number)
+            yield family
 
 
 class _PipelineFigures(Collector):

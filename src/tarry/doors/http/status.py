@@ -1,6 +1,6 @@
 """What the server says of itself: health, readiness, figures, metrics, and the OpenAPI document."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 from starlette.requests import Request
@@ -9,7 +9,7 @@ from starlette.responses import Response
 from tarry.doors.http.asgi import json_response
 from tarry.doors.http.batches import Batches
 from tarry.doors.http.gate import caller_of
-from tarry.doors.http.metrics import Metrics
+from tarry.doors.http.metrics import Figure, Metrics
 from tarry.doors.http.sent import Sent
 from tarry.doors.http.sessions import Sessions
 from tarry.doors.http.shapes import ReadyAnswer, StatusAnswer
@@ -29,13 +29,16 @@ class StatusEndpoints:
         document: bytes,
         metrics_open: bool,
         progress: Callable[[], Progress | None],
+        figures: Sequence[Figure],
     ) -> None:
         self._engine = engine
         self._sessions = sessions
         self._batches = batches
         self._document = document
         self._metrics_open = metrics_open
-        self._metrics = Metrics(engine, sent, lambda: len(sessions), lambda: batches.under_way, progress)
+        self._metrics = Metrics(
+            engine, sent, lambda: len(sessions), lambda: batches.under_way, progress, figures
+        )
 
     async def health(self, _request: Request) -> Response:
         """GET /healthz: the process lives and its loop turns."""

@@ -1,6 +1,5 @@
 """What all connections of the Pulsar door share: the engine behind it, who may do what, and who produces where."""
 
-import logging
 import secrets
 from collections import Counter
 
@@ -9,8 +8,6 @@ from tarry.core.access import Access
 from tarry.doors.pulsar.exclusivity import Producing
 from tarry.doors.pulsar.schema import MemorySchemas, Schemas
 from tarry.engine.engine import Engine
-
-log = logging.getLogger("tarry.pulsar")
 
 
 class Broker:
@@ -23,8 +20,10 @@ class Broker:
         self.access = access
         self.settings = settings
         self.schemas: Schemas = schemas or MemorySchemas()
-        self.counters: Counter[str] = Counter()
-        """For the metrics: `delays_ignored`, `delays_refused`, `malformed`, `connections`."""
+        self.delays_refused = Counter(too_long=0, off=0)
+        """Messages that were refused because their delay is too long, or because delaying is off, by choice."""
+        self.connections_failed = 0
+        """Connections that were ended with a reason: what came was no frame, or nothing came."""
         self.producing: dict[str, Producing] = {}
         """By the full name of a topic: who produces to it."""
         self.stopping = False
@@ -41,15 +40,6 @@ class Broker:
         found = self.producing.get(topic)
         if found is not None and found.idle:
             del self.producing[topic]
-
-    def delay_ignored(self, topic: str, producer: str) -> None:
-        """A delay does not count because delaying is off at its topic: say so, not for every message."""
-        self.counters["delays_ignored"] += 1
-        if self.counters["delays_ignored"] % 10_000 == 1:
-            log.warning(
-                "a delay is ignored: delayed delivery is off",
-                extra={"topic": topic, "producer": producer, "so_far": self.counters["delays_ignored"]},
-            )
 
     @staticmethod
     def new_name(prefix: str) -> str:

@@ -208,7 +208,7 @@ class Connection:
     def fail(self, reason: str) -> None:
         """End the connection with a reason."""
         if not self.closed:
-            self.broker.counters["connections_failed"] += 1
+            self.broker.connections_failed += 1
             log.warning("a connection is closed: %s", reason, extra={"client": self.host})
             self.error(NO_ID, Code.UnknownError, reason)
             self.close()

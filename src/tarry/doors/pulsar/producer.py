@@ -7,6 +7,7 @@ is refused has its error at its place among the receipts, so that its neighbours
 import base64
 import binascii
 import hashlib
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 Type = wire.BaseCommand
 Sent = tuple[int, int]
 """The sequence id of a SEND, and its highest one where it is a batch."""
+
+log = logging.getLogger("tarry.pulsar")
 
 DOOR: Final = "pulsar"
 
@@ -81,6 +84,7 @@ class Producer:
         self._parts: deque[Part] = deque()
         """What is to be published, in order; the first one waits for room."""
         self._policy: Effective | None = None
+        self._said_ignored = False
         self._replies: deque[list[bytes]] = deque()
         """What it is told next; an empty one waits for the ledger, and all behind it wait with it."""
 
@@ -103,9 +107,10 @@ class Producer:
         deliver_at_ms = due_ms if due_ms > 0 else None
         if deliver_at_ms is not None and not self._delays() and deliver_at_ms > self._now_ms():
             if settings.refuse_ignored_delay:
+                self.connection.broker.delays_refused["off"] += 1
                 self._refuse(send, Refused(Code.NotAllowedError, "delayed delivery is off for this topic"))
                 return
-            self.connection.broker.delay_ignored(self.topic, self.name)
+            self._say_ignored()
         sequence_id, highest = send.sequence_id, send.highest_sequence_id
         entry = NewEntry(
             payload=message,
@@ -125,6 +130,15 @@ class Producer:
             self._policy = self.connection.broker.engine.effective_policy(self.topic, "")
         return self._policy.delayed_delivery
 
+    def _say_ignored(self) -> None:
+        """A delay does not count because delaying is off at the topic: say so, once for each producer."""
+        if not self._said_ignored:
+            self._said_ignored = True
+            log.warning(
+                "delays are ignored: delayed delivery is off",
+                extra={"topic": self.topic, "producer": self.name, "client": self.connection.host},
+            )
+
     def _now_ms(self) -> int:
         return self.connection.broker.engine.clock.now_ms()
 
@@ -142,7 +156,7 @@ class Producer:
         """
         code, text = code_of(error), text_of(error)
         if isinstance(error, DelayTooLong):
-            self.connection.broker.counters["delays_refused"] += 1
+            self.connection.broker.delays_refused["too_long"] += 1
         hopeless = isinstance(error, Rejected) or code == Code.NotAllowedError
         if hopeless and self.connection.is_cpp:
             code = Code.ChecksumError

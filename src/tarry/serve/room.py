@@ -1,0 +1,107 @@
+"""Room for connections: all listeners together never use up the process's open files.
+
+Connections are open files, and so are the ledger's segments: a server that has none left can neither write nor accept.
+So every listener has a part of the files that are left beside the ledger and what is sent, and parts are computed when
+all of them are known. A listener whose bound is configured takes that; the others share the rest equally.
+"""
+
+import logging
+import resource
+from collections.abc import Callable
+from typing import Final
+
+from tarry.doors.http.metrics import Figure
+
+log = logging.getLogger("tarry.serve")
+
+MAX_CONNECTIONS: Final = 16_384
+"""The bound of a listener where the limit on open files is no nearer one."""
+MIN_CONNECTIONS: Final = 16
+OWN_FILES: Final = 64
+"""Open files for the ledger's segments, the registry and the rest, at least."""
+
+
+class Room:
+    """The open files of the process, and who may have how many of them."""
+
+    def __init__(self, open_files: int | None = None) -> None:
+        """Without a number: as many as the system allows at this moment."""
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if open_files is None else open_files
+        self._files: int | None = None if soft == resource.RLIM_INFINITY else soft
+        self._reserved = 0
+        self.parts: list[Part] = []
+
+    def reserve(self, files: int) -> None:
+        """Keep so many files free for connections that the server itself makes."""
+        self._reserved += files
+
+    def part(self, name: str, asked: int = 0, files_each: int = 1) -> "Part":
+        """The part of one listener: `asked` connections, or with 0 its share; each takes so many files."""
+        part = Part(self, name, asked, files_each)
+        self.parts.append(part)
+        return part
+
+    def share(self, files_each: int) -> int:
+        """How many connections a listener may have that asks for no number."""
+        if self._files is None:
+            return MAX_CONNECTIONS
+        sharing = sum(1 for part in self.parts if not part.asked)
+        return max(MIN_CONNECTIONS, min(self._left(self._files) // sharing // files_each, MAX_CONNECTIONS))
+
+    def _left(self, files: int) -> int:
+        own = max(OWN_FILES, files // 8)
+        return files - own - self._reserved - sum(part.asked * part.files_each for part in self.parts)
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """What the metrics tell of all connections."""
+        return (
+            Figure(
+                name="tarry_connections",
+                text="Connections open",
+                label="listener",
+                values=lambda: {part.name: part.open() for part in self.parts if part.open is not None},
+            ),
+            Figure(
+                name="tarry_connections_limit",
+                text="Connections that a listener may have",
+                label="listener",
+                values=lambda: {part.name: part.limit for part in self.parts},
+            ),
+            Figure(
+                name="tarry_connections_refused",
+                text="Connections turned away because as many as are allowed were open",
+                label="listener",
+                counts=True,
+                values=lambda: {part.name: part.refused for part in self.parts if part.open is not None},
+            ),
+        )
+
+    def check(self) -> None:
+        """Say so where the configuration and the system's limit do not go together."""
+        if self._files is not None and self._left(self._files) < 0:
+            log.warning(
+                "more connections are allowed than the limit on open files has room for; "
+                "raise it (ulimit -Hn), or lower max_connections",
+                extra={"open_files": self._files, "missing": -self._left(self._files)},
+            )
+
+
+class Part:
+    """What one listener has of the room."""
+
+    def __init__(self, room: Room, name: str, asked: int, files_each: int) -> None:
+        self.name = name
+        """The table of the listener's settings."""
+        self.asked = asked
+        self.files_each = files_each
+        self.open: Callable[[], int] | None = None
+        """How many connections are open, if the listener can tell."""
+        self.refused = 0
+        """How many were turned away for want of room."""
+        self._room = room
+
+    @property
+    def limit(self) -> int:
+        """How many connections the listener may have; right once every listener has its part."""
+        return self.asked or self._room.share(self.files_each)

@@ -1,0 +1,62 @@
+"""Room for connections: however many listeners there are, the sum fits into the limit on open files."""
+
+import logging
+
+import pytest
+
+from tarry.config import load
+from tarry.serve.room import MAX_CONNECTIONS, MIN_CONNECTIONS, Room
+from tarry.serve.server import doors_of
+
+
+@pytest.mark.parametrize(("limit", "expected"), [(96, 16), (1024, 640), (20_000, 16_384), (4096, 3328)])
+def test_connections_leave_room_for_the_ledger(limit: int, expected: int) -> None:
+    room = Room(limit)
+    room.reserve(256)
+    assert room.part("http").limit == expected
+
+
+@pytest.mark.parametrize("limit", [1024, 4096, 20_000, 65_536])
+def test_the_sum_fits(limit: int) -> None:
+    room = Room(limit)
+    room.reserve(256)
+    parts = [
+        room.part("http"),
+        room.part("pulsar", 100),
+        room.part("matrix", files_each=2),
+        room.part("dapr"),
+    ]
+    assert parts[1].limit == 100
+    used = sum(part.limit * part.files_each for part in parts)
+    assert used <= limit - 256 - limit // 8
+    # Nothing to speak of is left unused, unless a listener has as many as it may.
+    assert used > limit * 7 // 8 - 256 - 8 or parts[0].limit == MAX_CONNECTIONS
+    assert parts[0].limit == parts[3].limit >= parts[2].limit * 2 or parts[0].limit == MAX_CONNECTIONS
+
+
+def test_a_limit_that_is_far_too_low_leaves_a_few_to_each() -> None:
+    room = Room(64)
+    assert [room.part(str(n)).limit for n in range(4)] == [MIN_CONNECTIONS] * 4
+
+
+def test_no_limit_on_files_is_a_limit_on_connections() -> None:
+    assert Room(-1).part("http").limit == MAX_CONNECTIONS
+
+
+def test_a_configuration_that_asks_for_more_than_there_is_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    room = Room(1024)
+    room.part("pulsar", 800)
+    with caplog.at_level(logging.WARNING):
+        room.check()
+        assert caplog.records == []
+        room.part("dapr", 800)
+        room.check()
+    (record,) = caplog.records
+    assert record.missing == 1600 - (1024 - 128)  # type: ignore[attr-defined]
+
+
+def test_every_door_has_a_part() -> None:
+    given = {f"doors.{door}.enabled": True for door in ("pulsar", "dapr")}
+    room = Room(4096)
+    doors_of(load(environment={}, overrides=given).config, room)
+    assert [part.name for part in room.parts] == ["doors.pulsar", "doors.dapr", "doors.dapr"]
