@@ -101,7 +101,8 @@ def entries() -> list[Entry]:
 
 def quickly_fired() -> Encoded:
     """A fired entry as a burst encodes it: without the fields that have defaults."""
-    body = FiredEntries(TOPIC, NOW_MS).body(10, *FIRED_KEY, encode(FIRED).body)
+    key = FIRED_KEY
+    (body,) = FiredEntries(TOPIC, NOW_MS).bodies(10, [key.fire_at_ms], [key.seq], [encode(FIRED).body])
     return encode(decode(body))._replace(body=body, crc=value(body))
 
 

@@ -29,6 +29,8 @@ from tarry.ledger.record import (
     Mark,
     PolicySet,
     Put,
+    ReadEntry,
+    ReadPut,
     Record,
     Seek,
     Subscribe,
@@ -39,7 +41,7 @@ from tarry.ledger.record import (
     decode_heads,
     decode_put,
     encode,
-    is_entry,
+    read_due,
     read_entry,
 )
 
@@ -96,7 +98,6 @@ def test_every_record_reads_back(record: Record) -> None:
         encoded.kind
         == Kind[{"PolicySet": "POLICY"}.get(type(record).__name__, type(record).__name__.upper())]
     )
-    assert is_entry(encoded.body) == isinstance(record, Entry)
 
 
 def test_the_fixed_part_says_when_and_what_dies() -> None:
@@ -130,14 +131,26 @@ def test_heads_of_anything_else_are_refused() -> None:
 def test_the_quick_encoder_of_fired_entries_writes_what_the_plain_one_reads() -> None:
     body = encode(put(origin=Key(5, 6))).body
     for entry_id, seq in ((0, 1), (1 << 40, (1 << 48) - 1)):
-        quick = FiredEntries("persistent://a/b/c", 123).body(entry_id, 2000, seq, body)
+        (quick,) = FiredEntries("persistent://a/b/c", 123).bodies(entry_id, [2000], [seq], [body])
         plain = Entry("persistent://a/b/c", 0, 123, entry_id, Key(2000, seq), msgspec.Raw(body))
         assert decode(quick) == plain
-        assert is_entry(quick)
         read = read_entry(quick)
         assert (read.entry_id, read.fired) == (entry_id, Key(2000, seq))
         assert read.put is not None
         assert (read.put.payload, read.put.headers, read.put.origin) == (b"payload", {"a": "b"}, Key(5, 6))
+
+
+def test_what_may_become_due_is_read_in_one_call() -> None:
+    version = put(origin=Key(1, 2), ttl_ms=9)
+    entry = Entry("t", 77, 5, 6, None, NO_PUT, b"late", {"a": "b"}, due_at_ms=70)
+    read_put, read = read_due([encode(version).body, encode(entry).body])
+    assert isinstance(read_put, ReadPut)
+    for name in read_put.__struct_fields__:
+        assert getattr(read_put, name) == getattr(version, name)
+    assert isinstance(read, ReadEntry)
+    assert (read.entry_id, read.payload, read.due_at_ms, read.put) == (6, b"late", 70, None)
+    with pytest.raises(msgspec.ValidationError):
+        read_due([encode(end_of(put(), Key(2000, 9), "sent", 1, None)).body])
 
 
 def test_a_new_version_is_whole_and_kills_the_old_one() -> None:

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from tarry.core.limits import SECOND_MS
 from tarry.core.names import parse_topic
 from tarry.core.policy import Effective
-from tarry.engine.subscription import Subscription
+from tarry.engine.subscription import Received, Subscription
 from tarry.engine.topic import Topic
-from tarry.ledger.record import ReadEntry, read_entries
 
 if TYPE_CHECKING:
     from tarry.engine.journal import Journal
@@ -77,7 +76,7 @@ class Backlog:
         over: list[int] = []
         young = False
         for entry_id, entry in zip(ids.tolist(), self._read(sub.topic, ids), strict=True):
-            if entry is None or available_at_ms(entry) < before_ms:
+            if entry is None or entry.available_at_ms < before_ms:
                 over.append(entry_id)
             elif entry.published_at_ms >= before_ms:
                 # Whatever comes after it was published later still.
@@ -93,10 +92,8 @@ class Backlog:
             self._looked.pop(sub, None)
         return more
 
-    def _read(self, topic: Topic, ids: NDArray[np.int64]) -> list[ReadEntry | None]:
-        bodies = self._journal.entry_bodies(topic.seqs(ids))
-        entries = iter(read_entries([body for body in bodies if body is not None]))
-        return [None if body is None else next(entries) for body in bodies]
+    def _read(self, topic: Topic, ids: NDArray[np.int64]) -> list[Received | None]:
+        return self._journal.entries(topic.seqs(ids))
 
     # Quota
 
@@ -120,7 +117,7 @@ class Backlog:
             return False
         oldest = np.concatenate([np.empty(0, np.int64), *(due_ids(sub, 0, 1) for sub in subs)])
         return any(
-            entry is not None and available_at_ms(entry) < now_ms - policy.backlog_ms
+            entry is not None and entry.available_at_ms < now_ms - policy.backlog_ms
             for entry in self._read(topic, oldest)
         )
 
@@ -176,8 +173,3 @@ def delayed_ids(sub: Subscription) -> NDArray[np.int64]:
 def backlog_bytes(sub: Subscription) -> int:
     """About how much a subscription has not acknowledged, what still waits included."""
     return int(sub.backlog * sub.topic.mean_bytes(sub.acked.below, sub.topic.visible))
-
-
-def available_at_ms(entry: ReadEntry) -> int:
-    """From when on an entry could be had: its due instant, or its publication if that was later."""
-    return max(entry.published_at_ms, entry.due_at_ms or 0)

@@ -25,9 +25,6 @@ log = logging.getLogger(__name__)
 Body = bytes | Damage | None
 """A body, or `Damage` in the place of one that is not what was written, or None where there is none."""
 
-FRESH_BYTES: Final = 32 * 1024 * 1024
-"""Bodies of new topic entries kept in memory, so that consumers at the head need no disk."""
-
 AHEAD_BYTES: Final = 64 * 1024 * 1024
 """When so much is held, nothing more is fetched ahead."""
 
@@ -65,9 +62,6 @@ class Bodies:
         self._horizon = horizon
         self._offload = offload
         self._clock = clock
-        self._fresh: dict[int, bytes] = {}
-        self._fresh_order: deque[int] = deque()
-        self._fresh_bytes = 0
         self._held: dict[int, Body] = {}
         self._held_bytes = 0
         self._fetches: deque[Fetch] = deque()
@@ -79,7 +73,7 @@ class Bodies:
 
     def one(self, seq: int) -> bytes:
         """The body of one record, checked (R3); raises `Absent`, `Damage` or `NotFound`."""
-        body: Body = self.enqueued.get(seq) or self._fresh.get(seq)
+        body: Body = self.enqueued.get(seq)
         if body is None:
             if self._in_ledger(seq):
                 return self._ledger.read(seq).body
@@ -110,11 +104,10 @@ class Bodies:
             return None
 
     def entries(self, seqs: NDArray[np.int64]) -> list[Body]:
-        """The bodies of topic entries, which are always in memory or in the ledger."""
-        fresh, enqueued = self._fresh, self.enqueued
+        """The bodies of topic entries, which are always in memory or in the ledger; None where there is no seq."""
         wanted = seqs.tolist()
         # An entry that is being carried forward has its new place already, which may not be durable yet.
-        found: list[Body] = [fresh.get(seq) or enqueued.get(seq) for seq in wanted]
+        found: list[Body] = list(map(self.enqueued.get, wanted))
         missing = [at for at, body in enumerate(found) if body is None and wanted[at]]
         if missing:
             for at, body in zip(missing, self.many(seqs[missing]), strict=True):
@@ -123,17 +116,6 @@ class Bodies:
 
     def _in_ledger(self, seq: int) -> bool:
         return self._ledger.first_seq <= seq < FIRST_BATCH_SEQ
-
-    # New entries
-
-    def keep_fresh(self, seqs: Sequence[int], bodies: list[bytes]) -> None:
-        """Keep the bodies of new entries for the consumers that are about to read them."""
-        self._fresh.update(zip(seqs, bodies, strict=True))
-        self._fresh_bytes += sum(map(len, bodies))
-        # The first key of a dict from whose beginning many were taken takes long to find.
-        self._fresh_order.extend(seqs)
-        while self._fresh_bytes > FRESH_BYTES:
-            self._fresh_bytes -= len(self._fresh.pop(self._fresh_order.popleft()))
 
     # From the index
 

@@ -6,8 +6,8 @@ the order stays. Nothing is sent before its instant: the clock is read here, at 
 """
 
 import logging
-from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Final
 
@@ -22,23 +22,14 @@ from tarry.core.lifecycle import State
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective
 from tarry.core.wheel import Due
-from tarry.engine.burst import Burst, Fired
+from tarry.engine.burst import Burst, Lot, lateness_of
 from tarry.engine.flights import Flight, Flights, Launch
 from tarry.engine.journal import Journal
 from tarry.engine.rates import Rates
 from tarry.engine.settings import EngineSettings
 from tarry.engine.versions import end_of, end_unread, has_expired, new_version
 from tarry.engine.writing import ROOM_RETRY_MS, Writing
-from tarry.ledger.record import (
-    Entry,
-    Key,
-    PutHead,
-    Record,
-    decode_head,
-    decode_heads,
-    decode_put,
-    is_entry,
-)
+from tarry.ledger.record import Entry, Key, PutHead, ReadEntry, ReadPut, Record, decode_put
 
 log = logging.getLogger(__name__)
 
@@ -176,6 +167,7 @@ class Dispatcher:
             for seq in seqs[dead].tolist():
                 # Another one of its group may have ended it while it waited to be tried.
                 self.killed(seq)
+                self._journal.standby.forget(seq)
             self.writing.settled(seqs[dead].tolist())
             fires, seqs = fires[~dead], seqs[~dead]
         absent = self._journal.bodies.absent(seqs)
@@ -220,36 +212,41 @@ class Dispatcher:
         self.flights.start(now_ms)
 
     def _dispatch_together(self, fires: NDArray[np.int64], seqs: NDArray[np.int64], now_ms: int) -> None:
-        bodies = self._journal.bodies.many(seqs)
+        if not len(seqs):
+            return
         self._burst = Burst(now_ms)
-        try:
-            heads: list[PutHead] | None = decode_heads(bodies)  # type: ignore[arg-type]
-        except (msgspec.ValidationError, TypeError):
-            # Delayed entries of topics, or something that cannot be read, are among them.
-            heads = None
-        if heads is None or not self._postponed.keys().isdisjoint(seqs.tolist()):
-            self._dispatch_each(fires, seqs, bodies, now_ms)
+        due, bodies = zip(*self._journal.standby.take(seqs), strict=True)
+        if set(map(type, due)) == {ReadPut} and self._postponed.keys().isdisjoint(seqs.tolist()):
+            self._dispatch_puts(due, bodies, fires.tolist(), seqs.tolist(), now_ms)
         else:
-            self._dispatch_all(zip(heads, fires.tolist(), seqs.tolist(), bodies, strict=True), now_ms)  # type: ignore[arg-type]
+            # Delayed entries of topics, or something that cannot be read, are among them.
+            self._dispatch_each(due, bodies, fires.tolist(), seqs.tolist(), now_ms)
         self._fire_burst()
 
-    def _dispatch_all(self, messages: "zip[Fired]", now_ms: int) -> None:
+    def _dispatch_puts(
+        self, puts: Sequence[ReadPut], bodies: Sequence[bytes], fires: list[int], seqs: list[int], now_ms: int
+    ) -> None:
         """The common case: messages for topics, with nothing about them to decide one by one."""
-        simple: dict[str, list[Fired] | None] = {}
-        for message in messages:
-            head = message[0]
-            destination = head.destination
+        if (
+            len({put.destination for put in puts}) == 1
+            and self._is_simple(puts[0])
+            and not any(put.ttl_ms is not None or put.group is not None for put in puts)
+        ):
+            self._burst.of(puts[0].destination).extend(puts, fires, seqs, bodies)
+            return
+        simple: dict[str, Lot | None] = {}
+        for put, body, fire_at_ms, seq in zip(puts, bodies, fires, seqs, strict=True):
+            destination = put.destination
             try:
-                fired = simple[destination]
+                lot = simple[destination]
             except KeyError:
-                fired = simple[destination] = self._burst.of(destination) if self._is_simple(head) else None
-            if fired is None or head.ttl_ms is not None or head.group is not None:
-                _, fire_at_ms, seq, body = message
-                self._dispatch_one(Key(fire_at_ms, seq), head, body, now_ms, charged=False)
+                lot = simple[destination] = self._burst.of(destination) if self._is_simple(put) else None
+            if lot is None or put.ttl_ms is not None or put.group is not None:
+                self._dispatch_one(Key(fire_at_ms, seq), put, body, now_ms, charged=False)
                 # It may have fired the burst, so that what follows belongs to another.
                 simple.clear()
             else:
-                fired.append(message)
+                lot.add(put, fire_at_ms, seq, body)
 
     def _is_simple(self, head: PutHead) -> bool:
         if not head.destination.startswith(TOPIC_SCHEME):
@@ -258,28 +255,29 @@ class Dispatcher:
 
     def _dispatch_each(
         self,
-        fires: NDArray[np.int64],
-        seqs: NDArray[np.int64],
-        bodies: list[bytes | Damage | None],
+        due: Sequence[ReadPut | ReadEntry | Damage | None],
+        bodies: Sequence[bytes],
+        fires: list[int],
+        seqs: list[int],
         now_ms: int,
     ) -> None:
-        entries: list[tuple[int, bytes]] = []
-        for fire_at_ms, seq, body in zip(fires.tolist(), seqs.tolist(), bodies, strict=True):
+        entries: list[tuple[int, ReadEntry]] = []
+        for read, body, fire_at_ms, seq in zip(due, bodies, fires, seqs, strict=True):
             postponed = self._postponed.pop(seq, None)
             key = postponed or Key(fire_at_ms, seq)
-            if not isinstance(body, bytes):
-                self._end_unread(key, body, now_ms)
-            elif is_entry(body):
-                entries.append((seq, body))
+            if isinstance(read, ReadPut):
+                self._dispatch_one(key, read, body, now_ms, charged=postponed is not None)
+            elif isinstance(read, ReadEntry):
+                entries.append((seq, read))
             else:
-                self._dispatch_one(key, decode_head(body), body, now_ms, charged=postponed is not None)
+                self._end_unread(key, read, now_ms)
         if entries:
             late = self._journal.topics.records.ready(entries)
             if self.on_sent is not None:
                 for (door, lateness_ms), count in late.items():
                     self.on_sent(door, lateness_ms, count)
 
-    def _dispatch_one(self, key: Key, head: PutHead, body: bytes, now_ms: int, *, charged: bool) -> None:
+    def _dispatch_one(self, key: Key, head: ReadPut, body: bytes, now_ms: int, *, charged: bool) -> None:
         to_topic = head.destination.startswith(TOPIC_SCHEME)
         if has_expired(key, head, now_ms):
             self._fire_burst()
@@ -299,7 +297,7 @@ class Dispatcher:
             if key.seq not in self._journal.dead:
                 self._fire_grouped(key, head, body, now_ms)
         else:
-            self._burst.of(head.destination).append((head, key.fire_at_ms, key.seq, body))
+            self._burst.of(head.destination).add(head, key.fire_at_ms, key.seq, body)
 
     def _end_unread(self, key: Key, damage: Damage | None, now_ms: int) -> None:
         if self._journal.topics.records.ready_unread(key.seq):
@@ -348,10 +346,8 @@ class Dispatcher:
             self._journal.append_burst(burst, done)
         except Unavailable as error:
             done(error)
-            for head, fire_at_ms, seq, _ in burst.fired():
-                self._later(
-                    Key(fire_at_ms, seq), lane_of(head.owner, head.door), burst.now_ms + ROOM_RETRY_MS
-                )
+            for put, key in zip(burst.puts(), burst.keys(), strict=True):
+                self._later(key, lane_of(put.owner, put.door), burst.now_ms + ROOM_RETRY_MS)
 
     def _fire_grouped(self, key: Key, head: PutHead, body: bytes, now_ms: int) -> None:
         """Fire a member of a group: the same unit ends its siblings (R11)."""
@@ -377,12 +373,11 @@ class Dispatcher:
 
     def _tell_sent(self, head: PutHead, now_ms: int) -> None:
         if self.on_sent is not None:
-            self.on_sent(head.door, _lateness(head, now_ms), 1)
+            self.on_sent(head.door, lateness_of(head.due_at_ms, head.accepted_at_ms, now_ms), 1)
 
     def _tell_burst(self, burst: Burst) -> None:
         if self.on_sent is not None:
-            counts = Counter((head.door, _lateness(head, burst.now_ms)) for head, _, _, _ in burst.fired())
-            for (door, lateness_ms), count in counts.items():
+            for (door, lateness_ms), count in burst.lateness().items():
                 self.on_sent(door, lateness_ms, count)
 
     # Later
@@ -466,7 +461,3 @@ def _has_waited(head: PutHead, policy: Effective) -> bool:
     """Whether this is a version that was put off already, by a limit or for another attempt."""
     asked_ms = max(policy.round_up(head.due_at_ms or 0), head.accepted_at_ms)
     return head.attempts > 0 or (head.due_at_ms is not None and head.fire_at_ms > asked_ms)
-
-
-def _lateness(head: PutHead, now_ms: int) -> int:
-    return now_ms - max(now_ms if head.due_at_ms is None else head.due_at_ms, head.accepted_at_ms)

@@ -138,7 +138,8 @@ class Engine:
         now_ms = self.clock.now_ms()
         self.journal.horizon.advance(now_ms)
         self.journal.bodies.turn(now_ms)
-        more = self.dispatcher.turn(now_ms)
+        # Reading ahead is for when there is nothing to send.
+        more = self.dispatcher.turn(now_ms) or self.journal.standby.turn(now_ms)
         self.batches.turn(now_ms)
         self.backups.turn(now_ms)
         self.topics.records.pump()

@@ -1,7 +1,5 @@
 """Entries of topics on their way in and out: as they are published, as their records, as consumers get them."""
 
-from collections.abc import Sequence
-
 from msgspec import Struct
 
 from tarry.core import limits
@@ -31,33 +29,25 @@ class NewEntry(Struct, frozen=True, kw_only=True):
     """How many messages of a client's it is."""
 
 
-def received_entry(
-    entry_id: int,
-    entry: ReadEntry | None,
-    count: int,
-    ids: Ids,
-    now_ms: int,
-    left: Sequence[int],
-    ttl_ms: int,
-) -> Received:
-    """An entry as a consumer gets it; one that is gone counts as expired."""
-    if entry is None:
-        return Received(entry_id, count, b"", {}, None, 0, None, expired=True)
-    put, at_ms = entry.put, entry.published_at_ms
+def received_entry(entry: ReadEntry, ids: Ids) -> Received:
+    """An entry that was read, as a consumer gets it the first time."""
+    put = entry.put
     if put is not None:
         origin = put.origin or entry.fired
-        expired = ttl_ms > 0 and now_ms > at_ms + ttl_ms
         return Received(
-            entry_id, count, put.payload, put.headers, put.key, at_ms, put.due_at_ms, origin, ids, expired
-        )
-    due_at_ms = entry.due_at_ms
-    # Its own and the policy's: both count from when it could be had.
-    if entry.ttl_ms is not None and (not ttl_ms or entry.ttl_ms < ttl_ms):
-        ttl_ms = entry.ttl_ms
-    expired = ttl_ms > 0 and now_ms > max(due_at_ms or 0, at_ms) + ttl_ms
+            entry.entry_id, 0, put.payload, put.headers, put.key, entry.published_at_ms, put.due_at_ms, origin, ids
+        )  # fmt: skip
     return Received(
-        entry_id, count, entry.payload, entry.headers, entry.key, at_ms, due_at_ms,
-        expired=expired, door=entry.door, messages=entry.messages, left=left,
+        entry.entry_id, 0, entry.payload, entry.headers, entry.key, entry.published_at_ms, entry.due_at_ms,
+        None, None, entry.door, entry.messages, (), entry.ttl_ms,
+    )  # fmt: skip
+
+
+def published_entry(entry: NewEntry, entry_id: int, now_ms: int) -> Received:
+    """An entry that was just published, as a consumer gets it the first time."""
+    return Received(
+        entry_id, 0, entry.payload, entry.headers, entry.key, now_ms, entry.deliver_at_ms,
+        None, None, entry.door, entry.messages, (), entry.ttl_ms,
     )  # fmt: skip
 
 

@@ -27,6 +27,9 @@ from tarry.engine.batches import Batches
 from tarry.engine.bodies import Bodies
 from tarry.engine.burst import Burst
 from tarry.engine.catalogue import Catalogue
+from tarry.engine.consumer import Received
+from tarry.engine.entries import received_entry
+from tarry.engine.fresh import Fresh
 from tarry.engine.groups import Groups
 from tarry.engine.horizon import Horizon, Offload
 from tarry.engine.planner import Plan
@@ -34,6 +37,7 @@ from tarry.engine.policies import Policies
 from tarry.engine.publication import Publication
 from tarry.engine.settings import EngineSettings
 from tarry.engine.sizes import SMALL_BYTES, Sizes
+from tarry.engine.standby import Standby
 from tarry.engine.subjects import Subjects
 from tarry.engine.topics import Topics
 from tarry.index.index import Index
@@ -56,6 +60,7 @@ from tarry.ledger.record import (
     Record,
     decode_head,
     encode,
+    read_entries,
 )
 from tarry.registry.registry import Ended, Flush, Live, Meta, Registry, Relied, Repeat
 
@@ -89,6 +94,9 @@ class Journal:
         self.batches = Batches(self.dead)
         self.horizon.unindexed = self.batches.unindexed
         self.bodies = Bodies(ledger, self.horizon, reading, clock)
+        self.sizes = Sizes()
+        self.standby = Standby(self.bodies, self.horizon, self.sizes)
+        self.fresh = Fresh()
         self.policies = Policies(broker, namespaces)
         self.topics = Topics(self)
         self.catalogue = Catalogue(self)
@@ -112,7 +120,6 @@ class Journal:
         self._on_durable: list[tuple[int, Done]] = []
         self._effective_seq = 0
         """Everything up to here is durable and has taken effect."""
-        self.sizes = Sizes()
         self.on_ended: Callable[[int], None] | None = None
         """Told of each version that a record of its own has ended."""
         self.on_fault: Callable[[Exception], None] | None = None
@@ -296,6 +303,7 @@ class Journal:
     def _kill(self, seq: int) -> None:
         self.dead.add(seq)
         self.bodies.forget(seq)
+        self.standby.forget(seq)
 
     def _forget_pending(self, owner: str, count: int) -> None:
         left = self.owners[owner] - count
@@ -327,7 +335,6 @@ class Journal:
             case Finalise() if self.on_ended is not None:
                 self.on_ended(record.kills.seq)
             case Entry():
-                self.bodies.keep_fresh([seq], [encoded.body])
                 self.topics.records.appended(record.topic, record.entry_id)
                 if record.fire_at_ms:
                     self.horizon.add(record.fire_at_ms, seq, encoded.lane)
@@ -338,41 +345,42 @@ class Journal:
 
     def append_burst(self, burst: Burst, done: Done) -> None:
         """Enqueue the records that fire a burst."""
-        bodies = burst.bodies(self.topics.records)
-        # A topic that got nothing in the end must not be made by it: no record would say so.
-        sizes = {
-            topic: (len(messages), sum(len(body) for _, _, _, body in messages))
-            for topic, messages in burst.by_topic.items()
-            if messages
-        }
+        records = self.topics.records
+        bodies = burst.bodies(records)
+        count = len(bodies)
+        first_ids = {topic: records.next_id(topic) for topic in burst.by_topic}
+        sizes = {topic: (len(lot.bodies), sum(map(len, lot.bodies))) for topic, lot in burst.by_topic.items()}
+        ended = burst.seqs()
+        seqs = np.array(ended, np.int64)
 
         def durable(error: TarryError | None) -> None:
             if error is None:
-                self.bodies.keep_fresh(range(first, first + len(bodies)), bodies)
+                self.fresh.add(range(first, first + count), burst.received(first_ids, self.ids))
                 for topic, next_id in next_ids.items():
-                    self.topics.records.appended(topic, next_id - 1)
+                    records.appended(topic, next_id - 1)
             done(error)
-            self._tell_durable(first + len(bodies) - 1, error)
+            self._tell_durable(first + count - 1, error)
 
-        first = self.ledger.append_unit(burst.unit(bodies), durable)
+        first = self.ledger.append_unit(burst.unit(bodies, seqs), durable)
         for at, body in enumerate(bodies):
             if len(body) > SMALL_BYTES:
                 self.sizes.add(first + at, len(body))
-        next_ids = self.topics.records.place_many(first, sizes, burst.now_ms)
-        self.counters["sent"] += len(bodies)
-        fired = list(burst.fired())
-        self.dead.add_many(np.fromiter((seq for _, _, seq, _ in fired), np.int64, len(fired)))
-        self.bodies.forget_many(seq for _, _, seq, _ in fired)
-        for head, fire_at_ms, seq, _ in fired:
-            if head.listed or head.origin is not None:
-                self.registry.live.remove((head.origin or Key(fire_at_ms, seq)).seq)
-            origin_seq = seq if head.origin is None else head.origin.seq
-            if origin_seq >= FIRST_BATCH_SEQ:
-                self.batches.ended(origin_seq, head.owner, apart=head.origin is not None)
-        for owner, count in Counter([head.owner for head, _, _, _ in fired]).items():
-            self._forget_pending(owner, count)
+        next_ids = records.place_many(first, sizes, burst.now_ms)
+        self.counters["sent"] += count
+        self.dead.add_many(seqs)
+        self.bodies.forget_many(ended)
+        puts = burst.puts()
+        for put, seq in zip(puts, ended, strict=True):
+            if put.origin is not None or put.listed or seq >= FIRST_BATCH_SEQ:
+                origin_seq = seq if put.origin is None else put.origin.seq
+                if put.listed or put.origin is not None:
+                    self.registry.live.remove(origin_seq)
+                if origin_seq >= FIRST_BATCH_SEQ:
+                    self.batches.ended(origin_seq, put.owner, apart=put.origin is not None)
+        for owner, ended_count in Counter([put.owner for put in puts]).items():
+            self._forget_pending(owner, ended_count)
         self.registry.defer_ended(
-            lambda: [ended_row(head, Key(fire, seq), burst.now_ms) for head, fire, seq, _ in fired]
+            lambda: [ended_row(put, key, burst.now_ms) for put, key in zip(puts, burst.keys(), strict=True)]
         )
 
     # Entries that are published, and a batch: the same, as columns
@@ -405,6 +413,18 @@ class Journal:
         self.owners.update(plan.owners)
         self._changed_owners.update(plan.owners)
         self.counters["accepted"] += plan.owners.total()
+
+    def entries(self, seqs: NDArray[np.int64]) -> list[Received | None]:
+        """Topic entries as consumers get them the first time; None for one that is gone or damaged."""
+        found = self.fresh.find(seqs.tolist())
+        missing = [at for at, entry in enumerate(found) if entry is None]
+        if missing:
+            bodies = self.entry_bodies(seqs[missing])
+            read = iter(read_entries([body for body in bodies if body is not None]))
+            for at, body in zip(missing, bodies, strict=True):
+                if body is not None:
+                    found[at] = received_entry(next(read), self.ids)
+        return found
 
     def entry_bodies(self, seqs: NDArray[np.int64]) -> list[bytes | None]:
         """The bodies of topic entries; None for one that is gone or damaged."""

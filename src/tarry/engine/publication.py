@@ -4,13 +4,14 @@ The same decisions and effects as those of single records, without an object and
 door whose clients send without waiting.
 """
 
+from itertools import count
 from typing import TYPE_CHECKING
 
 import google_crc32c
 import numpy as np
 
 from tarry.core.lanes import lane_of
-from tarry.engine.entries import NewEntry, entry_record
+from tarry.engine.entries import NewEntry, entry_record, published_entry
 from tarry.ledger.frame import FIXED, Unit
 from tarry.ledger.record import Kind, encode_body
 
@@ -25,6 +26,7 @@ class Publication:
         self._topic = topic
         self._first_id = first_id
         self._now_ms = now_ms
+        self._entries: list[NewEntry] = []
         self._bodies: list[bytes] = []
         self._fires: list[int] = []
         self._lanes: list[int] = []
@@ -42,6 +44,7 @@ class Publication:
     def add(self, entry: NewEntry, fire_at_ms: int) -> int:
         """Take one more; gives its entry id."""
         entry_id = self._first_id + len(self._bodies)
+        self._entries.append(entry)
         self._bodies.append(encode_body(entry_record(entry, self._topic, fire_at_ms, self._now_ms, entry_id)))
         self._fires.append(fire_at_ms)
         self._lanes.append(lane_of(entry.owner, entry.door))
@@ -82,7 +85,17 @@ class Publication:
     def effect(self, journal: "Journal", first_seq: int) -> None:
         """Let consumers see the entries, and the wheel those that wait: they are durable."""
         seqs = range(first_seq, first_seq + len(self._bodies))
-        journal.bodies.keep_fresh(seqs, self._bodies)
+        now_ms = self._now_ms
+        # Those that wait are fresh when they are ready.
+        fresh = [
+            (seq, published_entry(entry, entry_id, now_ms))
+            for seq, entry_id, entry, fire_at_ms in zip(
+                seqs, count(self._first_id), self._entries, self._fires
+            )
+            if not fire_at_ms
+        ]
+        if fresh:
+            journal.fresh.add(*zip(*fresh, strict=True))
         for seq in seqs:
             journal.bodies.enqueued.pop(seq, None)
         journal.topics.records.appended(self._topic, self._first_id + len(self._bodies) - 1)

@@ -151,5 +151,5 @@ def _ready_overdue(journal: Journal, cursor: int) -> None:
         for seq, body in zip(seqs.tolist(), journal.bodies.many(seqs), strict=True):
             if not isinstance(body, bytes):
                 journal.topics.records.ready_unread(seq)
-            elif Key(read_entry(body).fire_at_ms, seq) < journal.watermark:
-                journal.topics.records.ready([(seq, body)])
+            elif Key((entry := read_entry(body)).fire_at_ms, seq) < journal.watermark:
+                journal.topics.records.ready([(seq, entry)])

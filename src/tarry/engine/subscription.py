@@ -346,13 +346,11 @@ class Subscription:
         together = self._topics.together(self, ids)
         for entry_id in ids[together:]:
             self._queue(entry_id)
-        entries = self._topics.read(self, ids[:together])
-        expired = [entry.entry_id for entry in entries if entry.expired]
-        if expired:
-            _ = self.ack(expired)
-            entries = [entry for entry in entries if not entry.expired]
-            if not entries:
-                return True
+        entries, gone = self._topics.read(self, ids[:together])
+        if gone:
+            _ = self.ack(gone)
+        if not entries:
+            return True
         self._messages_per_entry = max(1, sum([entry.messages for entry in entries]) // len(entries))
         if self.type == "key_shared":
             for consumer, given in self._keys.share(entries, takers).items():

@@ -13,19 +13,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.limits import MAX_PRODUCERS
+from tarry.engine.entries import received_entry
 from tarry.engine.subscription import Subscription
 from tarry.engine.topic import Topic
 from tarry.ledger.record import (
     Ack,
     Entry,
     Key,
+    ReadEntry,
     Record,
     Seek,
     Subscribe,
     Unsubscribe,
     decode_put,
     encode,
-    read_entries,
 )
 from tarry.ledger.record import Topic as TopicRecord
 from tarry.registry.registry import Registry
@@ -185,15 +186,14 @@ class TopicRecords:
             for sub in topic.subscriptions.values():
                 self._woken[sub] = None
 
-    def ready(self, due: Sequence[tuple[int, bytes]]) -> Counter[tuple[str, int]]:
-        """Delayed entries are due, given by their seqs and bodies; gives how many of which door are how late."""
+    def ready(self, due: Sequence[tuple[int, ReadEntry]]) -> Counter[tuple[str, int]]:
+        """Delayed entries are due, given with their seqs; gives how many of which door are how late."""
         by_topic: dict[str, list[tuple[int, int, int]]] = {}
-        doors: dict[int, str] = {}
-        for (seq, _), entry in zip(due, read_entries([body for _, body in due]), strict=True):
+        entries = dict(due)
+        for seq, entry in due:
             due_at_ms = entry.fire_at_ms if entry.due_at_ms is None else entry.due_at_ms
             by_topic.setdefault(entry.topic, []).append((entry.entry_id, seq, due_at_ms))
-            doors[seq] = entry.door
-        now_ms = self._journal.clock.now_ms()
+        now_ms, ids = self._journal.clock.now_ms(), self._journal.ids
         late: Counter[tuple[str, int]] = Counter()
         for name, rows in by_topic.items():
             topic = self.by_name.get(name)
@@ -204,7 +204,9 @@ class TopicRecords:
                 if late_ms:
                     topic.last_late_ms = late_ms[-1]
                     topic.max_late_ms = max(topic.max_late_ms, *late_ms)
-                late.update((doors[seq], ms) for seq, ms in zip(seqs[here].tolist(), late_ms, strict=True))
+                ready = seqs[here].tolist()
+                late.update((entries[seq].door, ms) for seq, ms in zip(ready, late_ms, strict=True))
+                self._journal.fresh.add(ready, [received_entry(entries[seq], ids) for seq in ready])
                 self._ready(topic, entry_ids[here])
         return late
 

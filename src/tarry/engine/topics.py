@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tarry.core.errors import Conflict, Invalid, NotFound, QuotaExceeded, TarryError, Unavailable
 from tarry.core.names import check_name, parse_topic
 from tarry.core.policy import BacklogAction, Effective
 from tarry.engine.answer import Answer, failed, settled
-from tarry.engine.entries import NewEntry, check_entry, received_entry
+from tarry.engine.entries import NewEntry, check_entry
 from tarry.engine.publication import Publication
 from tarry.engine.subscription import SUBSCRIPTION_TYPES, Partial, Received, Subscription, SubscriptionType
 from tarry.engine.topic import Topic
@@ -27,8 +28,6 @@ from tarry.ledger.record import (
     Seek,
     Subscribe,
     Unsubscribe,
-    read_entries,
-    read_entry,
 )
 from tarry.ledger.record import Topic as TopicRecord
 
@@ -336,11 +335,10 @@ class Topics:
         return low
 
     def _published_at_ms(self, topic: Topic, entry_id: int) -> int | None:
-        seq = topic.seq(entry_id)
-        if seq < self._journal.ledger.first_seq:
+        if topic.seq(entry_id) < self._journal.ledger.first_seq:
             return None
-        body = self._journal.entry_bodies(np.array([seq], np.int64))[0]
-        return None if body is None else read_entry(body).published_at_ms
+        entry = self.entry(topic, entry_id)
+        return None if entry is None else entry.published_at_ms
 
     def forget_unread(self, before_ms: int) -> None:
         """Let topics to which nobody subscribes durably forget what was published before an instant."""
@@ -376,20 +374,25 @@ class Topics:
         target = sub.properties.get("dead_letter_topic", f"{sub.topic.name}-{sub.name}-DLQ")
         now_ms = self._journal.clock.now_ms()
         left: list[int] = []
-        for received in self.read(sub, entry_ids):
+        entries, gone = self.read(sub, entry_ids)
+        if gone:
+            try:
+                self._journal.append([Ack(sub.topic.name, sub.name, 0, gone)], lambda _: None, essential=True)
+            except Unavailable:
+                left += gone
+        for received in entries:
             headers = {**received.headers, "tarry-origin-topic": sub.topic.name,
                        "tarry-origin-entry": str(received.entry_id)}  # fmt: skip
             home = self.records.by_name.get(target)
             records: list[Record] = [Ack(sub.topic.name, sub.name, 0, [received.entry_id])]
             if home is None:
                 records.append(TopicRecord(target, False, 0))
-            if not received.expired:
-                next_id = home.next if home else 0
-                entry = Entry(
-                    target, 0, now_ms, next_id, None, NO_PUT, received.payload, headers, received.key,
-                    door=received.door, messages=received.messages,
-                )  # fmt: skip
-                records.append(entry)
+            next_id = home.next if home else 0
+            entry = Entry(
+                target, 0, now_ms, next_id, None, NO_PUT, received.payload, headers, received.key,
+                door=received.door, messages=received.messages,
+            )  # fmt: skip
+            records.append(entry)
             try:
                 self._journal.append(records, lambda _: None, essential=True)
             except Unavailable:
@@ -400,28 +403,29 @@ class Topics:
         """How many of these entries can be read together."""
         return self._journal.sizes.together(sub.topic.seqs(np.array(entry_ids, np.int64)))
 
-    def read(self, sub: Subscription, entry_ids: list[int]) -> list[Received]:
-        """The bodies of entries; one that is gone is given as expired."""
+    def entry(self, topic: Topic, entry_id: int) -> Received | None:
+        """One entry as a consumer gets it the first time; None if it is gone."""
+        return self._journal.entries(topic.seqs(np.array([entry_id], np.int64)))[0]
+
+    def read(self, sub: Subscription, entry_ids: list[int]) -> tuple[list[Received], list[int]]:
+        """The entries that there are to give out, and the ids of those that are gone or whose time to live is over."""
         journal = self._journal
         now_ms = journal.clock.now_ms()
-        bodies = journal.entry_bodies(sub.topic.seqs(np.array(entry_ids, np.int64)))
         namespace = parse_topic(sub.topic.name).namespace_name
         ttl_ms = journal.policies.effective(sub.topic.name, namespace).message_ttl_ms
-        counts = sub.redeliveries
-        ids = journal.ids
-        entries = iter(read_entries([body for body in bodies if body is not None]))
-        return [
-            received_entry(
-                entry_id,
-                None if body is None else next(entries),
-                counts.get(entry_id, 0) if counts else 0,
-                ids,
-                now_ms,
-                sub.partial.get(entry_id, ()) if sub.partial else (),
-                ttl_ms,
-            )
-            for entry_id, body in zip(entry_ids, bodies, strict=True)
-        ]
+        counts, partial = sub.redeliveries, sub.partial
+        entries: list[Received] = []
+        gone: list[int] = []
+        found = journal.entries(sub.topic.seqs(np.array(entry_ids, np.int64)))
+        for entry_id, entry in zip(entry_ids, found, strict=True):
+            if entry is None or ((ttl_ms or entry.ttl_ms is not None) and entry.has_expired(now_ms, ttl_ms)):
+                gone.append(entry_id)
+            elif entry_id in counts or entry_id in partial:
+                again, left = counts.get(entry_id, 0), partial.get(entry_id, ())
+                entries.append(replace(entry, redelivery_count=again, left=left))
+            else:
+                entries.append(entry)
+        return entries, gone
 
     def forget(self, sub: Subscription) -> None:
         """A reader is gone."""

@@ -14,6 +14,7 @@ Stored fields are all there is here; nothing in memory is kept on these structs.
 import struct
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from itertools import count
 from typing import Final, NamedTuple
 
 import google_crc32c
@@ -188,22 +189,9 @@ class Entry(Struct, tag=int(Kind.ENTRY), array_like=True, frozen=True):
     """Nobody gets it any more: every subscription is done with it, and it has no content."""
 
 
-class ReadPut(Struct, tag=int(Kind.PUT), array_like=True, frozen=True, gc=False):
-    """What a consumer gets of a `Put`: its beginning, up to the headers. Decoding skips the rest."""
+class ReadPut(PutHead, tag=int(Kind.PUT), array_like=True, frozen=True, gc=False):
+    """What is told of a `Put` to whoever gets it: its beginning, up to the headers. Decoding skips the rest."""
 
-    fire_at_ms: int
-    due_at_ms: int | None
-    accepted_at_ms: int
-    namespace: str
-    destination: str
-    key: str | None
-    owner: str
-    door: str
-    group: str | None
-    ttl_ms: int | None
-    origin: Key | None
-    attempts: int
-    listed: bool
     payload: bytes
     headers: dict[str, str]
 
@@ -415,6 +403,7 @@ _read_decoder = msgspec.msgpack.Decoder(ReadEntry)
 _head_decoder = msgspec.msgpack.Decoder(PutHead)
 _reads_decoder = msgspec.msgpack.Decoder(list[ReadEntry])
 _heads_decoder = msgspec.msgpack.Decoder(list[PutHead])
+_due_decoder = msgspec.msgpack.Decoder(list[ReadPut | ReadEntry])
 _crc = google_crc32c.value
 _pack_ids = struct.Struct(">BQBBQBQ").pack
 
@@ -455,22 +444,22 @@ class FiredEntries:
             (b"\x97", *map(_encoder.encode, (int(Kind.ENTRY), topic, 0, published_at_ms)))
         )
 
-    def body(self, entry_id: int, fire_at_ms: int, seq: int, put_body: bytes) -> bytes:
-        """The body of the entry that ends the version of this key, whose body is given."""
+    def bodies(
+        self, first_id: int, fires: Sequence[int], seqs: Sequence[int], put_bodies: Sequence[bytes]
+    ) -> list[bytes]:
+        """The bodies of entries, numbered from one on, that end the versions of these keys with these bodies."""
         # 0xcf: an unsigned integer of eight bytes; 0x92: an array of two, the key.
-        return self._prefix + _pack_ids(0xCF, entry_id, 0x92, 0xCF, fire_at_ms, 0xCF, seq) + put_body
+        prefix, pack = self._prefix, _pack_ids
+        return [
+            prefix + pack(0xCF, entry_id, 0x92, 0xCF, fire_at_ms, 0xCF, seq) + body
+            for entry_id, fire_at_ms, seq, body in zip(count(first_id), fires, seqs, put_bodies)
+        ]
 
 
 def decode(body: bytes) -> Record:
     """Read a body back. The caller has checked its CRC."""
     record: Record = _decoder.decode(body)
     return record
-
-
-def is_entry(body: bytes) -> bool:
-    """Whether a body is that of an `Entry`, without decoding it."""
-    # The tag follows the array's header: one byte for up to fifteen fields, else three (0xdc and a length).
-    return body[3 if body[0] == 0xDC else 1] == Kind.ENTRY
 
 
 def decode_put(body: bytes | msgspec.Raw) -> Put:
@@ -485,8 +474,12 @@ def decode_head(body: bytes) -> PutHead:
 
 def decode_heads(bodies: Sequence[bytes]) -> list[PutHead]:
     """Read the beginnings of the bodies of many `Put`s in one call; raises if one is anything else."""
-    # 0xdd: an array whose length follows in four bytes.
-    return _heads_decoder.decode(b"".join((b"\xdd" + len(bodies).to_bytes(4, "big"), *bodies)))
+    return _heads_decoder.decode(_as_array(bodies))
+
+
+def read_due(bodies: Sequence[bytes]) -> list[ReadPut | ReadEntry]:
+    """Read the bodies of what may become due, messages and delayed entries, in one call; raises if one is neither."""
+    return _due_decoder.decode(_as_array(bodies))
 
 
 def read_entry(body: bytes) -> ReadEntry:
@@ -496,4 +489,9 @@ def read_entry(body: bytes) -> ReadEntry:
 
 def read_entries(bodies: Sequence[bytes]) -> list[ReadEntry]:
     """Read the bodies of many `Entry`s in one call."""
-    return _reads_decoder.decode(b"".join((b"\xdd" + len(bodies).to_bytes(4, "big"), *bodies)))
+    return _reads_decoder.decode(_as_array(bodies))
+
+
+def _as_array(bodies: Sequence[bytes]) -> bytes:
+    # 0xdd: an array whose length follows in four bytes.
+    return b"".join((b"\xdd" + len(bodies).to_bytes(4, "big"), *bodies))

@@ -268,17 +268,17 @@ class AdoptedBatchesAnswer(Struct, kw_only=True):
     next_page: int | None
 
 
-class EntryAnswer(Struct, kw_only=True):
+class EntryAnswer(Struct, gc=False):
     """An entry of a topic as a consumer gets it."""
 
     entry_id: int
     redelivery_count: int
-    payload: str | UnsetType = UNSET
-    payload_base64: bytes | UnsetType = UNSET
     headers: dict[str, str]
     key: str | None
     published_at_ms: int
     due_at_ms: int | None
+    payload: str | UnsetType = UNSET
+    payload_base64: bytes | UnsetType = UNSET
 
 
 class ReceiveAnswer(Struct, kw_only=True):

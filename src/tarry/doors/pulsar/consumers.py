@@ -268,8 +268,8 @@ class Consumers:
             sub = engine.subscription
             last = wire.MessageIdData(ledgerId=LEDGER_ID, entryId=(sub.topic.visible - 1) & NO_ID)
             if sub.topic.visible > sub.topic.first:
-                (entry,) = self._topics.read(sub, [sub.topic.visible - 1])
-                batch = batch_size(entry)
+                entry = self._topics.entry(sub.topic, sub.topic.visible - 1)
+                batch = None if entry is None else batch_size(entry)
                 if batch is not None:
                     last.batch_index = batch - 1
             answer = wire.CommandGetLastMessageIdResponse(

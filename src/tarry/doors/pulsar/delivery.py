@@ -42,7 +42,7 @@ def foreign(entry: Received) -> bytes:
 
 def batch_size(entry: Received) -> int | None:
     """How many messages a batch holds; None for an entry that is none, as a batch of one is one."""
-    if entry.door != DOOR or entry.expired:
+    if entry.door != DOOR:
         return None
     metadata = wire.MessageMetadata.FromString(metadata_of(entry.payload))
     return metadata.num_messages_in_batch if metadata.HasField("num_messages_in_batch") else None

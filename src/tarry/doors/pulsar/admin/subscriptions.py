@@ -116,8 +116,9 @@ async def peek(call: Call) -> Response:
         left = _unacknowledged(sub, number)
         if number < 1 or len(left) < number:
             raise RestError(404, "Message not found")
-        (entry,) = call.engine.topics.read(sub, [int(left[-1])])
-        return _shown(entry)
+        entry = call.engine.topics.entry(sub.topic, int(left[-1]))
+        if entry is not None:
+            return _shown(entry)
     raise RestError(404, "Message not found")
 
 

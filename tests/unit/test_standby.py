@@ -1,0 +1,132 @@
+"""What is due soon stands by: it is read ahead, within bounds, and nothing about it changes but the speed."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import tarry.engine.standby as module
+from tarry.core.message import Message
+from tarry.engine.bodies import Body
+from tests.unit.engine_kit import Bench, full
+
+
+class Reads:
+    """How many bodies were read, and when."""
+
+    def __init__(self, bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+        bodies = bench.engine.journal.bodies
+        many: Callable[[NDArray[np.int64]], list[Body]] = bodies.many
+        self.seqs: list[int] = []
+
+        def spied(seqs: NDArray[np.int64]) -> list[Body]:
+            self.seqs += seqs.tolist()
+            return many(seqs)
+
+        monkeypatch.setattr(bodies, "many", spied)
+
+
+def test_what_is_due_soon_is_read_before_it_is_due_and_not_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    for number in range(600):
+        bench.engine.schedule(Message(destination="orders", payload=b"%d" % number, delay_ms=2_000))
+    reader = bench.reader(bench.subscribe("orders"))
+    reads = Reads(bench, monkeypatch)
+    bench.wait(500)
+    assert not reads.seqs
+    bench.wait(1_499)
+    assert len(reads.seqs) == 600
+    assert not reader.got
+    bench.wait(1)
+    assert reader.payloads == [b"%d" % number for number in range(600)]
+    assert len(reads.seqs) == 600
+
+
+def test_what_was_scheduled_late_is_read_when_it_is_due() -> None:
+    bench = Bench()
+    reader = bench.reader(bench.subscribe("orders"))
+    bench.schedule(payload=b"early", delay_ms=900)
+    bench.wait(600)
+    bench.schedule(payload=b"late", delay_ms=300)
+    bench.wait(300)
+    assert reader.payloads == [b"early", b"late"]
+
+
+def test_a_delayed_entry_stands_by_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    reader = bench.reader(bench.subscribe("orders"))
+    bench.publish("orders", b"later", deliver_at_ms=bench.now_ms + 800)
+    reads = Reads(bench, monkeypatch)
+    bench.wait(799)
+    assert len(reads.seqs) == 1
+    assert not reader.got
+    bench.wait(1)
+    assert reader.payloads == [b"later"]
+    assert len(reads.seqs) == 1
+
+
+def test_what_is_cancelled_while_it_stands_by_is_not_sent_and_not_kept() -> None:
+    bench = Bench()
+    reader = bench.reader(bench.subscribe("orders"))
+    gone = bench.schedule(payload=b"gone", delay_ms=900)
+    bench.schedule(payload=b"stays", delay_ms=900)
+    bench.wait(600)
+    standby = bench.engine.journal.standby
+    assert len(standby) == 2
+    bench.ask(bench.engine.cancel(gone.id))
+    assert len(standby) == 1
+    bench.wait(300)
+    assert reader.payloads == [b"stays"]
+    assert len(standby) == 0
+
+
+def test_what_is_restarted_while_it_stands_by_waits_again() -> None:
+    bench = Bench()
+    reader = bench.reader(bench.subscribe("orders"))
+    asked = bench.schedule(payload=b"again", delay_ms=900)
+    bench.wait(600)
+    bench.ask(bench.engine.restart(asked.id))
+    bench.wait(899)
+    assert not reader.got
+    bench.wait(1)
+    assert reader.payloads == [b"again"]
+
+
+def test_it_holds_only_so_many_and_the_rest_is_sent_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_ENTRIES", 10)
+    bench = Bench()
+    reader = bench.reader(bench.subscribe("orders"))
+    for number in range(25):
+        bench.engine.schedule(Message(destination="orders", payload=b"%d" % number, delay_ms=900))
+    bench.wait(899)
+    assert len(bench.engine.journal.standby) == 10
+    bench.wait(1)
+    assert reader.payloads == [b"%d" % number for number in range(25)]
+
+
+def test_it_holds_only_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_BYTES", 10_000)
+    bench = Bench()
+    reader = bench.reader(bench.subscribe("orders"))
+    for _ in range(25):
+        bench.engine.schedule(Message(destination="orders", payload=bytes(1_000), delay_ms=900))
+    bench.wait(899)
+    assert 5 <= len(bench.engine.journal.standby) <= 10
+    bench.wait(1)
+    assert len(reader.got) == 25
+    assert len(bench.engine.journal.standby) == 0
+
+
+def test_what_died_without_a_word_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_ENTRIES", 3)
+    bench = Bench()
+    for _ in range(3):
+        bench.publish("doomed", b"x", deliver_at_ms=bench.now_ms + 1_400)
+    bench.wait(600)
+    standby = bench.engine.journal.standby
+    assert len(standby) == 3
+    bench.ask(bench.engine.topics.delete(full("doomed")))
+    bench.schedule(delay_ms=790)
+    bench.wait(450)
+    assert len(standby) == 1
