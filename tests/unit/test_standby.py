@@ -30,7 +30,7 @@ class Reads:
 def test_what_is_due_soon_is_read_before_it_is_due_and_not_again(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     for number in range(600):
-        bench.engine.schedule(Message(destination="orders", payload=b"%d" % number, delay_ms=2_000))
+        _ = bench.engine.schedule(Message(destination="orders", payload=b"%d" % number, delay_ms=2_000))
     reader = bench.reader(bench.subscribe("orders"))
     reads = Reads(bench, monkeypatch)
     bench.wait(500)
@@ -98,7 +98,7 @@ def test_it_holds_only_so_many_and_the_rest_is_sent_all_the_same(monkeypatch: py
     bench = Bench()
     reader = bench.reader(bench.subscribe("orders"))
     for number in range(25):
-        bench.engine.schedule(Message(destination="orders", payload=b"%d" % number, delay_ms=900))
+        _ = bench.engine.schedule(Message(destination="orders", payload=b"%d" % number, delay_ms=900))
     bench.wait(899)
     assert len(bench.engine.journal.standby) == 10
     bench.wait(1)
@@ -110,7 +110,7 @@ def test_it_holds_only_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     reader = bench.reader(bench.subscribe("orders"))
     for _ in range(25):
-        bench.engine.schedule(Message(destination="orders", payload=bytes(1_000), delay_ms=900))
+        _ = bench.engine.schedule(Message(destination="orders", payload=bytes(1_000), delay_ms=900))
     bench.wait(899)
     assert 5 <= len(bench.engine.journal.standby) <= 10
     bench.wait(1)
