@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from tarry.core.delivery import Delivered, Delivery, Refused, Retry, Verdict
-from tarry.core.errors import Conflict, Invalid, Unavailable
+from tarry.core.errors import Invalid, Unavailable
 from tarry.core.message import Message
+from tarry.core.names import TopicName
+from tarry.outlets.dapr.brokers.tarry import OwnTopicsComponent
 from tarry.outlets.dapr.component import BulkEntry
 from tarry.outlets.dapr.delivery import destination, headers_of, metadata_of, target_of
 from tarry.outlets.dapr.errors import ComponentError, Denied, NeverTaken, TopicMissing, Unreachable
@@ -136,10 +138,10 @@ async def test_what_follows_is_there_before_an_occurrence_goes_out_and_once_howe
     kept: dict[str, Message] = {}
 
     async def schedule(message: Message) -> None:
+        # The key alone decides, as in the engine: the first stays.
+        assert message.any_repeat
         assert message.idempotency_key is not None
-        if message.idempotency_key in kept:
-            raise Conflict("this idempotency key was used with another request", "reused")
-        kept[message.idempotency_key] = message
+        kept.setdefault(message.idempotency_key, message)
 
     now_ms = 10_000
     outlet = DaprOutlet()
@@ -179,6 +181,47 @@ async def test_an_occurrence_waits_while_what_follows_cannot_be_scheduled() -> N
     )
     assert isinstance(verdict, Retry)
     assert not broker.calls
+
+
+@pytest.mark.parametrize(
+    "error", [None, Unavailable("the disk is full"), Invalid("ttl_ms", "odd"), OSError("a bug")]
+)
+async def test_what_is_bound_for_an_own_topic_is_handed_on_once_however_often_it_is_tried(
+    error: Exception | None,
+) -> None:
+    kept: dict[str | None, Message] = {}
+
+    async def schedule(message: Message) -> None:
+        if error is not None:
+            raise error
+        assert kept.setdefault(message.idempotency_key, message) == message
+
+    def find(_app_id: str, _pubsub: str) -> Any:
+        return own
+
+    class Own(Broker):
+        component: Any = OwnTopicsComponent(
+            None,  # type: ignore[arg-type]
+            TopicName("public", "default", ""),
+            at_once=1,
+            again_after_ms=1,
+        )
+
+    own = Own()
+    outlet = DaprOutlet()
+    outlet.open(find, schedule, lambda: 10_000)
+    headers = headers_of({"ttlInSeconds": "5", "partitionKey": "k", "x": "1"}, "text/plain")
+    one = Delivery("id1", destination("app", "pubsub", "t"), b"x", headers, "k", "app", 9_000, 0, 1)
+    verdicts = [await outlet.send(one) for _ in range(2)]
+    if error is None:
+        assert verdicts == [Delivered()] * 2
+        (message,) = kept.values()
+        assert message.destination == "persistent://public/default/nst"
+        assert (message.payload, message.key, message.ttl_ms, message.due_at_ms) == (b"x", "k", 5_000, 9_000)
+        assert message.headers == {"x": "1", "content-type": "text/plain"}
+    else:
+        expected = Refused if isinstance(error, Invalid) else Retry
+        assert verdicts == [expected(str(error))] * 2
 
 
 def test_destinations_and_metadata_come_back_as_they_were() -> None:

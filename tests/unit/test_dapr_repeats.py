@@ -93,3 +93,16 @@ async def test_a_series_goes_on_after_a_restart_and_ends_with_a_cancel(tmp_path:
             ]
             await doors.served.client.delete(f"/v1/messages/{waiting['id']}")
             assert doors.engine.stats().pending == 0
+
+
+async def test_a_series_goes_on_though_its_owner_may_have_no_more(tmp_path: Path) -> None:
+    """An occurrence and what follows it are one message of the owner's at a time."""
+    async with app(to("t")) as shop, dapr(tmp_path, app_port=shop.port) as doors:
+        policy = {"max_pending_per_owner": 1, "accept_per_second": 0.1}
+        answer = await doors.served.client.put("/v1/policies/namespaces/public/default", json=policy)
+        assert answer.status_code in (200, 204)
+        await doors.publish("t", {"n": 1}, scheduledSendTime=in_s(0.2), scheduledRepeat="R3/PT1S")
+        refused = await doors.publish("t", {"n": 2}, scheduledSendTime=in_s(0.2))
+        assert refused.status_code == 429
+        await shop.count(3)
+        assert shop.data == [{"n": 1}] * 3

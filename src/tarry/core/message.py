@@ -46,6 +46,8 @@ class Message(Struct, frozen=True, kw_only=True):
     leads: str | None = None
     """The group of its owner that is scheduled together with it: the delays there begin when this is sent, and if
     it goes unsent the group is discarded."""
+    follows: bool = False
+    """It takes the place of one of its owner's that is on its way out: what limits the owner has counted that one already."""
 
     def check(self) -> None:
         """Raise `Invalid` or `TooLarge` if this can never be a message. Knows no policy."""

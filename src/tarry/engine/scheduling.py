@@ -242,7 +242,7 @@ class Scheduling:
         destination, namespace, policy = self._place(message.destination, message.namespace)
         if message.subject is not None and destination.startswith(TOPIC_SCHEME):
             raise Invalid("subject", "is not for messages that are bound for a topic")
-        if policy.max_pending_per_owner:
+        if policy.max_pending_per_owner and not message.follows:
             pending = self._journal.owners.get(message.owner, 0) + ahead
             if pending >= policy.max_pending_per_owner:
                 raise TooManyPending(policy.max_pending_per_owner)
@@ -250,7 +250,7 @@ class Scheduling:
         if message.group is not None:
             self._journal.groups.check(message.owner, message.group, timed, limits.MAX_GROUP_MEMBERS, joining)
         due_at_ms, fire_at_ms = self._times(message, now_ms, policy) if timed else (None, limits.NEVER_MS)
-        if policy.accept_per_second:
+        if policy.accept_per_second and not message.follows:
             wait_ms = self._rates.wait_ms((namespace, message.owner), policy.accept_per_second, now_ms)
             if wait_ms:
                 raise RateLimited(wait_ms)

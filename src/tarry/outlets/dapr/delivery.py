@@ -74,6 +74,8 @@ def next_of(delivery: Delivery, now_ms: int) -> Message | None:
         door="dapr",
         due_at_ms=due_at_ms,
         idempotency_key=f"repeat:{delivery.id}",
+        any_repeat=True,
+        follows=True,
     )
 
 

@@ -10,8 +10,9 @@ from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from tarry.core.delivery import Delivered, Delivery, Refused, Retry, Verdict
-from tarry.core.errors import Conflict, Invalid, Rejected, TarryError
+from tarry.core.errors import Invalid, Rejected, TarryError
 from tarry.core.message import Message
+from tarry.outlets.dapr.brokers.tarry import OwnTopicsComponent, handed_on
 from tarry.outlets.dapr.component import BulkEntry, Component
 from tarry.outlets.dapr.delivery import CONTENT_TYPE, REPEAT, Target, metadata_of, next_of, target_of
 from tarry.outlets.dapr.errors import ComponentError, NeverTaken, Unreachable
@@ -109,9 +110,6 @@ class DaprOutlet:
             following = next_of(delivery, self._now_ms())
             if following is not None:
                 await self._schedule(following)
-        except Conflict:
-            # It is there already, with another instant: this one was tried before.
-            return None
         except Rejected as error:
             return Refused(f"what follows it cannot be scheduled: {error}")
         except TarryError as error:
@@ -139,6 +137,9 @@ class DaprOutlet:
             )
             return
         topic = publisher.at_broker(target.topic)
+        if isinstance(publisher.component, OwnTopicsComponent):
+            await self._hand_on(publisher.component.destination(topic), waiting)
+            return
         try:
             if len(waiting) == 1:
                 delivery = waiting[0][0]
@@ -163,6 +164,24 @@ class DaprOutlet:
             one = failed.get(delivery.id)
             if not verdict.done():
                 verdict.set_result(Delivered() if one is None else verdict_of(one))
+
+    async def _hand_on(self, destination: str, waiting: list[_Waiting]) -> None:
+        """Hand messages on that are bound for one of Tarry's own topics: there each arrives exactly once (R5).
+
+        The key under which one is handed on is made of its id, so that an attempt after a crash changes nothing.
+        """
+        assert self._schedule is not None
+        messages = [handed_on(delivery, destination) for delivery, _ in waiting]
+        done = await asyncio.gather(*map(self._schedule, messages), return_exceptions=True)
+        for (_, verdict), outcome in zip(waiting, done, strict=True):
+            if verdict.done():
+                continue
+            if isinstance(outcome, Rejected):
+                verdict.set_result(Refused(str(outcome)))
+            elif isinstance(outcome, BaseException):
+                verdict.set_result(Retry(str(outcome)))
+            else:
+                verdict.set_result(Delivered())
 
 
 def verdict_of(error: ComponentError) -> Verdict:

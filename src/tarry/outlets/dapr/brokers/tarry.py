@@ -8,7 +8,9 @@ the Pulsar door find it too; a slash in T is written `%2F`. A publish's metadata
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from tarry.core.delivery import Delivery
 from tarry.core.errors import Rejected, TarryError
+from tarry.core.message import Message
 from tarry.core.names import TopicName, check_part
 from tarry.outlets.dapr.component import (
     BulkEntry,
@@ -20,6 +22,7 @@ from tarry.outlets.dapr.component import (
     Subscribed,
     Surroundings,
 )
+from tarry.outlets.dapr.delivery import CONTENT_TYPE, metadata_of
 from tarry.outlets.dapr.errors import ComponentError, Misconfigured, NeverTaken, Unreachable
 from tarry.outlets.dapr.properties import Properties, ttl_ms_of
 
@@ -131,6 +134,23 @@ class OwnTopicsComponent:
         """End the subscriptions."""
         for subscribed in self._subscribed:
             await subscribed.close()
+
+
+def handed_on(delivery: Delivery, destination: str) -> Message:
+    """A message that was scheduled for this component and is due, on its way into the topic itself."""
+    own = own_message(delivery.payload, metadata_of(delivery.headers), delivery.headers.get(CONTENT_TYPE))
+    return Message(
+        destination=destination,
+        payload=own.data,
+        headers=own.headers,
+        key=own.key,
+        owner=delivery.owner,
+        door="dapr",
+        due_at_ms=delivery.due_at_ms,
+        ttl_ms=own.ttl_ms,
+        idempotency_key=f"fired:{delivery.id}",
+        follows=True,
+    )
 
 
 def own_message(data: bytes, metadata: Mapping[str, str], content_type: str | None) -> OwnMessage:
