@@ -1,7 +1,8 @@
 """The Dapr door: scheduled publishes over HTTP and gRPC, one by one and in bulks of 100, and a burst that goes to Redis.
 
-Every publish is durable before it is answered. The gRPC load is Dapr's messages over gRPC's own client, in a process of its
-own: it costs more processor time than the server's part of a call.
+Every publish is durable before it is answered. Over gRPC there are two loads: gRPC's own client, in a process of its own, which
+costs more processor time than the server's part of a call, and frames built ahead, which show the server. The same client
+against gRPC's own server for Python, which answers at once and does nothing, is the limit that a server built on it would have.
 """
 
 import asyncio
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.figures import Figures, said
+from bench.grpc_wire import GrpcReply, calls, greeting
 from bench.http_wire import HttpReply, request
 from bench.peers import packages
 from bench.peers.redis import command
@@ -24,6 +26,8 @@ from bench.processes import Process, environment, free_port, python
 from bench.wire import RECV_BYTES, Loaded, connect, drive
 
 TARRY: Final = "Tarry"
+BARE: Final = "grpcio"
+"""gRPC's own server, with nothing behind it."""
 BULK: Final = 100
 BULK_CONNECTIONS: Final = 8
 BURST: Final = 10_000
@@ -44,17 +48,21 @@ spec:
 
 
 _ROWS: Final = (
-    ("scheduled publishes over HTTP, 64 connections, /s", "dapr http"),
-    ("bulks of 100 over HTTP, messages/s", "dapr http bulk"),
-    ("scheduled publishes over gRPC, 64 calls at a time, /s", "dapr grpc"),
-    ("bulks of 100 over gRPC, messages/s", "dapr grpc bulk"),
-    ("10,000 due at one instant: the last is in Redis after, ms", "dapr redis 10000"),
+    ("scheduled publishes over HTTP, 64 connections, /s", TARRY, "dapr http"),
+    ("bulks of 100 over HTTP, messages/s", TARRY, "dapr http bulk"),
+    ("scheduled publishes over gRPC by its own client, 64 calls at a time, /s", TARRY, "dapr grpc"),
+    ("the same calls to a bare gRPC server of grpcio, nothing stored, /s", BARE, "dapr grpc"),
+    ("scheduled publishes over gRPC as frames, 64 connections, /s", TARRY, "dapr grpc frames"),
+    ("bulks of 100 over gRPC by its own client, messages/s", TARRY, "dapr grpc bulk"),
+    ("10,000 due at one instant: the last is in Redis after, ms", TARRY, "dapr redis 10000"),
 )
 
 
 def rows(figures: Figures) -> list[list[str]]:
     """What the report says of it."""
-    return [[text, said(figure)] for text, what in _ROWS if (figure := figures.get(TARRY, what)) is not None]
+    return [
+        [text, said(figure)] for text, who, what in _ROWS if (figure := figures.get(who, what)) is not None
+    ]
 
 
 class Door:
@@ -94,6 +102,12 @@ def measure(figures: Figures, place: Path, seconds: float) -> None:
         with Door(place / what) as door:
             grpc_load(door.grpc_port, seconds / 4, many)
             figures.add(TARRY, what, grpc_load(door.grpc_port, seconds, many))
+    with Door(place / "frames") as door:
+        grpc_frames(door.grpc_port, seconds / 4)
+        figures.add(TARRY, "dapr grpc frames", grpc_frames(door.grpc_port, seconds).per_s)
+    with BareServer(place / "bare") as bare:
+        grpc_load(bare.port, seconds / 4, False)
+        figures.add(BARE, "dapr grpc", grpc_load(bare.port, seconds, False))
     figures.add(TARRY, f"dapr redis {BURST}", redis_burst(place / "redis", BURST))
 
 
@@ -126,8 +140,17 @@ def grpc_load(port: int, seconds: float, many: bool) -> float:
     return float(done.stdout)
 
 
-async def _grpc(port: int, seconds: float, many: bool) -> float:
-    import grpc
+def grpc_frames(port: int, seconds: float) -> Loaded:
+    """One message a call, in frames that are built ahead."""
+    connections = connect(port, CONNECTIONS)
+    for one in connections:
+        one.sendall(greeting())
+    path, body = _grpc_request(False)
+    return drive(connections, calls(path, body), GrpcReply, seconds)
+
+
+def _grpc_request(many: bool) -> tuple[str, bytes]:
+    """The path and the message of a publish, or of a bulk publish."""
     from dapr.proto.runtime.v1 import pubsub_pb2
 
     metadata = {"scheduledSendTime": LATER}
@@ -143,11 +166,17 @@ async def _grpc(port: int, seconds: float, many: bool) -> float:
         one = pubsub_pb2.PublishEventRequest(
             pubsub_name="pubsub", topic="bench", metadata=metadata, data=data
         )
-    body = one.SerializeToString()
     name = "BulkPublishEvent" if many else "PublishEvent"
+    return f"/dapr.proto.runtime.v1.Dapr/{name}", one.SerializeToString()
+
+
+async def _grpc(port: int, seconds: float, many: bool) -> float:
+    import grpc
+
+    path, body = _grpc_request(many)
     done = 0
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        call = channel.unary_unary(f"/dapr.proto.runtime.v1.Dapr/{name}")
+        call = channel.unary_unary(path)
         began = time.monotonic()
 
         async def work() -> None:
@@ -158,6 +187,41 @@ async def _grpc(port: int, seconds: float, many: bool) -> float:
 
         await asyncio.gather(*(work() for _ in range(BULK_CONNECTIONS if many else CONNECTIONS)))
         return done / (time.monotonic() - began)
+
+
+class BareServer:
+    """gRPC's own asyncio server in a process of its own, with a method that does nothing; a context manager."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.port = free_port()
+        self._process = Process(
+            python("bench.dapr", str(self.port), "0", "bare"), folder / "log", env=environment(), cwd=folder
+        )
+        self._process.wait_for_port(self.port)
+
+    def __enter__(self) -> "BareServer":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.end()
+
+
+async def _serve_bare(port: int) -> None:
+    import grpc
+
+    async def answer(_request: bytes, _context: object) -> bytes:
+        return b""
+
+    class Service(grpc.GenericRpcHandler):  # type: ignore[misc] # the library has no types
+        def service(self, _details: object) -> object:
+            return grpc.unary_unary_rpc_method_handler(answer)
+
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((Service(),))
+    server.add_insecure_port(f"127.0.0.1:{port}")
+    await server.start()
+    await server.wait_for_termination()
 
 
 def redis_burst(folder: Path, count: int) -> float:
@@ -208,4 +272,7 @@ def _arrived_ms(port: int, count: int) -> float:
 
 
 if __name__ == "__main__":
-    print(asyncio.run(_grpc(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "bulk")))
+    if sys.argv[3] == "bare":
+        asyncio.run(_serve_bare(int(sys.argv[1])))
+    else:
+        print(asyncio.run(_grpc(int(sys.argv[1]), float(sys.argv[2]), sys.argv[3] == "bulk")))

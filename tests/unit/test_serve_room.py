@@ -59,4 +59,4 @@ def test_every_door_has_a_part() -> None:
     given = {f"doors.{door}.enabled": True for door in ("pulsar", "dapr")}
     room = Room(4096)
     doors_of(load(environment={}, overrides=given).config, room)
-    assert [part.name for part in room.parts] == ["doors.pulsar", "doors.dapr", "doors.dapr"]
+    assert [part.name for part in room.parts] == ["doors.pulsar", "doors.dapr", "doors.dapr:grpc"]

@@ -34,14 +34,13 @@ class DaprDoor:
         # A file that is wrong is told before anything is opened.
         self._resources = [(app, Resources(app, environment)) for app in apps]
         names = ["doors.dapr", *(f"doors.dapr.apps[{at}]" for at in range(len(settings.apps)))]
-        parts = [
-            (app, [room.part(name, app.max_connections) for _ in range(2)])
-            for app, name in zip(apps, names, strict=True)
-        ]
+        named = list(zip(apps, names, strict=True))
         room.reserve(OUTGOING * len(apps))
-        self._listeners = [Listener(app, part) for app, (part, _) in parts]
+        self._listeners = [Listener(app, room.part(name, app.max_connections)) for app, name in named]
         self.sidecars: dict[str, Sidecar] = {}
-        self._servers = [GrpcServer(app, part) for app, (_, part) in parts]
+        self._servers = [
+            GrpcServer(app, name, room.part(f"{name}:grpc", app.max_connections)) for app, name in named
+        ]
         self.grpc_ports: list[int] = []
         self.urls: list[str] = []
         """The addresses of the HTTP APIs, application by application."""

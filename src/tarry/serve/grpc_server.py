@@ -1,58 +1,191 @@
-"""A listening gRPC server inside the server's own loop."""
+"""A listening gRPC server inside the server's own loop: its transports, and the bounds on who connects."""
 
-from pathlib import Path
-from typing import Any, Final
-
-import grpc
+import asyncio
+import logging
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import Final
 
 from tarry.config.dapr import DaprApp
-from tarry.serve.listener import ListenError, advice
+from tarry.doors.dapr.http2.call import Service, opening
+from tarry.doors.dapr.http2.connection import Connection
+from tarry.serve.listener import BODY_SILENCE_MS, SWEEP_MS, taken, tls_context
 from tarry.serve.room import Part
 
-STREAMS: Final = 16_384
-"""Calls under way at once on one connection."""
 FRAME_BYTES: Final = 64 * 1024
 """What a request may have beside its body."""
+MAX_STREAMS: Final = 1_000
+"""Calls at once on one connection."""
+HELD_BODIES: Final = 8
+"""How many of the largest requests a connection may have in parts."""
+MAX_UNREAD_BYTES: Final = 1 << 20
+"""What a client may leave unread before nothing more is read from it."""
+
+log = logging.getLogger("tarry.dapr")
 
 
 class GrpcServer:
-    """`bind`, `start`, and at the end `stop`."""
+    """`bind`, `start`, and at the end `stop`. `name` is the table of its settings."""
 
-    def __init__(self, app: DaprApp, part: Part) -> None:
-        self._app = app
+    def __init__(self, app: DaprApp, name: str, part: Part) -> None:
+        self.app = app
+        self._name = name
         self._part = part
-        self._server: Any = None
+        part.open = lambda: len(self._open)
+        self._socket: socket.socket | None = None
+        self._server: asyncio.Server | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+        self._open: set[Transported] = set()
+        self._limit = 0
+        self._all_gone: asyncio.Event | None = None
 
     def bind(self) -> int:
         """Take the address; gives the port."""
-        app = self._app
-        self._server = grpc.aio.server(
-            options=[
-                ("grpc.so_reuseport", 0),
-                ("grpc.max_receive_message_length", app.max_body_bytes + FRAME_BYTES),
-                ("grpc.max_allowed_incoming_connections", self._part.limit),
-                ("grpc.max_concurrent_streams", STREAMS),
-                ("grpc.max_connection_idle_ms", app.idle_timeout_ms),
-            ]
-        )
-        address = f"{app.host}:{app.grpc_port}"
-        try:
-            if app.tls_cert is None or app.tls_key is None:
-                return int(self._server.add_insecure_port(address))
-            pair = (Path(app.tls_key).read_bytes(), Path(app.tls_cert).read_bytes())
-            return int(self._server.add_secure_port(address, grpc.ssl_server_credentials([pair])))
-        except (RuntimeError, OSError) as error:
-            variable = advice(self._part.name).replace("__PORT", "__GRPC_PORT")
-            raise ListenError(
-                f"cannot listen on {address}: {error}; stop what uses it, or set {self._part.name}.grpc_port ({variable})"
-            ) from None
+        self._socket = taken(self.app, self._name, key="grpc_port")
+        return int(self._socket.getsockname()[1])
 
-    async def start(self, handler: Any) -> None:
+    async def start(self, service: Service) -> None:
         """Begin to accept."""
-        self._server.add_generic_rpc_handlers((handler,))
-        await self._server.start()
+        assert self._socket is not None, "bind first"
+        self._limit = self._part.limit
+        context: ssl.SSLContext | None = None
+        if self.app.tls_cert is not None:
+            context = tls_context(self.app)
+            context.set_alpn_protocols(["h2"])
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: Transported(self, service, loop), sock=self._socket, ssl=context, backlog=1024
+        )
+        self._sweeping = loop.create_task(self._sweep())
 
     async def stop(self) -> None:
         """Accept no more, and let the calls under way end within `drain_ms`."""
-        if self._server is not None:
-            await self._server.stop(self._app.drain_ms / 1000)
+        if self._server is None or self._sweeping is None:
+            if self._socket is not None:
+                self._socket.close()
+            return
+        self._server.close()
+        self._sweeping.cancel()
+        self._all_gone = asyncio.Event()
+        for transported in list(self._open):
+            transported.stop()
+        if self._open:
+            try:
+                await asyncio.wait_for(self._all_gone.wait(), self.app.drain_ms / 1000)
+            except TimeoutError:
+                for transported in list(self._open):
+                    transported.abort()
+                await self._all_gone.wait()
+
+    def enter(self, transported: "Transported") -> bool:
+        """Let a connection in, if there is room."""
+        if len(self._open) >= self._limit:
+            self._part.refused += 1
+            return False
+        self._open.add(transported)
+        return True
+
+    def leave(self, transported: "Transported") -> None:
+        """A connection is gone."""
+        self._open.discard(transported)
+        if not self._open and self._all_gone is not None:
+            self._all_gone.set()
+
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_MS / 1000)
+            now = time.monotonic()
+            for transported in list(self._open):
+                transported.sweep(now)
+
+
+class Transported(asyncio.Protocol):
+    """The transport of one connection: its bytes to and fro, and how long it may be silent."""
+
+    def __init__(self, server: GrpcServer, service: Service, loop: asyncio.AbstractEventLoop) -> None:
+        self._server = server
+        self._service = service
+        self._loop = loop
+        self._transport: asyncio.Transport
+        self._connection: Connection | None = None
+        self._heard_at = 0.0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client is there."""
+        self._transport = transport
+        if not self._server.enter(self):
+            log.warning("a gRPC connection is refused: as many as are allowed are open")
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=MAX_UNREAD_BYTES)
+        max_bytes = self._server.app.max_body_bytes + FRAME_BYTES
+        self._heard_at = time.monotonic()
+        self._connection = Connection(
+            self, opening(self._service, max_bytes), MAX_STREAMS, HELD_BODIES * max_bytes
+        )
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came."""
+        if self._connection is not None and not self._connection.closed:
+            self._heard_at = time.monotonic()
+            self._connection.receive(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        self._server.leave(self)
+        if self._connection is not None:
+            self._connection.close()
+
+    def pause_writing(self) -> None:
+        """The client reads too slowly: it is not listened to meanwhile."""
+        if self._connection is not None:
+            self._connection.hold()
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        if self._connection is not None:
+            self._connection.release()
+            if not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    def sweep(self, now: float) -> None:
+        """End it if it has been silent for too long."""
+        connection = self._connection
+        if connection is None:
+            return
+        silent_ms = (now - self._heard_at) * 1000
+        if not connection.streams and silent_ms > self._server.app.idle_timeout_ms:
+            connection.stop()
+            connection.close()
+        elif silent_ms > BODY_SILENCE_MS and connection.owing:
+            self.abort()
+
+    def stop(self) -> None:
+        """Begin nothing more; close when the last call has ended."""
+        connection = self._connection
+        if connection is None or connection.closed:
+            self.abort()
+        else:
+            connection.on_idle = connection.close
+            connection.stop()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._transport.abort()
+
+    # Output
+
+    def write(self, data: bytes) -> None:
+        """Send."""
+        self._transport.write(data)
+
+    def close(self) -> None:
+        """Close once all is sent."""
+        self._transport.close()
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """Do something at the end of this turn."""
+        self._loop.call_soon(work)

@@ -103,9 +103,9 @@ class Listener:
         self._sweeping.cancel()
 
 
-def taken(settings: Listening, name: str) -> socket.socket:
-    """A socket that has the address; raises `ListenError`. `name` is the table of the settings."""
-    host, port = settings.host, settings.port
+def taken(settings: Listening, name: str, key: str = "port") -> socket.socket:
+    """A socket that has the address; raises `ListenError`. `name` is the table of the settings, `key` that of the port."""
+    host, port = settings.host, getattr(settings, key)
     found: socket.socket | None = None
     try:
         family, kind, _, _, address = socket.getaddrinfo(
@@ -120,14 +120,14 @@ def taken(settings: Listening, name: str) -> socket.socket:
         reason = error.strerror or str(error)
         raise ListenError(
             f"cannot listen on {host}:{port}: {reason}; stop what uses it, "
-            f"or set {name}.host and {name}.port ({advice(name)})"
+            f"or set {name}.host and {name}.{key} ({advice(name, key)})"
         ) from None
     return found
 
 
-def advice(name: str) -> str:
+def advice(name: str, key: str = "port") -> str:
     """How a port is set without a file."""
-    variable = f"TARRY_{name.upper().replace('.', '__')}__PORT"
+    variable = f"TARRY_{name.upper().replace('.', '__')}__{key.upper()}"
     return f"{variable}, --port" if name == "http" else variable
 
 

@@ -1,27 +1,31 @@
 """Dapr's gRPC API: publish, bulk publish, streaming subscriptions, metadata; the rest is passed on or refused.
 
-One generic handler for the whole service, so that a call that is not served here can go to a real sidecar as bytes,
-whatever it is.
+A call that is not served here goes to a real sidecar as bytes, whatever it is. A scheduled publish costs no task: it is
+answered when the ledger has it.
 """
 
+import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
 import grpc
 from dapr.proto.runtime.v1 import metadata_pb2, pubsub_pb2
 from google.protobuf.any_pb2 import Any as AnyMessage
-from google.protobuf.empty_pb2 import Empty
 from google.rpc import error_details_pb2, status_pb2
 
 from tarry.core.access import Access, Caller, Role
-from tarry.core.errors import Forbidden
+from tarry.core.errors import Forbidden, TarryError
+from tarry.core.message import Scheduled
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.cloudevents import Trace, trace_of
-from tarry.doors.dapr.errors import DOMAIN, Refusal
+from tarry.doors.dapr.errors import DOMAIN, Refusal, refusal_of
+from tarry.doors.dapr.http2.call import INTERNAL, Call, Streaming, Unary
 from tarry.doors.dapr.metadata import Metadata
-from tarry.doors.dapr.publishing import Entry, Publishing
+from tarry.doors.dapr.publishing import Entry, Planned, Publishing
 from tarry.doors.dapr.streaming import Streams
+from tarry.engine.answer import Answer
 
 SERVICE: Final = "/dapr.proto.runtime.v1.Dapr/"
 MESSAGE_ID: Final = "tarry-message-id"
@@ -29,13 +33,11 @@ MESSAGE_IDS: Final = "tarry-message-ids"
 MAX_SHOWN_IDS: Final = 200
 DETAILS: Final = "grpc-status-details-bin"
 
-Context = Any
-"""A call of gRPC's; the library has no types."""
-_EMPTY: Final = Empty()
+_SubscribeRequest: Final[Any] = pubsub_pb2.SubscribeTopicEventsRequestAlpha1
 _log = logging.getLogger(__name__)
 
 
-class GrpcApi(grpc.GenericRpcHandler):  # type: ignore[misc] # the library has no types
+class GrpcApi:
     """The service."""
 
     def __init__(
@@ -50,33 +52,31 @@ class GrpcApi(grpc.GenericRpcHandler):  # type: ignore[misc] # the library has n
         self._streams = streams
         self._access = access
         self._metadata = metadata
-        bulk = _unary(self._publish_bulk, pubsub_pb2.BulkPublishRequest)
-        self._handlers = {
-            "PublishEvent": _unary(self._publish, pubsub_pb2.PublishEventRequest),
-            "BulkPublishEvent": bulk,
-            "BulkPublishEventAlpha1": bulk,
-            "GetMetadata": _unary(self._get_metadata, metadata_pb2.GetMetadataRequest),
-            "SetMetadata": _unary(self._set_metadata, metadata_pb2.SetMetadataRequest),
-            "SubscribeTopicEventsAlpha1": grpc.stream_stream_rpc_method_handler(
-                self._subscribe,
-                pubsub_pb2.SubscribeTopicEventsRequestAlpha1.FromString,
-                pubsub_pb2.SubscribeTopicEventsResponseAlpha1.SerializeToString,
-            ),
-        }
         self._passing = passing
+        self._unary: dict[str, Unary] = {
+            SERVICE + name: partial(_refusing, serve)
+            for name, serve in (
+                ("PublishEvent", self._publish),
+                ("BulkPublishEvent", self._publish_bulk),
+                ("BulkPublishEventAlpha1", self._publish_bulk),
+                ("GetMetadata", self._get_metadata),
+                ("SetMetadata", self._set_metadata),
+            )
+        }
 
-    def service(self, handler_call_details: Any) -> Any:
-        """The handler of a method; None is UNIMPLEMENTED."""
-        method: str = handler_call_details.method
-        if method.startswith(SERVICE) and (found := self._handlers.get(method.removeprefix(SERVICE))):
-            return found
-        if self._passing is not None:
-            return self._passing.handler(method)
-        return None
+    def unary(self, path: str) -> Unary | None:
+        """What serves a method with one message each way."""
+        return self._unary.get(path)
 
-    def _let_in(self, context: Context, role: Role = "produce") -> tuple[Trace | None, Caller]:
+    def streaming(self, path: str) -> Streaming | None:
+        """What serves any other method; None is UNIMPLEMENTED."""
+        if path == SERVICE + "SubscribeTopicEventsAlpha1":
+            return self._subscribe
+        return None if self._passing is None else self._passing.method(path)
+
+    def _let_in(self, call: Call, role: Role = "produce") -> tuple[Trace | None, Caller]:
         """The trace context of a call that is let in, and whose it is; raises `Refusal`."""
-        given = {name: value for name, value in context.invocation_metadata() if isinstance(value, str)}
+        given = {name: value for name, value in call.metadata if isinstance(value, str)}
         token = given.get("dapr-api-token")
         caller = self._access.known(None if token is None else token.encode())
         if caller is None:
@@ -88,8 +88,9 @@ class GrpcApi(grpc.GenericRpcHandler):  # type: ignore[misc] # the library has n
         parent = given.get("traceparent")
         return None if parent is None else trace_of(parent, given.get("tracestate")), caller
 
-    async def _publish(self, request: pubsub_pb2.PublishEventRequest, context: Context) -> Empty:
-        trace, caller = self._let_in(context)
+    def _publish(self, call: Call, message: bytes) -> None:
+        trace, caller = self._let_in(call)
+        request = pubsub_pb2.PublishEventRequest.FromString(message)
         planned = self._publishing.plan(
             request.pubsub_name,
             request.topic,
@@ -99,15 +100,19 @@ class GrpcApi(grpc.GenericRpcHandler):  # type: ignore[misc] # the library has n
             trace,
         )
         self._publishing.check_reach(caller, planned)
-        id_ = await self._publishing.publish(planned)
-        if id_ is not None:
-            await _tell(context, (MESSAGE_ID, id_))
-        return _EMPTY
+        if planned.due_at_ms is not None and planned.mounted.definition.custody == "ledger":
+            self._publishing.schedule(planned).then(partial(_tell_scheduled, call, planned))
+        else:
+            call.run(partial(self._publish_elsewhere, call, planned))
 
-    async def _publish_bulk(
-        self, request: pubsub_pb2.BulkPublishRequest, context: Context
-    ) -> pubsub_pb2.BulkPublishResponse:
-        trace, caller = self._let_in(context)
+    async def _publish_elsewhere(self, call: Call, planned: Planned) -> None:
+        with _refusals(call):
+            await self._publishing.publish(planned)
+            call.answer(b"")
+
+    def _publish_bulk(self, call: Call, message: bytes) -> None:
+        trace, caller = self._let_in(call)
+        request = pubsub_pb2.BulkPublishRequest.FromString(message)
         metadata = dict(request.metadata)
         entries = [
             Entry(one.entry_id, one.event, one.content_type, dict(one.metadata)) for one in request.entries
@@ -115,87 +120,104 @@ class GrpcApi(grpc.GenericRpcHandler):  # type: ignore[misc] # the library has n
         plans = self._publishing.plan_bulk(request.pubsub_name, request.topic, entries, metadata, trace)
         for one in plans[:1]:
             self._publishing.check_reach(caller, one)
-        result = await self._publishing.publish_bulk(entries, plans, metadata)
-        if 0 < len(result.ids) <= MAX_SHOWN_IDS:
-            await _tell(context, (MESSAGE_IDS, ",".join(result.ids)))
-        return pubsub_pb2.BulkPublishResponse(
-            failedEntries=[
-                pubsub_pb2.BulkPublishResponseFailedEntry(entry_id=entry_id, error=reason)
-                for entry_id, reason in result.failed.items()
-            ]
-        )
+        call.run(partial(self._publish_all, call, entries, plans, metadata))
 
-    async def _get_metadata(
-        self, _request: metadata_pb2.GetMetadataRequest, context: Context
-    ) -> metadata_pb2.GetMetadataResponse:
-        self._let_in(context)
-        return metadata_message(self._metadata)
+    async def _publish_all(
+        self, call: Call, entries: list[Entry], plans: list[Planned], metadata: dict[str, str]
+    ) -> None:
+        with _refusals(call):
+            result = await self._publishing.publish_bulk(entries, plans, metadata)
+            answer = pubsub_pb2.BulkPublishResponse(
+                failedEntries=[
+                    pubsub_pb2.BulkPublishResponseFailedEntry(entry_id=entry_id, error=reason)
+                    for entry_id, reason in result.failed.items()
+                ]
+            )
+            shown = 0 < len(result.ids) <= MAX_SHOWN_IDS
+            call.answer(answer.SerializeToString(), ((MESSAGE_IDS, ",".join(result.ids)),) if shown else ())
 
-    async def _set_metadata(self, request: metadata_pb2.SetMetadataRequest, context: Context) -> Empty:
-        self._let_in(context)
+    def _get_metadata(self, call: Call, _: bytes) -> None:
+        self._let_in(call)
+        call.answer(metadata_message(self._metadata).SerializeToString())
+
+    def _set_metadata(self, call: Call, message: bytes) -> None:
+        self._let_in(call)
+        request = metadata_pb2.SetMetadataRequest.FromString(message)
         self._metadata.extended[request.key] = request.value
-        return _EMPTY
+        call.answer(b"")
 
-    async def _subscribe(self, _requests: AsyncIterator[Any], context: Context) -> None:
-        try:
-            self._let_in(context, "consume")
-            await self._streams.serve(context.read, context.write, grpc.aio.EOF)
-        except Refusal as refusal:
-            await abort(context, refusal)
+    async def _subscribe(self, call: Call) -> None:
+        async def read() -> Any:
+            message = await call.read()
+            return None if message is None else _SubscribeRequest.FromString(message)
+
+        async def write(answer: Any) -> None:
+            await call.write(answer.SerializeToString())
+
+        with _refusals(call):
+            self._let_in(call, "consume")
+            await self._streams.serve(read, write)
 
 
 class GrpcPassing:
     """Passes calls on to a real sidecar, as bytes."""
 
     def __init__(self, address: str, options: Sequence[tuple[str, int]]) -> None:
-        self._address = address
         self._channel = grpc.aio.insecure_channel(address, options=list(options))
 
-    def handler(self, method: str) -> Any:
-        """A handler for any method: every call is a stream of messages both ways."""
-        call = self._channel.stream_stream(method)
+    def method(self, path: str) -> Streaming:
+        """Serves any method: every call is a stream of messages both ways."""
+        return partial(self._pass_on, self._channel.stream_stream(path))
 
-        async def pass_on(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
-            passed = call(requests, metadata=tuple(context.invocation_metadata()))
-            try:
-                await context.send_initial_metadata(tuple(await passed.initial_metadata()))
-                async for answer in passed:
-                    yield answer
-                context.set_trailing_metadata(tuple(await passed.trailing_metadata()))
-            except grpc.aio.AioRpcError as error:
-                await context.abort(error.code(), error.details(), tuple(error.trailing_metadata() or ()))
+    async def _pass_on(self, method: Any, call: Call) -> None:
+        async def requests() -> AsyncIterator[bytes]:
+            while (message := await call.read()) is not None:
+                yield message
 
-        return grpc.stream_stream_rpc_method_handler(pass_on)
+        passed = method(requests(), metadata=call.metadata)
+        try:
+            call.begin(tuple(await passed.initial_metadata()))
+            async for answer in passed:
+                await call.write(answer)
+            call.end(tuple(await passed.trailing_metadata()))
+        except grpc.aio.AioRpcError as error:
+            call.fail(error.code().value[0], error.details() or "", tuple(error.trailing_metadata() or ()))
 
     async def close(self) -> None:
         """Close the connection."""
         await self._channel.close()
 
 
-def _unary(method: Callable[[Any, Context], Awaitable[Any]], request: Any) -> Any:
-    """A handler that says in both protocols' words what is refused."""
-
-    async def handle(given: Any, context: Context) -> Any:
-        try:
-            return await method(given, context)
-        except Refusal as refusal:
-            await abort(context, refusal)
-
-    return grpc.unary_unary_rpc_method_handler(
-        handle, request.FromString, lambda answer: answer.SerializeToString()
-    )
+def _refusing(serve: Unary, call: Call, message: bytes) -> None:
+    with _refusals(call):
+        serve(call, message)
 
 
-async def _tell(context: Context, pair: tuple[str, str]) -> None:
-    """Give the caller a name and a value: Dapr's SDK shows what comes first, others what comes last."""
-    context.set_trailing_metadata((pair,))
-    await context.send_initial_metadata((pair,))
+@contextlib.contextmanager
+def _refusals(call: Call) -> Iterator[None]:
+    """What is refused within is the outcome of the call."""
+    try:
+        yield
+    except Refusal as refusal:
+        refuse(call, refusal)
 
 
-async def abort(context: Context, refusal: Refusal) -> None:
+def _tell_scheduled(call: Call, planned: Planned, answer: Answer[Scheduled]) -> None:
+    """Dapr's SDK shows the metadata that come first, others those that come last: the id is in both."""
+    error = answer.error()
+    if error is None:
+        call.answer(b"", ((MESSAGE_ID, answer.value().id),))
+    elif isinstance(error, TarryError):
+        refuse(call, refusal_of(error, planned.mounted.name, planned.topic))
+    else:
+        _log.error("a publish failed", exc_info=error)
+        call.fail(INTERNAL, "the server failed; its log says why")
+
+
+def refuse(call: Call, refusal: Refusal) -> None:
     """End a call with a refusal and its details."""
-    code = getattr(grpc.StatusCode, refusal.kind.grpc)
-    await context.abort(code, refusal.message, ((DETAILS, status_of(refusal).SerializeToString()),))
+    status = status_of(refusal)
+    call.fail(status.code, refusal.message, ((DETAILS, status.SerializeToString()),))
 
 
 def status_of(refusal: Refusal) -> status_pb2.Status:

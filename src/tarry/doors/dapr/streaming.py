@@ -44,10 +44,10 @@ class Streams:
         self._closing: set[asyncio.Task[None]] = set()
         self._stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def serve(self, read: Read, write: Write, end: object) -> None:
-        """Serve one stream to its end; raises `Refusal`."""
+    async def serve(self, read: Read, write: Write) -> None:
+        """Serve one stream to its end, which `read` tells by None; raises `Refusal`."""
         first = await read()
-        if first is end or first.WhichOneof("subscribe_topic_events_request_type") != "initial_request":
+        if first is None or first.WhichOneof("subscribe_topic_events_request_type") != "initial_request":
             raise Refusal(errors.REQUEST, "the first frame of a subscription must be its initial request")
         wanted = first.initial_request
         subscription = Subscription(
@@ -66,7 +66,7 @@ class Streams:
         try:
             subscribed = await self._opener.open_stream(subscription, stream.deliver)
             await stream.begin()
-            while (frame := await self._unless_stopped(read)) is not end:
+            while (frame := await self._unless_stopped(read)) is not None:
                 stream.processed(frame.event_processed.id, frame.event_processed.status.status)
         finally:
             self._serving.discard(task)

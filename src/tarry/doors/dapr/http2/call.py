@@ -1,0 +1,273 @@
+"""A gRPC call on a stream: messages in, messages out, and a status at its end.
+
+A call with one message each way is served by a function that gets the message when it has come whole, and that answers
+then or later; it costs no task. Everything else is a coroutine that reads and writes.
+"""
+
+import asyncio
+import logging
+import zlib
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, Protocol
+
+from google.protobuf.message import DecodeError
+
+from tarry.doors.dapr.http2.hpack import Fields
+from tarry.doors.dapr.http2.request import (
+    ANSWER,
+    ENCODINGS,
+    Pair,
+    Request,
+    fields_of,
+    refusal_fields,
+    request_of,
+    status_fields,
+)
+from tarry.doors.dapr.http2.stream import Receiver, Stream
+
+UNKNOWN: Final = 2
+DEADLINE_EXCEEDED: Final = 4
+RESOURCE_EXHAUSTED: Final = 8
+UNIMPLEMENTED: Final = 12
+INTERNAL: Final = 13
+OK: Final = status_fields(0, "")
+
+log = logging.getLogger("tarry.dapr")
+
+Unary = Callable[["Call", bytes], None]
+"""Gets a call and its one message; it answers, or fails, or has somebody do so later."""
+Streaming = Callable[["Call"], Awaitable[None]]
+"""Serves a call to its end; what it leaves open ends well."""
+
+
+class Service(Protocol):
+    """What is served."""
+
+    def unary(self, path: str) -> Unary | None:
+        """What serves a method with one message each way."""
+
+    def streaming(self, path: str) -> Streaming | None:
+        """What serves a method of another kind."""
+
+
+class Call:
+    """One call. `metadata` is what the client says beside the message."""
+
+    def __init__(self, stream: Stream, request: Request, max_message_bytes: int) -> None:
+        self._stream = stream
+        self.request = request
+        self.metadata = request.metadata
+        self._max_message_bytes = max_message_bytes
+        self._unary: Unary | None = None
+        self._data = bytearray()
+        self._messages: deque[bytes] = deque()
+        self._whole = False
+        self._wake: asyncio.Future[None] | None = None
+        self._begun = False
+        self._task: asyncio.Task[None] | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        if request.timeout_s is not None:
+            loop = asyncio.get_running_loop()
+            self._deadline = loop.call_later(request.timeout_s, self._expire)
+
+    def serve(self, unary: Unary | None, streaming: Streaming | None) -> None:
+        """Begin."""
+        self._unary = unary
+        if self.request.encoding not in ENCODINGS:
+            self.fail(UNIMPLEMENTED, f"messages in the encoding {self.request.encoding} are not read here")
+        elif unary is None and streaming is None:
+            self.fail(UNIMPLEMENTED, "Method not found!")
+        elif streaming is not None:
+            self.run(partial(streaming, self))
+
+    # What comes
+
+    @property
+    def wanting(self) -> bool:
+        """See `Receiver`."""
+        return self._unary is not None or bool(self._data)
+
+    def come(self, data: bytes) -> None:
+        """See `Receiver`."""
+        if self._stream.over:
+            return
+        self._data += data
+        while len(self._data) >= 5:
+            size = int.from_bytes(self._data[1:5], "big")
+            if size > self._max_message_bytes:
+                self._refuse_size(size)
+                return
+            if len(self._data) < 5 + size:
+                break
+            message = bytes(self._data[5 : 5 + size])
+            if self._data[0]:
+                inflated = self._inflated(message)
+                if inflated is None:
+                    return
+                message = inflated
+            del self._data[: 5 + size]
+            self._messages.append(message)
+        if self._unary is None:
+            self._notify()
+        else:
+            self._stream.go_ahead(len(self._data) + sum(map(len, self._messages)))
+
+    def _inflated(self, message: bytes) -> bytes | None:
+        inflate = zlib.decompressobj(31 if self.request.encoding == "gzip" else 15)
+        try:
+            plain = inflate.decompress(message, self._max_message_bytes + 1)
+        except zlib.error:
+            self.fail(INTERNAL, "a message that cannot be decompressed")
+            return None
+        if len(plain) > self._max_message_bytes:
+            self._refuse_size(len(plain))
+            return None
+        return plain
+
+    def _refuse_size(self, size: int) -> None:
+        self.fail(
+            RESOURCE_EXHAUSTED, f"Received message larger than max ({size} vs. {self._max_message_bytes})"
+        )
+
+    def come_whole(self) -> None:
+        """See `Receiver`."""
+        self._whole = True
+        if self._unary is None:
+            self._notify()
+        elif self._data or len(self._messages) != 1:
+            self.fail(INTERNAL, "a call of this method has one message")
+        elif not self._stream.over:
+            self._stream.go_ahead(0)
+            try:
+                self._unary(self, self._messages.popleft())
+            except DecodeError:
+                self.fail(INTERNAL, "Exception deserializing request!")
+            except Exception:
+                log.exception("a call of %s failed", self.request.path)
+                self.fail(UNKNOWN, "the server failed; its log says why")
+
+    def too_much(self) -> None:
+        """See `Receiver`."""
+        self.fail(RESOURCE_EXHAUSTED, "the connection has more under way than the server holds for it")
+        if self._task is not None:
+            self._task.cancel()
+
+    def lost(self) -> None:
+        """See `Receiver`."""
+        self._finish()
+        if self._task is not None:
+            self._task.cancel()
+
+    # For coroutines
+
+    def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Serve the call by a coroutine."""
+        self._task = asyncio.get_running_loop().create_task(self._run(work))
+
+    async def _run(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except DecodeError:
+            self.fail(INTERNAL, "Exception deserializing request!")
+        except Exception:
+            log.exception("a call of %s failed", self.request.path)
+            self.fail(UNKNOWN, "the server failed; its log says why")
+        else:
+            self.end()
+
+    async def read(self) -> bytes | None:
+        """The next message; None if there is none any more."""
+        while not self._messages:
+            if self._whole:
+                return None
+            self._stream.go_ahead(len(self._data))
+            self._wake = asyncio.get_running_loop().create_future()
+            await self._wake
+        return self._messages.popleft()
+
+    async def write(self, message: bytes) -> None:
+        """Send a message, and wait until the client has room for it."""
+        self.begin()
+        self._stream.send(b"\0" + len(message).to_bytes(4, "big") + message)
+        if self._stream.waits:
+            sent: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._stream.on_sent = lambda: None if sent.done() else sent.set_result(None)
+            await sent
+
+    def _notify(self) -> None:
+        if self._wake is not None and not self._wake.done():
+            self._wake.set_result(None)
+
+    # The answer
+
+    def begin(self, pairs: tuple[Pair, ...] = ()) -> None:
+        """Send the metadata that come first."""
+        if not self._begun:
+            self._begun = True
+            self._stream.begin(ANSWER + fields_of(pairs) if pairs else ANSWER)
+
+    def answer(self, message: bytes, told: tuple[Pair, ...] = ()) -> None:
+        """End it well with its one message; `told` goes with what comes first and with what comes last."""
+        block = fields_of(told) if told else b""
+        self._begun = True
+        self._stream.begin(ANSWER + block)
+        self._stream.send(b"\0" + len(message).to_bytes(4, "big") + message)
+        self._stream.end(OK + block)
+        self._finish()
+
+    def end(self, pairs: tuple[Pair, ...] = ()) -> None:
+        """End it well."""
+        self.fail(0, "", pairs)
+
+    def fail(self, code: int, message: str, pairs: tuple[Pair, ...] = ()) -> None:
+        """End it with a status."""
+        block = status_fields(code, message) + fields_of(pairs)
+        self._stream.end(block if self._begun else ANSWER + block)
+        self._finish()
+
+    def _finish(self) -> None:
+        self._messages.clear()
+        self._data.clear()
+        if self._deadline is not None:
+            self._deadline.cancel()
+
+    def _expire(self) -> None:
+        self.fail(DEADLINE_EXCEEDED, "Deadline Exceeded")
+        if self._task is not None:
+            self._task.cancel()
+
+
+class _Refused:
+    """The receiver of a stream that was answered at once."""
+
+    wanting = False
+
+    def come(self, data: bytes) -> None:
+        """Nobody reads it."""
+
+    def come_whole(self) -> None:
+        """Nobody waits for it."""
+
+    def too_much(self) -> None:
+        """Nothing is held."""
+
+    def lost(self) -> None:
+        """Nobody minds."""
+
+
+def opening(service: Service, max_message_bytes: int) -> Callable[[Stream, Fields], Receiver]:
+    """What a connection does with a stream that is begun: a call of a service."""
+
+    def open_(stream: Stream, fields: Fields) -> Receiver:
+        request = request_of(fields)
+        if request.http_status != 200:
+            stream.end(refusal_fields(request.http_status))
+            return _Refused()
+        call = Call(stream, request, max_message_bytes)
+        unary = service.unary(request.path)
+        call.serve(unary, None if unary is not None else service.streaming(request.path))
+        return call
+
+    return open_

@@ -1,0 +1,149 @@
+"""The frames of HTTP/2 (RFC 9113): cutting a stream of bytes into them, and building them. Pure."""
+
+from collections.abc import Iterator
+from enum import IntEnum
+from struct import Struct as Layout
+from typing import Final
+
+PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+"""What every client begins with."""
+MAX_FRAME_BYTES: Final = 16_384
+"""The largest frame, for both ends: the size that holds if nothing is said."""
+FIRST_WINDOW_BYTES: Final = 65_535
+"""How much may be sent before the other end says more."""
+MAX_WINDOW_BYTES: Final = (1 << 31) - 1
+
+DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = (
+    range(10)
+)
+END_STREAM = ACK = 0x1
+END_HEADERS: Final = 0x4
+PADDED: Final = 0x8
+PRIORITISED: Final = 0x20
+
+MAX_CONCURRENT_STREAMS: Final = 3
+INITIAL_WINDOW_SIZE: Final = 4
+MAX_FRAME_SIZE: Final = 5
+MAX_HEADER_LIST_SIZE: Final = 6
+
+_HEAD: Final = Layout(">BHBBI")
+_SETTING: Final = Layout(">HI")
+Frame = tuple[int, int, int, bytes]
+"""Its kind, flags, stream and payload."""
+
+
+class Code(IntEnum):
+    """Why a stream or a connection ends."""
+
+    NO_ERROR = 0
+    PROTOCOL_ERROR = 1
+    INTERNAL_ERROR = 2
+    FLOW_CONTROL_ERROR = 3
+    STREAM_CLOSED = 5
+    FRAME_SIZE_ERROR = 6
+    REFUSED_STREAM = 7
+    CANCEL = 8
+    COMPRESSION_ERROR = 9
+    ENHANCE_YOUR_CALM = 11
+
+
+class Broken(Exception):
+    """What a client sent cannot be: the connection ends with this code and reason."""
+
+    def __init__(self, code: Code, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class Frames:
+    """Cuts what a client sends into frames, however it comes."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._begun = False
+
+    def feed(self, data: bytes) -> Iterator[Frame]:
+        """Each whole frame; raises `Broken` at the first that is none."""
+        if self._rest:
+            data = self._rest + data
+            self._rest = b""
+        at, end = 0, len(data)
+        if not self._begun:
+            if data[: len(PREFACE)] != PREFACE[:end]:
+                raise Broken(Code.PROTOCOL_ERROR, "this is not HTTP/2")
+            if end < len(PREFACE):
+                self._rest = data
+                return
+            self._begun = True
+            at = len(PREFACE)
+        while end - at >= 9:
+            high, low, kind, flags, stream = _HEAD.unpack_from(data, at)
+            size = high << 16 | low
+            if size > MAX_FRAME_BYTES:
+                raise Broken(
+                    Code.FRAME_SIZE_ERROR, f"a frame of {size} bytes; the largest is {MAX_FRAME_BYTES}"
+                )
+            stop = at + 9 + size
+            if stop > end:
+                break
+            yield kind, flags, stream & MAX_WINDOW_BYTES, data[at + 9 : stop]
+            at = stop
+        self._rest = data[at:]
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
+    """A frame."""
+    size = len(payload)
+    return _HEAD.pack(size >> 16, size & 0xFFFF, kind, flags, stream) + payload
+
+
+def headers(flags: int, stream: int, block: bytes) -> bytes:
+    """A block of fields, in as many frames as it needs."""
+    if len(block) <= MAX_FRAME_BYTES:
+        return frame(HEADERS, flags | END_HEADERS, stream, block)
+    pieces = [block[at : at + MAX_FRAME_BYTES] for at in range(0, len(block), MAX_FRAME_BYTES)]
+    return b"".join(
+        (
+            frame(HEADERS, flags, stream, pieces[0]),
+            *(frame(CONTINUATION, 0, stream, piece) for piece in pieces[1:-1]),
+            frame(CONTINUATION, END_HEADERS, stream, pieces[-1]),
+        )
+    )
+
+
+def unpadded(flags: int, payload: bytes) -> bytes:
+    """What a DATA or HEADERS frame says, without its padding and its place among others; raises `Broken`."""
+    start, stop = 0, len(payload)
+    if flags & PADDED:
+        if not payload:
+            raise Broken(Code.FRAME_SIZE_ERROR, "a padded frame without its padding")
+        start, stop = 1, stop - payload[0]
+    if flags & PRIORITISED:
+        start += 5
+    if start > stop:
+        raise Broken(Code.PROTOCOL_ERROR, "more padding than there is frame")
+    return payload[start:stop]
+
+
+def settings(*pairs: tuple[int, int]) -> bytes:
+    """A SETTINGS frame."""
+    return frame(SETTINGS, 0, 0, b"".join(_SETTING.pack(*pair) for pair in pairs))
+
+
+def settings_of(payload: bytes) -> Iterator[tuple[int, int]]:
+    """What a SETTINGS frame says; raises `Broken`."""
+    if len(payload) % _SETTING.size:
+        raise Broken(Code.FRAME_SIZE_ERROR, "settings that are none")
+    yield from (pair for pair in _SETTING.iter_unpack(payload))
+
+
+def number_of(payload: bytes) -> int:
+    """The number that is all a WINDOW_UPDATE or RST_STREAM says; raises `Broken`."""
+    if len(payload) != 4:
+        raise Broken(Code.FRAME_SIZE_ERROR, "a number that is none")
+    return int.from_bytes(payload, "big")
+
+
+def number(kind: int, stream: int, value: int) -> bytes:
+    """A WINDOW_UPDATE or RST_STREAM frame."""
+    return frame(kind, 0, stream, value.to_bytes(4, "big"))

@@ -1,0 +1,165 @@
+"""One stream of a connection: what comes on it, and what goes out as the client's windows allow."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from tarry.doors.dapr.http2 import frames
+from tarry.doors.dapr.http2.frames import (
+    END_STREAM,
+    MAX_FRAME_BYTES,
+    MAX_WINDOW_BYTES,
+    Broken,
+    Code,
+    frame,
+    number,
+)
+
+if TYPE_CHECKING:
+    from tarry.doors.dapr.http2.connection import Connection
+
+
+class Receiver(Protocol):
+    """What a stream is for."""
+
+    @property
+    def wanting(self) -> bool:
+        """Whether nothing can go on until more comes."""
+
+    def come(self, data: bytes) -> None:
+        """Data came."""
+
+    def come_whole(self) -> None:
+        """There will be no more."""
+
+    def too_much(self) -> None:
+        """The connection holds more data than it may: this stream is to end."""
+
+    def lost(self) -> None:
+        """The client has given it up, or is gone."""
+
+
+class Stream:
+    """One stream. It is over when both ends have said so."""
+
+    def __init__(self, connection: "Connection", id_: int, window_bytes: int, allowed_bytes: int) -> None:
+        self._connection = connection
+        self.id = id_
+        self.receiver: Receiver
+        self.whole = False
+        """Whether the client has sent all."""
+        self.over = False
+        """Whether it was ended from here, or given up."""
+        self.on_sent: Callable[[], None] | None = None
+        """What is called once, when nothing waits for the client any more."""
+        self._window_bytes = window_bytes
+        self._allowed_bytes = self._full_bytes = allowed_bytes
+        self._held_bytes = 0
+        self._unsent = b""
+        self._sent_bytes = 0
+        """How much of that is sent."""
+        self._ending: bytes | None = None
+        """The frame that ends it, behind what is not sent."""
+
+    # What comes
+
+    def come(self, data: bytes, size: int) -> None:
+        """Data came, in a frame of this size."""
+        self._allowed_bytes -= size
+        if self._allowed_bytes < 0:
+            raise Broken(Code.FLOW_CONTROL_ERROR, "more data on a stream than allowed")
+        self._hold(len(data))
+        self.receiver.come(data)
+
+    def come_whole(self) -> None:
+        """The client has sent all."""
+        self.whole = True
+        self.receiver.come_whole()
+
+    def go_ahead(self, kept_bytes: int) -> None:
+        """Of what came so much is still kept; for the rest the client may send on."""
+        self._hold(kept_bytes - self._held_bytes)
+        more = self._full_bytes - self._allowed_bytes
+        if more > self._full_bytes // 2 and not self.whole and not self.over:
+            self._allowed_bytes = self._full_bytes
+            self._connection.write(number(frames.WINDOW_UPDATE, self.id, more))
+
+    def _hold(self, more_bytes: int) -> None:
+        self._held_bytes += more_bytes
+        self._connection.held_bytes += more_bytes
+
+    def lose(self) -> None:
+        """It is given up."""
+        self._forget()
+        if not self.over:
+            self.over = True
+            self.receiver.lost()
+        self._sent()
+
+    # What goes out
+
+    def begin(self, block: bytes) -> None:
+        """Send the fields that come first."""
+        if not self.over:
+            self._connection.write(frames.headers(0, self.id, block))
+
+    def send(self, data: bytes) -> None:
+        """Send data, as far as the client allows; the rest goes when it does."""
+        if not self.over:
+            self._unsent = self._unsent[self._sent_bytes :] + data if self._unsent else data
+            self._sent_bytes = 0
+            self.go_on()
+
+    def end(self, block: bytes) -> None:
+        """Send the fields that come last, behind all data."""
+        if self.over:
+            return
+        self.over = True
+        self._ending = frames.headers(END_STREAM, self.id, block)
+        self.go_on()
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything waits for the client."""
+        return bool(self._unsent)
+
+    def allow(self, more_bytes: int) -> None:
+        """The client allows so much more; raises `Broken`. It may be less than nothing."""
+        self._window_bytes += more_bytes
+        if self._window_bytes > MAX_WINDOW_BYTES:
+            raise Broken(Code.FLOW_CONTROL_ERROR, "a window that is too large")
+        if self._unsent:
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Send what is allowed."""
+        connection = self._connection
+        while self._unsent:
+            at = self._sent_bytes
+            size = min(len(self._unsent) - at, self._window_bytes, connection.window_bytes, MAX_FRAME_BYTES)
+            if size <= 0 or connection.paused:
+                connection.waiting[self.id] = self
+                return
+            self._window_bytes -= size
+            connection.window_bytes -= size
+            connection.write(frame(frames.DATA, 0, self.id, self._unsent[at : at + size]))
+            self._sent_bytes = at + size
+            if self._sent_bytes == len(self._unsent):
+                self._unsent, self._sent_bytes = b"", 0
+                connection.waiting.pop(self.id, None)
+        if self._ending is not None:
+            connection.write(self._ending)
+            self._ending = None
+            if not self.whole:
+                # The client need not send the rest.
+                connection.write(number(frames.RST_STREAM, self.id, Code.NO_ERROR))
+            self._forget()
+        self._sent()
+
+    def _sent(self) -> None:
+        if self.on_sent is not None:
+            on_sent, self.on_sent = self.on_sent, None
+            on_sent()
+
+    def _forget(self) -> None:
+        self._hold(-self._held_bytes)
+        self._connection.forget(self)

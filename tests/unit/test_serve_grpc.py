@@ -1,0 +1,184 @@
+"""The gRPC listener with gRPC's own client: TLS, large and compressed messages, deadlines, cancelling, bounds, the end."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from tarry.config.dapr import DaprApp
+from tarry.doors.dapr.http2.call import Call, Streaming, Unary
+from tarry.serve.grpc_server import GrpcServer
+from tarry.serve.listener import ListenError
+from tarry.serve.room import Room
+from tests.certificates import certificate
+
+WITHIN_S = 30
+ANY_SIZE = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+
+
+class Service:
+    """What comes goes back; `/held` waits to be let go."""
+
+    def __init__(self) -> None:
+        self.let_go = asyncio.Event()
+        self.begun = asyncio.Event()
+        self.cancelled = asyncio.Event()
+
+    def unary(self, path: str) -> Unary | None:
+        return {"/echo": lambda call, data: call.answer(data), "/held": self._held}.get(path)
+
+    def streaming(self, path: str) -> Streaming | None:
+        return {"/all": self._all, "/deaf": self._deaf}.get(path)
+
+    def _held(self, call: Call, data: bytes) -> None:
+        async def wait() -> None:
+            self.begun.set()
+            try:
+                await self.let_go.wait()
+            except asyncio.CancelledError:
+                self.cancelled.set()
+                raise
+            call.answer(data)
+
+        call.run(wait)
+
+    async def _all(self, call: Call) -> None:
+        while (data := await call.read()) is not None:
+            await call.write(data)
+        call.end((("at-the-end", "yes"), ("some-bin", b"\0\1")))
+
+    async def _deaf(self, call: Call) -> None:
+        await asyncio.get_running_loop().create_future()
+
+
+@contextlib.asynccontextmanager
+async def serving(**settings: Any) -> AsyncIterator[tuple[Service, int]]:
+    app = DaprApp(grpc_port=0, **settings)
+    server = GrpcServer(app, "doors.dapr", Room().part("doors.dapr:grpc", app.max_connections))
+    service = Service()
+    port = server.bind()
+    await server.start(service)
+    async with asyncio.timeout(WITHIN_S):
+        try:
+            yield service, port
+        finally:
+            await server.stop()
+
+
+def channel(port: int, **more: Any) -> Any:
+    return grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=ANY_SIZE, **more)
+
+
+async def test_messages_of_any_size_both_ways() -> None:
+    async with serving(max_body_bytes=8 << 20) as (_, port), channel(port) as client:
+        echo = client.unary_unary("/echo")
+        for size in (0, 1, 65_535, 65_536, 8 << 20):
+            data = bytes(range(256)) * (size // 256) + bytes(size % 256)
+            assert await echo(data) == data
+        with pytest.raises(grpc.aio.AioRpcError, match="larger than max") as caught:
+            await echo(bytes(9 << 20))
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert await echo(b"and on") == b"and on"
+
+
+async def test_many_calls_at_once() -> None:
+    async with serving() as (_, port), channel(port) as client:
+        echo = client.unary_unary("/echo")
+        sent = [bytes(50_000) + n.to_bytes(2, "big") for n in range(300)]
+        assert await asyncio.gather(*map(echo, sent)) == sent
+
+
+@pytest.mark.parametrize("compression", [grpc.Compression.Gzip, grpc.Compression.Deflate])
+async def test_compressed_messages_are_read(compression: Any) -> None:
+    async with serving() as (_, port), channel(port, compression=compression) as client:
+        assert await client.unary_unary("/echo")(b"x" * 100_000) == b"x" * 100_000
+
+
+async def test_streams_both_ways_with_metadata_at_the_end() -> None:
+    async with serving() as (_, port), channel(port) as client:
+        call = client.stream_stream("/all")()
+        for size in (0, 10, 3 << 20):
+            await call.write(bytes(size))
+            assert await call.read() == bytes(size)
+        await call.done_writing()
+        assert await call.read() is grpc.aio.EOF
+        last = dict(await call.trailing_metadata())
+        assert (last["at-the-end"], last["some-bin"]) == ("yes", b"\0\1")
+
+
+async def test_it_speaks_tls(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    async with serving(tls_cert=str(cert), tls_key=str(key)) as (_, port):
+        credentials = grpc.ssl_channel_credentials(cert.read_bytes())
+        async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials) as client:
+            assert await client.unary_unary("/echo")(b"x" * 200_000) == b"x" * 200_000
+
+
+async def test_a_deadline_and_a_cancellation_end_what_was_begun() -> None:
+    async with serving() as (service, port), channel(port) as client:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await client.unary_unary("/held")(b"", timeout=0.2)
+        assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        await service.cancelled.wait()
+        service.begun.clear()
+        service.cancelled.clear()
+        call = client.unary_unary("/held")(b"")
+        await service.begun.wait()
+        call.cancel()
+        await service.cancelled.wait()
+
+
+async def test_a_stop_waits_for_calls_under_way_and_no_longer_than_it_may() -> None:
+    async with serving() as (service, port):
+        client = channel(port)
+        call = asyncio.ensure_future(client.unary_unary("/held")(b"x"))
+        await service.begun.wait()
+        asyncio.get_running_loop().call_later(0.2, service.let_go.set)
+    assert await call == b"x"
+    await client.close()
+    async with serving(drain_ms=100) as (service, port):
+        client = channel(port)
+        call = asyncio.ensure_future(client.unary_unary("/held")(b"x"))
+        await service.begun.wait()
+    async with asyncio.timeout(WITHIN_S):
+        await service.cancelled.wait()
+    with pytest.raises(grpc.aio.AioRpcError):
+        await call
+    await client.close()
+
+
+async def test_an_idle_connection_is_closed_and_its_client_comes_again() -> None:
+    async with serving(idle_timeout_ms=1_000) as (_, port), channel(port) as client:
+        assert await client.unary_unary("/echo")(b"x") == b"x"
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        while await reader.read(1024):
+            pass
+        writer.close()
+        await writer.wait_closed()
+        assert await client.unary_unary("/echo")(b"y", wait_for_ready=True) == b"y"
+
+
+async def test_connections_beyond_the_bound_are_refused() -> None:
+    async with serving(max_connections=1) as (_, port), channel(port) as client:
+        assert await client.unary_unary("/echo")(b"x") == b"x"
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        with contextlib.suppress(ConnectionResetError):
+            assert await reader.read() == b""
+        writer.close()
+        with contextlib.suppress(ConnectionResetError):
+            await writer.wait_closed()
+        assert await client.unary_unary("/echo")(b"y") == b"y"
+
+
+def test_a_taken_address_is_told() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ListenError, match=r"doors\.dapr\.grpc_port \(TARRY_DOORS__DAPR__GRPC_PORT\)"):
+            GrpcServer(DaprApp(grpc_port=port), "doors.dapr", Room().part("doors.dapr:grpc")).bind()
