@@ -22,7 +22,8 @@ from tarry.engine import recovery
 from tarry.engine.acks import AckSet
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.delayed import DelayedEntries, DelayedEntry
-from tarry.engine.flights import Flight, Flights
+from tarry.engine.flight import Departure
+from tarry.engine.flights import Flights
 from tarry.engine.groups import Groups
 from tarry.engine.horizon import Horizon
 from tarry.engine.journal import Journal
@@ -123,8 +124,8 @@ def forget_who_is_dead(patch: pytest.MonkeyPatch) -> None:
 def send_without_a_claim(patch: pytest.MonkeyPatch) -> None:
     """R11: a grouped message goes out without ending its siblings first."""
 
-    def unclaimed(self: Flights, flight: Flight, now_ms: int) -> bool:
-        self._send(flight)
+    def unclaimed(self: Flights, departure: Departure, now_ms: int) -> bool:
+        self._send(departure)
         return True
 
     patch.setattr(Flights, "_claim", unclaimed)
@@ -133,13 +134,14 @@ def send_without_a_claim(patch: pytest.MonkeyPatch) -> None:
 def send_before_the_claim_is_durable(patch: pytest.MonkeyPatch) -> None:
     """R11: a grouped message goes out before its claim is synced."""
 
-    def early(self: Flights, flight: Flight, now_ms: int) -> bool:
+    def early(self: Flights, departure: Departure, now_ms: int) -> bool:
+        (flight,) = departure.flights
         head = flight.head
         assert head.group is not None
         claim = Claim(flight.key.seq, head.group, head.owner, now_ms)
         siblings = self._journal.groups.ends_of_siblings(head.owner, head.group, flight.origin, now_ms)
         self._journal.append([claim, *siblings], lambda error: None, essential=True)
-        self._send(flight)
+        self._send(departure)
         return True
 
     patch.setattr(Flights, "_claim", early)

@@ -5,7 +5,7 @@ request, a group commit, a turn of the engine, a verdict, a fault. The order in 
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import Any
 
@@ -15,6 +15,7 @@ from tarry.core.message import MessageView
 from tarry.core.policy import Policy
 from tarry.engine.answer import Answer, failed
 from tarry.engine.engine import Engine
+from tarry.engine.flights import Told
 from tarry.testing.disk import SimulatedCrash
 from tarry.testing.outlet import Attempt, SimulatedOutlet
 from tarry.testing.world import World
@@ -33,12 +34,13 @@ class WatchedOutlet(SimulatedOutlet):
     """Tells the simulation of each launch."""
 
     def __init__(self, outlet: SimulatedOutlet, watch: Callable[[Attempt], None]) -> None:
-        super().__init__(outlet.clock)
+        super().__init__(outlet.clock, outlet.together)
         self._watch = watch
 
-    def launch(self, outlet: Outlet, delivery: Delivery, verdict: Callable[[Verdict], None]) -> None:
-        super().launch(outlet, delivery, verdict)
-        self._watch(self.under_way[-1])
+    def launch(self, outlet: Outlet, deliveries: Sequence[Delivery], told: Told) -> None:
+        super().launch(outlet, deliveries, told)
+        for attempt in self.under_way[-len(deliveries) :]:
+            self._watch(attempt)
 
 
 class Simulation:
@@ -59,7 +61,13 @@ class Simulation:
         self.refused: TarryError | None = None
         """Why the server would not start, if it rightly would not: the run is over then."""
         settings = engine_settings(self.random)
-        self.world = World(seed, settings=settings, ledger_settings=ledger_settings(self.random), start=False)
+        self.world = World(
+            seed,
+            settings=settings,
+            ledger_settings=ledger_settings(self.random),
+            together=self.random.choice((1, 2, 16)),
+            start=False,
+        )
         self.world.index.piece = index_piece(self.random)
         self.world.outlet = WatchedOutlet(self.world.outlet, self._launched)
         self.clock = self.world.clock
@@ -317,6 +325,9 @@ class Simulation:
         if not self.world.outlet.under_way:
             return
         attempt = random.choice(self.world.outlet.under_way)
+        if random.random() < 0.1:
+            self._answer_all(attempt)
+            return
         kind = random.random()
         if kind < 0.1:
             self._arrive(attempt)
@@ -347,12 +358,27 @@ class Simulation:
             self.checker.arrived(self._msg_of(attempt))
 
     def _answer(self, attempt: Attempt, verdict: Verdict) -> None:
+        self._tell(attempt, verdict)
+        attempt.answer(verdict)
+
+    def _tell(self, attempt: Attempt, verdict: Verdict) -> None:
         if isinstance(verdict, Delivered):
             self._arrive(attempt)
         msg = self._msg_of(attempt)
         self.say(f"verdict {msg.token} {verdict}")
         self.checker.answered(msg, attempt.delivery.attempt, verdict)
-        attempt.answer(verdict)
+
+    def _answer_all(self, first: Attempt) -> None:
+        """All that left with an attempt has a verdict at once, and not the same."""
+        verdicts: list[tuple[Attempt, Verdict]] = []
+        for attempt in self.world.outlet.under_way:
+            if attempt.delivery.destination == first.delivery.destination:
+                kinds = (Delivered(), Delivered("ref"), Retry("busy"), Retry("no", 100_000), Refused("never"))
+                verdict: Verdict = Delivered() if attempt.arrived else self.random.choice(kinds)
+                verdicts.append((attempt, verdict))
+        for attempt, verdict in verdicts:
+            self._tell(attempt, verdict)
+        self.world.outlet.answer(verdicts)
 
     # The end
 

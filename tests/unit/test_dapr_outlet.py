@@ -30,6 +30,7 @@ class Broker:
         self.error: Exception | None = None
         self.failed: dict[bytes, ComponentError] = {}
         self.topics = {"no"}
+        self.wait: asyncio.Event | None = None
 
     @property
     def component(self) -> Any:
@@ -44,6 +45,8 @@ class Broker:
     async def publish(
         self, topic: str, data: bytes, metadata: Mapping[str, str], content_type: str | None = None
     ) -> None:
+        if self.wait is not None:
+            await self.wait.wait()
         if self.error is not None:
             raise self.error
         self.calls.append([(topic, data, dict(metadata), content_type)])
@@ -77,14 +80,26 @@ def opened(broker: Broker) -> DaprOutlet:
 async def test_what_is_due_together_for_one_topic_is_one_call() -> None:
     broker = Broker()
     outlet = opened(broker)
-    deliveries = [due(b"%d" % n) for n in range(600)] + [due(b"alone", "other")]
-    verdicts = await asyncio.gather(*map(outlet.send, deliveries))
-    assert set(verdicts) == {Delivered()}
-    assert sorted(map(len, broker.calls)) == [1, 88, 512]
-    together = max(broker.calls, key=len)
+    assert await outlet.send_many([due(b"%d" % n) for n in range(3)]) == [Delivered()] * 3
+    assert await outlet.send(due(b"alone", "other")) == Delivered()
+    together, alone = broker.calls
     assert together[0] == ("nst", b"0", {"partitionKey": "k"}, "text/plain")
-    assert [data for _, data, _, _ in together] == [b"%d" % n for n in range(512)]
-    await outlet.close()
+    assert [data for _, data, _, _ in together] == [b"0", b"1", b"2"]
+    assert alone == [("nsother", b"alone", {"partitionKey": "k"}, "text/plain")]
+
+
+async def test_what_is_with_the_broker_is_waited_for_before_it_is_closed() -> None:
+    broker = Broker()
+    outlet = opened(broker)
+    broker.wait = asyncio.Event()
+    sending = asyncio.create_task(outlet.send(due(b"1")))
+    await asyncio.sleep(0)
+    closing = asyncio.create_task(outlet.close())
+    await asyncio.sleep(0)
+    assert not closing.done()
+    broker.wait.set()
+    await closing
+    assert await sending == Delivered()
 
 
 @pytest.mark.parametrize(
@@ -103,15 +118,14 @@ async def test_a_brokers_refusal_becomes_a_verdict(error: Exception, verdict: Ve
     outlet = opened(broker)
     broker.error = error
     assert await outlet.send(due(b"1")) == verdict
-    both = await asyncio.gather(*(outlet.send(due(b"%d" % n)) for n in range(2)))
-    assert both == [verdict, verdict]
+    assert await outlet.send_many([due(b"1"), due(b"2")]) == [verdict, verdict]
 
 
 async def test_one_of_many_that_fails_fails_alone() -> None:
     broker = Broker()
     broker.failed = {b"2": NeverTaken("odd")}
     outlet = opened(broker)
-    verdicts = await asyncio.gather(*(outlet.send(due(b"%d" % n)) for n in range(4)))
+    verdicts = await outlet.send_many([due(b"%d" % n) for n in range(4)])
     assert verdicts == [Delivered(), Delivered(), Refused("odd"), Delivered()]
 
 
@@ -165,6 +179,26 @@ async def test_what_follows_is_there_before_an_occurrence_goes_out_and_once_howe
     )
     assert await outlet.send(last) == Delivered()
     assert len(kept) == 1
+
+
+async def test_of_those_that_leave_together_each_that_repeats_is_followed() -> None:
+    broker = Broker()
+    kept: list[str | None] = []
+
+    async def schedule(message: Message) -> None:
+        if message.payload == b"b":
+            raise Unavailable("the disk is full")
+        kept.append(message.idempotency_key)
+
+    outlet = DaprOutlet()
+    outlet.open(lambda _app_id, _pubsub: broker, schedule, lambda: 0)
+    headers = headers_of({}, "text/plain", "@every 5s")
+    where = destination("app", "redis", "t")
+    repeating = [Delivery(one, where, one.encode(), headers, None, "app", 0, 0, 1) for one in "abc"]
+    verdicts = await outlet.send_many([*repeating, due(b"d")])
+    assert [type(verdict) for verdict in verdicts] == [Delivered, Retry, Delivered, Delivered]
+    assert [data for _, data, _, _ in broker.calls[0]] == [b"a", b"c", b"d"]
+    assert kept == ["repeat:a", "repeat:c"]
 
 
 async def test_an_occurrence_waits_while_what_follows_cannot_be_scheduled() -> None:

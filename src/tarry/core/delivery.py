@@ -1,6 +1,7 @@
 """What an outlet is handed, and what it says came of it."""
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 from msgspec import Struct
 
@@ -70,3 +71,14 @@ class Outlet(Protocol):
 
     async def send(self, delivery: Delivery) -> Verdict:
         """Send it once and say what came of it."""
+
+
+@runtime_checkable
+class BulkOutlet(Outlet, Protocol):
+    """An outlet that takes several deliveries to one destination in one call."""
+
+    together: int
+    """How many, at the most."""
+
+    async def send_many(self, deliveries: Sequence[Delivery]) -> Sequence[Verdict]:
+        """Send each once; what came of each, in their order. The same rules as for `send`."""

@@ -15,6 +15,7 @@ and instant at which no such message is (the caller compares both).
 
 import hashlib
 import re
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
@@ -45,6 +46,12 @@ class Ids:
     def make(self, seq: int, fire_at_ms: int) -> str:
         """The id of the message whose first version has this key."""
         return self._encrypt((seq << 80 | fire_at_ms << 32 | self._mark).to_bytes(16, "big")).hex()
+
+    def make_all(self, keys: Iterable[tuple[int, int]]) -> list[str]:
+        """The ids of a few messages, each given by its fire instant and its seq."""
+        blocks = [(seq << 80 | at_ms << 32 | self._mark).to_bytes(16, "big") for at_ms, seq in keys]
+        text = self._encrypt(b"".join(blocks)).hex()
+        return [text[at : at + ID_CHARS] for at in range(0, len(text), ID_CHARS)]
 
     def secret(self, purpose: str) -> bytes:
         """A key of its own for another purpose, the same at every start: 32 bytes.

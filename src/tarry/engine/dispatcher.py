@@ -6,7 +6,7 @@ the order stays. Nothing is sent before its instant: the clock is read here, at 
 """
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Final
@@ -23,7 +23,8 @@ from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective
 from tarry.core.wheel import Due
 from tarry.engine.burst import Burst, Lot, lateness_of
-from tarry.engine.flights import Flight, Flights, Launch
+from tarry.engine.flight import Flight
+from tarry.engine.flights import Flights, Launch
 from tarry.engine.journal import Journal
 from tarry.engine.rates import Rates
 from tarry.engine.settings import EngineSettings
@@ -290,7 +291,7 @@ class Dispatcher:
                 self._put_off(key, head, body, at_ms)
                 return
         if not to_topic:
-            self.flights.begin(key, head, now_ms)
+            self.flights.begin(key, head, body, now_ms)
         elif head.group is not None:
             self._fire_burst()
             # One of its group, in this same batch, may have ended it.
@@ -362,7 +363,7 @@ class Dispatcher:
             self.writing.close(unit)
             self.firing.discard(key.seq)
             if error is None:
-                self._tell_sent(head, now_ms)
+                self._tell_sent([head], now_ms)
                 self.writing.settled([key.seq])
 
         try:
@@ -371,9 +372,13 @@ class Dispatcher:
             done(error)
             self._later(key, lane_of(head.owner, head.door), now_ms + ROOM_RETRY_MS)
 
-    def _tell_sent(self, head: PutHead, now_ms: int) -> None:
+    def _tell_sent(self, heads: list[PutHead], now_ms: int) -> None:
         if self.on_sent is not None:
-            self.on_sent(head.door, lateness_of(head.due_at_ms, head.accepted_at_ms, now_ms), 1)
+            counts = Counter(
+                [(head.door, lateness_of(head.due_at_ms, head.accepted_at_ms, now_ms)) for head in heads]
+            )
+            for (door, lateness_ms), count in counts.items():
+                self.on_sent(door, lateness_ms, count)
 
     def _tell_burst(self, burst: Burst) -> None:
         if self.on_sent is not None:

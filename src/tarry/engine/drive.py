@@ -6,13 +6,13 @@ to `Fault`, and who provides that ends the process as a crash would; a start fin
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from tarry.core.delivery import Delivery, Outlet, Retry, Verdict
+from tarry.core.delivery import BulkOutlet, Delivery, Outlet, Retry, Verdict
 from tarry.engine.engine import Engine
-from tarry.engine.flights import Launch
+from tarry.engine.flights import Launch, Told
 from tarry.engine.horizon import Offload
 
 log = logging.getLogger(__name__)
@@ -22,22 +22,38 @@ Fault = Callable[[Exception], None]
 
 
 def launcher(loop: asyncio.AbstractEventLoop, fault: Fault) -> Launch:
-    """Sending as tasks of the loop."""
+    """Sending as tasks of the loop. Verdicts that come in one turn of it are told together."""
     tasks: set[asyncio.Task[None]] = set()
+    come: dict[Told, list[tuple[str, Verdict]]] = {}
 
-    def launch(outlet: Outlet, delivery: Delivery, verdict: Callable[[Verdict], None]) -> None:
-        async def send() -> None:
-            try:
-                result = await outlet.send(delivery)
-            except Exception as error:  # An outlet's bug must not lose the message.
-                log.exception("an outlet failed")
-                result = Retry(f"the outlet failed: {type(error).__name__}", uncertain=True)
-            try:
-                verdict(result)
-            except Exception as error:  # noqa: BLE001 - see above
-                fault(error)
+    async def send(outlet: Outlet, deliveries: Sequence[Delivery], told: Told) -> None:
+        try:
+            if isinstance(outlet, BulkOutlet) and len(deliveries) > 1:
+                verdicts = await outlet.send_many(deliveries)
+            else:
+                verdicts = [await outlet.send(delivery) for delivery in deliveries]
+            if len(verdicts) != len(deliveries):
+                raise RuntimeError("there is not one verdict for each delivery")
+        except Exception as error:  # An outlet's bug must not lose the message.
+            log.exception("an outlet failed")
+            failed = Retry(f"the outlet failed: {type(error).__name__}", uncertain=True)
+            verdicts = [failed] * len(deliveries)
+        if not come:
+            loop.call_soon(tell)
+        ids = (delivery.id for delivery in deliveries)
+        come.setdefault(told, []).extend(zip(ids, verdicts, strict=True))
 
-        task = loop.create_task(send())
+    def tell() -> None:
+        all_come = dict(come)
+        come.clear()
+        try:
+            for told, verdicts in all_come.items():
+                told(verdicts)
+        except Exception as error:  # noqa: BLE001 - see above
+            fault(error)
+
+    def launch(outlet: Outlet, deliveries: Sequence[Delivery], told: Told) -> None:
+        task = loop.create_task(send(outlet, deliveries, told))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 

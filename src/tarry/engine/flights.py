@@ -1,66 +1,44 @@
 """Flights: messages on their way to other systems, from the moment they are due to their verdict.
 
-Concurrency is bounded as a whole and for each host; lanes take turns for places, so that owners do not wait for one
-another; flights with one order key go out one after another. A temporary failure is tried again with backoff,
-from the wheel; past `carry_after_ms` by a new version, with all that is in order behind it (R9).
+Those that are due together for one destination leave together, if their outlet takes several in one call, and what came
+of them is written together. `places` says who leaves when; flights with one order key go out one after another. A
+temporary failure is tried again with backoff, from the wheel; past `carry_after_ms` by a new version, with all that
+is in order behind it (`carrying`).
 """
 
 import logging
 import random
-from collections import Counter, deque
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import Final
 
-from tarry.core.delivery import Delivered, Delivery, Outlet, Refused, Retry, Verdict
+import numpy as np
+
+from tarry.core.delivery import BulkOutlet, Delivered, Delivery, Outlet, Refused, Retry, Verdict
 from tarry.core.errors import Damage, Unavailable
-from tarry.core.lanes import lane_of
-from tarry.core.lifecycle import Event, State, next_state
+from tarry.core.lifecycle import Event
+from tarry.engine.bodies import Body
+from tarry.engine.carrying import Carrying, parts_of
+from tarry.engine.flight import Departure, Flight
 from tarry.engine.journal import Journal
 from tarry.engine.leading import beginnings
+from tarry.engine.places import Places
 from tarry.engine.settings import EngineSettings
+from tarry.engine.sizes import SMALL_BYTES
 from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, has_expired, new_version
 from tarry.engine.writing import ROOM_RETRY_MS, Writing
 from tarry.ledger.record import Claim, Key, Put, PutHead, Record, decode_put
 
 log = logging.getLogger(__name__)
 
-MAX_HELD: Final = 10_000
-"""Orders remembered whose chain waits for a later attempt; beyond it those whose instant has passed are let go of."""
+Told = Callable[[Sequence[tuple[str, Verdict]]], None]
+"""Told of verdicts on deliveries, by their ids."""
 
-Launch = Callable[[Outlet, Delivery, Callable[[Verdict], None]], None]
-"""Begin to send: call the outlet and give its verdict back on the engine's thread, once."""
+Launch = Callable[[Outlet, Sequence[Delivery], Told], None]
+"""Begin to send: call the outlet and give the verdict on each delivery back on the engine's thread, once.
 
-
-class Flight:
-    """One message on its way."""
-
-    __slots__ = ("attempts", "head", "key", "lane", "order", "outlet", "put", "state", "uncertain")
-
-    def __init__(self, key: Key, head: PutHead, outlet: Outlet) -> None:
-        self.key = key
-        self.head = head
-        self.outlet = outlet
-        self.lane = lane_of(head.owner, head.door)
-        self.order = outlet.order_key(head.destination, head.key)
-        self.attempts = head.attempts
-        self.state = State.SCHEDULED
-        self.uncertain = False
-        """An attempt may have arrived although its verdict does not say so."""
-        self.put: Put | None = None
-        """The whole version of a listed message, which is remembered when it ends."""
-
-    @property
-    def origin(self) -> Key:
-        """The key of the first version."""
-        return self.head.origin or self.key
-
-    def becomes(self, event: Event) -> None:
-        """Take the step that the table allows for an event of the dispatcher; it never has to wait."""
-        after = next_state(self.state, event)
-        assert isinstance(after, State)
-        self.state = after
+Those that come together are told together. Several deliveries are given to a `BulkOutlet` only.
+"""
 
 
 class Flights:
@@ -79,33 +57,33 @@ class Flights:
     ) -> None:
         self.by_seq: dict[int, Flight] = {}
         """Being sent, waiting for a place, or between two attempts."""
-        self.on_sent: Callable[[PutHead, int], None] | None = None
+        self.on_sent: Callable[[list[PutHead], int], None] | None = None
         self._journal = journal
         self._outlets = outlets
+        self._together = {
+            scheme: outlet.together if isinstance(outlet, BulkOutlet) else 1
+            for scheme, outlet in outlets.items()
+        }
         self._settings = settings
         self._launch = launch
         self._writing = writing
         self._later = later
         self._expire = expire
         self._random = random.Random(seed)
-        self._ready: dict[int, deque[Flight]] = {}
-        """Flights that wait for a place, by lane."""
-        self._crowds: dict[str, dict[int, deque[Flight]]] = {}
-        """By host that is sent to as much as it may be: the flights that wait for a place there, by lane."""
+        self._places = Places(settings.concurrency, settings.concurrency_per_host)
+        self._carrying = Carrying(journal, writing, later)
         self._chains: dict[str, deque[Flight]] = {}
         """Flights in order behind one another; the first is under way."""
-        self._held: dict[str, int] = {}
-        """By order: the instant to which its chain was carried. What is due before then stays behind it."""
-        self._carrying: Counter[str] = Counter()
-        """By order: the units that carry its versions and are not durable yet."""
         self._keys: list[Key] = []
         """A heap of the keys of flights; those that are over are dropped late."""
-        self._sending = 0
-        self._sending_to: dict[str, int] = {}
+        self._at_hand: dict[int, bytes] = {}
+        """Bodies of what is due just now, until it was seen who has a place."""
+        self._away: dict[str, Flight] = {}
+        """By the id of its delivery: who is under way."""
         self._watched: dict[int, Verdict | None] = {}
         """By seq: what came of attempts that somebody waits for."""
 
-    def begin(self, key: Key, head: PutHead, now_ms: int) -> None:
+    def begin(self, key: Key, head: PutHead, body: bytes, now_ms: int) -> None:
         """A message is due: it goes out as soon as there is a place."""
         flight = self.by_seq.get(key.seq)
         if flight is None:
@@ -115,49 +93,33 @@ class Flights:
                 reason = f"there is no outlet for {scheme}:"
                 self._writing.end(key, lambda: self._failure(key, head, reason, now_ms, head.attempts))
                 return
-            flight = Flight(key, head, outlet)
-            if flight.order is not None and self._stays_behind(flight, now_ms):
+            flight = Flight(key, head, outlet, self._together[scheme], len(body))
+            order = flight.order
+            if order is not None and self._carrying.keeps_back(flight, order, now_ms):
                 return
             self.by_seq[key.seq] = flight
             heappush(self._keys, key)
-            if flight.order is not None:
-                chain = self._chains.setdefault(flight.order, deque())
+            if order is not None:
+                chain = self._chains.setdefault(order, deque())
                 chain.append(flight)
                 if len(chain) > 1:
                     return
-        self._wait(flight)
+        if len(body) <= SMALL_BYTES:
+            self._at_hand[key.seq] = body
+        self._places.wait(flight)
 
-    def _stays_behind(self, flight: Flight, now_ms: int) -> bool:
-        """Whether its chain was carried to a later instant: then it follows there, in order."""
-        assert flight.order is not None
-        if flight.order in self._carrying and flight.head.origin is None:
-            # Those before it are in no wheel now: it comes again when they can be.
-            self._later(flight.key, flight.lane, now_ms + 1)
-            return True
-        held_ms = self._held.get(flight.order)
-        if held_ms is None:
-            return False
-        if flight.key.fire_at_ms >= held_ms:
-            del self._held[flight.order]
-            return False
-        if flight.head.origin is not None:
-            # It was moved by command, or is one of the carried itself.
-            return False
-        self._carry_part([flight], max(held_ms, now_ms))
-        return True
-
-    def _wait(self, flight: Flight) -> None:
-        self._ready.setdefault(flight.lane, deque()).append(flight)
+    # Leaving
 
     def start(self, now_ms: int) -> None:
-        """Start waiting flights, lane after lane, while there are places."""
-        if self._journal.ledger.failed is not None:
-            return
-        while self._ready and self._sending < self._settings.concurrency:
-            self._start(_next_in_turn(self._ready), now_ms)
+        """Start waiting flights while there are places."""
+        if self._journal.ledger.failed is None:
+            while leaving := self._places.board(lambda flight: self._may_leave(flight, now_ms)):
+                for departure in leaving:
+                    self._depart(departure, now_ms)
+        self._at_hand.clear()
 
-    def _start(self, flight: Flight, now_ms: int) -> bool:
-        """Begin an attempt, if it is still to be made and there is a place; whether it was begun."""
+    def _may_leave(self, flight: Flight, now_ms: int) -> bool:
+        """Whether an attempt is still to be made, and now."""
         seq = flight.key.seq
         if self.by_seq.get(seq) is not flight:
             return False
@@ -173,41 +135,30 @@ class Flights:
         if has_expired(flight.key, flight.head, now_ms):
             self._expire(flight.key, flight.head, now_ms)
             return False
-        host = host_of(flight.head.destination)
-        if self._sending_to.get(host, 0) >= self._settings.concurrency_per_host:
-            self._crowds.setdefault(host, {}).setdefault(flight.lane, deque()).append(flight)
-            return False
-        grouped = flight.head.group is not None and flight.attempts == 0
-        if grouped and not self._claim(flight, now_ms):
-            self._later(flight.key, flight.lane, now_ms + ROOM_RETRY_MS)
-            return False
-        self._sending += 1
-        self._sending_to[host] = self._sending_to.get(host, 0) + 1
-        flight.becomes(Event.CLAIM)
-        if not grouped:
-            self._send(flight)
         return True
 
-    def _landed(self, flight: Flight, now_ms: int) -> None:
-        """Give its place back; whoever waits for one at that host has it, one lane after another."""
-        host = host_of(flight.head.destination)
-        self._sending -= 1
-        self._sending_to[host] -= 1
-        if not self._sending_to[host]:
-            del self._sending_to[host]
-        crowd = self._crowds.pop(host, None)
-        if crowd is None or self._journal.ledger.failed is not None:
+    def _depart(self, departure: Departure, now_ms: int) -> None:
+        first = departure.flights[0]
+        grouped = first.needs_claim
+        if grouped and not self._may_leave(first, now_ms):
+            # One of its group, in this same moment, has ended it.
+            self._places.land(first)
             return
-        while crowd and not self._start(_next_in_turn(crowd), now_ms):
-            pass
-        if crowd:
-            self._crowds[host] = crowd
+        if grouped and not self._claim(departure, now_ms):
+            self._places.land(first)
+            self._later(first.key, first.lane, now_ms + ROOM_RETRY_MS)
+            return
+        for flight in departure.flights:
+            flight.becomes(Event.CLAIM)
+        if not grouped:
+            self._send(departure)
 
-    def _claim(self, flight: Flight, now_ms: int) -> bool:
+    def _claim(self, departure: Departure, now_ms: int) -> bool:
         """A grouped message needs a synced claim, which ends its siblings, before it goes out (R11).
 
         Answers whether there is room for it; it is sent once it is durable.
         """
+        (flight,) = departure.flights
         head = flight.head
         assert head.group is not None
         records: list[Record] = [Claim(flight.key.seq, head.group, head.owner, now_ms)]
@@ -215,7 +166,9 @@ class Flights:
 
         def synced(error: Exception | None) -> None:
             if error is None:
-                self._send(flight)
+                self._send(departure)
+                # If it could not even be read, its place is free again.
+                self.start(self._journal.clock.now_ms())
 
         try:
             self._journal.append(records, synced, essential=True)
@@ -223,40 +176,82 @@ class Flights:
             return False
         return True
 
-    def _send(self, flight: Flight) -> None:
-        try:
-            put = decode_put(self._journal.bodies.one(flight.key.seq))
-        except Damage as damage:
-            # It was sound when it became due, and is not any more (R3).
-            self._journal.counters["damaged"] += 1
-            self._verdict(flight, Refused(str(damage)))
-            return
-        flight.attempts += 1
-        flight.put = put if put.listed else None
-        delivery = Delivery(
-            self._journal.ids.make(flight.origin.seq, flight.origin.fire_at_ms), put.destination, put.payload,
-            put.headers, put.key, put.owner, put.due_at_ms or put.fire_at_ms, put.accepted_at_ms, flight.attempts,
-            put.door,
-        )  # fmt: skip
-        self._launch(flight.outlet, delivery, lambda verdict: self._verdict(flight, verdict))
+    def _send(self, departure: Departure) -> None:
+        flights = departure.flights
+        deliveries: list[Delivery] = []
+        unread: list[tuple[Flight, Verdict]] = []
+        ids = self._journal.ids.make_all([flight.origin for flight in flights])
+        for flight, id_, body in zip(flights, ids, self._bodies(flights), strict=True):
+            if not isinstance(body, bytes):
+                # It was sound when it became due, and is not any more (R3).
+                self._journal.counters["damaged"] += 1
+                unread.append((flight, Refused(str(body or f"there is no record at seq {flight.key.seq}"))))
+                continue
+            put = decode_put(body)
+            flight.attempts += 1
+            flight.put = put if put.listed else None
+            delivery = Delivery(
+                id_, put.destination, put.payload, put.headers, put.key, put.owner,
+                put.due_at_ms or put.fire_at_ms, put.accepted_at_ms, flight.attempts, put.door,
+            )  # fmt: skip
+            deliveries.append(delivery)
+            self._away[id_] = flight
+        if unread:
+            self._judge(unread, self._journal.clock.now_ms())
+        if deliveries:
+            self._launch(departure.outlet, deliveries, self.landed)
+
+    def _bodies(self, flights: list[Flight]) -> list[Body]:
+        if self._at_hand:
+            found: list[Body] = [self._at_hand.get(flight.key.seq) for flight in flights]
+            if None not in found:
+                return found
+        return self._journal.bodies.many(np.array([flight.key.seq for flight in flights], np.int64))
 
     # What came of it
 
-    def _verdict(self, flight: Flight, verdict: Verdict) -> None:
+    def landed(self, verdicts: Sequence[tuple[str, Verdict]]) -> None:
+        """Verdicts have come."""
         now_ms = self._journal.clock.now_ms()
-        self._landed(flight, now_ms)
-        if flight.key.seq in self._watched:
-            self._watched[flight.key.seq] = verdict
+        self._judge([(self._away.pop(id_), verdict) for id_, verdict in verdicts], now_ms)
+        self.start(now_ms)
+
+    def _judge(self, verdicts: Iterable[tuple[Flight, Verdict]], now_ms: int) -> None:
+        sent: list[Flight] = []
+        for flight, verdict in verdicts:
+            self._places.land(flight)
+            if flight.key.seq in self._watched:
+                self._watched[flight.key.seq] = verdict
+            if isinstance(verdict, Delivered):
+                flight.reference = verdict.reference
+                sent.append(flight)
+            else:
+                self._not_sent(flight, verdict, now_ms)
+        if sent:
+            self._end_sent(sent, now_ms)
+
+    def _end_sent(self, flights: list[Flight], now_ms: int) -> None:
+        """Write the ends of what was sent together; with that of a leader, what begins with it."""
+        led = self._journal.groups.led_by
+        leaders = [flight for flight in flights if led(flight.origin)]
+        if leaders:
+            flights = [flight for flight in flights if flight not in leaders]
+        parts = [[leader] for leader in leaders]
+        parts += parts_of(flights, self._journal.ledger.unit_max_bytes // 2)
+        for part in parts:
+
+            def make(part: list[Flight] = part) -> list[Record]:
+                records: list[Record] = []
+                for one in part:
+                    ended = one.put or one.head
+                    records.append(end_of(ended, one.key, "sent", now_ms, None, one.reference, one.attempts))
+                    records += beginnings(self._journal, one.origin, one.reference, now_ms)
+                return records
+
+            self._finish(part, Event.DELIVERED, make, now_ms)
+
+    def _not_sent(self, flight: Flight, verdict: Refused | Retry, now_ms: int) -> None:
         match verdict:
-            case Delivered():
-                ended = flight.put or flight.head
-                end = end_of(ended, flight.key, "sent", now_ms, None, verdict.reference, flight.attempts)
-                self._finish(
-                    flight,
-                    Event.DELIVERED,
-                    lambda: [end, *beginnings(self._journal, flight.origin, verdict.reference, now_ms)],
-                    now_ms,
-                )
             case Refused() if flight.put is not None and _may_wait(flight.put, now_ms):
                 self._wait_again(flight, flight.put, now_ms)
             case Refused():
@@ -270,7 +265,6 @@ class Flights:
                 flight.uncertain |= verdict.uncertain
                 wait_ms = self._backoff_ms(flight.attempts) if verdict.after_ms is None else verdict.after_ms
                 self._retry(flight, now_ms + max(1, wait_ms))
-        self.start(now_ms)
 
     def _backoff_ms(self, attempts: int) -> int:
         """Exponential, with jitter over its upper half, so that what failed together does not return together."""
@@ -288,14 +282,14 @@ class Flights:
         policy = self._journal.policies.effective(None, put.namespace)
         fire_at_ms = max(now_ms, policy.round_up(put.due_at_ms or now_ms))
         version = new_version(put, flight.key, fire_at_ms, commanded="", attempts=0)
-        self._finish(flight, Event.NOT_DELIVERED, lambda: [version], now_ms)
+        self._finish([flight], Event.NOT_DELIVERED, lambda: [version], now_ms)
 
     def _fail(self, flight: Flight, reason: str, now_ms: int, error: str | None = None) -> None:
         def make() -> list[Record]:
             ended = flight.put or flight.head
             return self._failure(flight.key, ended, reason, now_ms, flight.attempts, error)
 
-        self._finish(flight, Event.REFUSED, make, now_ms)
+        self._finish([flight], Event.REFUSED, make, now_ms)
 
     def _failure(
         self,
@@ -323,16 +317,19 @@ class Flights:
             records.append(dead_letter(put, topic, entry_id, now_ms, reason, attempts))
         return records
 
-    def _finish(self, flight: Flight, event: Event, make: Callable[[], list[Record]], now_ms: int) -> None:
+    def _finish(
+        self, flights: list[Flight], event: Event, make: Callable[[], list[Record]], now_ms: int
+    ) -> None:
         def done() -> None:
-            flight.becomes(event)
-            self.leave(flight)
+            for flight in flights:
+                flight.becomes(event)
+                self.leave(flight)
             if event is Event.DELIVERED and self.on_sent is not None:
-                self.on_sent(flight.head, now_ms)
+                self.on_sent([flight.head for flight in flights], now_ms)
             # The clock is read again: it may have been set back since the verdict.
             self.start(self._journal.clock.now_ms())
 
-        self._writing.write(make, [flight.key], done)
+        self._writing.write(make, [flight.key for flight in flights], done)
 
     def leave(self, flight: Flight) -> None:
         """A flight is over: the next of its chain may go."""
@@ -344,78 +341,19 @@ class Flights:
         if not chain:
             del self._chains[flight.order]
         elif first:
-            self._wait(chain[0])
+            self._places.wait(chain[0])
 
     def _retry(self, flight: Flight, at_ms: int) -> None:
         if at_ms - flight.key.fire_at_ms <= self._settings.carry_after_ms:
             self._later(flight.key, flight.lane, at_ms)
             # Commands that waited for this verdict look again: the message is scheduled once more.
             self._writing.settled([flight.key.seq])
-        else:
-            self._carry(flight, at_ms)
-
-    def _carry(self, flight: Flight, at_ms: int) -> None:
-        """Give a flight a new version at its next attempt, and with it all that is in order behind it (R9)."""
-        chain = [flight]
-        if flight.order is not None:
-            chain = list(self._chains.pop(flight.order))
-            self._hold(flight.order, at_ms)
+            return
+        # Past that by a new version, and with it all that is in order behind it (R9).
+        chain = [flight] if flight.order is None else list(self._chains.pop(flight.order))
         for one in chain:
             self.by_seq.pop(one.key.seq, None)
-        for part in self._parts(chain):
-            self._carry_part(part, at_ms)
-
-    def _carry_part(self, part: list[Flight], at_ms: int) -> None:
-        order = part[0].order
-        if order is not None:
-            self._carrying[order] += 1
-
-        def written() -> None:
-            if order is not None:
-                self._carrying[order] -= 1
-                if not self._carrying[order]:
-                    del self._carrying[order]
-
-        self._writing.write(partial(self._next_versions, part, at_ms), [one.key for one in part], written)
-
-    def _parts(self, chain: list[Flight]) -> list[list[Flight]]:
-        """A chain in pieces that each fit one unit of the ledger: nearly always one."""
-        parts: list[list[Flight]] = []
-        room = 0
-        for flight in chain:
-            size_bytes = self._size_bytes(flight)
-            if not parts or size_bytes > room:
-                parts.append([])
-                room = self._journal.ledger.unit_max_bytes // 2
-            parts[-1].append(flight)
-            room -= size_bytes
-        return parts
-
-    def _size_bytes(self, flight: Flight) -> int:
-        try:
-            return len(self._journal.bodies.one(flight.key.seq))
-        except Damage:
-            return 0
-
-    def _next_versions(self, flights: list[Flight], at_ms: int) -> list[Record]:
-        dead = self._journal.dead
-        return [self._next_version(one, at_ms) for one in flights if one.key.seq not in dead]
-
-    def _hold(self, order: str, at_ms: int) -> None:
-        if len(self._held) >= MAX_HELD:
-            now_ms = self._journal.clock.now_ms()
-            self._held = {one: at for one, at in self._held.items() if at > now_ms}
-        self._held[order] = at_ms
-
-    def _next_version(self, flight: Flight, at_ms: int) -> Record:
-        try:
-            put = decode_put(self._journal.bodies.one(flight.key.seq))
-        except Damage as damage:
-            self._journal.counters["damaged"] += 1
-            now_ms = self._journal.clock.now_ms()
-            return end_of(flight.head, flight.key, "failed", now_ms, str(damage), None, flight.attempts)
-        uncertain = put.uncertain or flight.uncertain
-        return new_version(put, flight.key, at_ms, attempts=flight.attempts, uncertain=uncertain)
+        self._carrying.carry(chain, at_ms)
 
     def lowest(self) -> Key | None:
         """The lowest key of a flight."""
@@ -424,22 +362,6 @@ class Flights:
         return self._keys[0] if self._keys else None
 
 
-def _next_in_turn(lanes: dict[int, deque[Flight]]) -> Flight:
-    """The first flight of the first lane, which goes to the back."""
-    lane = next(iter(lanes))
-    queue = lanes.pop(lane)
-    flight = queue.popleft()
-    if queue:
-        lanes[lane] = queue
-    return flight
-
-
 def _may_wait(put: Put, now_ms: int) -> bool:
     """Whether a version that was refused was only tried, before its instant."""
     return put.commanded == "try" and put.due_at_ms is not None and put.due_at_ms > now_ms
-
-
-def host_of(destination: str) -> str:
-    """The part of a destination that is one receiver: the host of an address."""
-    parts = destination.split("/", 3)
-    return parts[2] if len(parts) > 2 else parts[0]

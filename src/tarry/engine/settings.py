@@ -23,7 +23,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     batch: int = 1024
     """Due messages taken in one turn of the dispatcher."""
     concurrency: int = 256
-    """Messages being sent to other systems at one time."""
+    """Calls of other systems at one time; a broker takes many messages in one."""
     concurrency_per_host: int = 64
     """Of these, to one destination host, so that a slow one leaves room for the others."""
     attempts: int = 20

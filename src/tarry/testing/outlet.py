@@ -4,7 +4,7 @@ An attempt has two halves that need not agree. `arrive` is what the receiver get
 that the engine is told. A time-out after the receiver got it is an arrival and `Retry(uncertain=True)`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
@@ -26,13 +26,18 @@ class Attempt:
     """One delivery on its way."""
 
     def __init__(
-        self, outlet: "SimulatedOutlet", delivery: Delivery, verdict: Callable[[Verdict], None], at_ms: int
+        self,
+        outlet: "SimulatedOutlet",
+        delivery: Delivery,
+        told: Callable[[Sequence[tuple[str, Verdict]]], None],
+        at_ms: int,
     ) -> None:
         self.delivery = delivery
         self.launched_at_ms = at_ms
         self.arrived = False
         self._outlet = outlet
-        self._verdict = verdict
+        self.told = told
+        """Who is told of the verdict."""
 
     def arrive(self) -> None:
         """The receiver gets it, once."""
@@ -42,20 +47,19 @@ class Attempt:
 
     def answer(self, verdict: Verdict) -> None:
         """The engine hears what came of it; the attempt is over."""
-        if isinstance(verdict, Delivered):
-            self.arrive()
-        self._outlet.under_way.remove(self)
-        self._verdict(verdict)
+        self._outlet.answer([(self, verdict)])
 
 
 class SimulatedOutlet:
     """The outlet of destinations `sim://host/anything`.
 
-    Deliveries of one destination with the same key go out one after another.
+    Deliveries of one destination with the same key go out one after another. It takes one delivery in a call, or
+    `together`.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, together: int = 1) -> None:
         self.clock = clock
+        self.together = together
         self.under_way: list[Attempt] = []
         """Attempts without a verdict, oldest first."""
         self.arrivals: list[Arrival] = []
@@ -75,9 +79,27 @@ class SimulatedOutlet:
         self.arrivals.append(Arrival(self.clock.now_ms(), delivery))
         return Delivered()
 
-    def launch(self, outlet: Outlet, delivery: Delivery, verdict: Callable[[Verdict], None]) -> None:
-        """Begin an attempt: the engine's `launch`, where attempts wait in `under_way` for the test."""
-        self.under_way.append(Attempt(self, delivery, verdict, self.clock.now_ms()))
+    async def send_many(self, deliveries: Sequence[Delivery]) -> Sequence[Verdict]:
+        """They arrive at once."""
+        return [await self.send(delivery) for delivery in deliveries]
+
+    def launch(
+        self,
+        outlet: Outlet,
+        deliveries: Sequence[Delivery],
+        told: Callable[[Sequence[tuple[str, Verdict]]], None],
+    ) -> None:
+        """Begin attempts: the engine's `launch`, where attempts wait in `under_way` for the test."""
+        now_ms = self.clock.now_ms()
+        self.under_way += [Attempt(self, delivery, told, now_ms) for delivery in deliveries]
+
+    def answer(self, verdicts: Sequence[tuple[Attempt, Verdict]]) -> None:
+        """The engine hears what came of attempts, of all of them at one time."""
+        for attempt, verdict in verdicts:
+            if isinstance(verdict, Delivered):
+                attempt.arrive()
+            self.under_way.remove(attempt)
+        verdicts[0][0].told([(attempt.delivery.id, verdict) for attempt, verdict in verdicts])
 
     def forget(self) -> list[Attempt]:
         """The process is gone, and with it everyone who waits for a verdict; gives what was under way."""

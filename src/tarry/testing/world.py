@@ -49,6 +49,7 @@ class World:
         ledger_settings: LedgerSettings | None = None,
         broker_policy: Policy | None = None,
         namespace_policies: Mapping[str, Policy] | None = None,
+        together: int = 1,
         start: bool = True,
     ) -> None:
         self.clock = SimulatedClock()
@@ -56,7 +57,7 @@ class World:
         self.registry_disk = RegistryDisk()
         self.index = SimulatedIndex()
         """Empty until a test lets the pipeline work: `world.index.flush(...)`."""
-        self.outlet = SimulatedOutlet(self.clock)
+        self.outlet = SimulatedOutlet(self.clock, together)
         self.settings = settings or EngineSettings()
         self.ledger_settings = ledger_settings or LedgerSettings(segment_bytes=1 << 18)
         self.broker_policy = broker_policy

@@ -1,12 +1,12 @@
 """Publishes due messages to their broker components.
 
-What becomes due in one turn of the loop for one topic goes to the broker as one bulk publish: ten thousand
-messages of one instant are a few dozen calls. The component's scopes are asked again here, because they may have changed
-since the message was accepted; a component that is gone may come back, so that its messages are tried again.
+What is due together for one topic goes to the broker as one bulk publish: ten thousand messages of one instant are a
+few dozen calls. The component's scopes are asked again here, because they may have changed since the message was
+accepted; a component that is gone may come back, so that its messages are tried again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 from tarry.core.delivery import Delivered, Delivery, Refused, Retry, Verdict
@@ -43,19 +43,18 @@ Find = Callable[[str, str], Publisher | None]
 Schedule = Callable[[Message], Awaitable[object]]
 """Accept a message; done when that is durable."""
 
-_Waiting = tuple[Delivery, "asyncio.Future[Verdict]"]
-
 
 class DaprOutlet:
     """The outlet for `dapr://` destinations."""
+
+    together = BULK
 
     def __init__(self) -> None:
         self._find: Find | None = None
         self._schedule: Schedule | None = None
         self._now_ms: Callable[[], int] = int
         self._ready = asyncio.Event()
-        self._waiting: dict[Target, list[_Waiting]] = {}
-        self._calls: set[asyncio.Task[None]] = set()
+        self._calls: set[asyncio.Task[object]] = set()
 
     def open(self, find: Find, schedule: Schedule, now_ms: Callable[[], int]) -> None:
         """The components are there."""
@@ -78,27 +77,41 @@ class DaprOutlet:
         return None if key is None else f"{destination}#{key}"
 
     async def send(self, delivery: Delivery) -> Verdict:
-        """Publish it, together with what else is due for its topic."""
+        """Publish it."""
+        (verdict,) = await self.send_many([delivery])
+        return verdict
+
+    async def send_many(self, deliveries: Sequence[Delivery]) -> Sequence[Verdict]:
+        """Publish what is due for one topic."""
         try:
-            target = target_of(delivery.destination)
+            target = target_of(deliveries[0].destination)
         except Invalid as error:
-            return Refused(error.reason)
+            return [Refused(error.reason)] * len(deliveries)
         if self._find is None:
             try:
                 await asyncio.wait_for(self._ready.wait(), WAIT_S)
             except TimeoutError:
-                return Retry("the components are not there yet")
-        if REPEAT in delivery.headers and (trouble := await self._follow(delivery)) is not None:
-            return trouble
-        loop = asyncio.get_running_loop()
-        verdict: asyncio.Future[Verdict] = loop.create_future()
-        waiting = self._waiting.get(target)
-        if waiting is None:
-            self._waiting[target] = [(delivery, verdict)]
-            loop.call_soon(self._flush, target)
-        else:
-            waiting.append((delivery, verdict))
-        return await verdict
+                return [Retry("the components are not there yet")] * len(deliveries)
+        call = asyncio.current_task()
+        assert call is not None
+        self._calls.add(call)
+        try:
+            verdicts = await self._follow_all(deliveries)
+            left = [delivery for delivery in deliveries if delivery.id not in verdicts]
+            if left:
+                verdicts |= await self._publish(target, left)
+        finally:
+            self._calls.discard(call)
+        return [verdicts[delivery.id] for delivery in deliveries]
+
+    async def _follow_all(self, deliveries: Sequence[Delivery]) -> dict[str, Verdict]:
+        """See to what follows those that repeat; gives the verdicts on those that cannot go out now."""
+        repeating = [delivery for delivery in deliveries if REPEAT in delivery.headers]
+        if not repeating:
+            return {}
+        troubles = await asyncio.gather(*map(self._follow, repeating))
+        found = zip(repeating, troubles, strict=True)
+        return {delivery.id: trouble for delivery, trouble in found if trouble is not None}
 
     async def _follow(self, delivery: Delivery) -> Verdict | None:
         """Schedule the next occurrence of what repeats, before this one goes out: a crash then loses neither.
@@ -116,72 +129,50 @@ class DaprOutlet:
             return Retry(f"what follows it cannot be scheduled: {error}")
         return None
 
-    def _flush(self, target: Target) -> None:
-        waiting = self._waiting.pop(target)
-        for start in range(0, len(waiting), BULK):
-            call = asyncio.create_task(self._publish(target, waiting[start : start + BULK]))
-            self._calls.add(call)
-            call.add_done_callback(self._calls.discard)
-
-    async def _publish(self, target: Target, waiting: list[_Waiting]) -> None:
+    async def _publish(self, target: Target, deliveries: Sequence[Delivery]) -> dict[str, Verdict]:
+        """Give them to the broker; the verdict on each, by its id."""
         assert self._find is not None
         publisher = self._find(target.app_id, target.pubsub)
         if publisher is None:
-            _settle_all(
-                waiting, Retry(f"there is no component {target.pubsub} for application {target.app_id}")
-            )
-            return
+            gone = f"there is no component {target.pubsub} for application {target.app_id}"
+            return _all(deliveries, Retry(gone))
         if not publisher.may_publish(target.topic):
-            _settle_all(
-                waiting, Refused(f"topic {target.topic} is not allowed for app id {target.app_id} any more")
-            )
-            return
-        topic = publisher.at_broker(target.topic)
-        if isinstance(publisher.component, OwnTopicsComponent):
-            await self._hand_on(publisher.component.destination(topic), waiting)
-            return
+            forbidden = f"topic {target.topic} is not allowed for app id {target.app_id} any more"
+            return _all(deliveries, Refused(forbidden))
+        topic, component = publisher.at_broker(target.topic), publisher.component
+        if isinstance(component, OwnTopicsComponent):
+            return await self._hand_on(component.destination(topic), deliveries)
+        failed: dict[str, ComponentError] = {}
         try:
-            if len(waiting) == 1:
-                delivery = waiting[0][0]
-                await publisher.component.publish(
-                    topic,
-                    delivery.payload,
-                    metadata_of(delivery.headers),
-                    delivery.headers.get(CONTENT_TYPE),
-                )
-                failed: dict[str, ComponentError] = {}
+            if len(deliveries) == 1:
+                (one,) = deliveries
+                type_ = one.headers.get(CONTENT_TYPE)
+                await component.publish(topic, one.payload, metadata_of(one.headers), type_)
             else:
-                failed = await publisher.component.bulk_publish(
-                    topic, [_entry(delivery) for delivery, _ in waiting], {}
-                )
+                failed = await component.bulk_publish(topic, list(map(_entry, deliveries)), {})
         except ComponentError as error:
-            _settle_all(waiting, verdict_of(error))
-            return
+            return _all(deliveries, verdict_of(error))
         except Exception as error:  # noqa: BLE001 - a component's bug must leave nobody waiting
-            _settle_all(waiting, Retry(f"the component failed: {type(error).__name__}", uncertain=True))
-            return
-        for delivery, verdict in waiting:
-            one = failed.get(delivery.id)
-            if not verdict.done():
-                verdict.set_result(Delivered() if one is None else verdict_of(one))
+            return _all(deliveries, Retry(f"the component failed: {type(error).__name__}", uncertain=True))
+        verdicts = _all(deliveries, Delivered())
+        verdicts |= {id_: verdict_of(error) for id_, error in failed.items()}
+        return verdicts
 
-    async def _hand_on(self, destination: str, waiting: list[_Waiting]) -> None:
+    async def _hand_on(self, destination: str, deliveries: Sequence[Delivery]) -> dict[str, Verdict]:
         """Hand messages on that are bound for one of Tarry's own topics: there each arrives exactly once (R5).
 
         The key under which one is handed on is made of its id, so that an attempt after a crash changes nothing.
         """
         assert self._schedule is not None
-        messages = [handed_on(delivery, destination) for delivery, _ in waiting]
+        messages = [handed_on(delivery, destination) for delivery in deliveries]
         done = await asyncio.gather(*map(self._schedule, messages), return_exceptions=True)
-        for (_, verdict), outcome in zip(waiting, done, strict=True):
-            if verdict.done():
-                continue
+        verdicts = _all(deliveries, Delivered())
+        for delivery, outcome in zip(deliveries, done, strict=True):
             if isinstance(outcome, Rejected):
-                verdict.set_result(Refused(str(outcome)))
+                verdicts[delivery.id] = Refused(str(outcome))
             elif isinstance(outcome, BaseException):
-                verdict.set_result(Retry(str(outcome)))
-            else:
-                verdict.set_result(Delivered())
+                verdicts[delivery.id] = Retry(str(outcome))
+        return verdicts
 
 
 def verdict_of(error: ComponentError) -> Verdict:
@@ -200,7 +191,5 @@ def _entry(delivery: Delivery) -> BulkEntry:
     )
 
 
-def _settle_all(waiting: list[_Waiting], verdict: Verdict) -> None:
-    for _, future in waiting:
-        if not future.done():
-            future.set_result(verdict)
+def _all(deliveries: Sequence[Delivery], verdict: Verdict) -> dict[str, Verdict]:
+    return dict.fromkeys((delivery.id for delivery in deliveries), verdict)

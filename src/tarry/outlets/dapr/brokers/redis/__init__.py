@@ -9,7 +9,6 @@ Unlike Dapr's component, TLS certificates are verified, and what a member still 
 again, so that nobody takes it for forgotten. Needs Redis 6.2 or later.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -78,26 +77,18 @@ class RedisStreams:
         lasting: bool = False,
     ) -> None:
         """Append to the stream."""
-        await self._appender.add(self._entry(topic, data, metadata, lasting=lasting))
+        failed = await self._appender.add([self._entry(topic, data, metadata, lasting=lasting)])
+        if failed:
+            raise failed[0]
 
     async def bulk_publish(
         self, topic: str, entries: Sequence[BulkEntry], metadata: Mapping[str, str]
     ) -> dict[str, ComponentError]:
         """Append all; they travel together."""
-        done = await asyncio.gather(
-            *(
-                self._appender.add(self._entry(topic, one.data, one.metadata, lasting=False))
-                for one in entries
-            ),
-            return_exceptions=True,
+        failed = await self._appender.add(
+            [self._entry(topic, one.data, one.metadata, lasting=False) for one in entries]
         )
-        failed: dict[str, ComponentError] = {}
-        for entry, outcome in zip(entries, done, strict=True):
-            if isinstance(outcome, ComponentError):
-                failed[entry.entry_id] = outcome
-            elif outcome is not None:
-                raise outcome
-        return failed
+        return {entries[at].entry_id: error for at, error in failed.items()}
 
     def _entry(self, topic: str, data: bytes, metadata: Mapping[str, str], *, lasting: bool) -> Entry:
         settings = self._settings

@@ -6,16 +6,16 @@ as many `XADD`s here, the others as one pipeline. A user who may not run scripts
 
 import asyncio
 import json
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from redis.exceptions import NoPermissionError, ResponseError
 
 from tarry.outlets.dapr.brokers.redis.failures import component_error
-from tarry.outlets.dapr.errors import Unreachable
+from tarry.outlets.dapr.errors import ComponentError, Unreachable
 from tarry.outlets.dapr.receiving import ended
 
-TOGETHER: Final = 500
+TOGETHER: Final = 512
 TOGETHER_BYTES: Final = 1024 * 1024
 SCRIPT_FROM: Final = 4
 """Fewer entries of a stream are not worth a script."""
@@ -52,7 +52,33 @@ def encode_metadata(metadata: Mapping[str, str]) -> bytes:
     return json.dumps(dict(metadata), ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
 
 
-_Waiting = tuple[Entry, "asyncio.Future[None]"]
+class _Asked:
+    """Entries that somebody waits for."""
+
+    __slots__ = ("_left", "done", "failed")
+
+    def __init__(self, entries: int) -> None:
+        self._left = set(range(entries))
+        self.failed: dict[int, ComponentError] = {}
+        self.done: asyncio.Future[dict[int, ComponentError]] = asyncio.get_running_loop().create_future()
+
+    def settle(self, at: int, error: ComponentError | None) -> None:
+        """One of them has got there, or has not; what is said of it first counts."""
+        if at not in self._left:
+            return
+        self._left.remove(at)
+        if error is not None:
+            self.failed[at] = error
+        if not self._left and not self.done.done():
+            self.done.set_result(self.failed)
+
+
+class _Waiting(NamedTuple):
+    """One of the entries that somebody waits for."""
+
+    entry: Entry
+    asked: _Asked
+    at: int
 
 
 class Appender:
@@ -66,16 +92,15 @@ class Appender:
         """Whether scripts may be run, as far as is known."""
         self._closed = False
 
-    def add(self, entry: Entry) -> Awaitable[None]:
-        """Append; done once Redis has said so."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async def add(self, entries: Sequence[Entry]) -> dict[int, ComponentError]:
+        """Append; done once Redis has said so. Gives what failed, by its place among the entries."""
         if self._closed:
-            done.set_exception(Unreachable("the component is closed"))
-            return done
-        self._waiting.append((entry, done))
+            return dict.fromkeys(range(len(entries)), Unreachable("the component is closed"))
+        asked = _Asked(len(entries))
+        self._waiting += [_Waiting(entry, asked, at) for at, entry in enumerate(entries)]
         if self._sending is None:
             self._sending = asyncio.create_task(self._send())
-        return done
+        return await asked.done
 
     async def _send(self) -> None:
         while self._waiting:
@@ -83,16 +108,16 @@ class Appender:
             try:
                 await self._send_batch(batch)
             except asyncio.CancelledError:
-                _fail(batch, Unreachable("the component is closed", uncertain=True))
+                _settle(batch, Unreachable("the component is closed", uncertain=True))
                 raise
             except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits for each of them
-                _fail(batch, component_error(error, sent=True))
+                _settle(batch, component_error(error, sent=True))
         self._sending = None
 
     def _take(self) -> list[_Waiting]:
         size, count = 0, 0
-        for entry, _ in self._waiting[:TOGETHER]:
-            size += len(entry.data)
+        for waiting in self._waiting[:TOGETHER]:
+            size += len(waiting.entry.data)
             count += 1
             if size > TOGETHER_BYTES:
                 break
@@ -102,7 +127,7 @@ class Appender:
     async def _send_batch(self, batch: list[_Waiting]) -> None:
         streams: dict[tuple[str, tuple[str, str, int] | None], list[_Waiting]] = {}
         for one in batch:
-            streams.setdefault((one[0].topic, one[0].trim), []).append(one)
+            streams.setdefault((one.entry.topic, one.entry.trim), []).append(one)
         single: list[_Waiting] = []
         for (topic, trim), entries in streams.items():
             if self._scripts and len(entries) >= SCRIPT_FROM:
@@ -117,42 +142,37 @@ class Appender:
     ) -> list[_Waiting]:
         """Append entries of one stream; gives back what must be tried by itself."""
         text = "".join(f"'{part}', " for part in trim or ())
-        arguments = [part for entry, _ in entries for part in (entry.data, entry.metadata)]
+        arguments = [part for one in entries for part in (one.entry.data, one.entry.metadata)]
         try:
             answer = await self._client.eval(_SCRIPT.format(trim=text), 1, topic, *arguments)
         except NoPermissionError:
             self._scripts = False
             return entries
         done = int(answer[0])
-        for _, waiting in entries[:done]:
-            if not waiting.done():
-                waiting.set_result(None)
+        _settle(entries[:done], None)
         if done < len(entries):
             reason = answer[1].decode(errors="replace") if isinstance(answer[1], bytes) else str(answer[1])
-            _fail(entries[done:], component_error(ResponseError(reason)))
+            _settle(entries[done:], component_error(ResponseError(reason)))
         return []
 
     async def _by_pipeline(self, entries: list[_Waiting]) -> None:
         pipeline = self._client.pipeline(transaction=False)
-        for entry, _ in entries:
-            pipeline.execute_command(*entry.command())
+        for one in entries:
+            pipeline.execute_command(*one.entry.command())
         answers = await pipeline.execute(raise_on_error=False)
         for one, answer in zip(entries, answers, strict=True):
-            if isinstance(answer, Exception):
-                _fail([one], component_error(answer, sent=True))
-            elif not one[1].done():
-                one[1].set_result(None)
+            error = component_error(answer, sent=True) if isinstance(answer, Exception) else None
+            _settle([one], error)
 
     async def close(self) -> None:
         """Send no more."""
         self._closed = True
         if self._sending is not None:
             await ended([self._sending])
-        _fail(self._waiting, Unreachable("the component is closed"))
+        _settle(self._waiting, Unreachable("the component is closed"))
         self._waiting.clear()
 
 
-def _fail(entries: list[_Waiting], error: Exception) -> None:
-    for _, waiting in entries:
-        if not waiting.done():
-            waiting.set_exception(error)
+def _settle(entries: list[_Waiting], error: ComponentError | None) -> None:
+    for _, asked, at in entries:
+        asked.settle(at, error)

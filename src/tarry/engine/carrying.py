@@ -1,0 +1,109 @@
+"""Carrying: what cannot be sent for long goes on as new versions at its next attempt, in order (R9).
+
+A chain of flights with one order key is carried as a whole. Until all of it is durable, and until the instant it was carried
+to, what is due with the same order stays behind it.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from tarry.core.errors import Damage
+from tarry.engine.flight import Flight
+from tarry.engine.journal import Journal
+from tarry.engine.versions import end_of, new_version
+from tarry.engine.writing import Writing
+from tarry.ledger.record import Key, Record, decode_put
+
+MAX_HELD: Final = 10_000
+"""Orders remembered whose chain waits for a later attempt; beyond it those whose instant has passed are let go of."""
+
+RECORD_BYTES: Final = 256
+"""What a record that ends a version or puts another in its place can have beyond the body of that version."""
+
+
+class Carrying:
+    """Chains on their way to a later instant."""
+
+    def __init__(self, journal: Journal, writing: Writing, later: Callable[[Key, int, int], None]) -> None:
+        self._journal = journal
+        self._writing = writing
+        self._later = later
+        self._held: dict[str, int] = {}
+        """By order: the instant to which its chain was carried. What is due before then stays behind it."""
+        self._carrying: Counter[str] = Counter()
+        """By order: the units that carry its versions and are not durable yet."""
+
+    def keeps_back(self, flight: Flight, order: str, now_ms: int) -> bool:
+        """Whether its chain was carried to a later instant: then it follows there, in order."""
+        if order in self._carrying and flight.head.origin is None:
+            # Those before it are in no wheel now: it comes again when they can be.
+            self._later(flight.key, flight.lane, now_ms + 1)
+            return True
+        held_ms = self._held.get(order)
+        if held_ms is None:
+            return False
+        if flight.key.fire_at_ms >= held_ms:
+            del self._held[order]
+            return False
+        if flight.head.origin is not None:
+            # It was moved by command, or is one of the carried itself.
+            return False
+        self._carry_part([flight], max(held_ms, now_ms))
+        return True
+
+    def carry(self, chain: list[Flight], at_ms: int) -> None:
+        """Give flights, which are all there is of their order, new versions at an instant."""
+        order = chain[0].order
+        if order is not None:
+            self._hold(order, at_ms)
+        for part in parts_of(chain, self._journal.ledger.unit_max_bytes // 2):
+            self._carry_part(part, at_ms)
+
+    def _carry_part(self, part: list[Flight], at_ms: int) -> None:
+        order = part[0].order
+        if order is not None:
+            self._carrying[order] += 1
+
+        def written() -> None:
+            if order is not None:
+                self._carrying[order] -= 1
+                if not self._carrying[order]:
+                    del self._carrying[order]
+
+        self._writing.write(partial(self._next_versions, part, at_ms), [one.key for one in part], written)
+
+    def _next_versions(self, flights: list[Flight], at_ms: int) -> list[Record]:
+        dead = self._journal.dead
+        return [self._next_version(one, at_ms) for one in flights if one.key.seq not in dead]
+
+    def _next_version(self, flight: Flight, at_ms: int) -> Record:
+        try:
+            put = decode_put(self._journal.bodies.one(flight.key.seq))
+        except Damage as damage:
+            self._journal.counters["damaged"] += 1
+            now_ms = self._journal.clock.now_ms()
+            return end_of(flight.head, flight.key, "failed", now_ms, str(damage), None, flight.attempts)
+        uncertain = put.uncertain or flight.uncertain
+        return new_version(put, flight.key, at_ms, attempts=flight.attempts, uncertain=uncertain)
+
+    def _hold(self, order: str, at_ms: int) -> None:
+        if len(self._held) >= MAX_HELD:
+            now_ms = self._journal.clock.now_ms()
+            self._held = {one: at for one, at in self._held.items() if at > now_ms}
+        self._held[order] = at_ms
+
+
+def parts_of(flights: list[Flight], max_bytes: int) -> list[list[Flight]]:
+    """Flights in pieces that each fit one unit of the ledger: nearly always one."""
+    parts: list[list[Flight]] = []
+    room = 0
+    for flight in flights:
+        size_bytes = flight.size_bytes + len((flight.reference or "").encode()) + RECORD_BYTES
+        if not parts or size_bytes > room:
+            parts.append([])
+            room = max_bytes
+        parts[-1].append(flight)
+        room -= size_bytes
+    return parts
