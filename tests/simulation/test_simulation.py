@@ -202,8 +202,10 @@ def begin_without_the_leader(patch: pytest.MonkeyPatch) -> None:
     """A group that is led begins at once."""
     plan = Together._plan
 
-    def unled(self: Together, messages: Sequence[Message]) -> list[tuple[Put, int | None]]:
-        return plan(self, [msgspec.structs.replace(message, leads=None) for message in messages])
+    def unled(
+        self: Together, messages: Sequence[Message], trace: bytes | None
+    ) -> list[tuple[Put, int | None]]:
+        return plan(self, [msgspec.structs.replace(message, leads=None) for message in messages], trace)
 
     patch.setattr(Together, "_plan", unled)
 

@@ -44,6 +44,9 @@ def check(config: Config, sources: Mapping[str, str]) -> None:
         place = sources.get("webhook.ca_file", "default")
         raise ConfigError(f"{place}: webhook.ca_file: there is no file {config.webhook.ca_file}")
     _check_pipeline(config.pipeline, sources)
+    if config.traces.endpoint is not None and not config.traces.endpoint.startswith(("http://", "https://")):
+        given = sources.get("traces.endpoint")
+        raise ConfigError(f"{given}: traces.endpoint is an address such as http://127.0.0.1:4318/v1/traces")
     place = sources.get("tokens", "default")
     names: set[str] = set()
     for token in config.tokens:

@@ -109,6 +109,21 @@ class Log(Table, frozen=True, kw_only=True):
     """The least that is said."""
 
 
+class Traces(Table, frozen=True, kw_only=True):
+    """OpenTelemetry traces from the accept of a message to its delivery; they need the extra `otel`."""
+
+    endpoint: str | None = None
+    """Where a collector takes OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces. Without it nothing is traced."""
+    headers: Annotated[dict[str, str], SECRET] = {}
+    """What the collector asks for, such as `authorization`."""
+    ratio: Annotated[float, Meta(ge=0, le=1)] = 1.0
+    """The share of requests that are traced, of those whose caller has not decided it (`traceparent`)."""
+    service: Annotated[str, Meta(min_length=1)] = "tarry"
+    """What the server is called in traces."""
+    timeout_ms: Annotated[int, Meta(ge=100, le=limits.MINUTE_MS)] = 10_000
+    """How long the collector may take for what it is sent."""
+
+
 class Token(Table, frozen=True, kw_only=True):
     """A bearer token: exactly one of `token`, `token_file` and `sha256`."""
 
@@ -148,6 +163,7 @@ class Config(Table, frozen=True, kw_only=True):
     webhook: WebhookSettings = WebhookSettings()
     pipeline: Pipeline = Pipeline()
     log: Log = Log()
+    traces: Traces = Traces()
     policies: Policies = Policies()
     tokens: tuple[Token, ...] = ()
     """Who may do what; see below."""

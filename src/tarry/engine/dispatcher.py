@@ -28,6 +28,7 @@ from tarry.engine.flights import Flights, Launch
 from tarry.engine.journal import Journal
 from tarry.engine.rates import Rates
 from tarry.engine.settings import EngineSettings
+from tarry.engine.tracing import tell_fired, tell_ready
 from tarry.engine.versions import end_of, end_unread, has_expired, new_version
 from tarry.engine.writing import ROOM_RETRY_MS, Writing
 from tarry.ledger.record import Entry, Key, PutHead, ReadEntry, ReadPut, Record, decode_put
@@ -274,6 +275,10 @@ class Dispatcher:
                 self._end_unread(key, read, now_ms)
         if entries:
             late = self._journal.topics.records.ready(entries)
+            if self._journal.tracer is not None:
+                for read, body in zip(due, bodies, strict=True):
+                    if isinstance(read, ReadEntry):
+                        tell_ready(self._journal.tracer, body, now_ms)
             if self.on_sent is not None:
                 for (door, lateness_ms), count in late.items():
                     self.on_sent(door, lateness_ms, count)
@@ -364,6 +369,8 @@ class Dispatcher:
             self.firing.discard(key.seq)
             if error is None:
                 self._tell_sent([head], now_ms)
+                if self._journal.tracer is not None:
+                    tell_fired(self._journal.tracer, body, now_ms)
                 self.writing.settled([key.seq])
 
         try:
@@ -381,6 +388,10 @@ class Dispatcher:
                 self.on_sent(door, lateness_ms, count)
 
     def _tell_burst(self, burst: Burst) -> None:
+        if self._journal.tracer is not None:
+            for lot in burst.by_topic.values():
+                for body in lot.bodies:
+                    tell_fired(self._journal.tracer, body, burst.now_ms)
         if self.on_sent is not None:
             for (door, lateness_ms), count in burst.lateness().items():
                 self.on_sent(door, lateness_ms, count)

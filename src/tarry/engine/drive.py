@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 from tarry.core.delivery import BulkOutlet, Delivery, Outlet, Retry, Verdict
@@ -25,6 +26,8 @@ def launcher(loop: asyncio.AbstractEventLoop, fault: Fault) -> Launch:
     """Sending as tasks of the loop. Verdicts that come in one turn of it are told together."""
     tasks: set[asyncio.Task[None]] = set()
     come: dict[Told, list[tuple[str, Verdict]]] = {}
+    # What is sent belongs to no request, also where it is a request that sets it off.
+    own = copy_context()
 
     async def send(outlet: Outlet, deliveries: Sequence[Delivery], told: Told) -> None:
         try:
@@ -53,7 +56,7 @@ def launcher(loop: asyncio.AbstractEventLoop, fault: Fault) -> Launch:
             fault(error)
 
     def launch(outlet: Outlet, deliveries: Sequence[Delivery], told: Told) -> None:
-        task = loop.create_task(send(outlet, deliveries, told))
+        task = loop.create_task(send(outlet, deliveries, told), context=own.copy())
         tasks.add(task)
         task.add_done_callback(tasks.discard)
 
@@ -93,6 +96,8 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._wake_ms: float = 0
         self._stopped = False
+        # A turn belongs to no request, also where it is a request that sets the timer.
+        self._context = copy_context()
         engine.journal.horizon.on_earlier = self._earlier
 
     def start(self) -> None:
@@ -138,8 +143,8 @@ class Driver:
         self._wake_ms = wake_ms
         if wake_ms == 0:
             # Through the loop, so that doors get their turn between two batches.
-            self._timer = self._loop.call_later(0, self._turn)
+            self._timer = self._loop.call_later(0, self._turn, context=self._context)
             return
         # Never sleep long: the wall clock may be set while we do.
         delay_ms = min(wake_ms - self._engine.clock.now_ms(), 1000)
-        self._timer = self._loop.call_later(max(0, delay_ms) / 1000, self._turn)
+        self._timer = self._loop.call_later(max(0, delay_ms) / 1000, self._turn, context=self._context)

@@ -24,6 +24,7 @@ from tarry.core.message import (
 )
 from tarry.core.names import parse_namespace, parse_topic
 from tarry.core.policy import Effective, Policy, Scope
+from tarry.core.tracing import Tracer
 from tarry.engine.adoption import Adoption
 from tarry.engine.answer import Answer, failed
 from tarry.engine.backups import Backups
@@ -41,6 +42,7 @@ from tarry.engine.scheduling import Scheduling
 from tarry.engine.settings import EngineSettings
 from tarry.engine.together import Together
 from tarry.engine.topics import Topics
+from tarry.engine.traced import TracedScheduling
 from tarry.engine.upcoming import Counting, Upcoming
 from tarry.engine.upkeep import Upkeep
 from tarry.index.index import Index
@@ -88,6 +90,7 @@ class Engine:
         namespace_policies: Mapping[str, Policy] | None = None,
         snapshot_folder: str | None = None,
         seed: int = 0,
+        tracer: Tracer | None = None,
     ) -> None:
         self.clock = clock
         self.ready = False
@@ -95,10 +98,14 @@ class Engine:
             ledger, registry, index, clock, ids, broker_policy or Policy(), settings, reading or offload,
             namespace_policies,
         )  # fmt: skip
+        self.journal.tracer = tracer
         self.dispatcher = Dispatcher(self.journal, outlets, settings, launch, seed)
         self.upkeep = Upkeep(self.journal, self.dispatcher, settings, offload, snapshot_folder)
-        self._scheduling = Scheduling(self.journal, clock, outlets)
-        self._together = Together(self._scheduling, self.journal, clock)
+        scheduling = Scheduling(self.journal, clock, outlets)
+        together = Together(scheduling, self.journal, clock)
+        traced = None if tracer is None else TracedScheduling(scheduling, together, tracer)
+        self._scheduling = traced or scheduling
+        self._schedule_together = together.schedule if traced is None else traced.together
         self._commands = Commands(self.journal, self.dispatcher, self.upkeep, clock, reading or offload)
         self._owners = Owners(self.journal, self._commands)
         self.batches = Adoption(self.journal, self.dispatcher, self.upkeep, self._commands, clock, outlets)
@@ -120,6 +127,11 @@ class Engine:
     def catalogue(self) -> Catalogue:
         """What has a name and is no message: tenants, namespaces, schemas."""
         return self.journal.catalogue
+
+    @property
+    def traced(self) -> bool:
+        """Whether somebody is told of what is accepted and sent."""
+        return self.journal.tracer is not None
 
     @property
     def trouble(self) -> str | None:
@@ -182,7 +194,7 @@ class Engine:
 
     def schedule_together(self, messages: Sequence[Message]) -> Answer[list[Scheduled]]:
         """Accept messages as one, all or none; a group that one of them leads waits for it."""
-        return self._together.schedule(messages)
+        return self._schedule_together(messages)
 
     def group_owners(self, name: str) -> frozenset[str]:
         """Who has messages waiting in a group of this name."""

@@ -6,6 +6,7 @@ from typing import Final
 from tarry.core.delivery import Outlet
 from tarry.core.lanes import lane_of
 from tarry.core.lifecycle import Event, State, next_state
+from tarry.core.tracing import Sending
 from tarry.ledger.record import Key, Put, PutHead
 
 DEPARTURE_BYTES: Final = 1024 * 1024
@@ -17,7 +18,7 @@ class Flight:
 
     __slots__ = (
         "attempts", "departure", "head", "host", "key", "lane", "order", "outlet", "put", "reference", "size_bytes",
-        "state", "together", "uncertain",
+        "span", "state", "together", "uncertain",
     )  # fmt: skip
 
     def __init__(self, key: Key, head: PutHead, outlet: Outlet, together: int, size_bytes: int) -> None:
@@ -39,6 +40,8 @@ class Flight:
         """The whole version of a listed message, which is remembered when it ends."""
         self.reference: str | None = None
         """What the receiver calls it."""
+        self.span: Sending | None = None
+        """The attempt under way, where somebody is told of it."""
         self.departure: Departure | None = None
         """With whom it is under way."""
 

@@ -17,6 +17,7 @@ import numpy as np
 from tarry.core.delivery import BulkOutlet, Delivered, Delivery, Outlet, Refused, Retry, Verdict
 from tarry.core.errors import Damage, Unavailable
 from tarry.core.lifecycle import Event
+from tarry.core.tracing import Outcome
 from tarry.engine.bodies import Body
 from tarry.engine.carrying import Carrying, parts_of
 from tarry.engine.flight import Departure, Flight
@@ -25,6 +26,7 @@ from tarry.engine.leading import beginnings
 from tarry.engine.places import Places
 from tarry.engine.settings import EngineSettings
 from tarry.engine.sizes import SMALL_BYTES
+from tarry.engine.tracing import attempt_of
 from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, has_expired, new_version
 from tarry.engine.writing import ROOM_RETRY_MS, Writing
 from tarry.ledger.record import Claim, Key, Put, PutHead, Record, decode_put
@@ -190,6 +192,9 @@ class Flights:
             put = decode_put(body)
             flight.attempts += 1
             flight.put = put if put.listed else None
+            if self._journal.tracer is not None:
+                now_ms = self._journal.clock.now_ms()
+                flight.span = attempt_of(self._journal.tracer, put, flight.attempts, now_ms)
             delivery = Delivery(
                 id_, put.destination, put.payload, put.headers, put.key, put.owner,
                 put.due_at_ms or put.fire_at_ms, put.accepted_at_ms, flight.attempts, put.door,
@@ -222,6 +227,9 @@ class Flights:
             self._places.land(flight)
             if flight.key.seq in self._watched:
                 self._watched[flight.key.seq] = verdict
+            if flight.span is not None:
+                flight.span.end(self._outcome(flight, verdict, now_ms))
+                flight.span = None
             if isinstance(verdict, Delivered):
                 flight.reference = verdict.reference
                 sent.append(flight)
@@ -265,6 +273,16 @@ class Flights:
                 flight.uncertain |= verdict.uncertain
                 wait_ms = self._backoff_ms(flight.attempts) if verdict.after_ms is None else verdict.after_ms
                 self._retry(flight, now_ms + max(1, wait_ms))
+
+    def _outcome(self, flight: Flight, verdict: Verdict, now_ms: int) -> Outcome:
+        """What an attempt came to, as it is told."""
+        if isinstance(verdict, Delivered):
+            return "sent"
+        if isinstance(verdict, Refused):
+            again = flight.put is not None and _may_wait(flight.put, now_ms)
+        else:
+            again = not verdict.counted or flight.attempts < self._settings.attempts
+        return "retried" if again else "failed"
 
     def _backoff_ms(self, attempts: int) -> int:
         """Exponential, with jitter over its upper half, so that what failed together does not return together."""

@@ -22,6 +22,7 @@ from tarry.core.ids import Ids
 from tarry.core.limits import MAX_DELAY_MS, NEVER_MS
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective, Policy
+from tarry.core.tracing import Tracer
 from tarry.engine.backlog import Backlog
 from tarry.engine.batches import Batches
 from tarry.engine.bodies import Bodies
@@ -122,6 +123,8 @@ class Journal:
         """Everything up to here is durable and has taken effect."""
         self.on_ended: Callable[[int], None] | None = None
         """Told of each version that a record of its own has ended."""
+        self.tracer: Tracer | None = None
+        """Told of what is accepted and sent, if anybody is."""
         self.on_fault: Callable[[Exception], None] | None = None
         """Told when a record is enqueued that could not be decided: only a new start mends that."""
 

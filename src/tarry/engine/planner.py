@@ -75,7 +75,9 @@ class Planner:
         self._pending = pending
         self._charge = charge
 
-    def plan(self, columns: Columns, defaults: Message) -> tuple[Plan | None, dict[int, TarryError]]:
+    def plan(
+        self, columns: Columns, defaults: Message, trace: bytes | None = None
+    ) -> tuple[Plan | None, dict[int, TarryError]]:
         """The rows that can be taken, ready to be written, and the errors of the others."""
         errors: dict[int, TarryError] = {}
         contents = columns.contents
@@ -96,7 +98,9 @@ class Planner:
         owners = contents.owners
         lanes = np.array([lane_of(name, defaults.door) for name in owners.values], np.uint16)[owners.codes]
         texts = [place_text(place[1], place[0]) if place else b"" for place in places]
-        bodies = encode_bodies(contents, Coded(texts, codes), fire, due, delay, self._now_ms, defaults.door)
+        bodies = encode_bodies(
+            contents, Coded(texts, codes), fire, due, delay, self._now_ms, defaults.door, trace
+        )
         unit = unit_of_puts(bodies, fire, lanes)
         return Plan(unit, lengths_of(bodies), taken, fire, due, lanes, count_by_value(owners)), errors
 

@@ -8,6 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import google_crc32c
+import msgspec
 import numpy as np
 
 from tarry.core.lanes import lane_of
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 class Publication:
     """Entries that follow each other in a topic."""
 
-    def __init__(self, topic: str, first_id: int, now_ms: int) -> None:
+    def __init__(self, topic: str, first_id: int, now_ms: int, trace: bytes | None = None) -> None:
         self._topic = topic
+        self._trace = trace
         self._first_id = first_id
         self._now_ms = now_ms
         self._entries: list[NewEntry] = []
@@ -45,7 +47,10 @@ class Publication:
         """Take one more; gives its entry id."""
         entry_id = self._first_id + len(self._bodies)
         self._entries.append(entry)
-        self._bodies.append(encode_body(entry_record(entry, self._topic, fire_at_ms, self._now_ms, entry_id)))
+        record = entry_record(entry, self._topic, fire_at_ms, self._now_ms, entry_id)
+        if self._trace is not None and fire_at_ms:
+            record = msgspec.structs.replace(record, trace=self._trace)
+        self._bodies.append(encode_body(record))
         self._fires.append(fire_at_ms)
         self._lanes.append(lane_of(entry.owner, entry.door))
         self._size_bytes += len(entry.payload)

@@ -46,14 +46,14 @@ class Scheduling:
         self.in_flight: dict[tuple[str, str], tuple[bytes, Answer[Scheduled]]] = {}
         """Idempotency keys whose first request is not durable yet."""
 
-    def schedule(self, message: Message) -> Answer[Scheduled]:
-        """Accept a message; the answer comes when that is durable."""
+    def schedule(self, message: Message, trace: bytes | None = None) -> Answer[Scheduled]:
+        """Accept a message; the answer comes when that is durable. The trace is kept with it."""
         try:
             message.check()
             repeat = self.repeated(message) if message.idempotency_key is not None else None
             if repeat is not None:
                 return repeat
-            put, due_at_ms = self.plan(message, self._clock.now_ms())
+            put, due_at_ms = self.plan(message, self._clock.now_ms(), trace=trace)
         except TarryError as error:
             return failed(error)
         answer: Answer[Scheduled] = Answer()
@@ -77,7 +77,9 @@ class Scheduling:
             return failed(error)
         return answer
 
-    def schedule_many(self, messages: Sequence[Message | TarryError]) -> Answer[list[Scheduled | TarryError]]:
+    def schedule_many(
+        self, messages: Sequence[Message | TarryError], trace: bytes | None = None
+    ) -> Answer[list[Scheduled | TarryError]]:
         """Accept many messages, each by itself; what is not one is given back in its place."""
         results: list[Any] = list(messages)
         answer: Answer[list[Scheduled | TarryError]] = Answer()
@@ -106,11 +108,11 @@ class Scheduling:
                 batch = []
                 ahead.clear()
                 waiting += 1
-                self.schedule(message).then(partial(settle, at))
+                self.schedule(message, trace).then(partial(settle, at))
                 continue
             try:
                 message.check()
-                batch.append((at, *self.plan(message, now_ms, ahead[message.owner])))
+                batch.append((at, *self.plan(message, now_ms, ahead[message.owner], trace=trace)))
                 ahead[message.owner] += 1
             except TarryError as error:
                 results[at] = error
@@ -141,7 +143,9 @@ class Scheduling:
                 results[at] = self._ids.make(first + offset, put.fire_at_ms)
         return units
 
-    def schedule_arrow(self, batch: pa.RecordBatch, defaults: Message) -> Answer[ColumnsScheduled]:
+    def schedule_arrow(
+        self, batch: pa.RecordBatch, defaults: Message, trace: bytes | None = None
+    ) -> Answer[ColumnsScheduled]:
         """Accept a record batch (see `tarry.engine.arrow` for its columns); rows that cannot be are said."""
         pieces: list[tuple[int, int, Columns | TarryError]] = []
         for start, piece in frames_of(batch):
@@ -152,14 +156,21 @@ class Scheduling:
                     return failed(error)
                 # What cannot be read later on is refused by itself.
                 pieces.append((start, piece.num_rows, error))
-        return self._schedule_pieces(batch.num_rows, pieces, defaults)
+        return self._schedule_pieces(batch.num_rows, pieces, defaults, trace)
 
-    def schedule_columns(self, columns: Columns, defaults: Message) -> Answer[ColumnsScheduled]:
+    def schedule_columns(
+        self, columns: Columns, defaults: Message, trace: bytes | None = None
+    ) -> Answer[ColumnsScheduled]:
         """Accept messages that fit a frame together; rows that cannot be taken are said."""
-        return self._schedule_pieces(columns.contents.count, [(0, columns.contents.count, columns)], defaults)
+        count = columns.contents.count
+        return self._schedule_pieces(count, [(0, count, columns)], defaults, trace)
 
     def _schedule_pieces(
-        self, count: int, pieces: list[tuple[int, int, Columns | TarryError]], defaults: Message
+        self,
+        count: int,
+        pieces: list[tuple[int, int, Columns | TarryError]],
+        defaults: Message,
+        trace: bytes | None,
     ) -> Answer[ColumnsScheduled]:
         """Accept pieces of a batch of `count` rows: where each begins, how many rows it has, and its columns."""
         result = ColumnsScheduled(np.zeros(count, f"S{ID_CHARS}"), np.zeros(count, np.int64), {})
@@ -182,7 +193,7 @@ class Scheduling:
             if isinstance(columns, TarryError):
                 result.errors.update(dict.fromkeys(range(start, start + rows), columns))
                 continue
-            plan, errors = self._planner().plan(columns, defaults)
+            plan, errors = self._planner().plan(columns, defaults, trace)
             result.errors.update((start + row, error) for row, error in errors.items())
             if plan is not None:
                 waiting += 1
@@ -233,7 +244,12 @@ class Scheduling:
             raise Conflict("this idempotency key was used with another request", "reused")
 
     def plan(
-        self, message: Message, now_ms: int, ahead: int = 0, joining: Sequence[bool] = ()
+        self,
+        message: Message,
+        now_ms: int,
+        ahead: int = 0,
+        joining: Sequence[bool] = (),
+        trace: bytes | None = None,
     ) -> tuple[Put, int | None]:
         """The version that accepts a message, and the due instant to answer; raises what forbids it.
 
@@ -263,7 +279,7 @@ class Scheduling:
             delay_ms,
             None, message.idempotency_key,
             fingerprint(message) if message.idempotency_key is not None else b"",
-            subject=message.subject,
+            subject=message.subject, trace=trace,
         )  # fmt: skip
         return put, due_at_ms
 

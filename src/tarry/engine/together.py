@@ -28,7 +28,7 @@ class Together:
         self._journal = journal
         self._clock = clock
 
-    def schedule(self, messages: Sequence[Message]) -> Answer[list[Scheduled]]:
+    def schedule(self, messages: Sequence[Message], trace: bytes | None = None) -> Answer[list[Scheduled]]:
         """Accept all of them or, for the reason of the first that cannot be, none.
 
         Either all have idempotency keys or none has.
@@ -37,7 +37,7 @@ class Together:
             repeat = self._repeated(messages)
             if repeat is not None:
                 return repeat
-            planned = self._plan(messages)
+            planned = self._plan(messages, trace)
         except TarryError as error:
             return failed(error)
         answers: list[Answer[Scheduled]] = [Answer() for _ in messages]
@@ -76,7 +76,7 @@ class Together:
             raise Conflict("an idempotency key was used with another request", "reused")
         return _all_of(known) if known else None
 
-    def _plan(self, messages: Sequence[Message]) -> list[tuple[Put, int | None]]:
+    def _plan(self, messages: Sequence[Message], trace: bytes | None) -> list[tuple[Put, int | None]]:
         """The versions that accept them, and the due instants to answer; raises what forbids any of them."""
         led = {(one.owner, one.leads) for one in messages if one.leads is not None}
         for owner, name in led:
@@ -87,7 +87,7 @@ class Together:
         joining: dict[tuple[str, str], list[bool]] = {}
         for message in messages:
             group = [] if message.group is None else joining.setdefault((message.owner, message.group), [])
-            put, due_at_ms = self._scheduling.plan(message, now_ms, ahead[message.owner], group)
+            put, due_at_ms = self._scheduling.plan(message, now_ms, ahead[message.owner], group, trace)
             ahead[message.owner] += 1
             group.append(due_at_ms is not None)
             if message.leads is not None:

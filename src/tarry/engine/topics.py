@@ -5,6 +5,7 @@ once that is durable (`appended`). Replaying the records gives the same state.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -14,12 +15,14 @@ from msgspec.structs import replace
 from tarry.core.errors import Conflict, Invalid, NotFound, QuotaExceeded, TarryError, Unavailable
 from tarry.core.names import check_name, parse_topic
 from tarry.core.policy import BacklogAction, Effective
+from tarry.core.tracing import TRACEPARENT
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.entries import NewEntry, check_entry
 from tarry.engine.publication import Publication
 from tarry.engine.subscription import SUBSCRIPTION_TYPES, Partial, Received, Subscription, SubscriptionType
 from tarry.engine.topic import Topic
 from tarry.engine.topic_records import TopicRecords
+from tarry.engine.tracing import accepted
 from tarry.ledger.record import (
     NO_PUT,
     Ack,
@@ -149,6 +152,17 @@ class Topics:
         return self._publish(topic, entries, each=True)
 
     def _publish(self, topic: str, entries: Sequence[NewEntry], *, each: bool) -> Answer[Any]:
+        tracer = self._journal.tracer
+        if tracer is None or not entries:
+            return self._append(topic, entries, each, None)
+        given = [entry.caller or entry.headers.get(TRACEPARENT) for entry in entries]
+        callers = [caller for caller in given if caller is not None]
+        take = partial(self._append, topic, entries, each)
+        return accepted(tracer, "publish", entries[0].door, len(entries), callers, take)
+
+    def _append(
+        self, topic: str, entries: Sequence[NewEntry], each: bool, trace: bytes | None
+    ) -> Answer[Any]:
         try:
             name = parse_topic(topic)
             found = self.records.by_name.get(name.full)
@@ -156,7 +170,7 @@ class Topics:
                 raise QuotaExceeded(name.full, found.full)
             now_ms = self._journal.clock.now_ms()
             policy = self._journal.policies.effective(name.full, name.namespace_name)
-            new = Publication(name.full, found.next if found else 0, now_ms)
+            new = Publication(name.full, found.next if found else 0, now_ms, trace)
             ids: list[int | TarryError] = []
             for entry in entries:
                 producer, sequence = entry.producer, entry.producer_sequence

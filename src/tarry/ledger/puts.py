@@ -18,13 +18,19 @@ from numpy.typing import NDArray
 
 from tarry.ledger.columns import Coded, Contents, Numbers, bytes_column, int32_column, lengths_of
 from tarry.ledger.frame import FIXED, Unit
-from tarry.ledger.record import Kind
+from tarry.ledger.record import Kind, Put
 
 _NIL: Final = b"\xc0"
 _encode: Final = msgspec.msgpack.encode
 _crc: Final = google_crc32c.value
 _EMPTY: Final = bytes_column([b""])[0]
 """What stands between the parts of a row."""
+_SHORT: Final = Put.__struct_fields__.index("delay_ms") + 1
+_WHOLE: Final = len(Put.__struct_fields__)
+_DEFAULTS: Final = b"".join(
+    _encode(field.default) for field in msgspec.structs.fields(Put)[_SHORT : _WHOLE - 1]
+)
+"""The fields between the short form of a body and its trace, which is the last."""
 
 
 class Body:
@@ -95,16 +101,18 @@ def encode_bodies(
     delay_ms: NDArray[np.int64],
     accepted_at_ms: int,
     door: str,
+    trace: bytes | None = None,
 ) -> Any:
     """The bodies of these rows, as a column of bytes.
 
-    `places` has the namespace and destination of each row as they stand in a body (`place_text`).
+    `places` has the namespace and destination of each row as they stand in a body (`place_text`); the trace is that of all.
     """
     accepted = b"\xcf" + accepted_at_ms.to_bytes(8, "big")
     owners = contents.owners
     body = Body(contents.count)
-    # An array of 18: the tag and the fields up to `delay_ms`; those after it have their defaults.
-    body.constant(b"\xdc\x00\x12\x01")
+    # An array of the tag and the fields up to `delay_ms`; those after it have their defaults, and are left out.
+    fields = _SHORT if trace is None else _WHOLE
+    body.constant(b"\xdc" + (1 + fields).to_bytes(2, "big") + b"\x01")
     body.integers(fire_at_ms)
     body.integers(due_at_ms)
     body.constant(accepted)
@@ -119,6 +127,8 @@ def encode_bodies(
     _add_headers(body, contents.headers)
     body.constant(accepted)
     body.integers(delay_ms)
+    if trace is not None:
+        body.constant(_DEFAULTS + _encode(trace))
     return body.joined()
 
 

@@ -95,6 +95,8 @@ class Put(Struct, tag=int(Kind.PUT), array_like=True, frozen=True):
     """`send`: it goes out by command. `try`: that too, and if it is refused it waits for its due instant again."""
     subject: str | None = None
     """What it is about, so that it can be ended together with others."""
+    trace: bytes | None = None
+    """What joins its delivery to its acceptance in a trace; None if it is not traced."""
 
 
 class PutHead(Struct, tag=int(Kind.PUT), array_like=True, frozen=True, gc=False):
@@ -187,6 +189,8 @@ class Entry(Struct, tag=int(Kind.ENTRY), array_like=True, frozen=True):
     """How many messages of a client's it is: a batch is one entry, and permits count its messages."""
     cancelled: bool = False
     """Nobody gets it any more: every subscription is done with it, and it has no content."""
+    trace: bytes | None = None
+    """Of a delayed entry: see `Put.trace`."""
 
 
 class ReadPut(PutHead, tag=int(Kind.PUT), array_like=True, frozen=True, gc=False):

@@ -13,6 +13,7 @@ from tarry.doors.http.metrics import Figure
 from tarry.engine.engine import Engine
 from tarry.outlets.dapr.delivery import SCHEME
 from tarry.outlets.dapr.outlet import DaprOutlet, Publisher
+from tarry.serve.callers import traced_app, traced_rpc
 from tarry.serve.grpc_server import GrpcServer
 from tarry.serve.listener import Listener
 from tarry.serve.room import Room
@@ -68,8 +69,8 @@ class DaprDoor:
         for (app, resources), listener, server in listening:
             sidecar = Sidecar(app, resources, engine, self._access)
             self.sidecars[app.app_id] = sidecar
-            await listener.start(sidecar.http_api)
-            await server.start(sidecar.grpc_api)
+            await listener.start(traced_app(sidecar.http_api, engine))
+            await server.start(traced_rpc(sidecar.grpc_api, engine))
         self._outlet.open(self._find, engine.schedule, engine.clock.now_ms)
         for sidecar in self.sidecars.values():
             await sidecar.start()

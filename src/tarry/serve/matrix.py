@@ -22,6 +22,7 @@ from tarry.engine.engine import Engine
 from tarry.outlets.matrix import Homeserver, HomeserverSettings, MatrixOutlet
 from tarry.outlets.matrix.destination import SCHEME
 from tarry.outlets.matrix.lines import MAX_KEPT
+from tarry.serve.callers import traced_app
 from tarry.serve.listener import Listener
 from tarry.serve.room import Room
 
@@ -62,7 +63,7 @@ class MatrixDoor:
         """Begin to accept."""
         accounts = Accounts(self._homeserver, self._settings, self._clock)
         parts = Parts(engine, accounts, self._homeserver, self._settings, self._clock)
-        await self._listener.start(MatrixApp(parts))
+        await self._listener.start(traced_app(MatrixApp(parts), engine))
 
     async def stop(self) -> None:
         """Accept no more."""

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import uvloop
 
@@ -43,12 +43,16 @@ from tarry.outlets.webhook import WebhookOutlet
 from tarry.registry.registry import Registry
 from tarry.registry.snapshots import mark_damaged, marked_damaged, remove_backups, restore, set_aside, unmark
 from tarry.registry.table import RegistryDamage
+from tarry.serve.callers import traced_app
 from tarry.serve.datafolder import DataFolder, DataFolderError, explain
 from tarry.serve.doors import Door
 from tarry.serve.listener import Listener, ListenError
 from tarry.serve.logs import set_up
 from tarry.serve.room import Room
 from tarry.web.pages import dashboard
+
+if TYPE_CHECKING:
+    from tarry.serve.traces import OtelTracer
 
 log = logging.getLogger("tarry.serve")
 
@@ -131,6 +135,7 @@ class Server:
         self._room = Room()
         self._room.reserve(config.webhook.max_connections)
         self._doors = doors_of(config, self._room)
+        self._tracer = tracer_of(config)
         self._app: HttpApp | None = None
         self._listener: Listener | None = None
         self._running = False
@@ -171,7 +176,7 @@ class Server:
         )
         for door in self._doors:
             await door.start(engine)
-        await self._listener.start(self._app)
+        await self._listener.start(traced_app(self._app, engine))
         for address in addresses:
             log.info("a door is open", extra={"url": address})
         log.info("ready", extra={"url": url, "data": config.data, "tokens": len(config.tokens)})
@@ -258,6 +263,7 @@ class Server:
             namespace_policies=namespace_policies(config),
             snapshot_folder=str(folder.registry),
             seed=time.time_ns(),
+            tracer=self._tracer,
         )
 
     async def stop(self) -> None:
@@ -279,6 +285,8 @@ class Server:
         await self._webhook.close()
         for door in self._doors:
             await door.close()
+        if self._tracer is not None:
+            await asyncio.to_thread(self._tracer.close)
         if self._running and self._engine is not None and self._ledger is not None:
             await _flush(self._engine)
             self._ledger.close()
@@ -329,6 +337,19 @@ def doors_of(config: Config, room: Room) -> list[Door]:
 
         doors.append(MatrixDoor(config.doors.matrix, room))
     return doors
+
+
+def tracer_of(config: Config) -> "OtelTracer | None":
+    """Who is told of what is accepted and sent. Its packages are not even imported where nobody is."""
+    if config.traces.endpoint is None:
+        return None
+    try:
+        from tarry.serve.traces import OtelTracer
+    except ImportError as error:
+        raise ConfigError(
+            f"traces.endpoint is set, and {error.name} is not installed: pip install 'tarry[otel]'"
+        ) from None
+    return OtelTracer(config.traces)
 
 
 def namespace_policies(config: Config) -> dict[str, Policy]:

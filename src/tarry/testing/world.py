@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from tarry.core.delivery import Delivered
 from tarry.core.ids import Ids
 from tarry.core.policy import Policy
+from tarry.core.tracing import Tracer
 from tarry.engine.answer import Answer
 from tarry.engine.engine import Engine
 from tarry.engine.settings import EngineSettings
@@ -50,6 +51,7 @@ class World:
         broker_policy: Policy | None = None,
         namespace_policies: Mapping[str, Policy] | None = None,
         together: int = 1,
+        tracer: Tracer | None = None,
         start: bool = True,
     ) -> None:
         self.clock = SimulatedClock()
@@ -62,6 +64,7 @@ class World:
         self.ledger_settings = ledger_settings or LedgerSettings(segment_bytes=1 << 18)
         self.broker_policy = broker_policy
         self.namespace_policies = namespace_policies
+        self.tracer = tracer
         self.offloaded: deque[tuple[Callable[[], Any], Callable[[Exception | None], None]]] = deque()
         """Work for the registry's thread that was not done yet."""
         self._seed = seed
@@ -97,6 +100,7 @@ class World:
             namespace_policies=self.namespace_policies,
             snapshot_folder="snapshots",
             seed=self._seed,
+            tracer=self.tracer,
         )
         engine.recover()
         self._engine = engine

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 from tarry.core.errors import DelayTooLong, Rejected, TarryError
 from tarry.core.limits import MAX_KEY_BYTES
 from tarry.core.policy import Effective
+from tarry.core.tracing import TRACEPARENT
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.errors import Code, Refused, code_of, text_of
 from tarry.doors.pulsar.frames import (
@@ -76,6 +77,7 @@ class Producer:
         self.client = (connection.host, asked.producer_id)
         self.ready = False
         self._settings = connection.broker.settings
+        self._traced = connection.broker.engine.traced
         self.sent_messages = 0
         self.sent_bytes = 0
         self._wire_id = varint(asked.producer_id)
@@ -121,6 +123,7 @@ class Producer:
             producer_sequence=-1 if _is_early_chunk(metadata) else max(sequence_id, highest),
             door=DOOR,
             messages=max(1, send.num_messages),
+            caller=_trace_of(metadata) if self._traced else None,
         )
         self._entries.append(entry)
         self._sent.append((sequence_id, highest))
@@ -234,6 +237,11 @@ def _is_early_chunk(metadata: wire.MessageMetadata) -> bool:
     """Whether it is a chunk but not the last: all chunks of a message have one sequence id, which the last one uses up."""
     chunks = metadata.num_chunks_from_msg
     return chunks > 1 and metadata.chunk_id != chunks - 1
+
+
+def _trace_of(metadata: wire.MessageMetadata) -> str | None:
+    """The trace that a message belongs to, in the property in which OpenTelemetry's clients put it."""
+    return next((str(one.value) for one in metadata.properties if one.key == TRACEPARENT), None)
 
 
 def _key_of(metadata: wire.MessageMetadata) -> str | None:

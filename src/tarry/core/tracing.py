@@ -1,0 +1,44 @@
+"""Traces as the engine sees them: what it tells of a message's way, to whoever was given to it to be told.
+
+A message's way has two ends with a wait between them that may last for years and for many starts of the server. What joins
+them is a context: made when a message is accepted, kept in its records, given back when it is sent. The engine
+does not look into it. It is no header: no outlet and no consumer ever gets it.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+Outcome = Literal["sent", "retried", "failed"]
+
+TRACEPARENT = "traceparent"
+"""The header in which senders put the trace that a message belongs to (W3C Trace Context)."""
+
+
+class Accepting(Protocol):
+    """One request that brings messages in, until it is answered."""
+
+    @property
+    def context(self) -> bytes | None:
+        """What is kept with the messages; None if they are not traced."""
+
+    def end(self, error: BaseException | None) -> None:
+        """It is answered."""
+
+
+class Sending(Protocol):
+    """One attempt to send a message, until its verdict."""
+
+    def end(self, outcome: Outcome) -> None:
+        """This came of it."""
+
+
+class Tracer(Protocol):
+    """Told of what is accepted and of what is sent. Quick, and never raises."""
+
+    def accept(self, operation: str, door: str, messages: int, callers: Sequence[str]) -> Accepting:
+        """Messages come in, with the trace contexts that they carry themselves, as in `traceparent`."""
+
+    def send(
+        self, context: bytes, *, door: str, outlet: str, namespace: str, attempt: int, lateness_ms: int
+    ) -> Sending:
+        """A message that was accepted with this context is sent now. The outlet is the scheme of its destination."""

@@ -1,0 +1,70 @@
+"""Telling a tracer of what is accepted and what is sent. Without a tracer none of this is called.
+
+An operation that accepts is one span, which ends with its answer; its context goes into the records. What is sent into Tarry's own
+topics is told once that is durable, with the context from the records. Attempts of outlets are told by `flights`.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from tarry.core.names import TOPIC_SCHEME
+from tarry.core.tracing import Sending, Tracer
+from tarry.engine.answer import Answer
+from tarry.engine.burst import lateness_of
+from tarry.ledger.record import Entry, Put, decode, decode_put
+
+T = TypeVar("T")
+
+
+def accepted(
+    tracer: Tracer,
+    operation: str,
+    door: str,
+    messages: int,
+    callers: Sequence[str],
+    take: Callable[[bytes | None], Answer[T]],
+) -> Answer[T]:
+    """Take messages in, with the context to keep with them."""
+    accepting = tracer.accept(operation, door, messages, callers)
+    answer = take(accepting.context)
+    answer.then(lambda settled: accepting.end(settled.error()))
+    return answer
+
+
+def attempt_of(tracer: Tracer, put: Put, attempt: int, now_ms: int) -> Sending | None:
+    """An attempt to send a message begins; None if it is not traced."""
+    if put.trace is None:
+        return None
+    return tracer.send(
+        put.trace,
+        door=put.door,
+        outlet=put.destination.partition(":")[0],
+        namespace=put.namespace,
+        attempt=attempt,
+        lateness_ms=lateness_of(put.due_at_ms, put.accepted_at_ms, now_ms),
+    )
+
+
+def tell_fired(tracer: Tracer, body: bytes, now_ms: int) -> None:
+    """A message was fired into a topic."""
+    put = decode_put(body)
+    sending = attempt_of(tracer, put, put.attempts + 1, now_ms)
+    if sending is not None:
+        sending.end("sent")
+
+
+def tell_ready(tracer: Tracer, body: bytes, now_ms: int) -> None:
+    """A delayed entry of a topic can be had."""
+    entry = decode(body)
+    if isinstance(entry, Entry) and entry.trace is not None:
+        namespace = "/".join(entry.topic.removeprefix(TOPIC_SCHEME).split("/")[:2])
+        due_at_ms = entry.fire_at_ms if entry.due_at_ms is None else entry.due_at_ms
+        sending = tracer.send(
+            entry.trace,
+            door=entry.door,
+            outlet=entry.topic.partition(":")[0],
+            namespace=namespace,
+            attempt=1,
+            lateness_ms=max(0, now_ms - due_at_ms),
+        )
+        sending.end("sent")
