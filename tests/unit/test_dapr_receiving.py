@@ -1,7 +1,9 @@
 """What an application is given: subscriptions of every kind, and SUCCESS, RETRY, DROP as Dapr treats them."""
 
 import asyncio
+import contextlib
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +108,36 @@ async def test_an_expired_message_is_not_delivered(tmp_path: Path) -> None:
         await doors.publish("t", "good")
         await shop.count(1)
         assert shop.data == ["good"]
+
+
+async def test_a_hostile_pattern_does_not_stall_the_server(tmp_path: Path) -> None:
+    """Backtracking would take longer than anybody lives; a large pattern takes a while, beside everything else."""
+    bombs = ["(a+)+$", "(a|aa)+$", "(?:.?){1000}x", r"(?:\pL?){150}!"]
+    routes = {
+        "rules": [{"match": f"event.data.matches(r'{bomb}')", "path": "/bomb"} for bomb in bombs],
+        "default": "/fine",
+    }
+    async with app(to("t", routes=routes), to("u")) as shop, dapr(tmp_path, app_port=shop.port) as doors:
+        await doors.publish("u", 0)
+        await shop.count(1)
+        turns = asyncio.create_task(_longest_turn_s())
+        await doors.publish("t", "a" * 10_000 + "b")
+        await shop.count(2)
+        turns.cancel()
+        assert shop.got[1][0] == "/fine"
+        longest_s = await turns
+        # Each search alone takes longer than this, on any machine; turns of the loop beside it do not.
+        assert longest_s < 0.2
+
+
+async def _longest_turn_s() -> float:
+    """How long the loop was away, at the most, until this is cancelled; of its own time, whatever else the machine does."""
+    longest_s, began = 0.0, time.thread_time()
+    with contextlib.suppress(asyncio.CancelledError):
+        while True:
+            await asyncio.sleep(0)
+            longest_s, began = max(longest_s, time.thread_time() - began), time.thread_time()
+    return longest_s
 
 
 async def test_rules_route_and_the_first_that_fits_wins(tmp_path: Path) -> None:

@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.core.errors import Invalid
-from tarry.doors.dapr.rules import compile_rule, matches
+from tarry.doors.dapr.rules import compile_rule, matches, searches
 
 EVENT: dict[str, Any] = {
     "id": "7",
     "type": "order.v2",
     "source": "/shop/eu",
     "data": {"total": 120, "rate": 0.5, "tags": ["new", "paid"], "customer": {"name": "Ann"}, "odd key": 1,
-             "vip": True, "none": None},
+             "vip": True, "none": None, "huge": 1e308, "long": "x" * 20_000, "odd": "\ud800"},
 }  # fmt: skip
 
 
@@ -50,7 +50,9 @@ def test_a_rule_fits(rule: str) -> None:
         "event.data.total.startsWith('1')", "event.data.tags[9] == 1", "event.data.total.x == 1", "1 / 0 == 1",
         "event.data.missing == 1 && event.data.vip", "event.data.vip && event.data.missing == 1", "1 in 7",
         "size(7) == 1", "int('x') == 1", "-event.type == 1", "true + 1 == 2", "string(event.data) == ''",
-        "event.type.matches('(')", "event.data.total ? true : true", "event == 1",
+        "event.type.matches('^v2')", "event.data.total.matches('1')", "event.data.missing.matches('1')",
+        "event.data.huge % 0.01 == 0.0", "event.data.huge * 10.0 / 0.01 == 1.0", "event.data.long.matches('x')",
+        "event.data.odd.matches('.')", "event.data.total ? true : true", "event == 1",
     ],
 )  # fmt: skip
 def test_a_rule_does_not_fit(rule: str) -> None:
@@ -67,7 +69,10 @@ def test_a_rule_does_not_fit(rule: str) -> None:
         ("size()", "takes one argument"), ("event.type.contains('a', 'b')", "takes one argument"), ("'open", "cannot read"),
         ("event.data[1", r"expected '\]'"), ("1 ? 2", "expected ':'"), ("has(1, 2)", "takes one argument"),
         ("(" * 100 + "1" + ")" * 100, "nested"), ("{'a': 1}", "cannot read"), ("'\\U00110000' == 'a'", "no character"),
-        ("event.data.total > 1 &", "cannot read"), ("[1, ,2]", "did not expect ','"),
+        ("event.type.matches('(')", "the pattern cannot be read: missing"), ("event.type.matches(event.id)", "a pattern in quotes"),
+        (r"event.type.matches(r'(a)\1')", "cannot be read: invalid escape"), ("event.type.matches('a', 'b')", r"expected '\)'"),
+        ("event.type.matches('" + "a" * 501 + "')", "more than 500"), ("event.type.matches('(a{1000}){1000}')", "cannot be read"),
+        ("event.type.matches(", "a pattern in quotes"), ("event.data.total > 1 &", "cannot read"), ("[1, ,2]", "did not expect ','"),
     ],
 )  # fmt: skip
 def test_what_is_not_understood_is_refused_when_it_is_read(rule: str, reason: str) -> None:
@@ -82,3 +87,8 @@ def test_any_text_is_a_rule_or_refused(text: str) -> None:
     except Invalid:
         return
     matches(rule, EVENT)
+
+
+def test_which_rules_search() -> None:
+    assert searches("event.type == 'x' || event.id.matches('7')")
+    assert not searches("event.type == 'matches' || event.id.contains('matches')")

@@ -9,6 +9,7 @@ import itertools
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -41,11 +42,12 @@ class Receiving:
         self._clock = clock
         self._deliver = deliver
         self._places = asyncio.Semaphore(app.app_concurrency)
+        self._searching = ThreadPoolExecutor(1, "rules") if subscription.searches else None
 
     async def receive(self, received: Received) -> Reply:
         """Take one message from the broker."""
         try:
-            arrival = self._read(received)
+            arrival = await self._read(received)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             _log.error("a message of topic %s is no CloudEvent: %s", self._subscription.topic, error)
             return await self._bury(received) if self._subscription.dead_letter_topic else Reply.NACK
@@ -59,7 +61,7 @@ class Receiving:
             return Reply.NACK
         return await self._bury(received)
 
-    def _read(self, received: Received) -> Arrival | None:
+    async def _read(self, received: Received) -> Arrival | None:
         """The message for the application; None for one that is not to be delivered."""
         sub = self._subscription
         if sub.raw:
@@ -72,7 +74,7 @@ class Receiving:
         if cloudevents.has_expired(event, self._clock.now_ms()):
             _log.warning("an expired message of topic %s is dropped", sub.topic)
             return None
-        path = sub.path_of(event)
+        path = await self._path_of(event)
         if path is None:
             return None
         entry_id = f"{next(_numbers)}"
@@ -80,6 +82,13 @@ class Receiving:
             event, body, sub.pubsub, sub.topic, path, entry_id, received.metadata, received.data,
             received.content_type, sub.raw,
         )  # fmt: skip
+
+    async def _path_of(self, event: dict[str, Any]) -> str | None:
+        """Where an event goes. A search goes on beside the server, one at a time: a hostile pattern delays only its own."""
+        if self._searching is None:
+            return self._subscription.path_of(event)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._searching, self._subscription.path_of, event)
 
     async def _until_taken(self, arrival: Arrival) -> Status:
         """Give it to the application until it is taken, dropped, or was tried often enough."""

@@ -7,11 +7,18 @@ rule is read, never when a message comes.
 
 What cannot be evaluated for an event (a field that is not there, a number beside a text) is `NoMatch`; `&&` and `||` take
 the other side's word for it where that decides, as in CEL.
+
+`matches` is RE2, as CEL says: the engine comes with pyarrow, needs time in proportion to the text whatever the pattern
+is, and does not hold the interpreter's lock. The pattern is written in the rule, so that it is read with it. Even so
+a large pattern on a long text takes a while: both are bounded, and who evaluates a rule that `searches` does so in a thread.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from tarry.core.errors import Invalid
 
@@ -32,6 +39,9 @@ _BINDING: Final = {
     "||": 1, "&&": 2, "==": 3, "!=": 3, "<": 3, "<=": 3, ">": 3, ">=": 3, "in": 3, "+": 4, "-": 4, "*": 5, "/": 5, "%": 5,
 }  # fmt: skip
 MAX_DEPTH: Final = 50
+MAX_PATTERN: Final = 500
+MAX_SEARCHED: Final = 16_384
+"""Characters of a pattern, and of a text in which it is looked for; of a longer one a rule says nothing."""
 
 
 class NoMatch(Exception):
@@ -48,6 +58,11 @@ class Token(NamedTuple):
 def compile_rule(text: str) -> Expression:
     """Read a rule; raises `Invalid` with what is wrong."""
     return _Parser(text).whole()
+
+
+def searches(text: str) -> bool:
+    """Whether a rule looks for a pattern, which may take a while."""
+    return any(token == ("name", "matches") for token in _tokens(text))
 
 
 def matches(expression: Expression, event: Event) -> bool:
@@ -185,14 +200,28 @@ class _Parser:
     def _method(self, value: Expression, name: str) -> Expression:
         if name == "size" and self._take(")"):
             return lambda event: _size(value(event))
+        if name == "matches":
+            found = self._pattern()
+            return lambda event: found(_text(value(event)))
         method = _METHODS.get(name)
         if method is None:
-            raise _wrong(f"the method {name}() is not one of {', '.join(sorted((*_METHODS, 'size')))}")
+            raise _wrong(
+                f"the method {name}() is not one of {', '.join(sorted((*_METHODS, 'matches', 'size')))}"
+            )
         arguments = self._arguments(")")
         if len(arguments) != 1:
             raise _wrong(f"{name}() takes one argument")
         argument = arguments[0]
         return lambda event: method(_text(value(event)), _text(argument(event)))
+
+    def _pattern(self) -> Callable[[str], bool]:
+        """The pattern that is written here, as a test of texts."""
+        token = self._tokens[self._at] if self._at < len(self._tokens) else Token("", "the end")
+        if token.kind not in ("text", "raw"):
+            raise _wrong(f"matches() takes a pattern in quotes, and not {token.text!r}")
+        self._at += 1
+        self._need(")")
+        return _found(token.text[2:-1] if token.kind == "raw" else _unescape(token.text[1:-1]))
 
 
 def _tokens(text: str) -> list[Token]:
@@ -266,7 +295,14 @@ def _combine(sign: str, left: Expression, right: Expression) -> Expression:
     if sign in ("&&", "||"):
         return _logical(left, right, decides=sign == "||")
     operation = _OPERATIONS[sign]
-    return lambda event: operation(left(event), right(event))
+
+    def evaluate(event: Event) -> Any:
+        try:
+            return operation(left(event), right(event))
+        except ArithmeticError:
+            raise NoMatch("beyond all numbers") from None
+
+    return evaluate
 
 
 def _logical(left: Expression, right: Expression, *, decides: bool) -> Expression:
@@ -370,11 +406,23 @@ def _converted(type_: type[int] | type[float]) -> Callable[[Any], int | float]:
     return convert
 
 
-def _found(text: str, pattern: str) -> bool:
+def _found(pattern: str) -> Callable[[str], bool]:
+    if len(pattern) > MAX_PATTERN:
+        raise _wrong(f"the pattern has more than {MAX_PATTERN} characters")
+
+    def found(text: str) -> bool:
+        if len(text) > MAX_SEARCHED:
+            raise NoMatch("too long to be searched")
+        try:
+            return bool(pc.match_substring_regex(pa.scalar(text), pattern).as_py())
+        except UnicodeEncodeError:
+            raise NoMatch("not valid Unicode") from None
+
     try:
-        return re.search(pattern, text) is not None
-    except re.error:
-        raise NoMatch("the pattern cannot be read") from None
+        found("")
+    except (pa.ArrowInvalid, UnicodeEncodeError) as error:
+        raise _wrong(f"the pattern cannot be read: {str(error).rpartition('expression: ')[2]}") from None
+    return found
 
 
 _OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
@@ -402,5 +450,4 @@ _METHODS: Final[dict[str, Callable[[str, str], bool]]] = {
     "startsWith": str.startswith,
     "endsWith": str.endswith,
     "contains": lambda text, part: part in text,
-    "matches": _found,
 }

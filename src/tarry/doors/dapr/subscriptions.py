@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from tarry.core.errors import Invalid
 from tarry.doors.dapr.resources import Document
-from tarry.doors.dapr.rules import Event, Expression, compile_rule, matches
+from tarry.doors.dapr.rules import Event, Expression, compile_rule, matches, searches
 
 V1: Final = "dapr.io/v1alpha1"
 V2: Final = "dapr.io/v2alpha1"
@@ -52,6 +52,11 @@ class Subscription(Struct, frozen=True, kw_only=True):
     def path_of(self, event: Event) -> str | None:
         """Where an event goes: the first rule that fits; None if none does."""
         return next((rule.path for rule in self.rules if rule.fits(event)), None)
+
+    @property
+    def searches(self) -> bool:
+        """Whether to find an event's path may take a while."""
+        return any(rule.test is not None and searches(rule.match) for rule in self.rules)
 
     @property
     def raw(self) -> bool:
