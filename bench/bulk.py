@@ -1,76 +1,65 @@
 """Bulk schedule: a DataFrame into a running server, from `save` to its return (R10).
 
-python -m bench.bulk [--rows N] [--quick] [--folder DIR]
-
 The rows come from a Parquet file: 200 bytes of payload, due over thirty days, in no order. First Spark reads it, with two
 tasks on this machine in a session that is warm, and writes it to Tarry; then `tarry bulk schedule` does the same without Spark.
 """
 
-import argparse
-import shutil
 import subprocess
-import sys
-import tempfile
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from bench.http_wire import Http
-from bench.processes import CACHE, cpu_s, environment, python
+from bench.plan import PAYLOAD_BYTES
+from bench.processes import cpu_s, environment, python
+from bench.run import Run
 from bench.tarry_server import TarryServer
+from tarry.pipeline import datasource
+from tarry.pipeline.session import open_session
 
 DAYS: Final = 30
 WARM_ROWS: Final = 20_000
 
 
-@dataclass(frozen=True)
-class Bulk:
-    """What was found."""
-
-    rows: int
-    spark_s: float
-    """One `df.write.format("tarry")`."""
-    spark_cpu_s: float
-    """Processor time of everything meanwhile, the server too."""
-    file_s: float
-    """One `tarry bulk schedule` of a Parquet file."""
-    file_cpu_s: float
-    pending: int
-    """What the server says is pending afterwards: all of both."""
-    server_bytes: int
-    """The server's memory then."""
-
-
-def measure(place: Path, rows: int, payload_bytes: int) -> Bulk:
-    """Schedule so many rows in both ways."""
-    from tarry.pipeline import datasource
-    from tarry.pipeline.session import open_session
-
-    with TarryServer(place / "server") as server:
-        url = f"http://127.0.0.1:{server.port}"
+def measure(run: Run) -> None:
+    """Schedule the rows in both ways, in turns, each time on a new server."""
+    rows = run.plan.bulk
+    with run.place() as place:
         spark = open_session("local[2]", {"spark.driver.memory": "1g"}, "bench-bulk")
         try:
             datasource.register(spark)
+            run.say(f"a file of {rows:,} rows")
             file = place / "rows.parquet"
-            _made(spark, rows, payload_bytes).coalesce(1).write.parquet(str(file))
+            _made(spark, rows, PAYLOAD_BYTES).coalesce(1).write.parquet(str(file))
             (part,) = file.glob("*.parquet")
-            read = spark.read.parquet(str(part))
-            _write(read.limit(WARM_ROWS), url, "warm")
-            began, cpu = time.monotonic(), cpu_s()
-            _write(read, url, "spark")
-            spark_s, spark_cpu_s = time.monotonic() - began, cpu_s() - cpu
+            for _ in run.turns():
+                with run.place() as data, TarryServer(data) as server:
+                    _turn(run, spark, part, server)
         finally:
             spark.stop()
-        command = python("tarry", "bulk", "schedule", str(part), "--name", "file", "--url", url)
-        began, cpu = time.monotonic(), cpu_s()
-        subprocess.run(command, check=True, env=environment(), cwd=place, stdout=subprocess.DEVNULL)
-        file_s, file_cpu_s = time.monotonic() - began, cpu_s() - cpu
-        # The connection from before is long closed.
-        server.http = Http(server.port)
-        pending = int(server.status()["pending"])
-        assert pending == 2 * rows + WARM_ROWS
-        return Bulk(rows, spark_s, spark_cpu_s, file_s, file_cpu_s, pending, server.memory_bytes())
+
+
+def _turn(run: Run, spark: Any, file: Path, server: TarryServer) -> None:
+    rows = run.plan.bulk
+    url = f"http://127.0.0.1:{server.port}"
+    frame = spark.read.parquet(str(file))
+    _write(frame.limit(WARM_ROWS), url, "warm")
+    began, cpu = time.monotonic(), cpu_s()
+    _write(frame, url, "spark")
+    _add(run, "bulk", time.monotonic() - began, cpu_s() - cpu)
+    command = python("tarry", "bulk", "schedule", str(file), "--name", "file", "--url", url)
+    began, cpu = time.monotonic(), cpu_s()
+    subprocess.run(command, check=True, env=environment(), cwd=file.parent, stdout=subprocess.DEVNULL)
+    _add(run, "bulk file", time.monotonic() - began, cpu_s() - cpu)
+    # The connection from before is long closed.
+    server.http = Http(server.port)
+    assert server.status()["pending"] == 2 * rows + WARM_ROWS
+    run.add("bulk memory", server.memory_bytes())
+
+
+def _add(run: Run, what: str, seconds: float, cpu: float) -> None:
+    run.add(what, run.plan.bulk / seconds)
+    run.add(f"{what} cpu", cpu / run.plan.bulk * 1e6)
 
 
 def _made(spark: Any, rows: int, payload_bytes: int) -> Any:
@@ -87,32 +76,3 @@ def _made(spark: Any, rows: int, payload_bytes: int) -> Any:
 
 def _write(frame: Any, url: str, name: str) -> None:
     frame.write.format("tarry").option("server", url).option("name", name).mode("append").save()
-
-
-def main() -> int:
-    """Read the arguments, measure, print."""
-    parser = argparse.ArgumentParser(prog="python -m bench.bulk", description="Measure bulk schedule.")
-    parser.add_argument("--rows", type=int, default=10_000_000)
-    parser.add_argument("--quick", action="store_const", const=500_000, dest="rows")
-    parser.add_argument("--folder", type=Path, default=CACHE)
-    given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
-    place = Path(tempfile.mkdtemp(dir=given.folder))
-    try:
-        found = measure(place, given.rows, 200)
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-    for what, seconds, cpu in (
-        ("df.write", found.spark_s, found.spark_cpu_s),
-        ("tarry bulk schedule", found.file_s, found.file_cpu_s),
-    ):
-        rate, each_us = found.rows / seconds, cpu / found.rows * 1e6
-        print(
-            f"{what}, {found.rows:,} rows: {seconds:.1f} s, {rate:,.0f} /s, {each_us:.1f} µs of processors each"
-        )
-    print(f"pending {found.pending:,}; memory of the server {found.server_bytes / 2**20:.0f} MiB")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -16,21 +16,21 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any, Final
 
-from bench.figures import Figures, said
 from bench.grpc_wire import GrpcReply, calls, greeting
 from bench.http_wire import HttpReply, request
 from bench.peers import packages
+from bench.peers.peer import Skipped
 from bench.peers.redis import command
 from bench.plan import CONNECTIONS, PAYLOAD_BYTES
 from bench.processes import Process, environment, free_port, python
+from bench.run import Run
 from bench.wire import RECV_BYTES, Loaded, connect, drive
 
-TARRY: Final = "Tarry"
 BARE: Final = "grpcio"
 """gRPC's own server, with nothing behind it."""
+REDIS: Final = "Redis behind the Dapr door"
 BULK: Final = 100
 BULK_CONNECTIONS: Final = 8
-BURST: Final = 10_000
 LATER: Final = "2045-11-05T08:15:30-05:00"
 SETTLE_MS: Final = 3_000
 """From the last publish of a burst to its due instant."""
@@ -45,24 +45,6 @@ spec:
   - {{name: redisHost, value: "127.0.0.1:{port}"}}
   - {{name: enableDelayedMessaging, value: "true"}}
 """
-
-
-_ROWS: Final = (
-    ("scheduled publishes over HTTP, 64 connections, /s", TARRY, "dapr http"),
-    ("bulks of 100 over HTTP, messages/s", TARRY, "dapr http bulk"),
-    ("scheduled publishes over gRPC by its own client, 64 calls at a time, /s", TARRY, "dapr grpc"),
-    ("the same calls to a bare gRPC server of grpcio, nothing stored, /s", BARE, "dapr grpc"),
-    ("scheduled publishes over gRPC as frames, 64 connections, /s", TARRY, "dapr grpc frames"),
-    ("bulks of 100 over gRPC by its own client, messages/s", TARRY, "dapr grpc bulk"),
-    ("10,000 due at one instant: the last is in Redis after, ms", TARRY, "dapr redis 10000"),
-)
-
-
-def rows(figures: Figures) -> list[list[str]]:
-    """What the report says of it."""
-    return [
-        [text, said(figure)] for text, who, what in _ROWS if (figure := figures.get(who, what)) is not None
-    ]
 
 
 class Door:
@@ -90,25 +72,32 @@ class Door:
         self._process.end()
 
 
-def measure(figures: Figures, place: Path, seconds: float) -> None:
+def measure(run: Run) -> None:
     """All of it, each load on a server of its own after a shorter one to warm it up."""
-    with Door(place / "http") as door:
-        http(door.port, seconds / 4)
-        figures.add(TARRY, "dapr http", http(door.port, seconds).per_s)
-    with Door(place / "bulk") as door:
-        http_bulk(door.port, seconds / 4)
-        figures.add(TARRY, "dapr http bulk", http_bulk(door.port, seconds).per_s * BULK)
-    for what, many in (("dapr grpc", False), ("dapr grpc bulk", True)):
-        with Door(place / what) as door:
-            grpc_load(door.grpc_port, seconds / 4, many)
-            figures.add(TARRY, what, grpc_load(door.grpc_port, seconds, many))
-    with Door(place / "frames") as door:
-        grpc_frames(door.grpc_port, seconds / 4)
-        figures.add(TARRY, "dapr grpc frames", grpc_frames(door.grpc_port, seconds).per_s)
-    with BareServer(place / "bare") as bare:
-        grpc_load(bare.port, seconds / 4, False)
-        figures.add(BARE, "dapr grpc", grpc_load(bare.port, seconds, False))
-    figures.add(TARRY, f"dapr redis {BURST}", redis_burst(place / "redis", BURST))
+    seconds, burst = run.plan.load_s, run.plan.dapr_burst
+    for _ in run.turns():
+        with run.place() as place:
+            with Door(place / "http") as door:
+                http(door.port, seconds / 4)
+                run.add("dapr http", http(door.port, seconds).per_s)
+            with Door(place / "bulk") as door:
+                http_bulk(door.port, seconds / 4)
+                run.add("dapr http bulk", http_bulk(door.port, seconds).per_s * BULK)
+            for what, many in (("dapr grpc", False), ("dapr grpc bulk", True)):
+                with Door(place / what) as door:
+                    grpc_load(door.grpc_port, seconds / 4, many)
+                    run.add(what, grpc_load(door.grpc_port, seconds, many))
+            with Door(place / "frames") as door:
+                grpc_frames(door.grpc_port, seconds / 4)
+                run.add("dapr grpc frames", grpc_frames(door.grpc_port, seconds).per_s)
+            with BareServer(place / "bare") as bare:
+                grpc_load(bare.port, seconds / 4, False)
+                run.figures.add(BARE, "dapr grpc", grpc_load(bare.port, seconds, False))
+            if REDIS not in run.figures.skipped:
+                try:
+                    run.add(f"dapr redis {burst}", redis_burst(place / "redis", burst))
+                except Skipped as error:
+                    run.skip(REDIS, str(error))
 
 
 def http(port: int, seconds: float) -> Loaded:

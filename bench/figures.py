@@ -1,5 +1,6 @@
 """Figures: the values of repeated measurements, and how they are said. Pure; knows nothing of what was measured."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -45,8 +46,12 @@ class Figure:
 class Figures:
     """Figures by who was measured and what."""
 
-    def __init__(self) -> None:
-        self._figures: dict[tuple[str, str], Figure] = {}
+    def __init__(self, values: Mapping[str, Mapping[str, list[float]]] | None = None) -> None:
+        self._figures = {
+            (who, what): Figure(list(found))
+            for who, measured in (values or {}).items()
+            for what, found in measured.items()
+        }
         self.skipped: dict[str, str] = {}
         """Who could not be measured, and why."""
 
@@ -64,6 +69,27 @@ class Figures:
     def get(self, who: str, what: str) -> Figure | None:
         """A figure, if it was measured."""
         return self._figures.get((who, what))
+
+    def ratio(self, ours: tuple[str, str], theirs: tuple[str, str]) -> Figure | None:
+        """One figure over another, turn by turn, for only what was measured side by side can be compared."""
+        over, under = self.get(*ours), self.get(*theirs)
+        if over is None or under is None:
+            return None
+        pairs = zip(over.values, under.values, strict=False)
+        return Figure([a / b for a, b in pairs if b]) if all(under.values) else None
+
+    def take(self, other: "Figures") -> None:
+        """Take the figures of another part as well."""
+        for (who, what), figure in other._figures.items():
+            self._figures.setdefault((who, what), Figure()).values.extend(figure.values)
+        self.skipped |= other.skipped
+
+    def values(self) -> dict[str, dict[str, list[float]]]:
+        """Every value by who and what, as the constructor takes them."""
+        found: dict[str, dict[str, list[float]]] = {}
+        for (who, what), figure in self._figures.items():
+            found.setdefault(who, {})[what] = figure.values
+        return found
 
 
 def short(value: float) -> str:

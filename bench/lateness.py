@@ -12,7 +12,11 @@ from bench.consumer import EventReader, poll
 from bench.figures import Lateness
 from bench.http_wire import HttpReply, request
 from bench.load_http import BATCH, NDJSON, fill, ndjson_body
+from bench.peers.entrants import in_turn
+from bench.peers.peer import Peer
+from bench.plan import PAYLOAD_BYTES
 from bench.processes import ROOT, Process, environment, python
+from bench.run import Run
 from bench.tape import Tape, lateness
 from bench.tarry_server import TarryServer
 from bench.wire import RECV_BYTES, connect
@@ -23,6 +27,25 @@ PER_S = 10_000
 """How many messages a slow and busy machine surely schedules in a second."""
 STEP_MS = 10
 AHEAD_MS = 500
+
+
+def measure(run: Run) -> None:
+    """Tarry's bursts and its steady load, then the peers' bursts; and again."""
+    first, sizes = run.plan.bursts[0], run.plan
+    for _ in run.turns():
+        for count in sizes.bursts:
+            with run.place() as place:
+                run.add_lateness(f"burst {count}", *burst(place, count, PAYLOAD_BYTES))
+        with run.place() as place:
+            run.add_lateness(f"events {first}", *burst(place, first, PAYLOAD_BYTES, events=True))
+        with run.place() as place:
+            run.add_lateness("steady", *steady(place, sizes.steady_per_s, sizes.steady_s, PAYLOAD_BYTES))
+        in_turn(run, _peer)
+
+
+def _peer(run: Run, name: str, peer: Peer) -> None:
+    count = run.plan.bursts[0]
+    run.figures.add_lateness(name, f"burst {count}", peer.burst(count))
 
 
 def burst(folder: Path, count: int, size: int, *, events: bool = False) -> tuple[Lateness, Lateness]:

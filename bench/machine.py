@@ -4,20 +4,23 @@ import os
 import platform
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import repeat
 from pathlib import Path
 
 from bench.figures import Figures
 from bench.http_wire import HttpReply, request
-from bench.plan import CONNECTIONS
+from bench.plan import CONNECTIONS, PAYLOAD_BYTES
 from bench.processes import Process, environment, free_port, python
 from bench.wire import Reply, connect, drive
 
 WHO = "this machine"
+LOAD = "load average at the start"
 BLOCK_BYTES = 4096
 FILE_BYTES = 64 << 20
 LARGE_BYTES = 4 << 20
 ECHO_BYTES = 300
+IN_FLIGHT, LANES, BATCH = 256, 4, 256
 
 
 def describe(folder: Path) -> list[tuple[str, str]]:
@@ -33,7 +36,7 @@ def describe(folder: Path) -> list[tuple[str, str]]:
         ("memory", f"{memory_kib / (1 << 20):.1f} GiB"),
         ("file system of the data", file_system(folder)),
         ("kernel, Python", f"{platform.release()}, {platform.python_version()}"),
-        ("load average at the start (1, 5, 15 min)", load),
+        (f"{LOAD} (1, 5, 15 min)", load),
     ]
 
 
@@ -52,25 +55,34 @@ def _lines(path: str) -> list[str]:
 
 
 def measure(figures: Figures, folder: Path, seconds: float) -> None:
-    """Measure the disk, the loopback and bare uvicorn, once each."""
+    """Measure the disk, the loopback, bare uvicorn and a bare group commit, once each."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "zeros"
     path.write_bytes(bytes(FILE_BYTES))
     file = os.open(path, os.O_RDWR)
     try:
         os.fsync(file)
-        syncs = _writes_per_s(file, BLOCK_BYTES, seconds)
-        large = _writes_per_s(file, LARGE_BYTES, seconds)
+        figures.add(WHO, "syncs", _writes_per_s(file, BLOCK_BYTES, seconds))
+        figures.add(WHO, "bytes", _writes_per_s(file, LARGE_BYTES, seconds) * LARGE_BYTES)
     finally:
         os.close(file)
-        path.unlink()
-    figures.add(WHO, "syncs", syncs)
-    figures.add(WHO, "bytes", large * LARGE_BYTES)
-    figures.add(
-        WHO, "echo", _served(folder, "echo", bytes(ECHO_BYTES), lambda: _EchoReply(ECHO_BYTES), seconds)
-    )
+
+    def served(
+        words: list[str], ask: bytes, make_reply: Callable[[], Reply], lanes: int = CONNECTIONS
+    ) -> float:
+        return _served(folder, words, ask, make_reply, lanes, seconds)
+
+    figures.add(WHO, "echo", served(["echo"], bytes(ECHO_BYTES), lambda: _Bytes(ECHO_BYTES)))
     post = request("POST", "/v1/messages", b"x" * ECHO_BYTES)
-    figures.add(WHO, "uvicorn", _served(folder, "uvicorn", post, HttpReply, seconds))
+    figures.add(WHO, "uvicorn", served(["uvicorn"], post, HttpReply))
+    # One answer for each record, many of them under way; and one answer for each batch of as many.
+    for what, size, together in (
+        ("commit", PAYLOAD_BYTES, IN_FLIGHT // LANES),
+        ("commit batched", PAYLOAD_BYTES * BATCH, 1),
+    ):
+        words = ["commit", str(path), str(size)]
+        rate = served(words, bytes(size * together), partial(_Bytes, together), LANES)
+        figures.add(WHO, what, rate * together * size // PAYLOAD_BYTES)
 
 
 def _writes_per_s(file: int, size: int, seconds: float) -> float:
@@ -85,8 +97,8 @@ def _writes_per_s(file: int, size: int, seconds: float) -> float:
     return count / took
 
 
-class _EchoReply:
-    """As many bytes as were sent."""
+class _Bytes:
+    """So many bytes, whatever they are."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -101,12 +113,14 @@ class _EchoReply:
         return True
 
 
-def _served(folder: Path, kind: str, ask: bytes, make_reply: Callable[[], Reply], seconds: float) -> float:
+def _served(
+    folder: Path, words: list[str], ask: bytes, make_reply: Callable[[], Reply], lanes: int, seconds: float
+) -> float:
+    """Requests a second that one of the raw servers answers."""
     port = free_port()
-    server = Process(python("bench.raw_servers", kind, str(port)), folder / f"{kind}.log", env=environment())
-    try:
+    kind, *rest = words
+    command = python("bench.raw_servers", kind, str(port), *rest)
+    with Process(command, folder / f"{kind}.log", env=environment()) as server:
         server.wait_for_port(port)
-        drive(connect(port, CONNECTIONS), repeat(ask), make_reply, seconds / 4)
-        return drive(connect(port, CONNECTIONS), repeat(ask), make_reply, seconds).per_s
-    finally:
-        server.end()
+        drive(connect(port, lanes), repeat(ask), make_reply, seconds / 4)
+        return drive(connect(port, lanes), repeat(ask), make_reply, seconds).per_s

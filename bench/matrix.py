@@ -16,18 +16,18 @@ from urllib.parse import quote, unquote
 
 import numpy as np
 
-from bench.figures import Figures, Lateness, said
+from bench.figures import Figures, Lateness
 from bench.http_wire import HttpReply
+from bench.peers.peer import Skipped
 from bench.peers.synapse import SynapseServer, call, wait_for
-from bench.processes import Process, environment, free_port, python
+from bench.processes import CannotStart, Process, environment, free_port, python
+from bench.run import TARRY, Run
 from bench.wire import connect, drive
 
-TARRY: Final = "Tarry"
 SYNAPSE: Final = "Synapse"
 CLIENTS: Final = (1, 16)
 ACTIONS: Final = ("schedule", "restart", "cancel")
-BURST: Final = 200
-LEAD_MS: Final = 15_000
+LEAD_MS: Final = 10_000
 """From the first request to the instant at which all are due."""
 HELD: Final = 2_000
 """Events that are there to be restarted."""
@@ -188,10 +188,10 @@ def burst(
     """Events in as many rooms that are due at one instant: when they were handed over, and when a client saw them."""
     watcher = Watcher(homeserver.url, target.token)
     at_ms = time.time_ns() // 1_000_000 + LEAD_MS
-    requests = (target.schedule(room, at_ms - time.time_ns() // 1_000_000) for room in target.rooms[:BURST])
+    requests = (target.schedule(room, at_ms - time.time_ns() // 1_000_000) for room in target.rooms)
     drive(connect(target.port, 4), requests, HttpReply)
     due_ms = due_by_room(target)
-    watcher.wait(BURST, LEAD_MS / 1000 + 120)
+    watcher.wait(len(target.rooms), LEAD_MS / 1000 + 120)
     _add(figures, target.who, "matrix seen", watcher.seen_ns, due_ms)
     _add(figures, target.who, "matrix handed", handed(), due_ms)
 
@@ -216,76 +216,46 @@ def _add(figures: Figures, who: str, what: str, at_ns: dict[str, int], due_ms: d
         figures.add_lateness(who, what, Lateness.of(np.array(late)))
 
 
-def measure(figures: Figures, place: Path, seconds: float) -> None:
-    """Everything: one Synapse, asked directly and through Tarry. Raises `Skipped` where there is no Synapse."""
+def measure(run: Run) -> None:
+    """Everything: one Synapse, asked directly and through Tarry, in turns."""
     port, behind = free_port(), free_port()
-    record = place / "record"
-    with SynapseServer(place / "synapse", port) as homeserver:
+    with run.place() as place:
+        record = place / "record"
+        try:
+            homeserver = SynapseServer(place / "synapse", port)
+        except (Skipped, CannotStart) as error:
+            run.skip(SYNAPSE, str(error))
+            return
         command = python("bench.recorder", str(behind), str(homeserver.port), str(record))
         recorder = Process(command, place / "recorder.log", env=environment())
-        try:
+        with homeserver, recorder:
             recorder.wait_for_port(behind)
             with Door(place / "tarry", f"http://127.0.0.1:{behind}", homeserver.registration, port):
-                _measure(figures, Target(SYNAPSE, homeserver.port), homeserver, seconds, dict)
-                _measure(figures, Target(TARRY, port), homeserver, seconds, lambda: handed(record))
-                _compare(figures)
-        finally:
-            recorder.end()
+                _turns(run, homeserver, port, record)
 
 
-def _compare(figures: Figures) -> None:
-    """How many times Synapse's rate is Tarry's, in this run."""
-    for what in (f"matrix {action} {clients}" for action in ACTIONS for clients in CLIENTS):
-        ours, theirs = figures.get(TARRY, what), figures.get(SYNAPSE, what)
-        if ours is not None and theirs is not None:
-            figures.add(TARRY, f"{what} times", ours.values[-1] / theirs.values[-1])
-
-
-RATES_HEAD: Final = ["requests/s", "Synapse", "Tarry", "times"]
-BURST_HEAD: Final = [f"{BURST} events in {BURST} rooms due at one instant, ms late", "p50", "p99", "worst"]
-
-
-def rate_rows(figures: Figures) -> list[list[str]]:
-    """The rows of the rates."""
-    return [
-        [
-            f"{action}, {clients} client{'s' if clients > 1 else ''}",
-            said(figures.get(SYNAPSE, f"matrix {action} {clients}")),
-            said(figures.get(TARRY, f"matrix {action} {clients}")),
-            said(figures.get(TARRY, f"matrix {action} {clients} times")),
-        ]
-        for action in ACTIONS
-        for clients in CLIENTS
-    ]
-
-
-def burst_rows(figures: Figures) -> list[list[str]]:
-    """The rows of the events that are due at one instant."""
-    rows = (
-        ("Tarry: handed to the homeserver", TARRY, "matrix handed"),
-        ("Tarry: seen by a client that syncs (the homeserver's own time included)", TARRY, "matrix seen"),
-        ("Synapse's own: seen by a client that syncs", SYNAPSE, "matrix seen"),
-    )
-    return [
-        [text, *(said(figures.get(who, f"{what} {part}")) for part in ("p50", "p99", "worst"))]
-        for text, who, what in rows
-    ]
-
-
-def _measure(
-    figures: Figures,
-    target: Target,
-    homeserver: SynapseServer,
-    seconds: float,
-    at_ns: Callable[[], dict[str, int]],
-) -> None:
+def _turns(run: Run, homeserver: SynapseServer, port: int, record: Path) -> None:
     # A user for rates and another for the burst: what waits of the one does not fill the lists of the other.
-    target.token = homeserver.user(f"{target.who.lower()}-rates")
-    target.rooms = homeserver.rooms(target.token, 1)
-    rates(figures, target, seconds)
-    target.token = homeserver.user(f"{target.who.lower()}-burst")
-    target.rooms = homeserver.rooms(target.token, BURST)
-    burst(figures, target, homeserver, at_ns)
+    load = [
+        _target(SYNAPSE, homeserver.port, homeserver, "rates", 1),
+        _target(TARRY, port, homeserver, "rates", 1),
+    ]
+    run.say(f"{run.plan.rooms} rooms for each")
+    due = [
+        _target(SYNAPSE, homeserver.port, homeserver, "burst", run.plan.rooms),
+        _target(TARRY, port, homeserver, "burst", run.plan.rooms),
+    ]
+    for _ in run.turns():
+        for target in load:
+            rates(run.figures, target, run.plan.load_s)
+        for target in due:
+            record.write_text("")
+            burst(run.figures, target, homeserver, lambda: handed(record))
+
+
+def _target(who: str, port: int, homeserver: SynapseServer, name: str, rooms: int) -> Target:
+    token = homeserver.user(f"{who.lower()}-{name}")
+    return Target(who, port, token, homeserver.rooms(token, rooms))
 
 
 def handed(record: Path) -> dict[str, int]:

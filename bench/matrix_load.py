@@ -22,10 +22,11 @@ from urllib.parse import quote
 import numpy as np
 import uvloop
 
-from bench.matrix import Door
+from bench.matrix import SYNAPSE, Door
 from bench.peers.peer import Skipped
 from bench.peers.synapse import SynapseServer, call
-from bench.processes import CACHE, free_port
+from bench.processes import CACHE, CannotStart, free_port
+from bench.run import Run
 
 PER_USER: Final = 100
 """As many as a user may have by default."""
@@ -136,25 +137,72 @@ async def stay(pool: Pool, delay_id: str, every_s: float, until_s: float, tally:
         at_s += every_s
 
 
-async def conference(given: argparse.Namespace, homeserver: SynapseServer, port: int) -> bool:
-    """Everything; gives whether it went as it should."""
+@dataclass(frozen=True)
+class Size:
+    """How large a conference, and how long."""
+
+    participants: int = 10_000
+    minutes: float = 10.0
+    every_ms: int = 5_000
+    delay_ms: int = 8_000
+    dying: int = 100
+    """How many stop near the end."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of it."""
+
+    restarts: int
+    took_s: float
+    p50_ms: float
+    p99_ms: float
+    worst_ms: float
+    gone: list[str]
+    """What heartbeats were told that found nothing."""
+    false_leaves: int
+    """Leave events of participants who had not stopped, or a second one of those who had."""
+    left: int
+    """Leave events of those who had."""
+    dying: int
+
+    @property
+    def good(self) -> bool:
+        """Whether it went as it should."""
+        return (
+            not self.gone and not self.false_leaves and self.left == self.dying and self.p99_ms <= AIM_P99_MS
+        )
+
+    def lines(self) -> list[str]:
+        """In words."""
+        per_s = self.restarts / self.took_s
+        return [
+            f"{self.restarts:,} restarts in {self.took_s:.0f} s ({per_s:,.0f}/s)",
+            f"p50 {self.p50_ms:.1f} ms, p99 {self.p99_ms:.1f} ms, worst {self.worst_ms:.0f} ms; aim: p99 ≤ {AIM_P99_MS} ms",
+            f"heartbeats that found nothing: {len(self.gone)} {self.gone[:3]}",
+            f"{self.dying} died: {self.left} leave events have arrived; {self.false_leaves} of others",
+        ]
+
+
+async def conference(size: Size, homeserver: SynapseServer, port: int) -> Outcome:
+    """Everything."""
     pool = Pool(port)
     await pool.open()
-    users = -(-given.participants // PER_USER)
+    users = -(-size.participants // PER_USER)
     tokens = [homeserver.user(f"user{number}") for number in range(users)]
     rooms = [homeserver.rooms(token, 1)[0] for token in tokens]
     say(f"{users} users with {PER_USER} participants each join")
     tally = Tally()
     began_s = asyncio.get_running_loop().time()
-    end_s = began_s + PER_USER * SCHEDULE_EVERY_S + given.minutes * 60
-    death_s = end_s - given.delay_ms / 1000 - FAREWELL_S
+    end_s = began_s + PER_USER * SCHEDULE_EVERY_S + size.minutes * 60
+    death_s = end_s - size.delay_ms / 1000 - FAREWELL_S
 
     async def participants(user: int) -> None:
         beats = []
-        for number in range(user * PER_USER, min((user + 1) * PER_USER, given.participants)):
-            delay_id = await join(pool, tokens[user], rooms[user], number, given.delay_ms)
-            until_s = death_s if number < given.dying else end_s
-            beats.append(asyncio.create_task(stay(pool, delay_id, given.every_ms / 1000, until_s, tally)))
+        for number in range(user * PER_USER, min((user + 1) * PER_USER, size.participants)):
+            delay_id = await join(pool, tokens[user], rooms[user], number, size.delay_ms)
+            until_s = death_s if number < size.dying else end_s
+            beats.append(asyncio.create_task(stay(pool, delay_id, size.every_ms / 1000, until_s, tally)))
             await asyncio.sleep(SCHEDULE_EVERY_S)
         await asyncio.gather(*beats)
 
@@ -162,20 +210,24 @@ async def conference(given: argparse.Namespace, homeserver: SynapseServer, port:
     await asyncio.sleep(end_s - FAREWELL_S / 2 - asyncio.get_running_loop().time())
     left = await asyncio.to_thread(leavers, homeserver, rooms, tokens)
     await others
-    return judged(tally, asyncio.get_running_loop().time() - began_s, left, given.dying)
+    return outcome(tally, asyncio.get_running_loop().time() - began_s, left, size.dying)
 
 
-def judged(tally: Tally, took_s: float, left: list[int], dying: int) -> bool:
-    """Say what came of it; gives whether it is as it should be."""
-    p50, p99 = np.percentile(np.array(tally.late_ms), [50, 99])
-    say(
-        f"{len(tally.late_ms):,} restarts in {took_s:.0f} s ({len(tally.late_ms) / took_s:,.0f}/s): p50 {p50:.1f} ms, "
-        f"p99 {p99:.1f} ms, worst {max(tally.late_ms):.0f} ms; aim: p99 ≤ {AIM_P99_MS} ms"
+def outcome(tally: Tally, took_s: float, left: list[int], dying: int) -> Outcome:
+    """Sum up."""
+    p50, p99, worst = np.percentile(np.array(tally.late_ms), [50, 99, 100])
+    rightly = len(set(left) & set(range(dying)))
+    return Outcome(
+        restarts=len(tally.late_ms),
+        took_s=took_s,
+        p50_ms=float(p50),
+        p99_ms=float(p99),
+        worst_ms=float(worst),
+        gone=tally.false_leaves,
+        false_leaves=len(left) - rightly,
+        left=rightly,
+        dying=dying,
     )
-    say(f"heartbeats that found nothing: {len(tally.false_leaves)} {tally.false_leaves[:3]}")
-    false = set(left) - set(range(dying))
-    say(f"{dying} died: {len(left) - len(false)} leave events have arrived; {len(false)} of others")
-    return not tally.false_leaves and p99 <= AIM_P99_MS and sorted(left) == list(range(dying))
 
 
 def leavers(homeserver: SynapseServer, rooms: list[str], tokens: list[str]) -> list[int]:
@@ -199,29 +251,55 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
+def held(size: Size, place: Path) -> Outcome:
+    """Hold a conference. Raises `Skipped` where there is no Synapse."""
+    port = free_port()
+    with (
+        SynapseServer(place / "synapse", port) as homeserver,
+        Door(place / "tarry", homeserver.url, homeserver.registration, port, unlimited=False),
+    ):
+        return uvloop.run(conference(size, homeserver, port))
+
+
+def measure(run: Run) -> None:
+    """One conference among the other figures: it is long enough to need no second."""
+    count = run.plan.participants
+    size = Size(participants=count, minutes=run.plan.conference_min, dying=count // 100)
+    with run.place() as place:
+        try:
+            found = held(size, place)
+        except (Skipped, CannotStart) as error:
+            run.skip(SYNAPSE, str(error))
+            return
+    run.say(" · ".join(found.lines()))
+    run.add("conference restarts", found.restarts / found.took_s)
+    run.add("conference p50", found.p50_ms)
+    run.add("conference p99", found.p99_ms)
+    run.add("conference worst", found.worst_ms)
+    run.add("conference false leaves", len(found.gone) + found.false_leaves)
+    run.add("conference missing leaves", found.dying - found.left)
+
+
 def main() -> int:
     """Read the arguments, run, judge."""
     parser = argparse.ArgumentParser(
         prog="make load-matrix ARGS=…", description="A conference over the Matrix door."
     )
-    parser.add_argument("--participants", type=int, default=10_000)
-    parser.add_argument("--minutes", type=float, default=10)
-    parser.add_argument("--every-ms", type=int, default=5_000)
-    parser.add_argument("--delay-ms", type=int, default=8_000)
-    parser.add_argument("--dying", type=int, default=100)
-    given = parser.parse_args()
+    usual = Size()
+    parser.add_argument("--participants", type=int, default=usual.participants)
+    parser.add_argument("--minutes", type=float, default=usual.minutes)
+    parser.add_argument("--every-ms", type=int, default=usual.every_ms)
+    parser.add_argument("--delay-ms", type=int, default=usual.delay_ms)
+    parser.add_argument("--dying", type=int, default=usual.dying)
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-        place, port = Path(folder), free_port()
         try:
-            with (
-                SynapseServer(place / "synapse", port) as homeserver,
-                Door(place / "tarry", homeserver.url, homeserver.registration, port, unlimited=False),
-            ):
-                return 0 if uvloop.run(conference(given, homeserver, port)) else 1
+            found = held(Size(**vars(parser.parse_args())), Path(folder))
         except Skipped as reason:
             print(f"skipped: {reason}", file=sys.stderr)
             return 0
+    say("\n".join(found.lines()))
+    return 0 if found.good else 1
 
 
 if __name__ == "__main__":

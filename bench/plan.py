@@ -1,7 +1,7 @@
-"""How much is measured: the sizes of a quick, a normal and a full run."""
+"""How much is measured: the sizes of a run."""
 
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self
 
 PAYLOAD_BYTES: Final = 200
 """Of every message, unless a row says otherwise."""
@@ -16,6 +16,8 @@ PEER_BATCH: Final = 256
 class Plan:
     """Sizes and durations."""
 
+    size: str
+    """Its name."""
     repeats: int
     load_s: float
     """How long each load lasts."""
@@ -23,80 +25,111 @@ class Plan:
     """How many messages are due at one instant, for Tarry; peers get the first of these."""
     steady_s: float
     steady_per_s: int
-    pending: tuple[int, ...]
+    pending: int
     """How many messages are pending when memory is measured."""
     restart_pending: int
     indexed: int
     """How many messages the pipeline indexes and cascades."""
-    waiting: tuple[int, ...]
-    """How many messages wait in the index when the server is looked at."""
     bulk: int
     """How many messages one job schedules."""
+    waiting: int
+    """How many messages wait in the index when the server is looked at."""
+    many: int
+    """The same, of the part that takes long."""
+    waiting_turns: int
+    """How often a server with many that wait and an empty one take turns."""
+    idle_s: float
+    """How long an idle pipeline is looked at, each time."""
     pulsar: int
     """How many messages go through the Pulsar door in one measurement."""
     pulsar_bursts: tuple[int, ...]
     pulsar_delayed: int
     """How many are delayed when the memory of subscriptions is measured."""
+    rooms: int
+    """How many Matrix rooms have an event due at one instant."""
+    dapr_burst: int
+    """How many messages due at one instant go to Redis."""
+    participants: int
+    """Of the conference on the Matrix door."""
+    conference_min: float
+
+    @classmethod
+    def of(cls, values: dict[str, Any]) -> Self:
+        """From what was kept as JSON."""
+        found: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
+        return cls(**found)
 
 
-QUICK: Final = Plan(
+NORMAL: Final = Plan(
+    size="normal",
+    repeats=3,
+    load_s=2.0,
+    bursts=(10_000, 100_000),
+    steady_s=8.0,
+    steady_per_s=2_000,
+    pending=10_000_000,
+    restart_pending=1_000_000,
+    indexed=3_000_000,
+    bulk=10_000_000,
+    waiting=10_000_000,
+    many=100_000_000,
+    waiting_turns=5,
+    idle_s=20.0,
+    pulsar=100_000,
+    pulsar_bursts=(10_000, 50_000),
+    pulsar_delayed=1_000_000,
+    rooms=200,
+    dapr_burst=10_000,
+    participants=10_000,
+    conference_min=10.0,
+)
+FULL: Final = replace(NORMAL, size="full", repeats=5, load_s=5.0, steady_s=30.0, idle_s=60.0)
+QUICK: Final = replace(
+    NORMAL,
+    size="quick",
     repeats=1,
     load_s=1.0,
     bursts=(10_000,),
     steady_s=3.0,
-    steady_per_s=2_000,
-    pending=(1_000_000,),
-    restart_pending=1_000_000,
+    pending=1_000_000,
     indexed=1_000_000,
-    waiting=(1_000_000,),
     bulk=1_000_000,
+    waiting=1_000_000,
+    many=10_000_000,
+    waiting_turns=2,
+    idle_s=10.0,
     pulsar=40_000,
     pulsar_bursts=(10_000,),
     pulsar_delayed=200_000,
+    rooms=50,
+    participants=1_000,
+    conference_min=1.0,
 )
-NORMAL: Final = Plan(
-    repeats=3,
-    load_s=3.0,
-    bursts=(10_000, 100_000),
-    steady_s=10.0,
-    steady_per_s=2_000,
-    pending=(1_000_000,),
-    restart_pending=1_000_000,
-    indexed=3_000_000,
-    waiting=(10_000_000,),
-    bulk=10_000_000,
-    pulsar=100_000,
-    pulsar_bursts=(10_000, 50_000),
-    pulsar_delayed=1_000_000,
-)
-FULL: Final = Plan(
-    repeats=5,
-    load_s=5.0,
-    bursts=(10_000, 100_000),
-    steady_s=30.0,
-    steady_per_s=2_000,
-    pending=(1_000_000, 10_000_000),
-    restart_pending=1_000_000,
-    indexed=3_000_000,
-    waiting=(10_000_000, 100_000_000),
-    bulk=10_000_000,
-    pulsar=200_000,
-    pulsar_bursts=(10_000, 50_000),
-    pulsar_delayed=1_000_000,
-)
-TINY: Final = Plan(
-    repeats=1,
+TINY: Final = replace(
+    QUICK,
+    size="tiny",
     load_s=0.3,
     bursts=(1_000,),
     steady_s=1.0,
     steady_per_s=500,
-    pending=(100_000,),
+    pending=100_000,
     restart_pending=20_000,
     indexed=50_000,
-    waiting=(50_000,),
     bulk=50_000,
+    waiting=50_000,
+    many=60_000,
+    waiting_turns=1,
+    idle_s=2.0,
     pulsar=4_000,
     pulsar_bursts=(1_000,),
     pulsar_delayed=5_000,
+    rooms=5,
+    dapr_burst=500,
+    participants=100,
+    conference_min=0.5,
 )
 """To see that everything works; its figures say nothing."""
+
+SIZES: Final = {plan.size: plan for plan in (NORMAL, FULL, QUICK, TINY)}

@@ -7,8 +7,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, Self
 
 ROOT: Final = Path(__file__).parent.parent
 CACHE: Final = ROOT / "bench" / ".cache"
@@ -37,7 +38,7 @@ def environment() -> dict[str, str]:
 
 
 class Process:
-    """A process of which the end is in our hands."""
+    """A process of which the end is in our hands; a context manager."""
 
     def __init__(
         self,
@@ -47,12 +48,19 @@ class Process:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         user: str | None = None,
+        keep_output: bool = True,
     ) -> None:
         self._log = log
         with log.open("ab") as said:
-            self._process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=said, env=env, cwd=cwd, user=user
-            )
+            # A pipe that nobody reads would stop a talkative one: its output then goes where its errors go.
+            output = subprocess.PIPE if keep_output else said
+            self._process = subprocess.Popen(command, stdout=output, stderr=said, env=env, cwd=cwd, user=user)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
 
     @property
     def pid(self) -> int:
@@ -85,6 +93,10 @@ class Process:
                 time.sleep(0.02)
         raise CannotStart(f"nobody listens after {within_s:.0f} s: {self.last_words()}")
 
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.poll() is None
+
     def last_words(self) -> str:
         """The end of what it said on standard error."""
         return self._log.read_text(errors="replace").strip()[-300:]
@@ -98,7 +110,8 @@ class Process:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        self.output.close()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
 
 
 def python(module: str, *arguments: str) -> list[str]:
@@ -106,24 +119,34 @@ def python(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", module, *arguments]
 
 
-def cpu_s() -> float:
-    """Processor time of this process and of everything below it."""
-    parents: dict[int, int] = {}
-    ticks: dict[int, int] = {}
+def cpu_s_of(pid: int) -> float:
+    """Processor time that one process has used, all its threads together."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def cpu_s(root: int | None = None) -> float:
+    """Processor time of a process, by default this one, and of everything below it, the ended included."""
+    ticks = (sum(map(int, fields[11:15])) for fields in _family(root or os.getpid()).values())
+    return sum(ticks) / os.sysconf("SC_CLK_TCK")
+
+
+def processes_below(root: int) -> list[int]:
+    """The ids of a process and of everything below it."""
+    return list(_family(root))
+
+
+def _family(root: int) -> dict[int, list[str]]:
+    """What the kernel says of a process and of everything below it, by id, from the field after the name on."""
+    fields: dict[int, list[str]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
-            try:
-                fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            parents[int(name)] = int(fields[1])
-            ticks[int(name)] = sum(map(int, fields[11:15]))
+            with suppress(OSError):
+                fields[int(name)] = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
 
-    def is_ours(pid: int) -> bool:
-        while pid > 1:
-            if pid == os.getpid():
-                return True
-            pid = parents.get(pid, 0)
-        return False
+    def is_below(pid: int) -> bool:
+        while pid in fields and pid != root:
+            pid = int(fields[pid][1])
+        return pid == root
 
-    return sum(spent for pid, spent in ticks.items() if is_ours(pid)) / os.sysconf("SC_CLK_TCK")
+    return {pid: found for pid, found in fields.items() if is_below(pid)}

@@ -44,5 +44,6 @@ async def main(listen: int, target: int, file: TextIO) -> None:
 
 
 if __name__ == "__main__":
-    with Path(sys.argv[3]).open("w") as written:
+    # Appending, so that it may be emptied from outside.
+    with Path(sys.argv[3]).open("a") as written:
         uvloop.run(main(int(sys.argv[1]), int(sys.argv[2]), written))

@@ -8,6 +8,8 @@ import numpy as np
 
 from bench.consumer import poll
 from bench.load_http import HOUR_MS, fill
+from bench.plan import PAYLOAD_BYTES
+from bench.run import Run
 from bench.tape import late_ms
 from bench.tarry_server import TarryServer
 
@@ -30,7 +32,18 @@ class Restart:
     """Of the messages due after that one, how many were late all the same."""
 
 
-def measure(folder: Path, pending: int, size: int) -> Restart:
+def measure(run: Run) -> None:
+    """Crash after crash."""
+    pending = run.plan.restart_pending
+    for _ in run.turns():
+        with run.place() as place:
+            found = after_kill(place, pending, PAYLOAD_BYTES)
+        run.add(f"restart ready {pending}", found.ready_ms)
+        run.add(f"restart on time {pending}", found.on_time_ms)
+        run.add(f"restart late after {pending}", found.late_after)
+
+
+def after_kill(folder: Path, pending: int, size: int) -> Restart:
     """Kill a server with so many pending and watch the next one."""
     with TarryServer(folder) as server:
         server.subscribe()

@@ -1,12 +1,11 @@
 """Tarry as it is measured: `tarry serve` with its default settings, on a data folder of its own."""
 
-import os
 import signal
 from pathlib import Path
 from typing import Any, Final
 
 from bench.http_wire import Http
-from bench.processes import Process, environment, python
+from bench.processes import Process, cpu_s_of, environment, python
 
 TOPIC: Final = "/v1/topics/public/default/bench"
 DESTINATION: Final = "persistent://public/default/bench"
@@ -60,8 +59,7 @@ class TarryServer:
 
     def cpu_s(self) -> float:
         """Processor time that it has used, all threads together."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_s_of(self.pid)
 
     def accepted(self) -> int:
         """Messages accepted so far."""

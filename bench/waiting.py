@@ -2,12 +2,11 @@
 
 They are scheduled as batches (`tarry bulk schedule`), due over thirty days, and indexed by `tarry pipeline --once`. Then: the
 server's memory, a start after SIGKILL, and the lateness of a steady load beside that of a server with nothing waiting, in
-turns. And the lateness beside a cascade on the same processors.
+turns.
 """
 
 import subprocess
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -16,80 +15,64 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench import lateness
-from bench.figures import Lateness
 from bench.http_wire import Http
 from bench.load_http import HOUR_MS
-from bench.processes import ROOT, Process, environment, python
+from bench.plan import PAYLOAD_BYTES
+from bench.processes import environment, python
+from bench.run import Run
 from bench.tarry_server import TarryServer
 
 DAYS: Final = 30
 TOGETHER: Final = 10_000_000
 """Messages in one batch, at the most."""
 CHUNK: Final = 250_000
-TURNS: Final = 5
 PER_S: Final = 1_000
-STEADY_S: Final = 4.0
 SETTLE_S: Final = 6.0
 """The server looks for a newer index every two seconds."""
 
 
-@dataclass
-class Waiting:
-    """What was found."""
-
-    scheduled_s: float = 0.0
-    indexed_s: float = 0.0
-    resident_bytes: int = 0
-    ready_ms: float = 0.0
-    """From the start of a process after SIGKILL until it said that it is ready."""
-    beside: list[Lateness] = field(default_factory=list)
-    """Of a steady load, with all of them waiting."""
-    alone: list[Lateness] = field(default_factory=list)
-    """The same load on a server with nothing else."""
-
-
-def measure(folder: Path, count: int, size: int) -> Waiting:
+def measure(run: Run, count: int, size: int) -> None:
     """Let so many wait, and look."""
-    found = Waiting()
-    full, empty = folder / "full", folder / "empty"
-    with TarryServer(full) as server:
-        began = time.monotonic()
-        _schedule(folder, server.port, count, size)
-        found.scheduled_s = time.monotonic() - began
-        began = time.monotonic()
-        _run("pipeline", "--once", "--data", str(full / "data"), cwd=full)
-        found.indexed_s = time.monotonic() - began
-        time.sleep(SETTLE_S)
-        # The connection from before is long closed.
-        server.http = Http(server.port)
-        pending = server.status()["pending"]
-        if pending != count:
-            raise AssertionError(f"{pending} are pending, {count} were expected")
-        server.kill()
+    with run.place() as folder:
+        full, empty = folder / "full", folder / "empty"
+        with TarryServer(full) as server:
+            _set_up(run, folder, server, full, count, size)
+            server.kill()
+        _starts(run, full, count)
+        for turn in range(run.plan.waiting_turns):
+            run.say(f"lateness beside {count:,} and beside none, {turn + 1} of {run.plan.waiting_turns}")
+            for what, place in (("alone", empty), ("beside", full)):
+                seen, own = lateness.steady(place, PER_S, run.plan.steady_s / 2, PAYLOAD_BYTES)
+                run.add_lateness(f"waiting {count} {what}", seen, own)
+
+
+def _set_up(run: Run, folder: Path, server: TarryServer, full: Path, count: int, size: int) -> None:
+    """Schedule so many, and have them indexed."""
+    run.say(f"{count:,} are scheduled")
     began = time.monotonic()
-    with TarryServer(full) as server:
-        found.ready_ms = (time.monotonic() - began) * 1000
-        time.sleep(SETTLE_S)
-        found.resident_bytes = server.resident_bytes()
-    for _ in range(TURNS):
-        found.alone.append(lateness.steady(empty, PER_S, STEADY_S, size)[0])
-        found.beside.append(lateness.steady(full, PER_S, STEADY_S, size)[0])
-    return found
+    _schedule(folder, server.port, count, size)
+    run.add(f"waiting {count} scheduled", time.monotonic() - began)
+    run.say("they are indexed")
+    began = time.monotonic()
+    _run("pipeline", "--once", "--data", str(full / "data"), cwd=full)
+    run.add(f"waiting {count} indexed", time.monotonic() - began)
+    time.sleep(SETTLE_S)
+    # The connection from before is long closed.
+    server.http = Http(server.port)
+    pending = server.status()["pending"]
+    if pending != count:
+        raise AssertionError(f"{pending} are pending, {count} were expected")
 
 
-def beside_a_cascade(folder: Path, count: int, size: int) -> Lateness:
-    """The lateness of a steady load while Spark splits a day of so many messages on the same processors."""
-    cascade = Process(
-        ["nice", *python("bench.pipeline", str(folder / "cascade"), str(count), str(size))],
-        folder / "cascade.log",
-        env=environment(),
-        cwd=ROOT,
-    )
-    try:
-        cascade.wait_for_line("cascading")
-        return lateness.steady(folder / "server", PER_S, STEADY_S, size)[0]
-    finally:
-        cascade.end()
+def _starts(run: Run, full: Path, count: int) -> None:
+    """Start after SIGKILL, and look at the memory; again and again."""
+    for _ in run.turns():
+        began = time.monotonic()
+        with TarryServer(full) as server:
+            run.add(f"waiting {count} ready", (time.monotonic() - began) * 1000)
+            time.sleep(SETTLE_S)
+            run.add(f"waiting {count} resident", server.resident_bytes())
+            server.kill()
 
 
 def _schedule(folder: Path, port: int, count: int, size: int) -> None:

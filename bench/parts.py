@@ -1,0 +1,64 @@
+"""The parts of the benchmark, each of which can be measured by itself."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from bench import (
+    bulk,
+    dapr,
+    idle,
+    lateness,
+    matrix,
+    matrix_load,
+    memory,
+    pipeline,
+    pulsar,
+    restart,
+    schedule,
+    waiting,
+)
+from bench.plan import PAYLOAD_BYTES, SMALL_BYTES
+from bench.run import Run
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part."""
+
+    name: str
+    about: str
+    measure: Callable[[Run], None]
+    minutes: float
+    """What it takes at the normal size on two idle cores, once everything is fetched."""
+    usual: bool = True
+    """Whether it belongs to a run that names no parts."""
+
+
+PARTS: Final = (
+    Part("schedule", "messages a second taken in; peers; the machine's raw limits", schedule.measure, 6),
+    Part("lateness", "how late messages are; peers", lateness.measure, 6),
+    Part("memory", "ten million pending", memory.measure, 4),
+    Part("restart", "SIGKILL with a million pending", restart.measure, 1),
+    Part("pulsar", "the Pulsar door beside a real Pulsar", pulsar.measure, 8),
+    Part("dapr", "the Dapr door", dapr.measure, 3),
+    Part("matrix", "the Matrix door beside Synapse's own delayed events", matrix.measure, 6),
+    Part("pipeline", "index stream, cascade, lateness beside a cascade", pipeline.measure, 4),
+    Part("bulk", "ten million from a DataFrame", bulk.measure, 5),
+    Part(
+        "waiting",
+        "ten million in the index: memory, restart, lateness",
+        lambda run: waiting.measure(run, run.plan.waiting, PAYLOAD_BYTES),
+        5,
+    ),
+    Part("idle", "what an idle pipeline costs", idle.measure, 2),
+    Part(
+        "many",
+        "the same as waiting with a hundred million",
+        lambda run: waiting.measure(run, run.plan.many, SMALL_BYTES),
+        30,
+        usual=False,
+    ),
+    Part("conference", "10,000 participants on the Matrix door", matrix_load.measure, 12, usual=False),
+)
+NAMES: Final = [part.name for part in PARTS]

@@ -1,0 +1,349 @@
+"""The tables of the report, one function for each part."""
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from bench.figures import Figures, said, short
+from bench.peers.entrants import ENTRANTS
+from bench.plan import CONNECTIONS, PEER_BATCH, SMALL_BYTES
+from bench.results import Result
+from bench.run import TARRY
+
+SYNAPSE: Final = "Synapse"
+PULSAR: Final = "Pulsar"
+_LATE: Final = ("p50", "p99", "worst")
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table that is also readable as it is."""
+    widths = [max(len(row[at]) for row in (head, *rows)) for at in range(len(head))]
+    lines = [head, ["-" * max(3, width) for width in widths], *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |"
+        for line in lines
+    )
+
+
+def listed(figures: Figures, rows: Iterable[tuple[str, str]]) -> list[str]:
+    """One line for each figure of Tarry's."""
+    return [table(["what", "measured"], [[text, said(figures.get(TARRY, what))] for text, what in rows])]
+
+
+def ratio(figures: Figures, who: str, ours: str, theirs: str) -> str:
+    """Tarry's figure over a peer's, with its spread."""
+    return said(figures.ratio((TARRY, ours), (who, theirs)))
+
+
+def schedule(result: Result) -> list[str]:
+    """Tarry's own ways in, then everybody's."""
+    figures = result.figures
+    ways = [
+        (f"HTTP, one a request, {CONNECTIONS} connections", "single"),
+        (f"the same, {SMALL_BYTES}-byte payloads", "single small"),
+        ("NDJSON, every line with destination and due instant", "ndjson"),
+        (f"the same, {SMALL_BYTES}-byte payloads", "ndjson small"),
+        ("Arrow, a due instant in every row", "arrow"),
+        (f"the same, {SMALL_BYTES}-byte payloads", "arrow small"),
+    ]
+    own = table(
+        ["how", "messages/s", "server's processor time, µs a message", "latency of a request p50 / p99, ms"],
+        [
+            [
+                text,
+                said(figures.get(TARRY, what)),
+                said(figures.get(TARRY, f"{what} cpu")),
+                _pair(figures, f"{what} latency"),
+            ]
+            for text, what in ways
+        ],
+    )
+    rows = [[f"**{TARRY}**", "synced before the answer", said(figures.get(TARRY, "single")), "",
+             said(figures.get(TARRY, "ndjson")), "", ""]]  # fmt: skip
+    for entrant in ENTRANTS:
+        if figures.get(entrant.name, "single") is not None:
+            rows.append(
+                [
+                    entrant.name,
+                    entrant.promise,
+                    said(figures.get(entrant.name, "single")),
+                    ratio(figures, entrant.name, "single", "single"),
+                    said(figures.get(entrant.name, "batched")),
+                    ratio(figures, entrant.name, "ndjson", "batched"),
+                    ratio(figures, entrant.name, "arrow", "batched"),
+                ]
+            )
+    text = (
+        f"Beside its peers, with the same load: {CONNECTIONS} connections with one message a request, and batches of {PEER_BATCH} "
+        "(Tarry: NDJSON). Ratios above 1 are in Tarry's favour. Against a peer that does not sync before it answers, the promises differ."
+    )
+    head = [
+        "",
+        "when it answers",
+        "single/s",
+        "Tarry / peer",
+        "batched/s",
+        "Tarry's NDJSON / peer",
+        "Tarry's Arrow / peer",
+    ]
+    return [own, text, table(head, rows)] if len(rows) > 1 else [own]
+
+
+def _pair(figures: Figures, what: str) -> str:
+    p50, p99 = figures.get(TARRY, f"{what} p50"), figures.get(TARRY, f"{what} p99")
+    return "" if p50 is None or p99 is None else f"{short(p50.median)} / {short(p99.median)}"
+
+
+def lateness(result: Result) -> list[str]:
+    """Tarry's own, then everybody's burst."""
+    figures = result.figures
+    plan = result.plan
+    rows = [(f"{count:,} due at one instant, long poll", f"burst {count}") for count in plan.bursts]
+    rows.append((f"{plan.bursts[0]:,} due at one instant, event stream", f"events {plan.bursts[0]}"))
+    rows.append((f"steady, {plan.steady_per_s:,}/s scheduled and delivered, event stream", "steady"))
+    own = table(
+        ["in milliseconds", "p50", "p99", "worst", "p99 of the server's own part", "early"],
+        [[text, *_said(figures, TARRY, what, (*_LATE, "own p99", "early"))] for text, what in rows],
+    )
+    burst = f"burst {plan.bursts[0]}"
+    beside = [[f"**{TARRY}**", *_said(figures, TARRY, burst, (*_LATE, "early")), ""]]
+    beside += [
+        [
+            entrant.name,
+            *_said(figures, entrant.name, burst, (*_LATE, "early")),
+            ratio(figures, entrant.name, f"{burst} p99", f"{burst} p99"),
+        ]
+        for entrant in ENTRANTS
+        if figures.get(entrant.name, f"{burst} p99") is not None
+    ]
+    head = [f"{plan.bursts[0]:,} due at one instant, one consumer, ms", *_LATE, "early", "p99, Tarry / peer"]
+    text = "Beside its peers; of these ratios, below 1 Tarry is less late."
+    return [own, text, table(head, beside)] if len(beside) > 1 else [own]
+
+
+def _said(figures: Figures, who: str, what: str, parts: Iterable[str]) -> list[str]:
+    return [said(figures.get(who, f"{what} {part}")) for part in parts]
+
+
+def memory(result: Result) -> list[str]:
+    """What a pending message costs."""
+    figures = result.figures
+    count = result.plan.pending
+    rows = []
+    for place in ("wheel", "tail"):
+        rows.append((f"{count:,} pending in the {place}, bytes each", f"{place} {count}"))
+        rows.append((f"{count:,} pending in the {place}, resident set, bytes", f"resident {place} {count}"))
+    return listed(figures, rows)
+
+
+def restart(result: Result) -> list[str]:
+    """After SIGKILL."""
+    figures = result.figures
+    count = result.plan.restart_pending
+    return listed(
+        figures,
+        [
+            (f"after SIGKILL with {count:,} pending: from the start to ready, ms", f"restart ready {count}"),
+            ("… to the due instant of the first message on time, ms", f"restart on time {count}"),
+            ("… messages that were late all the same afterwards", f"restart late after {count}"),
+        ],
+    )
+
+
+def pulsar(result: Result) -> list[str]:
+    """The door, and a real Pulsar."""
+    figures = result.figures
+    version = next(
+        (what.split()[1] for what in figures.values().get(PULSAR, {}) if what.startswith("version ")), ""
+    )
+    rates = [
+        ("delayed sends replayed as frames, messages/s", "pulsar replay"),
+        ("… server's processor time, µs a message", "pulsar replay cpu"),
+        ("delayed sends of the real client, messages/s", "pulsar client"),
+        ("receive and acknowledge, messages/s", "pulsar consume"),
+        ("… server's processor time, µs a message", "pulsar consume cpu"),
+    ]
+    rows = [
+        [
+            text,
+            said(figures.get(TARRY, what)),
+            said(figures.get(PULSAR, what)),
+            ratio(figures, PULSAR, what, what),
+        ]
+        for text, what in rates
+    ]
+    text = f"memory of ten subscriptions over one, {result.plan.pulsar_delayed:,} delayed, %"
+    rows.append([text, said(figures.get(TARRY, "pulsar ten subscriptions")), "", ""])
+    late = []
+    for count in result.plan.pulsar_bursts:
+        burst = f"pulsar burst {count}"
+        late.append([f"{count:,}: Tarry", *_said(figures, TARRY, burst, (*_LATE, "early")), ""])
+        late.append(
+            [
+                f"{count:,}: … the server's own part",
+                *_said(figures, TARRY, f"{burst} own", (*_LATE, "early")),
+                "",
+            ]
+        )
+        for tick_ms in (1, 1000):
+            theirs = f"{burst} tick {tick_ms}"
+            if figures.get(PULSAR, f"{theirs} p99") is not None:
+                late.append(
+                    [
+                        f"{count:,}: Pulsar, tick {tick_ms:,} ms",
+                        *_said(figures, PULSAR, theirs, (*_LATE, "early")),
+                        ratio(figures, PULSAR, f"{burst} p99", f"{theirs} p99"),
+                    ]
+                )
+    head = ["so many due at one instant, real client, ms late", *_LATE, "early", "p99, Tarry / Pulsar"]
+    peer = f"Pulsar {version}".strip()
+    note = (
+        [f"The peer is Pulsar {version} standalone, its journal synced before the receipt."]
+        if version
+        else []
+    )
+    return [*note, table(["", "Tarry", peer, "Tarry / Pulsar"], rows), table(head, late)]
+
+
+def dapr(result: Result) -> list[str]:
+    """Publishes, and what reaches Redis."""
+    figures, count = result.figures, result.plan.dapr_burst
+    rows = [
+        (f"scheduled publishes over HTTP, {CONNECTIONS} connections, /s", TARRY, "dapr http"),
+        ("bulks of 100 over HTTP, messages/s", TARRY, "dapr http bulk"),
+        (
+            f"scheduled publishes over gRPC by its own client, {CONNECTIONS} calls at a time, /s",
+            TARRY,
+            "dapr grpc",
+        ),
+        ("the same calls to a bare gRPC server of grpcio, nothing stored, /s", "grpcio", "dapr grpc"),
+        (
+            f"scheduled publishes over gRPC as frames, {CONNECTIONS} connections, /s",
+            TARRY,
+            "dapr grpc frames",
+        ),
+        ("bulks of 100 over gRPC by its own client, messages/s", TARRY, "dapr grpc bulk"),
+        (f"{count:,} due at one instant: the last is in Redis after, ms", TARRY, f"dapr redis {count}"),
+    ]
+    return [table(["what", "measured"], [[text, said(figures.get(who, what))] for text, who, what in rows])]
+
+
+def matrix(result: Result) -> list[str]:
+    """Rates, and a burst in two parts."""
+    figures = result.figures
+    rates = [
+        [
+            f"{action}, {clients} client{'s' if clients > 1 else ''}",
+            said(figures.get(TARRY, what)),
+            said(figures.get(SYNAPSE, what)),
+            ratio(figures, SYNAPSE, what, what),
+        ]
+        for action in ("schedule", "restart", "cancel")
+        for clients in (1, 16)
+        for what in [f"matrix {action} {clients}"]
+    ]
+    rows = (
+        ("Tarry: handed to the homeserver", TARRY, "matrix handed"),
+        ("Tarry: seen by a client that syncs (the homeserver's own time included)", TARRY, "matrix seen"),
+        ("Synapse's own: seen by a client that syncs", SYNAPSE, "matrix seen"),
+    )
+    count = result.plan.rooms
+    return [
+        table(["requests/s", "Tarry", "Synapse", "Tarry / Synapse"], rates),
+        table(
+            [f"{count} events in {count} rooms due at one instant, ms late", *_LATE],
+            [[text, *_said(figures, who, what, _LATE)] for text, who, what in rows],
+        ),
+    ]
+
+
+def conference(result: Result) -> list[str]:
+    """Ten minutes of heartbeats."""
+    figures = result.figures
+    plan = result.plan
+    return listed(
+        figures,
+        [
+            (
+                f"{plan.participants:,} participants, {plan.conference_min:g} minutes: restarts/s",
+                "conference restarts",
+            ),
+            ("latency of a restart from the instant at which it was to be sent, p50, ms", "conference p50"),
+            ("… p99, ms", "conference p99"),
+            ("… worst, ms", "conference worst"),
+            ("false leaves", "conference false leaves"),
+            ("leaves of those who died that did not arrive", "conference missing leaves"),
+        ],
+    )
+
+
+def pipeline(result: Result) -> list[str]:
+    """Index stream, cascade, and who is late because of it."""
+    figures = result.figures
+    count = f"{result.plan.indexed:,}"
+    return listed(
+        figures,
+        [
+            (f"{count} messages from the ledger into slots of an hour, messages/s", "indexed"),
+            ("… processor time of all processes, µs a message", "indexed cpu"),
+            (f"cascade of a day of {count} into hours, s", f"cascade {result.plan.indexed}"),
+            ("… processor time of all processes, s", "cascade cpu"),
+            ("lateness of a steady load beside cascades, p50, ms", "cascading p50"),
+            ("… p99, ms", "cascading p99"),
+            ("… worst, ms", "cascading worst"),
+        ],
+    )
+
+
+def bulk(result: Result) -> list[str]:
+    """From a DataFrame, and from a file."""
+    figures = result.figures
+    rows = f"{result.plan.bulk:,} rows of a Parquet file"
+    return listed(
+        figures,
+        [
+            (f"{rows} by Spark, due over thirty days, messages/s", "bulk"),
+            ("… processor time of all processes, µs a message", "bulk cpu"),
+            ("the same without Spark, messages/s", "bulk file"),
+            ("… processor time of all processes, µs a message", "bulk file cpu"),
+            ("the server's memory with both pending, bytes", "bulk memory"),
+        ],
+    )
+
+
+def waiting(result: Result) -> list[str]:
+    """What those cost that wait in the index."""
+    figures = result.figures
+    count = result.plan.many if result.part == "many" else result.plan.waiting
+    name = f"waiting {count}"
+    late = [
+        [text, *_said(figures, TARRY, f"{name} {what}", (*_LATE, "own p99"))]
+        for text, what in ((f"with {count:,} in the index", "beside"), ("with none", "alone"))
+    ]
+    size = f", {SMALL_BYTES} bytes each" if result.part == "many" else ""
+    return [
+        *listed(
+            figures,
+            [
+                (
+                    f"set-up: {count:,} over thirty days{size}, by `tarry bulk schedule`, s",
+                    f"{name} scheduled",
+                ),
+                ("set-up: `tarry pipeline --once`, s", f"{name} indexed"),
+                ("ready after SIGKILL, ms", f"{name} ready"),
+                ("resident set of the server, bytes", f"{name} resident"),
+            ],
+        ),
+        table(["a steady load, in turns, ms late", *_LATE, "p99 of the server's own part"], late),
+    ]
+
+
+def idle(result: Result) -> list[str]:
+    """What a pipeline costs that has nothing to do."""
+    figures = result.figures
+    return listed(
+        figures,
+        [
+            ("processor time, % of one core", "idle cpu"),
+            ("memory of all its processes, Java included, bytes", "idle memory"),
+        ],
+    )
