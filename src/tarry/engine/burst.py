@@ -17,7 +17,7 @@ from tarry.core.ids import Ids
 from tarry.engine.consumer import Received
 from tarry.engine.topic_records import TopicRecords
 from tarry.ledger.frame import FIXED, ROW_BYTES, Unit
-from tarry.ledger.record import FiredEntries, Key, Kind, ReadPut
+from tarry.ledger.record import FiredEntries, Key, Kind, PutHead, ReadPut
 
 _ENTRY_BYTES: Final = 64
 """What an entry adds to the version that it fires, its topic's name apart."""
@@ -90,16 +90,9 @@ class Burst:
         """The seqs of the versions that end."""
         return list(chain.from_iterable(lot.seqs for lot in self.by_topic.values()))
 
-    def lowest(self) -> Key:
-        """The lowest key in it."""
-        return Key(*min(min(zip(lot.fires, lot.seqs, strict=True)) for lot in self.by_topic.values()))
-
-    def lateness(self) -> Counter[tuple[str, int]]:
-        """How many of which door are how late."""
-        now_ms = self.now_ms
-        return Counter(
-            [(put.door, lateness_of(put.due_at_ms, put.accepted_at_ms, now_ms)) for put in self.puts()]
-        )
+    def floor(self) -> Key:
+        """A key that is not above any in it."""
+        return Key(min(min(lot.fires) for lot in self.by_topic.values()), 0)
 
     def parts(self, max_bytes: int) -> "list[Burst]":
         """The same as bursts that each fit one unit of the ledger: nearly always this one alone."""
@@ -159,6 +152,14 @@ class Burst:
         return entries
 
 
-def lateness_of(due_at_ms: int | None, accepted_at_ms: int, now_ms: int) -> int:
-    """How late a message is at an instant. One without a due instant never is."""
-    return 0 if due_at_ms is None else now_ms - max(due_at_ms, accepted_at_ms)
+def lateness(heads: Sequence[PutHead], now_ms: int) -> Counter[tuple[str, int]]:
+    """How many messages of which door are how late at an instant. One without a due instant never is."""
+    # Most were accepted before their due instant: for them no call is made.
+    return Counter(
+        [
+            (head.door, now_ms - due_at_ms)
+            if (due_at_ms := head.due_at_ms) is not None and due_at_ms >= head.accepted_at_ms
+            else (head.door, 0 if due_at_ms is None else now_ms - head.accepted_at_ms)
+            for head in heads
+        ]
+    )

@@ -6,7 +6,7 @@ the order stays. Nothing is sent before its instant: the clock is read here, at 
 """
 
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Final
@@ -22,7 +22,7 @@ from tarry.core.lifecycle import State
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective
 from tarry.core.wheel import Due
-from tarry.engine.burst import Burst, Lot, lateness_of
+from tarry.engine.burst import Burst, Lot, lateness
 from tarry.engine.flight import Flight
 from tarry.engine.flights import Flights, Launch
 from tarry.engine.journal import Journal
@@ -40,6 +40,9 @@ POP: Final = 1 << 20
 
 ORDER_WAITS_MS: Final = 1_000
 """How long what is due later waits for bodies that are being fetched."""
+
+BURST_MS: Final = 250
+"""For so long after a batch of due messages consumers are taking them."""
 
 Keys = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Fire instants and seqs, side by side."""
@@ -89,6 +92,8 @@ class Dispatcher:
         journal.bodies.key_of = self._key_of
         self._dispatched_ms = 0
         self._turned_ms = 0
+        self._burst_at_ms = 0
+        """When a whole batch was due at once."""
 
     # Taking what is due
 
@@ -118,6 +123,8 @@ class Dispatcher:
             fires, seqs = self._take_turns(self._settings.batch)
         if len(seqs):
             self._dispatch(fires, seqs, now_ms)
+        if len(seqs) >= self._settings.batch:
+            self._burst_at_ms = now_ms
         self.flights.start(now_ms)
         if not self._lanes:
             self._dispatched_ms = max(self._dispatched_ms, now_ms + 1)
@@ -337,7 +344,7 @@ class Dispatcher:
                 self._fire(part)
 
     def _fire(self, burst: Burst) -> None:
-        unit = self.writing.open(burst.lowest())
+        unit = self.writing.open(burst.floor())
         seqs = burst.seqs()
         self.firing.update(seqs)
 
@@ -379,12 +386,9 @@ class Dispatcher:
             done(error)
             self._later(key, lane_of(head.owner, head.door), now_ms + ROOM_RETRY_MS)
 
-    def _tell_sent(self, heads: list[PutHead], now_ms: int) -> None:
+    def _tell_sent(self, heads: Sequence[PutHead], now_ms: int) -> None:
         if self.on_sent is not None:
-            counts = Counter(
-                [(head.door, lateness_of(head.due_at_ms, head.accepted_at_ms, now_ms)) for head in heads]
-            )
-            for (door, lateness_ms), count in counts.items():
+            for (door, lateness_ms), count in lateness(heads, now_ms).items():
                 self.on_sent(door, lateness_ms, count)
 
     def _tell_burst(self, burst: Burst) -> None:
@@ -392,9 +396,7 @@ class Dispatcher:
             for lot in burst.by_topic.values():
                 for body in lot.bodies:
                     tell_fired(self._journal.tracer, body, burst.now_ms)
-        if self.on_sent is not None:
-            for (door, lateness_ms), count in burst.lateness().items():
-                self.on_sent(door, lateness_ms, count)
+        self._tell_sent(burst.puts(), burst.now_ms)
 
     # Later
 
@@ -471,6 +473,10 @@ class Dispatcher:
     def backlogged(self) -> bool:
         """Whether more is due than could be taken."""
         return bool(self._lanes)
+
+    def bursting(self, now_ms: int) -> bool:
+        """Whether a burst is going on: more is due than could be taken, or consumers are just taking it."""
+        return self.backlogged or 0 <= now_ms - self._burst_at_ms < BURST_MS
 
 
 def _has_waited(head: PutHead, policy: Effective) -> bool:

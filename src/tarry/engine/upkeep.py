@@ -81,7 +81,7 @@ class Upkeep:
         if now_ms >= self._next_flush_ms or self._next_flush_ms - now_ms > 2 * self._settings.flush_every_ms:
             self._next_flush_ms = now_ms + self._settings.flush_every_ms
             # Making the rows of a burst would compete with the burst itself; they can wait, but not for ever.
-            busy = self._dispatcher.backlogged and now_ms - self._flushed_at_ms < FLUSH_LATEST_MS
+            busy = self._dispatcher.bursting(now_ms) and now_ms - self._flushed_at_ms < FLUSH_LATEST_MS
             if (
                 self._flushing is None
                 and self._journal.dirty

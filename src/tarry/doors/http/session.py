@@ -18,7 +18,7 @@ GATHER_BYTES: Final = 4 * 1024 * 1024
 """About how much one answer or the unsent part of a stream may hold; one entry may pass it."""
 FIRST_PERMITS: Final = 4
 """Before it is known how large the entries are; the largest are 5 MiB."""
-MAX_PERMITS: Final = 256
+MAX_PERMITS: Final = 1024
 
 
 class SessionKey(NamedTuple):
