@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tarry.core.ids import Ids
 from tarry.engine.consumer import Received
 from tarry.engine.topic_records import TopicRecords
+from tarry.engine.versions import lateness_of
 from tarry.ledger.frame import FIXED, ROW_BYTES, Unit
 from tarry.ledger.record import FiredEntries, Key, Kind, PutHead, ReadPut
 
@@ -153,13 +154,13 @@ class Burst:
 
 
 def lateness(heads: Sequence[PutHead], now_ms: int) -> Counter[tuple[str, int]]:
-    """How many messages of which door are how late at an instant. One without a due instant never is."""
+    """How many messages of which door are how late at an instant."""
     # Most were accepted before their due instant: for them no call is made.
     return Counter(
         [
             (head.door, now_ms - due_at_ms)
             if (due_at_ms := head.due_at_ms) is not None and due_at_ms >= head.accepted_at_ms
-            else (head.door, 0 if due_at_ms is None else now_ms - head.accepted_at_ms)
+            else (head.door, lateness_of(head, now_ms))
             for head in heads
         ]
     )

@@ -10,7 +10,7 @@ from typing import TypeVar
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.tracing import Sending, Tracer
 from tarry.engine.answer import Answer
-from tarry.engine.burst import lateness_of
+from tarry.engine.versions import lateness_of
 from tarry.ledger.record import Entry, Put, decode, decode_put
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ def attempt_of(tracer: Tracer, put: Put, attempt: int, now_ms: int) -> Sending |
         outlet=put.destination.partition(":")[0],
         namespace=put.namespace,
         attempt=attempt,
-        lateness_ms=lateness_of(put.due_at_ms, put.accepted_at_ms, now_ms),
+        lateness_ms=lateness_of(put, now_ms),
     )
 
 

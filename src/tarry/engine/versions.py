@@ -76,3 +76,8 @@ def dead_letter(put: Put, topic: str, entry_id: int, now_ms: int, reason: str, a
 def dead_letter_topic(namespace: str, name: str) -> str:
     """The full name of a namespace's dead-letter topic."""
     return parse_topic(f"{namespace}/{name}").full
+
+
+def lateness_of(put: Put | PutHead, now_ms: int) -> int:
+    """How late a message is at an instant. One without a due instant never is."""
+    return 0 if put.due_at_ms is None else now_ms - max(put.due_at_ms, put.accepted_at_ms)
