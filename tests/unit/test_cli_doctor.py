@@ -1,5 +1,8 @@
+import json
+import os
 import socket
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -7,20 +10,23 @@ import pytest
 from tarry.cli import checks
 from tarry.cli.checks import (
     check_clock,
+    check_clock_since,
     check_folder,
     check_java,
     check_pipeline,
-    check_port,
     check_server,
     check_sync,
 )
+from tarry.cli.finding import Finding
+from tarry.cli.ports import Port, check_port, check_ports, ports_of
+from tarry.config import load
 from tarry.index.progress import FRESH_MS, Progress, write_progress
 from tarry.serve.datafolder import DataFolder
 from tests.processes import running
 from tests.unit.cli_kit import Shell
 
 
-def levels(findings: list[checks.Finding]) -> dict[str, str]:
+def levels(findings: list[Finding]) -> dict[str, str]:
     return {finding.about: finding.level for finding in findings}
 
 
@@ -112,10 +118,40 @@ def test_no_java_is_worth_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_port_that_somebody_else_has_is_bad() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        assert check_port("127.0.0.1", port, server_answers=False).level == "bad"
-        assert check_port("127.0.0.1", port, server_answers=True).level == "ok"
-    assert check_port("127.0.0.1", port, server_answers=False).text == "free"
+        number = taken.getsockname()[1]
+        port = Port("127.0.0.1", number, "doors.pulsar.port", opened=True)
+        found = check_port(port, None)
+        assert (found.level, "set doors.pulsar.port" in found.text) == ("bad", True)
+        # Only `tarry up` would open it.
+        assert check_port(port._replace(opened=False), None).level == "note"
+        # It is this process that listens, and not its parent.
+        assert check_port(port, os.getpid()).level == "ok"
+        assert check_port(port, os.getppid()).level == "bad"
+    assert check_port(port, None).text == "free (doors.pulsar.port)"
+
+
+def test_the_ports_of_every_door_are_looked_at() -> None:
+    apps = json.dumps([{"app_id": "two", "port": 3600, "grpc_port": 0}])
+    variables = {"TARRY_DOORS__DAPR__APPS": apps, "TARRY_DOORS__MATRIX__ENABLED": "false"}
+    config = load(environment=variables).config
+    assert {port.setting: port.port for port in ports_of(config)} == {
+        "http.port": 8080,
+        "doors.pulsar.port": 6650,
+        "doors.dapr.port": 3500,
+        "doors.dapr.grpc_port": 50001,
+        "doors.dapr.apps[0].port": 3600,
+        "doors.dapr.apps[0].grpc_port": 0,
+    }
+    assert not [found for found in check_ports(config, None) if found.about == "port 0"]
+
+
+def test_a_clock_that_is_behind_the_ledger_is_bad(tmp_path: Path) -> None:
+    assert list(check_clock_since(tmp_path / "none", 0.0)) == []
+    (tmp_path / "head").touch()
+    now_s = time.time()
+    assert list(check_clock_since(tmp_path, now_s)) == []
+    (found,) = check_clock_since(tmp_path, now_s - 3600)
+    assert (found.level, found.text.startswith("3600 s behind")) == ("bad", True)
 
 
 def test_the_whole(
@@ -126,10 +162,7 @@ def test_the_whole(
     monkeypatch.setattr(checks, "LOW_SPACE_BYTES", 0)
     tarry = Shell(monkeypatch, capsys)
     with running(tmp_path / "d") as server:
-        assert check_server(server.url, None) == (
-            True,
-            checks.Finding("server", "ok", f"{server.url} is ready"),
-        )
+        assert check_server(server.url, None) == Finding("server", "ok", f"{server.url} is ready")
         tarry.set("TARRY_DATA", str(tmp_path / "d"))
         tarry.set("TARRY_HTTP__PORT", str(server.port))
         ended = tarry("doctor", "--json")
@@ -137,7 +170,7 @@ def test_the_whole(
         assert ended.code == 0, ended.out
         assert found["server"]["level"] == "ok"
         assert f"pid {server.pid}" in found["data folder"]["text"]
-        assert found[f"port {server.port}"]["text"] == "a Tarry server listens"
+        assert found[f"port {server.port}"]["text"] == f"the server with pid {server.pid} listens (http.port)"
     tarry.set("TARRY_NONSENSE", "1")
     ended = tarry("doctor")
     assert ended.code == 1

@@ -8,7 +8,6 @@ import os
 import re
 import resource
 import shutil
-import socket
 import stat
 import statistics
 import subprocess
@@ -16,31 +15,24 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Literal, NamedTuple
-from urllib.parse import urlsplit
+from typing import Final
 
+from tarry.cli.finding import Finding
+from tarry.cli.neighbours import check_neighbours
+from tarry.cli.ports import check_ports
 from tarry.client.blocking import Client
 from tarry.config import Config
 from tarry.core.errors import TarryError
 from tarry.index.progress import Progress, read_progress
 from tarry.serve.datafolder import ID_KEY, LEDGER, PIPELINE, explain, owner_pid
 
-Level = Literal["ok", "note", "bad"]
-
 SYNCS: Final = 30
 SLOW_SYNC_MS: Final = 20.0
 LOW_SPACE_BYTES: Final = 1 << 30
 FEW_FILES: Final = 4096
 JAVA_AT_LEAST: Final = 17
+CLOCK_BACK_S: Final = 2.0
 _TIME_ERROR: Final = 5
-
-
-class Finding(NamedTuple):
-    """What a check found. `note` is worth knowing; `bad` keeps Tarry from working as it should."""
-
-    about: str
-    level: Level
-    text: str
 
 
 def check_all(config: Config, url: str) -> Iterator[Finding]:
@@ -49,14 +41,14 @@ def check_all(config: Config, url: str) -> Iterator[Finding]:
     yield from check_folder(folder)
     yield check_sync(folder)
     yield check_clock()
+    yield from check_clock_since(folder / LEDGER, time.time())
     yield check_open_files()
     yield check_java()
     if config.pipeline.enabled or (folder / PIPELINE).is_dir():
         yield check_pipeline(folder / PIPELINE, time.time_ns() // 1_000_000)
-    answers, finding = check_server(url, config.token)
-    ours = answers and urlsplit(url).port == config.http.port
-    yield check_port(config.http.host, config.http.port, ours)
-    yield finding
+    yield from check_ports(config, owner_pid(folder))
+    yield check_server(url, config.token)
+    yield from check_neighbours(config)
 
 
 def check_folder(folder: Path) -> Iterator[Finding]:
@@ -153,6 +145,20 @@ def check_clock() -> Finding:
     return Finding(about, "ok", "synchronised")
 
 
+def check_clock_since(ledger: Path, now_s: float) -> Iterator[Finding]:
+    """The clock against the last instant that the ledger was written at: it has been set back, or was ahead then."""
+    if not ledger.is_dir():
+        return
+    with os.scandir(ledger) as files:
+        written_s = max((file.stat().st_mtime for file in files), default=0.0)
+    if written_s > now_s + CLOCK_BACK_S:
+        yield Finding(
+            "clock",
+            "bad",
+            f"{written_s - now_s:.0f} s behind what it was when {ledger} was written; set it, or what is due waits so long",
+        )
+
+
 def _is_unsynchronised() -> bool:
     try:
         libc = ctypes.CDLL(None, use_errno=True)
@@ -223,33 +229,16 @@ def _last_commit(progress: Progress, now_ms: int) -> str:
     return f"; last commit {max(0, now_ms - progress.last_commit_at_ms) / 1000:.0f} s ago, up to seq {progress.cursor}"
 
 
-def check_port(host: str, port: int, server_answers: bool) -> Finding:
-    """The port is free, or it is our own server that has it."""
-    about = f"port {port}"
-    if server_answers:
-        return Finding(about, "ok", "a Tarry server listens")
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        with socket.socket(family, kind) as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            trial.bind(address)
-    except OSError as error:
-        return Finding(
-            about, "bad", f"{error.strerror}, and not by a Tarry server; stop what uses it, or set http.port"
-        )
-    return Finding(about, "ok", "free")
-
-
-def check_server(url: str, token: str | None) -> tuple[bool, Finding]:
+def check_server(url: str, token: str | None) -> Finding:
     """Whether the server answers, and is ready."""
     about = "server"
     try:
         with Client(url, token, timeout_s=5.0, retry_for_s=0.0) as client:
             if client.ready():
-                return True, Finding(about, "ok", f"{url} is ready")
-            return True, Finding(about, "bad", f"{url} answers but is not ready; curl {url}/readyz says why")
+                return Finding(about, "ok", f"{url} is ready")
+            return Finding(about, "bad", f"{url} answers but is not ready; curl {url}/readyz says why")
     except TarryError:
-        return False, Finding(about, "note", f"none answers at {url}; start it with `tarry up`")
+        return Finding(about, "note", f"none answers at {url}; start it with `tarry up`")
 
 
 def _existing(folder: Path) -> Path:

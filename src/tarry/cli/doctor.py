@@ -5,6 +5,7 @@ import os
 import typer
 
 from tarry.cli import show
+from tarry.cli.finding import Finding
 from tarry.cli.options import ConfigFile, Json, Url, server_url
 from tarry.config import Config, ConfigError, load
 
@@ -17,12 +18,12 @@ def add_to(app: typer.Typer) -> None:
 
 
 def doctor(json: Json = False, url: Url = None, config: ConfigFile = None) -> None:
-    """Check what Tarry needs here: disk, clock, Java, ports, data folder, server, configuration.
+    """Check what Tarry needs here: data folder, disk, clock, Java, ports, server, homeserver, brokers, configuration.
 
     Each line is ok, or says what to do. The exit code is 1 if something is bad.
     """
     # Late: the checks know the data folder, and that knows more than the other commands need.
-    from tarry.cli.checks import Finding, check_all
+    from tarry.cli.checks import check_all
 
     findings = []
     try:

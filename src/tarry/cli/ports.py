@@ -1,0 +1,81 @@
+"""The ports on which Tarry is to listen, for `tarry doctor`: each is free, or our own server has it."""
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from tarry.cli.finding import Finding
+from tarry.config import Config
+from tarry.config.dapr import DaprApp
+from tarry.config.doors import DOORS
+
+_LISTEN = "0A"
+
+
+class Port(NamedTuple):
+    """An address that the configuration names."""
+
+    host: str
+    port: int
+    setting: str
+    opened: bool
+    """Whether the configuration says that it is opened; if not, `tarry up` does and `tarry serve` does not."""
+
+
+def ports_of(config: Config) -> Iterator[Port]:
+    """Every address to listen on. A port of 0 is one that is free by itself."""
+    yield Port(config.http.host, config.http.port, "http.port", True)
+    for name in DOORS:
+        door = getattr(config.doors, name)
+        if door.enabled is not False:
+            yield Port(door.host, door.port, f"doors.{name}.port", door.enabled is True)
+    dapr = config.doors.dapr
+    if dapr.enabled is not False:
+        apps: tuple[DaprApp, ...] = (dapr, *dapr.apps)
+        for at, app in enumerate(apps):
+            name = "doors.dapr" if not at else f"doors.dapr.apps[{at - 1}]"
+            if at:
+                yield Port(app.host, app.port, f"{name}.port", dapr.enabled is True)
+            yield Port(app.host, app.grpc_port, f"{name}.grpc_port", dapr.enabled is True)
+
+
+def check_ports(config: Config, server_pid: int | None) -> Iterator[Finding]:
+    """Look at each port that is named; `server_pid` is the server that uses the data folder, if one does."""
+    for port in ports_of(config):
+        if port.port:
+            yield check_port(port, server_pid)
+
+
+def check_port(port: Port, server_pid: int | None) -> Finding:
+    """The port is free, or it is our own server that has it."""
+    about = f"port {port.port}"
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(port.host, port.port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(address)
+    except OSError as error:
+        if server_pid is not None and listens(server_pid, port.port):
+            return Finding(about, "ok", f"the server with pid {server_pid} listens ({port.setting})")
+        return Finding(
+            about,
+            "bad" if port.opened else "note",
+            f"{error.strerror}, and not by the server of this data folder; stop what uses it, or set {port.setting}",
+        )
+    return Finding(about, "ok", f"free ({port.setting})")
+
+
+def listens(pid: int, port: int) -> bool:
+    """Whether a process listens on a port; said to be so where the system does not tell."""
+    try:
+        held = {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir() if entry.is_symlink()}
+        tables = [Path(f"/proc/{pid}/net/{name}").read_text() for name in ("tcp", "tcp6")]
+    except OSError:
+        return True
+    rows = [line.split() for table in tables for line in table.splitlines()[1:]]
+    return any(
+        row[3] == _LISTEN and int(row[1].rpartition(":")[2], 16) == port and f"socket:[{row[9]}]" in held
+        for row in rows
+    )
