@@ -1,47 +1,17 @@
 import asyncio
 import socket
 import ssl
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tarry.config.settings import Http
+from tarry.serve import connections
 from tarry.serve import listener as module
 from tarry.serve.listener import Listener, ListenError
 from tests.certificates import certificate
-
-
-async def echo(scope: Any, receive: Any, send: Any) -> None:
-    body = b""
-    while True:
-        event = await receive()
-        if event["type"] == "http.disconnect":
-            return
-        body += event["body"]
-        if not event["more_body"]:
-            break
-    await send(
-        {"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]}
-    )
-    await send({"type": "http.response.body", "body": body})
-
-
-@asynccontextmanager
-async def listening(app: Any = echo, **settings: Any) -> AsyncIterator[int]:
-    listener = Listener(Http(**{"port": 0, **settings}))
-    url = listener.bind()
-    await listener.start(app)
-    try:
-        yield int(url.rpartition(":")[2])
-    finally:
-        await listener.stop()
-
-
-async def connect(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    return await asyncio.open_connection("127.0.0.1", port)
+from tests.unit.listener_kit import Quick, answer_of, connect, echo, listening, request
 
 
 async def ask(stream: tuple[asyncio.StreamReader, asyncio.StreamWriter], body: bytes = b"hello") -> bytes:
@@ -75,42 +45,6 @@ async def test_a_head_is_not_held_back_for_a_body_that_comes_later() -> None:
         release.set()
         assert await reader.readexactly(4) == b"late"
         writer.close()
-
-
-class Quick:
-    """An application that answers what has come whole without a task, and says which way each request took."""
-
-    def __init__(self, refuse: bytes = b"") -> None:
-        self.ways: list[str] = []
-        self.replies: list[Any] = []
-        self.held = False
-        self._refuse = refuse
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        self.ways.append("task")
-        await echo(scope, receive, send)
-
-    def quick(self, scope: Any, body: bytes, reply: Any) -> bool:
-        if self._refuse and body.startswith(self._refuse):
-            return False
-        self.ways.append("quick")
-        self.replies.append(lambda: reply(200, [(b"x-way", b"quick")], body))
-        if not self.held:
-            self.replies.pop()()
-        return True
-
-
-def request(body: bytes, *headers: bytes) -> bytes:
-    lines = [b"POST / HTTP/1.1", b"host: x", b"content-length: %d" % len(body), *headers, b"", body]
-    return b"\r\n".join(lines)
-
-
-async def answer_of(reader: asyncio.StreamReader, body: bytes) -> bytes:
-    head = await reader.readuntil(b"\r\n\r\n")
-    assert head.startswith(b"HTTP/1.1 200"), head
-    assert b"content-length: %d\r\n" % len(body) in head
-    assert await reader.readexactly(len(body)) == body
-    return head
 
 
 async def test_a_whole_request_needs_no_task() -> None:
@@ -227,7 +161,7 @@ class Sink(asyncio.Transport):
 
 async def test_an_answer_is_one_write() -> None:
     sink = Sink()
-    transport = module._WholeAnswers(sink, asyncio.get_running_loop())
+    transport = connections.WholeAnswers(sink, asyncio.get_running_loop())
     transport.write(b"HTTP/1.1 200 OK\r\n\r\n")
     transport.write(b"body")
     transport.write(b"more")
@@ -239,7 +173,7 @@ async def test_an_answer_is_one_write() -> None:
 async def test_a_head_goes_before_the_end_and_not_after_an_abort() -> None:
     for end, writes in (("close", [b"HTTP/1.1 204\r\n\r\n"]), ("abort", [])):
         sink = Sink()
-        transport = module._WholeAnswers(sink, asyncio.get_running_loop())
+        transport = connections.WholeAnswers(sink, asyncio.get_running_loop())
         transport.write(b"HTTP/1.1 204\r\n\r\n")
         getattr(transport, end)()
         await asyncio.sleep(0)
@@ -279,7 +213,7 @@ async def test_when_all_are_busy_a_new_one_is_refused() -> None:
 
 
 async def test_a_silent_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SWEEP_MS", 20)
+    monkeypatch.setattr(connections, "SWEEP_MS", 20)
     async with listening(idle_timeout_ms=1000) as port:
         silent, dribbling, alive = [await connect(port) for _ in range(3)]
         dribbling[1].write(b"GET / HTTP/1.1\r\nhost: ")
@@ -300,8 +234,8 @@ async def test_a_silent_connection_is_closed(monkeypatch: pytest.MonkeyPatch) ->
 async def test_a_body_that_stops_is_given_up_and_a_slow_application_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "SWEEP_MS", 20)
-    monkeypatch.setattr(module, "BODY_SILENCE_MS", 400)
+    monkeypatch.setattr(connections, "SWEEP_MS", 20)
+    monkeypatch.setattr(connections, "BODY_SILENCE_MS", 400)
 
     async def thinks(scope: Any, receive: Any, send: Any) -> None:
         if scope["path"] == "/think":
@@ -326,7 +260,7 @@ async def test_a_body_that_stops_is_given_up_and_a_slow_application_is_not(
 async def test_a_head_that_does_not_end_is_refused() -> None:
     async with listening() as port:
         reader, writer = await connect(port)
-        writer.write(b"GET / HTTP/1.1\r\nx: " + b"y" * (module.MAX_HEAD_BYTES + 1))
+        writer.write(b"GET / HTTP/1.1\r\nx: " + b"y" * (connections.MAX_HEAD_BYTES + 1))
         assert (await reader.read()).startswith(b"HTTP/1.1 431 ")
         writer.close()
         # A body of that size is no head.

@@ -5,8 +5,9 @@ A full topic name is `persistent://tenant/namespace/topic`. A short name stands 
 """
 
 import re
-from functools import lru_cache
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Final
 
 from tarry.core.errors import Invalid
 from tarry.core.limits import MAX_NAME_BYTES
@@ -19,19 +20,20 @@ _PART: Final = re.compile(r"[A-Za-z0-9_.=:\-]+")
 _TOPIC_PART: Final = re.compile(r"[^\x00-\x1f\x7f/\ud800-\udfff]+")
 
 
-class TopicName(NamedTuple):
+@dataclass(frozen=True)
+class TopicName:
     """The parts of a topic name."""
 
     tenant: str
     namespace: str
     topic: str
 
-    @property
+    @cached_property
     def full(self) -> str:
         """`persistent://tenant/namespace/topic`."""
         return f"{TOPIC_SCHEME}{self.tenant}/{self.namespace}/{self.topic}"
 
-    @property
+    @cached_property
     def namespace_name(self) -> str:
         """`tenant/namespace`."""
         return f"{self.tenant}/{self.namespace}"

@@ -9,7 +9,7 @@ Doors do not know of it; the engine, the dispatcher and the topics write through
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -116,8 +116,8 @@ class Journal:
         """What was reclaimed because the index has it."""
         self.replayed_from = 1
         """Of what ended below this seq, the index alone knows."""
-        self._entering: deque[tuple[int, Key]] = deque()
-        """By the last seq of each unit that is not durable yet: the lowest key that it brings."""
+        self._entering: deque[tuple[int, int]] = deque()
+        """By the last seq of each unit that is not durable yet: the first fire instant that it brings."""
         self._on_durable: list[tuple[int, Done]] = []
         self._effective_seq = 0
         """Everything up to here is durable and has taken effect."""
@@ -135,20 +135,20 @@ class Journal:
         unit = [encode(record) for record in records]
 
         def durable(error: TarryError | None) -> None:
-            for at, record in enumerate(records):
+            for seq, (record, encoded) in enumerate(zip(records, unit, strict=True), first):
                 if error is None:
-                    self._effect(first + at, record, unit[at])
-                self.bodies.enqueued.pop(first + at, None)
+                    self._effect(seq, record, encoded)
+                self.bodies.enqueued.pop(seq, None)
             done(error)
-            self._tell_durable(first + len(records) - 1, error)
+            self._tell_durable(first + len(unit) - 1, error)
 
         first = self.ledger.append(unit, durable, essential=essential)
         try:
-            for at, record in enumerate(records):
-                self.sizes.add(first + at, len(unit[at].body))
-                self.bodies.enqueued[first + at] = unit[at].body
-                self.decide(first + at, record)
-            self._enters(first + len(unit) - 1, _fires_of(unit, records))
+            for seq, (record, encoded) in enumerate(zip(records, unit, strict=True), first):
+                self.sizes.add(seq, len(encoded.body))
+                self.bodies.enqueued[seq] = encoded.body
+                self.decide(seq, record)
+            self._enters(first + len(unit) - 1, _lowest_fire_ms(unit, records))
         except Exception as error:
             # The ledger has it, and what is in memory does not follow it any more.
             if self.on_fault is not None:
@@ -165,17 +165,16 @@ class Journal:
         else:
             self._on_durable.append((seq, callback))
 
-    def _enters(self, last_seq: int, fires: Iterable[int]) -> None:
+    def _enters(self, last_seq: int, lowest_ms: int) -> None:
         """Versions are enqueued that take effect later: until then the watermark stays below them (R9)."""
-        lowest_ms = min(fires, default=0)
         if lowest_ms:
-            self._entering.append((last_seq, Key(lowest_ms, 0)))
+            self._entering.append((last_seq, lowest_ms))
 
     def lowest_entering(self) -> Key | None:
         """The lowest key of what is not in the wheel, the tail or the view yet."""
-        lows = [key for _, key in self._entering]
-        lows += (Key(batch.floor_ms, 0) for batch in self.horizon.joining)
-        return min(lows, default=None)
+        lows = [lowest_ms for _, lowest_ms in self._entering]
+        lows += [batch.floor_ms for batch in self.horizon.joining]
+        return Key(min(lows), 0) if lows else None
 
     def _tell_durable(self, last_seq: int, error: TarryError | None) -> None:
         while self._entering and self._entering[0][0] <= last_seq:
@@ -240,6 +239,8 @@ class Journal:
         origin = put.origin or current
         if put.kills is not None:
             self._kill(put.kills.seq)
+            if origin.seq >= FIRST_BATCH_SEQ and put.kills == origin:
+                self.batches.moved(origin.seq, put.owner)
         if put.origin is None:
             self.owners[put.owner] += 1
             self._changed_owners.add(put.owner)
@@ -256,8 +257,6 @@ class Journal:
             due_at_ms = NEVER_MS if put.due_at_ms is None else put.due_at_ms
             searched = (put.owner if put.listed else None, due_at_ms)
             self.registry.live.put((origin.seq,), Live(current, origin), searched)
-        if origin.seq >= FIRST_BATCH_SEQ and put.kills == origin:
-            self.batches.moved(origin.seq, put.owner)
         if put.group is not None:
             self.groups.join(put, origin, current)
         if put.leads is not None and put.origin is None:
@@ -398,7 +397,7 @@ class Journal:
             self._tell_durable(first + unit.records - 1, error)
 
         first = self.ledger.append_unit(unit, durable)
-        self._enters(first + unit.records - 1, [entries.lowest_ms])
+        self._enters(first + unit.records - 1, entries.lowest_ms)
         entries.decide(self, first)
 
     def append_plan(self, plan: Plan, done: Callable[[int, TarryError | None], None]) -> None:
@@ -411,7 +410,7 @@ class Journal:
             self._tell_durable(first + plan.unit.records - 1, error)
 
         first = self.ledger.append_unit(plan.unit, durable)
-        self._enters(first + plan.unit.records - 1, [int(plan.fire_at_ms.min())])
+        self._enters(first + plan.unit.records - 1, int(plan.fire_at_ms.min()))
         self.sizes.add_many(first, plan.sizes)
         self.owners.update(plan.owners)
         self._changed_owners.update(plan.owners)
@@ -486,13 +485,11 @@ class Journal:
         return self.batches.accepted_by(key.seq) <= self.recovered_seq
 
 
-def _fires_of(unit: Sequence[Encoded], records: Sequence[Record]) -> Iterator[int]:
-    """The fire instants of the versions in a unit; of a batch, its floor."""
-    for encoded, record in zip(unit, records, strict=True):
-        if encoded.fire_at_ms:
-            yield encoded.fire_at_ms
-        elif isinstance(record, Adopt):
-            yield record.floor_ms
+def _lowest_fire_ms(unit: Sequence[Encoded], records: Sequence[Record]) -> int:
+    """The first fire instant of the versions in a unit, of a batch its floor; 0 if there are none."""
+    fires = [encoded.fire_at_ms for encoded in unit if encoded.fire_at_ms]
+    fires += [record.floor_ms for record in records if type(record) is Adopt]
+    return min(fires, default=0)
 
 
 def past_due(put: Put) -> bool:

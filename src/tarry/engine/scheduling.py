@@ -294,19 +294,20 @@ class Scheduling:
 
     def _place(self, destination: str, namespace: str | None) -> tuple[str, str, Effective]:
         """The full destination, its namespace and the policy there; raises `Invalid`."""
-        scheme, separator, _ = destination.partition(":")
-        outlet = self._outlets.get(scheme) if separator else None
-        if outlet is not None:
-            outlet.check(destination)
-            namespace = DEFAULT_NAMESPACE if namespace is None else parse_namespace(namespace)
-            return destination, namespace, self._journal.policies.effective(None, namespace)
-        if separator and "://" in destination and not destination.startswith(TOPIC_SCHEME):
-            raise Invalid("destination", f"there is no outlet for {scheme}:// here")
+        if not destination.startswith(TOPIC_SCHEME):
+            scheme, separator, _ = destination.partition(":")
+            outlet = self._outlets.get(scheme) if separator else None
+            if outlet is not None:
+                outlet.check(destination)
+                namespace = DEFAULT_NAMESPACE if namespace is None else parse_namespace(namespace)
+                return destination, namespace, self._journal.policies.effective(None, namespace)
+            if separator and "://" in destination:
+                raise Invalid("destination", f"there is no outlet for {scheme}:// here")
         topic = parse_topic(destination, "destination")
-        full = topic.full
-        if namespace is not None and namespace != topic.namespace_name:
-            raise Invalid("namespace", f"the destination is in {topic.namespace_name}")
-        return full, topic.namespace_name, self._journal.policies.effective(full, topic.namespace_name)
+        full, within = topic.full, topic.namespace_name
+        if namespace is not None and namespace != within:
+            raise Invalid("namespace", f"the destination is in {within}")
+        return full, within, self._journal.policies.effective(full, within)
 
 
 def fingerprint(message: Message) -> bytes:

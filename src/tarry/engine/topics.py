@@ -195,7 +195,7 @@ class Topics:
             unit = new.unit()
             if found is None:
                 # A topic is not made for what it can never take.
-                self._journal.ledger.check_size(unit)
+                self._journal.ledger.check_size(unit.content_bytes)
                 self._journal.append([TopicRecord(name.full, False, 0)], lambda _: None)
             answer: Answer[Any] = Answer()
             self._journal.append_published(new, unit, lambda error: self._settle(answer, error, lambda: ids))

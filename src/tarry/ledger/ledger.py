@@ -170,7 +170,7 @@ class Ledger:
         if not unit.records:
             raise ValueError("a unit has at least one record")
         content_bytes = unit.content_bytes
-        need_bytes = self.check_size(unit)
+        need_bytes = self.check_size(content_bytes)
         if writer.failed is not None or self._closed or (spares.error is not None and not essential):
             raise self._refusal()
         queued_bytes = self._appended_bytes - writer.finished_bytes + content_bytes
@@ -184,9 +184,9 @@ class Ledger:
         writer.put(Queued(unit, content_bytes, done))
         return first_seq
 
-    def check_size(self, unit: Unit) -> int:
-        """How many bytes a unit takes in its segment; raises `TooLarge` if no segment holds it."""
-        need_bytes = frame_bytes(unit.content_bytes)
+    def check_size(self, content_bytes: int) -> int:
+        """How many bytes a unit with that content takes in its segment; raises `TooLarge` if no segment holds it."""
+        need_bytes = frame_bytes(content_bytes)
         if need_bytes > self._writer.room.segment_bytes:
             raise TooLarge("the operation", self._writer.room.segment_bytes)
         return need_bytes

@@ -4,14 +4,16 @@ Only where something is traced are applications wrapped in these. What a request
 what it sends are no part of any request (`tarry.engine.drive`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, Final
 
 from tarry.core.tracing import TRACEPARENT
 from tarry.doors.dapr.http2.call import Call, Service, Streaming, Unary
 from tarry.engine.engine import Engine
+from tarry.serve.connections import Answering, Client, Quick, Reply
 
 _HEADER: Final = TRACEPARENT.encode()
 _caller: ContextVar[str | None] = ContextVar("caller", default=None)
@@ -45,19 +47,27 @@ class TracedApp:
 
     def __init__(self, app: Any) -> None:
         self._app = app
-        answer: Callable[..., bool] | None = getattr(app, "quick", None)
-        if answer is not None:
+        quick: Quick | None = getattr(app, "quick", None)
+        if quick is not None:
             # The way without a task, which the listener takes where an application has it.
-            def quick(scope: Any, body: bytes, reply: Any) -> bool:
-                with called_by(_parent_in(scope.get("headers", ()))):
-                    return answer(scope, body, reply)
-
-            self.quick = quick
+            self.quick = partial(_traced_quick, quick)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer one request."""
         with called_by(_parent_in(scope.get("headers", ()))):
             await self._app(scope, receive, send)
+
+
+def _traced_quick(quick: Quick, scope: Any) -> Answering | None:
+    answering, parent = quick(scope), _parent_in(scope["headers"])
+    if answering is None:
+        return None
+
+    def traced(body: bytes, client: Client, reply: Reply) -> bool:
+        with called_by(parent):
+            return answering(body, client, reply)
+
+    return traced
 
 
 class TracedRpc:

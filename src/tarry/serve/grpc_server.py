@@ -11,7 +11,8 @@ from typing import Final
 from tarry.config.dapr import DaprApp
 from tarry.doors.dapr.http2.call import Service, opening
 from tarry.doors.dapr.http2.connection import Connection
-from tarry.serve.listener import BODY_SILENCE_MS, SWEEP_MS, taken, tls_context
+from tarry.serve.connections import BODY_SILENCE_MS, SWEEP_MS
+from tarry.serve.listener import taken, tls_context
 from tarry.serve.room import Part
 
 FRAME_BYTES: Final = 64 * 1024

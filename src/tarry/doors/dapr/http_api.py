@@ -77,21 +77,22 @@ class HttpApi:
         self._passing = passing
         self._max_body_bytes = max_body_bytes
 
-    def quick(self, scope: Scope, body: bytes, reply: Reply) -> bool:
-        """Answer a scheduled publish that has come whole; False leaves it to a task."""
+    def quick(self, scope: Scope) -> Callable[[bytes, Any, Reply], bool] | None:
+        """What answers scheduled publishes with this head that have come whole; None leaves them to a task."""
         path: str = scope["path"]
         if b"scheduledSendTime" not in scope["query_string"] or not path.startswith(_PUBLISH):
-            return False
-        if (
-            scope["method"] not in ("POST", "PUT")
-            or path.startswith(_BULK)
-            or len(body) > self._max_body_bytes
-        ):
+            return None
+        if scope["method"] not in ("POST", "PUT") or path.startswith(_BULK):
+            return None
+        return partial(self._answer_quick, scope)
+
+    def _answer_quick(self, scope: Scope, body: bytes, _client: Any, reply: Reply) -> bool:
+        if len(body) > self._max_body_bytes:
             return False
         try:
             get = dict(scope["headers"]).get
             caller = self._let_in(get)
-            pubsub, _, topic = path[len(_PUBLISH) :].partition("/")
+            pubsub, _, topic = scope["path"][len(_PUBLISH) :].partition("/")
             planned = self._publishing.plan(
                 pubsub,
                 topic,

@@ -8,8 +8,9 @@ because an error's text may hold an id.
 import logging
 import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import Final
+from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -17,7 +18,17 @@ from starlette.routing import Route, Router
 
 from tarry.core.access import Access
 from tarry.core.errors import TarryError
-from tarry.doors.http.asgi import Asgi, Disconnected, Receive, Reply, Scope, Send, refusal, refuse
+from tarry.doors.http.asgi import (
+    Answering,
+    Asgi,
+    Disconnected,
+    Receive,
+    Reply,
+    Scope,
+    Send,
+    refusal,
+    refuse,
+)
 from tarry.doors.http.backups import BackupEndpoints
 from tarry.doors.http.batches import Batches
 from tarry.doors.http.bulk import BulkEndpoints
@@ -95,7 +106,7 @@ class HttpApp:
         messages = Messages(engine, self._gate, settings, deadlines)
         batches = Batches(engine, self._gate, settings, deadlines)
         self._schedule = messages.schedule
-        self._schedule_quick = messages.schedule_quick
+        self._schedule_quick = messages.quick
         self._schedule_batch = batches.schedule
         self._open_paths = OPEN_PATHS | ({"/metrics"} if settings.metrics_open else set())
         sent = Sent(engine.clock)
@@ -163,23 +174,28 @@ class HttpApp:
             _say(error)
             await refuse(send, internal())
 
-    def quick(self, scope: Scope, body: bytes, reply: Reply) -> bool:
-        """Answer a request that has come whole, without a task; False if it has to go the longer way.
+    def quick(self, scope: Scope) -> Answering | None:
+        """What answers requests with this head that have come whole, without a task; None if they go the longer way.
 
         Schedules, one a request, are most of what a busy server gets, and a task costs more than the schedule.
         """
         if scope["path"] != "/v1/messages" or scope["method"] != "POST":
-            return False
-        try:
-            return self._schedule_quick(scope, body, reply)
-        except Exception as error:  # noqa: BLE001 - the last resort; nothing may pass it
-            _say(error)
-            reply(*refusal(internal()))
-            return True
+            return None
+        schedule = self._schedule_quick(scope)
+        return None if schedule is None else partial(_answer, schedule)
 
     def stop(self) -> None:
         """End every consumer session and event stream, so that the listener can end."""
         self._sessions.stop()
+
+
+def _answer(answering: Answering, body: bytes, client: Any, reply: Reply) -> bool:
+    try:
+        return answering(body, client, reply)
+    except Exception as error:  # noqa: BLE001 - the last resort; nothing may pass it
+        _say(error)
+        reply(*refusal(internal()))
+        return True
 
 
 def _say(error: Exception) -> None:

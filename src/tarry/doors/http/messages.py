@@ -1,10 +1,11 @@
 """Messages one by one: schedule, get, list, cancel, send now, restart.
 
 Scheduling is the hot path: it is plain ASGI, without routing, request objects or timers of its own, and a request that has
-come whole does not even need a task (`schedule_quick`).
+come whole does not even need a task (`quick`).
 """
 
 from functools import partial
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -17,6 +18,7 @@ from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
 from tarry.core.message import Message, MessageQuery, MessageView, Scheduled
 from tarry.core.names import parse_namespace
 from tarry.doors.http.asgi import (
+    Answering,
     Disconnected,
     Receive,
     Reply,
@@ -80,10 +82,18 @@ class Messages:
             return
         await respond(send, *_answer(scheduled))
 
-    def schedule_quick(self, scope: Scope, body: bytes, reply: Reply) -> bool:
-        """The same for a request that has come whole. False: it is not good, and `schedule` says why."""
+    def quick(self, scope: Scope) -> Answering | None:
+        """What schedules for requests with this head that have come whole; None: `schedule` says what is wrong."""
         try:
             caller, key = self._let_in(scope)
+        except TarryError:
+            return None
+        return partial(self._schedule_quick, caller, key)
+
+    def _schedule_quick(
+        self, caller: Caller, key: str | None, body: bytes, _client: Any, reply: Reply
+    ) -> bool:
+        try:
             if len(body) > self._max_body_bytes:
                 return False
             message = _message(body, caller, key)

@@ -7,6 +7,8 @@ happened is logged by its place in the code only, because an error's text may ho
 
 import logging
 import traceback
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
@@ -101,11 +103,13 @@ class MatrixApp:
             _say(error)
             return refused(internal())
 
-    def quick(self, scope: Scope, body: bytes, reply: Any) -> bool:
-        """Answer a request that has come whole, without a task; False if it has to go the longer way."""
+    def quick(self, scope: Scope) -> Callable[[bytes, Any, Any], bool] | None:
+        """What answers requests with this head that have come whole, without a task; None if they go the longer way."""
+        return partial(self._answer_quick, scope) if scope["method"] in ("PUT", "POST") else None
+
+    def _answer_quick(self, head: Scope, body: bytes, client: Any, reply: Any) -> bool:
+        scope = {**head, "client": client}
         method = scope["method"]
-        if method not in ("PUT", "POST"):
-            return False
         try:
             found = self._paths.find(scope["raw_path"], scope["query_string"])
             if found is None:

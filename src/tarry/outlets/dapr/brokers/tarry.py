@@ -6,6 +6,7 @@ the Pulsar door find it too; a slash in T is written `%2F`. A publish's metadata
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from tarry.core.delivery import Delivery
@@ -67,7 +68,7 @@ class OwnTopicsComponent:
 
     def destination(self, topic: str) -> str:
         """The full name of a topic: what is scheduled straight to it arrives exactly once."""
-        return self._home._replace(topic=topic.replace("%", "%25").replace("/", "%2F")).full
+        return replace(self._home, topic=topic.replace("%", "%25").replace("/", "%2F")).full
 
     async def start(self) -> None:
         """Nothing to connect to."""

@@ -1,0 +1,343 @@
+"""One HTTP connection, and all of them: uvicorn's protocol with bounds, and a short way for what must be fast.
+
+- A bound on connections: at it the one that has been idle for longest makes room; where every one is busy the new
+  one is refused with 503.
+- A bound on silence: a connection that never sends a request, dribbles its headers or stops in the middle of a body
+  is closed (uvicorn's own timeout starts only after a first answer).
+- A bound on the size of a request's head (httptools has none).
+- One write for an answer, and no task for a request that has come whole, if the application can do without (`Quick`):
+  that halves what a small request costs. A head that is the same to the byte as one before it is not even parsed (`Heads`).
+
+Knows nothing of what the application does.
+"""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from tarry.serve.room import Part
+
+BODY_SILENCE_MS: Final = 20_000
+"""A request whose next bytes do not come within this is given up."""
+MAX_HEAD_BYTES: Final = 64 * 1024
+MAX_KNOWN_HEADS: Final = 1_024
+MAX_KNOWN_HEAD_BYTES: Final = 2_048
+SWEEP_MS: Final = 1_000
+HEAD_END: Final = b"\r\n\r\n"
+_NOBODY_WAITS: Final = asyncio.Event()
+
+Reply = Callable[[int, list[tuple[bytes, bytes]], bytes], None]
+"""Sends a whole answer: the status, the headers but for the length, and the body."""
+
+Client = tuple[str, int] | None
+"""The address that a request comes from."""
+
+Answering = Callable[[bytes, Client, Reply], bool]
+"""Gets the body of a request that has come whole, and who sends it; says whether it will reply."""
+
+Quick = Callable[[Any], Answering | None]
+"""What an application may have beside ASGI, as `quick`: it gets a scope without the connection, and gives what answers
+requests with that head. That saves a task and two dozen calls; and what it gives is kept for the next such head."""
+
+
+def connection_class(app: Any, known: "Connections") -> type[HttpToolsProtocol]:
+    """The class of connections to an application, which may have a way to answer without a task."""
+    quick = getattr(app, "quick", None)
+    named = {"known": known, "heads": Heads(), "quick": None if quick is None else staticmethod(quick)}
+    return type("HttpConnection", (HttpConnection,), named)
+
+
+class Connections:
+    """Who is connected, and since when each one has been waiting for a request."""
+
+    def __init__(self, part: Part) -> None:
+        self._part = part
+        self._limit = part.limit
+        self.all: set[HttpConnection] = set()
+        self.waiting: OrderedDict[HttpConnection, float] = OrderedDict()
+
+    def make_room(self) -> bool:
+        """Whether one more fits, after closing the one that was idle for longest if need be."""
+        if len(self.all) < self._limit:
+            return True
+        if not self.waiting:
+            self._part.refused += 1
+            return False
+        oldest, _ = self.waiting.popitem(last=False)
+        # Gone at once: the transport tells of its end only in the loop's next turn.
+        self.all.discard(oldest)
+        oldest.transport.abort()
+        return True
+
+    def sweep(self, now: float, idle_s: float) -> None:
+        """Close those that have been silent for too long."""
+        while self.waiting:
+            connection, since = next(iter(self.waiting.items()))
+            if now - since < idle_s:
+                break
+            self.waiting.popitem(last=False)
+            connection.transport.close()
+        for connection in [one for one in self.all if one.stalled(now)]:
+            connection.transport.abort()
+
+
+async def sweep_on(connections: Connections, idle_s: float) -> None:
+    """Close those that have been silent for too long, for as long as there is a listener."""
+    while True:
+        await asyncio.sleep(SWEEP_MS / 1000)
+        connections.sweep(time.monotonic(), idle_s)
+
+
+class Heads:
+    """What answers requests, by their heads: a client's are the same again and again, but for a length that differs.
+
+    Parsing a head costs a third of what scheduling a message does. Only heads that were answered quickly are kept, so nobody
+    fills the memory who is not let in.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, tuple[Answering, int]] = {}
+
+    def keep(self, data: bytes, cycle: RequestResponseCycle, answering: Answering) -> None:
+        """Keep the head of a request that came by itself, as these bytes."""
+        end = data.find(HEAD_END) + len(HEAD_END)
+        body_bytes = len(cycle.body)
+        # A body that is as long as it was sent is one of an announced length.
+        if cycle.keep_alive and end + body_bytes == len(data) and end <= MAX_KNOWN_HEAD_BYTES:
+            if len(self._known) >= MAX_KNOWN_HEADS:
+                self._known.clear()
+            self._known[data[:end]] = answering, body_bytes
+
+    def find(self, data: bytes) -> tuple[Answering, bytes] | None:
+        """What answers it and the body, if this is one whole request with a head that was kept."""
+        end = data.find(HEAD_END) + len(HEAD_END)
+        known = self._known.get(data[:end])
+        return (known[0], data[end:]) if known is not None and end + known[1] == len(data) else None
+
+
+class QuickCycle(RequestResponseCycle):
+    """What uvicorn needs to know of a request that it did not parse."""
+
+    def __init__(self, default_headers: list[tuple[bytes, bytes]]) -> None:
+        self.default_headers = default_headers
+        self.keep_alive = True
+        self.more_body = False
+        self.response_complete = False
+        self.message_event = _NOBODY_WAITS
+
+
+class WholeAnswers(asyncio.Transport):
+    """A transport that sends the head of an answer together with what follows it.
+
+    The server writes the two one after the other, and a write to a socket is dear: a tenth of what scheduling a message
+    costs. A head that nothing follows in the same turn of the loop goes by itself.
+    """
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._to = transport
+        self._loop = loop
+        self._head: bytes | None = None
+
+    def write(self, data: Any) -> None:
+        """Send, or hold for the rest of this turn."""
+        head = self._head
+        if head is not None:
+            self._head = None
+            self._to.write(head + data)
+        elif data[:5] == b"HTTP/":
+            self._head = data
+            self._loop.call_soon(self._flush)
+        else:
+            self._to.write(data)
+
+    def _flush(self) -> None:
+        head, self._head = self._head, None
+        if head is not None and not self._to.is_closing():
+            self._to.write(head)
+
+    def close(self) -> None:
+        """Close once all is sent."""
+        self._flush()
+        self._to.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._head = None
+        self._to.abort()
+
+    def is_closing(self) -> bool:
+        """As the transport says."""
+        return self._to.is_closing()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """As the transport says."""
+        return self._to.get_extra_info(name, default)
+
+    def pause_reading(self) -> None:
+        """As the transport does."""
+        self._to.pause_reading()
+
+    def resume_reading(self) -> None:
+        """As the transport does."""
+        self._to.resume_reading()
+
+
+class HttpConnection(HttpToolsProtocol):
+    """One connection. It is `waiting` until a head is complete, and again after its answer."""
+
+    known: Connections
+    heads: Heads
+    quick: Quick | None = None
+    _heard_at = 0.0
+    _head_bytes = 0
+    _in_head = False
+    _between = True
+    """Whether the parser has seen the end of a request and nothing of the next."""
+    _feeding = False
+    _socket: asyncio.Transport
+    _begun: RequestResponseCycle | None = None
+    """The request whose head was read just now, and whose task is held back until it is clear whether it needs one."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """It begins, if there is room for it."""
+        fits = self.known.make_room()
+        self._socket = transport
+        super().connection_made(WholeAnswers(transport, self.loop))
+        if not fits:
+            self._refuse(b"503 Service Unavailable", b"retry-after: 1\r\n")
+            return
+        self.known.all.add(self)
+        self.known.waiting[self] = self._heard_at = time.monotonic()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It has ended."""
+        self.known.all.discard(self)
+        self.known.waiting.pop(self, None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes: answer a known head by the short way, else let the parser see them."""
+        if self._socket.is_closing():
+            return
+        self._heard_at = time.monotonic()
+        cycle: RequestResponseCycle | None = self.cycle
+        alone = self._between and (cycle is None or cycle.response_complete)
+        if alone and self._answer_known(data):
+            return
+        self._feeding = True
+        super().data_received(data)
+        self._feeding = False
+        if self._begun is not None:
+            begun, self._begun = self._begun, None
+            answering = self._begin(begun)
+            if alone and answering is not None:
+                self.heads.keep(data, begun, answering)
+        self._head_bytes += len(data)
+        if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse(b"431 Request Header Fields Too Large", b"")
+
+    def _answer_known(self, data: bytes) -> bool:
+        """Answer a request with a known head, without the parser; False if it has to go the longer way."""
+        found = self.heads.find(data)
+        if found is None or self.flow.write_paused:
+            return False
+        answering, body = found
+        before = self.cycle
+        cycle = self.cycle = QuickCycle(self.server_state.default_headers)
+        self.known.waiting.pop(self, None)
+        if answering(body, self.client, partial(self._reply, cycle)):
+            return True
+        self.cycle = before
+        return False
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        self._between = False
+        self._head_bytes = 0
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_message_complete(self) -> None:
+        """A request has come whole."""
+        self._between = True
+        super().on_message_complete()
+
+    def on_headers_complete(self) -> None:
+        """A head has come whole: it waits no longer."""
+        self._in_head = False
+        self.known.waiting.pop(self, None)
+        super().on_headers_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        if self._feeding and self.quick is not None:
+            self._begun = cycle
+        else:
+            super()._start_asgi_task(cycle, app)
+
+    def _begin(self, cycle: RequestResponseCycle) -> Answering | None:
+        """Answer at once what has come whole and can be, and say by what; else begin a task."""
+        if self._socket.is_closing():
+            return None
+        whole = not cycle.more_body and not cycle.waiting_for_100_continue and not self.flow.write_paused
+        if whole and self.quick is not None:
+            answering = self.quick({**cycle.scope, "client": None, "server": None})
+            reply = partial(self._reply, cycle)
+            if answering is not None and answering(bytes(cycle.body), self.client, reply):
+                return answering
+        super()._start_asgi_task(cycle, self.app)
+        return None
+
+    def _reply(
+        self, cycle: RequestResponseCycle, status: int, headers: list[tuple[bytes, bytes]], body: bytes
+    ) -> None:
+        """Send a whole answer, as the cycle would."""
+        if self._socket.is_closing():
+            return
+        head = [STATUS_LINE[status]]
+        for name, value in (*cycle.default_headers, *headers):
+            head += (name, b": ", value, b"\r\n")
+        if not cycle.keep_alive:
+            head.append(b"connection: close\r\n")
+        head.append(b"content-length: %d\r\n\r\n" % len(body))
+        head.append(body)
+        self._socket.write(b"".join(head))
+        cycle.response_started = cycle.response_complete = True
+        if not cycle.keep_alive:
+            self.transport.close()
+        self.on_response_complete()
+
+    def on_response_complete(self) -> None:
+        """It waits for the next request, or begins the one that has come meanwhile."""
+        # As uvicorn's own, but without a timer for every answer: the sweep closes who stays silent.
+        self.server_state.total_requests += 1
+        if self._socket.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif self.cycle.response_complete:
+            self.known.waiting[self] = time.monotonic()
+
+    def stalled(self, now: float) -> bool:
+        """Whether the client owes the rest of a body and has been silent for too long."""
+        # uvicorn types this as always there; before the first request it is None.
+        cycle: RequestResponseCycle | None = self.cycle
+        if cycle is None or not cycle.more_body or cycle.response_complete:
+            return False
+        if self.flow.read_paused:
+            # It is we who do not listen: its silence counts from when we do again.
+            self._heard_at = now
+        return now - self._heard_at > BODY_SILENCE_MS / 1000
+
+    def _refuse(self, status: bytes, header: bytes) -> None:
+        self.known.all.discard(self)
+        self.known.waiting.pop(self, None)
+        self.transport.write(
+            b"HTTP/1.1 " + status + b"\r\n" + header + b"content-length: 0\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.close()
