@@ -13,8 +13,10 @@ from tarry.doors.pulsar.frames import (
     Malformed,
     frame,
     message_head,
+    message_heads,
     metadata_of,
     receipt_frame,
+    receipt_frames,
     varint,
     with_checksum,
 )
@@ -77,6 +79,37 @@ def test_receipts_are_what_protobuf_writes(producer: int, sequence: int, highest
         highest,
     )
     assert (receipt.message_id.ledgerId, receipt.message_id.entryId) == (1, entry_id)
+
+
+runs = st.tuples(entries, st.integers(0, 300)).map(lambda run: range(run[0], run[0] + run[1]))
+"""Numbers as they follow each other, over the edges between widths as well."""
+
+
+@given(numbers, runs, entries)
+def test_many_receipts_are_those_of_each(producer: int, entry_ids: range, first: int) -> None:
+    sequences = range(first, first + len(entry_ids))
+    for places in (list(entry_ids), [-1, *entry_ids][: len(entry_ids)]):
+        together = receipt_frames(varint(producer), list(sequences), places)
+        each = [
+            receipt_frame(varint(producer), *pair)
+            for pair in zip(sequences, [0] * len(places), places, strict=True)
+        ]
+        assert together == b"".join(each)
+
+
+@given(numbers, runs, st.none() | numbers, st.data())
+def test_the_heads_of_many_messages_are_those_of_each(
+    consumer: int, entry_ids: range, epoch: int | None, data: st.DataObject
+) -> None:
+    size = st.integers(0, 5 << 20)
+    sizes = data.draw(st.lists(size, min_size=len(entry_ids), max_size=len(entry_ids)))
+    together = message_heads(varint(consumer), list(entry_ids), epoch, sizes)
+    assert together == [
+        message_head(varint(consumer), *pair)
+        for pair in zip(
+            entry_ids, [0] * len(sizes), [()] * len(sizes), [epoch] * len(sizes), sizes, strict=True
+        )
+    ]
 
 
 @given(

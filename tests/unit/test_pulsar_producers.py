@@ -1,5 +1,9 @@
 """Producers of the Pulsar door, without I/O: receipts in order, refusals at their place, names and access modes."""
 
+from collections.abc import Sequence
+from typing import Any
+from unittest.mock import patch
+
 import pytest
 
 from tarry.core.policy import Policy
@@ -7,6 +11,7 @@ from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.errors import Code
 from tarry.doors.pulsar.exclusivity import Mode
 from tarry.doors.pulsar.frames import NO_ID, frame
+from tarry.engine.topics import NewEntry
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import Bench
 from tests.unit.pulsar_kit import TOPIC, Client, Desk, Type, message_of
@@ -15,13 +20,13 @@ HOUR_MS = 3_600_000
 CPP = "Pulsar-CPP-v4.2.0"
 
 
-def sends(count: int, payload: bytes = b"x") -> bytes:
+def sends(count: int, payload: bytes = b"x", first: int = 0) -> bytes:
     return b"".join(
         frame(
             wire.BaseCommand(type=Type.SEND, send=wire.CommandSend(producer_id=1, sequence_id=n)),
             message_of(payload, n),
         )
-        for n in range(count)
+        for n in range(first, first + count)
     )
 
 
@@ -317,3 +322,57 @@ def test_closing_waits_for_the_receipts() -> None:
     assert client.take(Type.SUCCESS) == []
     desk.bench.rest()
     assert [command.type for command in client.take()][-4:] == [Type.SEND_RECEIPT] * 3 + [Type.SUCCESS]
+
+
+def test_what_comes_while_enough_is_under_way_is_published_together() -> None:
+    desk = Desk()
+    client = desk.client()
+    client.produce()
+    publish, parts = desk.broker.engine.topics.publish_each, []
+
+    def counted(topic: str, entries: Sequence[NewEntry]) -> Any:
+        parts.append(len(entries))
+        return publish(topic, entries)
+
+    with patch.object(desk.broker.engine.topics, "publish_each", counted):
+        frames = sends(10)
+        size = len(frames) // 10
+        for at in range(10):
+            client.connection.receive(frames[at * size : (at + 1) * size])
+        assert parts == [1, 1]
+        desk.bench.rest()
+    assert parts == [1, 1, 8]
+    assert client.receipts() == [(n, n) for n in range(10)]
+
+
+def test_what_is_gathered_is_published_before_the_next_command_and_at_the_end() -> None:
+    desk = Desk()
+    client = desk.client()
+    client.produce()
+    frames = sends(8)
+    size = len(frames) // 8
+    for at in range(4):
+        client.connection.receive(frames[at * size : (at + 1) * size])
+    client.ask(
+        type=Type.CLOSE_PRODUCER, close_producer=wire.CommandCloseProducer(producer_id=1, request_id=9)
+    )
+    assert client.receipts() == [(n, n) for n in range(4)]
+    client.produce()
+    for at in range(4, 8):
+        client.connection.receive(frames[at * size : (at + 1) * size])
+    client.connection.lost()
+    desk.bench.rest()
+    assert desk.broker.engine.topics.find(TOPIC).visible == 8
+
+
+def test_what_is_gathered_counts_as_unanswered() -> None:
+    desk = Desk(max_connection_bytes=70_000)
+    client = desk.client()
+    client.produce()
+    for part in range(6):
+        frames = sends(1, bytes(20_000), first=part)
+        client.connection.receive(frames)
+    assert client.pauses == [True]
+    desk.bench.rest()
+    assert client.pauses == [True, False]
+    assert len(client.receipts()) == 6

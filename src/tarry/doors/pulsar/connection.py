@@ -1,7 +1,7 @@
 """One client's connection as a pure protocol object: bytes in, commands to the engine, bytes out. It does no I/O.
 
 Frames are taken in the order in which they come. SENDs and ACKs that come together are gathered, and go to the engine as one
-call for each producer or consumer before anything else is done for them. Bytes that are no frame, or a command before
+call for each producer or consumer before anything else is done for them; SENDs also while those before them are being synced. Bytes that are no frame, or a command before
 CONNECT, end the connection with a reason, and harm no other.
 """
 
@@ -32,6 +32,12 @@ FRAME_EXTRA_BYTES: Final = 128 * 1024
 """What a frame may have beside its payload: the command and the metadata."""
 
 Type = wire.BaseCommand
+# Looking one of these up costs as much as a call.
+_SEND: Final[int] = Type.SEND
+_ACK: Final[int] = Type.ACK
+_APART: Final = frozenset((Type.ACK, Type.FLOW, Type.PING, Type.PONG))
+"""Commands to which it makes no difference what was sent before them."""
+_read_command: Final = Type.FromString
 Take = Callable[[Any, bytes], None]
 """What is done with a command: it gets the command, and what followed it."""
 
@@ -99,7 +105,7 @@ class Connection:
                 if self.closed:
                     return
                 self._take(body, message)
-            self.producers.flush()
+            self.producers.pause()
             self.consumers.flush()
         except Malformed as malformed:
             self.fail(str(malformed))
@@ -112,10 +118,14 @@ class Connection:
 
     def _take(self, body: bytes, message: bytes) -> None:
         try:
-            command = wire.BaseCommand.FromString(body)
+            command = _read_command(body)
         except DecodeError:
             raise Malformed("a command that is none") from None
         number = command.type
+        if number == _SEND and self.caller is not None and command.HasField("send"):
+            # Of these there is one for each message.
+            self.producers.take(command.send, message)
+            return
         found = self._takes.get(number)
         if self.caller is None and number != Type.CONNECT:
             raise Malformed("the first command is not CONNECT")
@@ -125,10 +135,10 @@ class Connection:
         field, take = found
         if not command.HasField(field) and number not in (Type.PING, Type.PONG):
             raise Malformed(f"command {number} without what it says")
-        if number != Type.SEND:
+        if number not in _APART:
             self.producers.flush()
-            if number != Type.ACK:
-                self.consumers.flush()
+        if number != _ACK:
+            self.consumers.flush()
         take(getattr(command, field), message)
 
     def _refuse_unknown(self, command: wire.BaseCommand) -> None:

@@ -188,8 +188,14 @@ class Consumers:
             if ack.HasField("request_id"):
                 self._tell_acked(ack, refused)
             return
-        entry_ids = [place.entryId for place in ack.message_id if not place.ack_set]
-        partial = [(place.entryId, list(place.ack_set)) for place in ack.message_id if place.ack_set]
+        entry_ids: list[int] = []
+        partial: list[tuple[int, list[int]]] = []
+        for place in ack.message_id:
+            left = place.ack_set
+            if left:
+                partial.append((place.entryId, list(left)))
+            else:
+                entry_ids.append(place.entryId)
         if any(len(left) > MAX_ACK_WORDS for _, left in partial):
             raise Malformed("an acknowledgement of more messages than a batch holds")
         below = 0

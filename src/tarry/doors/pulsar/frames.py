@@ -9,9 +9,11 @@ several times as quick as a message object.
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from itertools import repeat
+from typing import Any, Final
 
 import google_crc32c
+import numpy as np
 
 from tarry.doors.pulsar import wire_pb2 as wire
 
@@ -21,6 +23,9 @@ NO_ID: Final = (1 << 64) - 1
 """-1, as an unsigned number: no such entry, or no request."""
 MAX_COMMAND_BYTES: Final = 256 * 1024
 """Commands are small; only what follows one may be as large as a message."""
+
+MANY: Final = 16
+"""Frames of a kind from which on they are built together."""
 
 _CHECKSUMMED: Final = b"\x0e\x01"
 _HEAD: Final = struct.Struct(">II")
@@ -54,10 +59,12 @@ class Frames:
             data = b"".join(self._parts)
             self._parts = []
         at, end = 0, len(data)
+        most = self._max_frame_bytes
         needed = 8
         while end - at >= 8:
             total, size = _HEAD.unpack_from(data, at)
-            self._check(total, size)
+            if total > most or not 0 < size <= total - 4 or size > MAX_COMMAND_BYTES:
+                self._refuse(total, size)
             stop = at + 4 + total
             if stop > end:
                 needed = stop - at
@@ -70,27 +77,28 @@ class Frames:
             self._held_bytes = end - at
             self._needed_bytes = needed
 
-    def _check(self, total: int, size: int) -> None:
+    def _refuse(self, total: int, size: int) -> None:
         if total > self._max_frame_bytes:
             raise Malformed(f"a frame of {total} bytes; the largest is {self._max_frame_bytes}")
         if not 0 < size <= total - 4:
             raise Malformed(f"a command of {size} bytes in a frame of {total}")
-        if size > MAX_COMMAND_BYTES:
-            raise Malformed(f"a command of {size} bytes; the largest is {MAX_COMMAND_BYTES}")
+        raise Malformed(f"a command of {size} bytes; the largest is {MAX_COMMAND_BYTES}")
 
 
 def metadata_of(message: bytes) -> bytes:
     """The metadata of a message as it came behind a SEND; raises `Malformed`, or `BadChecksum` where its checksum is wrong."""
-    at = 0
-    if message.startswith(_CHECKSUMMED):
-        if _crc(message[6:]) != int.from_bytes(message[2:6], "big"):
+    if len(message) >= 10 and message.startswith(_CHECKSUMMED):
+        crc, size = _HEAD.unpack_from(message, 2)
+        if _crc(message[6:]) != crc:
             raise BadChecksum
-        at = 6
-    size = int.from_bytes(message[at : at + 4], "big")
-    stop = at + 4 + size
-    if len(message) < at + 4 or stop > len(message):
+        start = 10
+    else:
+        size = int.from_bytes(message[:4], "big")
+        start = 4
+    stop = start + size
+    if len(message) < start or stop > len(message):
         raise Malformed("a message that ends within its metadata")
-    return message[at + 4 : stop]
+    return message[start:stop]
 
 
 def with_checksum(metadata: bytes, payload: bytes) -> bytes:
@@ -135,6 +143,45 @@ _NOWHERE: Final = b"\x08" + varint(NO_ID) + b"\x10" + varint(NO_ID)
 """The id of a message that was there already."""
 
 
+Rows = np.ndarray[Any, np.dtype[np.uint8]]
+"""Frames that differ in numbers of the same width: one a row."""
+
+
+def _width(numbers: Sequence[int]) -> int:
+    """The bytes of each of the numbers as a `varint`; 0 if they differ, or cannot be in a table."""
+    lowest, highest = min(numbers), max(numbers)
+    width = len(varint(lowest)) if lowest >= 0 and highest < 1 << 63 else 0
+    return width if width and len(varint(highest)) == width else 0
+
+
+def _rows(first: bytes, count: int) -> Rows:
+    return np.tile(np.frombuffer(first, np.uint8), (count, 1))
+
+
+def _write_varints(rows: Rows, at: int, width: int, numbers: Sequence[int]) -> None:
+    """Write a number into each row."""
+    left = np.array(numbers, np.int64)
+    for place in range(at, at + width):
+        rows[:, place] = left & 0x7F | (0x80 if place + 1 < at + width else 0)
+        left >>= 7
+
+
+def receipt_frames(producer: bytes, sequences: Sequence[int], entry_ids: Sequence[int]) -> bytes:
+    """The frames of the SEND_RECEIPTs of single messages; `producer` is the id of the producer as a `varint`."""
+    sequence_width = entry_width = 0
+    if len(sequences) >= MANY:
+        sequence_width, entry_width = _width(sequences), _width(entry_ids)
+    if not sequence_width or not entry_width:
+        return b"".join([receipt_frame(producer, *pair) for pair in zip(sequences, repeat(0), entry_ids)])
+    first = receipt_frame(producer, sequences[0], 0, entry_ids[0])
+    rows = _rows(first, len(sequences))
+    entry_at = len(first) - entry_width
+    _write_varints(rows, entry_at, entry_width, entry_ids)
+    # Between the two there is the beginning of the message id, with its own.
+    _write_varints(rows, entry_at - len(_LEDGER) - 2 - sequence_width, sequence_width, sequences)
+    return rows.tobytes()
+
+
 def receipt_frame(producer: bytes, sequence: int, highest: int, entry_id: int) -> bytes:
     """The frame of a SEND_RECEIPT; `producer` is the id of the producer as a `varint`."""
     place = _LEDGER + varint(entry_id) if entry_id >= 0 else _NOWHERE
@@ -159,3 +206,24 @@ def message_head(
         command += b"\x28" + varint(epoch)
     body = b"\x08\x09\x4a" + varint(len(command)) + command
     return _HEAD.pack(4 + len(body) + size, len(body)) + body
+
+
+def message_heads(
+    consumer: bytes, entry_ids: Sequence[int], epoch: int | None, sizes: Sequence[int]
+) -> list[bytes]:
+    """The beginnings of the MESSAGE frames of entries that come for the first time, and whole."""
+    width = _width(entry_ids) if len(entry_ids) >= MANY else 0
+    if not width:
+        return [
+            message_head(consumer, entry_id, 0, (), epoch, size)
+            for entry_id, size in zip(entry_ids, sizes, strict=True)
+        ]
+    first = message_head(consumer, entry_ids[0], 0, (), epoch, 0)
+    rows = _rows(first, len(entry_ids))
+    rows[:, :4] = (
+        (np.array(sizes, ">u4") + np.uint32(len(first) - 4)).astype(">u4").view(np.uint8).reshape(-1, 4)
+    )
+    after = 0 if epoch is None else 1 + len(varint(epoch))
+    _write_varints(rows, len(first) - after - width, width, entry_ids)
+    table, step = rows.tobytes(), len(first)
+    return [table[at : at + step] for at in range(0, len(table), step)]

@@ -27,6 +27,7 @@ from tarry.doors.pulsar.frames import (
     frame,
     metadata_of,
     receipt_frame,
+    receipt_frames,
     text,
     varint,
 )
@@ -37,21 +38,28 @@ if TYPE_CHECKING:
     from tarry.doors.pulsar.connection import Connection
 
 Type = wire.BaseCommand
-Sent = tuple[int, int]
-"""The sequence id of a SEND, and its highest one where it is a batch."""
-
+DOOR: Final = "pulsar"
+UNDER_WAY: Final = 2
+"""Parts of a producer that are published and not answered: one is being synced while the next is made ready."""
+ENOUGH_BYTES: Final = 1 << 16
+"""A part of this size gathers no more."""
 log = logging.getLogger("tarry.pulsar")
 
-DOOR: Final = "pulsar"
+_read_metadata: Final = wire.MessageMetadata.FromString
 
 
 class Part:
     """Messages of a producer that are published together."""
 
-    def __init__(self, entries: list[NewEntry], sent: list[Sent]) -> None:
+    def __init__(
+        self, entries: list[NewEntry], sequences: list[int], highest: list[int], size_bytes: int
+    ) -> None:
         self.entries = entries
-        self.sent = sent
-        self.size_bytes = sum([len(entry.payload) for entry in entries])
+        self.sequences = sequences
+        """The sequence id of each SEND."""
+        self.highest = highest
+        """Its highest one where it is a batch, else 0."""
+        self.size_bytes = size_bytes
         self.reply: list[bytes] = []
 
     def published(self, producer: "Producer") -> Callable[[Answer[list[int | TarryError]]], None]:
@@ -59,7 +67,7 @@ class Part:
 
         def tell(answer: Answer[list[int | TarryError]]) -> None:
             error = answer.error()
-            producer.answered(self, answer.value() if error is None else [error] * len(self.sent))
+            producer.answered(self, answer.value() if error is None else [error] * len(self.entries))
 
         return tell
 
@@ -80,9 +88,16 @@ class Producer:
         self._traced = connection.broker.engine.traced
         self.sent_messages = 0
         self.sent_bytes = 0
+        self._deduplicated = name if self._settings.deduplicate else None
         self._wire_id = varint(asked.producer_id)
         self._entries: list[NewEntry] = []
-        self._sent: list[Sent] = []
+        self._sequences: list[int] = []
+        self._highest: list[int] = []
+        self._size_bytes = 0
+        self._unowed_bytes = 0
+        """What of that the connection does not know of yet."""
+        self._under_way = 0
+        """Parts that are not answered."""
         self._parts: deque[Part] = deque()
         """What is to be published, in order; the first one waits for room."""
         self._policy: Effective | None = None
@@ -95,7 +110,7 @@ class Producer:
     def take(self, send: wire.CommandSend, message: bytes) -> None:
         """Take a message that was sent."""
         try:
-            metadata = wire.MessageMetadata.FromString(metadata_of(message))
+            metadata = _read_metadata(metadata_of(message))
         except BadChecksum:
             self._refuse(send, Refused(Code.ChecksumError, "the checksum is not that of the message"))
             return
@@ -119,14 +134,16 @@ class Producer:
             key=_key_of(metadata),
             deliver_at_ms=deliver_at_ms,
             delayed_since_ms=None if settings.measure_delay_by_server else metadata.publish_time,
-            producer=self.name if settings.deduplicate else None,
+            producer=self._deduplicated,
             producer_sequence=-1 if _is_early_chunk(metadata) else max(sequence_id, highest),
             door=DOOR,
             messages=max(1, send.num_messages),
             caller=_trace_of(metadata) if self._traced else None,
         )
         self._entries.append(entry)
-        self._sent.append((sequence_id, highest))
+        self._sequences.append(sequence_id)
+        self._highest.append(highest)
+        self._unowed_bytes += len(message)
 
     def _delays(self) -> bool:
         if self._policy is None:
@@ -171,20 +188,34 @@ class Producer:
         )
         return frame(wire.BaseCommand(type=Type.SEND_ERROR, send_error=answer))
 
-    def publish(self) -> None:
-        """Publish what has gathered, behind what waits already."""
+    def publish(self, *, gather: bool = False) -> None:
+        """Publish what has gathered, behind what waits already.
+
+        Where more may be gathered it waits while enough is under way: what comes meanwhile is then one part, and a part
+        costs as much as some dozens of its messages.
+        """
         self._policy = None
         if not self._entries:
             return
-        part = Part(self._entries, self._sent)
-        self._entries, self._sent = [], []
+        self._size_bytes += self._unowed_bytes
+        self.connection.owe(self._unowed_bytes)
+        self._unowed_bytes = 0
+        if gather and self._under_way >= UNDER_WAY and self._size_bytes < ENOUGH_BYTES:
+            return
+        part = Part(self._entries, self._sequences, self._highest, self._size_bytes)
+        self._entries, self._sequences, self._highest, self._size_bytes = [], [], [], 0
         self.sent_bytes += part.size_bytes
         self.sent_messages += sum([entry.messages for entry in part.entries])
         self._replies.append(part.reply)
-        self.connection.owe(part.size_bytes)
+        self._under_way += 1
         self._parts.append(part)
         if len(self._parts) == 1:
             self._next_part()
+
+    @property
+    def gathers(self) -> bool:
+        """Whether anything is not published yet."""
+        return bool(self._entries)
 
     def _next_part(self) -> None:
         """Hand over the first part once the ledger has room: while the disk is behind, the client waits and is not refused."""
@@ -200,14 +231,22 @@ class Producer:
 
     def answered(self, part: "Part", results: Sequence[int | BaseException]) -> None:
         """The ledger has synced a part, or it was refused."""
-        part.reply.append(b"".join(map(self._reply, part.sent, results)))
+        part.reply.append(self._answers(part, results))
         self._tell()
+        self._under_way -= 1
+        self.publish()
         self.connection.owe(-part.size_bytes)
 
-    def _reply(self, sent: Sent, result: int | BaseException) -> bytes:
+    def _answers(self, part: "Part", results: Sequence[int | BaseException]) -> bytes:
+        entry_ids = [result for result in results if isinstance(result, int)]
+        if len(entry_ids) == len(results) and not any(part.highest):
+            return receipt_frames(self._wire_id, part.sequences, entry_ids)
+        return b"".join(map(self._answer, part.sequences, part.highest, results))
+
+    def _answer(self, sequence_id: int, highest: int, result: int | BaseException) -> bytes:
         if isinstance(result, int):
-            return receipt_frame(self._wire_id, *sent, result)
-        return self.refusal(sent[0], result)
+            return receipt_frame(self._wire_id, sequence_id, highest, result)
+        return self.refusal(sequence_id, result)
 
     def _tell(self) -> None:
         replies = self._replies
@@ -227,6 +266,8 @@ class Producer:
 
     def evict(self) -> None:
         """See `Claimant`."""
+        # What came before is its own; afterwards nothing is.
+        self.publish()
         self.ready = False
         closed = wire.CommandCloseProducer(producer_id=self.id, request_id=NO_ID)
         self.connection.producers.forget(self)

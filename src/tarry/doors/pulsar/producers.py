@@ -28,11 +28,12 @@ class Producers:
         self._fed: dict[Producer, None] = {}
         self.takes: dict[int, tuple[str, Take]] = {
             Type.PRODUCER: ("producer", self._open),
-            Type.SEND: ("send", self._send),
+            Type.SEND: ("send", self.take),
             Type.CLOSE_PRODUCER: ("close_producer", self._close_one),
         }
 
-    def _send(self, send: wire.CommandSend, message: bytes) -> None:
+    def take(self, send: wire.CommandSend, message: bytes) -> None:
+        """Take a message that was sent."""
         producer = self._by_id.get(send.producer_id)
         # One that was closed from here may not know it yet.
         if producer is not None and producer.ready:
@@ -40,11 +41,18 @@ class Producers:
             producer.take(send, message)
 
     def flush(self) -> None:
-        """Publish what has gathered."""
+        """Publish what has gathered: something else comes that must find it."""
         if self._fed:
             fed, self._fed = self._fed, {}
             for producer in fed:
                 producer.publish()
+
+    def pause(self) -> None:
+        """No more comes for now: publish what has gathered, or let it gather more."""
+        for producer in list(self._fed):
+            producer.publish(gather=True)
+            if not producer.gathers:
+                del self._fed[producer]
 
     def forget(self, producer: Producer) -> None:
         """A producer is closed."""
