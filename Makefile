@@ -71,8 +71,12 @@ demo: .dev .java ## every door with its real client, a crash in the middle, and 
 	@$(BIN)/python -m demo $(ARGS)
 
 .PHONY: bench
-bench: .dev .java ## measure Tarry beside its peers and beside the limits of this machine
+bench: .dev .java ## measure Tarry beside its peers: 40 minutes; in parts: ARGS="--only schedule,lateness" (--help lists them)
 	@$(BIN)/python -m bench $(ARGS)
+
+.PHONY: bench-many
+bench-many: .dev .java ## the part with a hundred million messages that wait: half an hour and 20 GB of disk
+	@$(BIN)/python -m bench --only many $(ARGS)
 
 .PHONY: load-matrix
 load-matrix: .dev ## 10,000 participants of conferences on the Matrix door, for ten minutes (ARGS="--minutes 1")

@@ -8,15 +8,15 @@ Each part's result is kept as JSON; the report is made of all that are there, so
 import argparse
 import sys
 import time
+import traceback
 from pathlib import Path
 
 from bench import machine, plots, report, results
 from bench.parts import NAMES, PARTS, Part
 from bench.plan import SIZES, Plan
-from bench.processes import CACHE, ROOT, CannotStart
+from bench.processes import CACHE, ROOT
 from bench.results import Result
 from bench.run import Run
-from bench.wire import Refused
 
 HOME = Path(__file__).parent
 KEPT = ("normal", "full")
@@ -76,6 +76,7 @@ def main() -> int:
     given = arguments()
     plan = SIZES[given.size]
     out: Path | None = given.out or (HOME if plan.size in KEPT or given.report else None)
+    failed: list[str] = []
     kept = results.load_all(out / "results", NAMES) if out else []
     if not given.report:
         given.folder.mkdir(parents=True, exist_ok=True)
@@ -88,9 +89,12 @@ def main() -> int:
         for part in parts_of(given.only, everything=plan.size == "full"):
             try:
                 found = measured(part, plan, given.folder, peers=not given.no_peers, command=_command(given))
-            except (Refused, CannotStart, AssertionError) as error:
-                print(f"bench: {part.name}: {error}", file=sys.stderr)
-                return 1
+            except Exception:  # noqa: BLE001 - whatever it was, it is shown
+                # One part that fails has not made the others worthless.
+                traceback.print_exc()
+                print(f"bench: {part.name} failed; see above", file=sys.stderr)
+                failed.append(part.name)
+                continue
             if out:
                 found.save(out / "results")
             kept = [result for result in kept if result.part != part.name] + [found]
@@ -98,7 +102,9 @@ def main() -> int:
             _write(out, kept)
     text = _write(out, kept)
     print(text)
-    return 0
+    if failed:
+        print(f"bench: failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 def _command(given: argparse.Namespace) -> str:

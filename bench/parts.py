@@ -36,20 +36,20 @@ class Part:
 
 
 PARTS: Final = (
-    Part("schedule", "messages a second taken in; peers; the machine's raw limits", schedule.measure, 6),
-    Part("lateness", "how late messages are; peers", lateness.measure, 6),
-    Part("memory", "ten million pending", memory.measure, 4),
+    Part("schedule", "messages a second taken in; peers; the machine's raw limits", schedule.measure, 5),
+    Part("lateness", "how late messages are; peers", lateness.measure, 5),
+    Part("memory", "ten million pending", memory.measure, 3),
     Part("restart", "SIGKILL with a million pending", restart.measure, 1),
     Part("pulsar", "the Pulsar door beside a real Pulsar", pulsar.measure, 8),
     Part("dapr", "the Dapr door", dapr.measure, 3),
-    Part("matrix", "the Matrix door beside Synapse's own delayed events", matrix.measure, 6),
-    Part("pipeline", "index stream, cascade, lateness beside a cascade", pipeline.measure, 4),
+    Part("matrix", "the Matrix door beside Synapse's own delayed events", matrix.measure, 5),
+    Part("pipeline", "index stream, cascade, lateness beside a cascade", pipeline.measure, 3),
     Part("bulk", "ten million from a DataFrame", bulk.measure, 5),
     Part(
         "waiting",
         "ten million in the index: memory, restart, lateness",
         lambda run: waiting.measure(run, run.plan.waiting, PAYLOAD_BYTES),
-        5,
+        4,
     ),
     Part("idle", "what an idle pipeline costs", idle.measure, 2),
     Part(
