@@ -49,7 +49,7 @@ def test_a_batch_is_accepted_with_all_its_messages(bench: Bench) -> None:
     view = bench.ask(bench.engine.batches.adopt("letters", manifest(bench)))
     assert (view.name, view.count, view.remaining, view.namespaces) == ("letters", 3, 3, [NAMESPACE])
     assert (view.adopted_at_ms, view.repeated) == (bench.now_ms, False)
-    assert bench.engine.journal.owners == {"ann": 2, "bob": 1}
+    assert bench.engine.journal.pending.by_owner == {"ann": 2, "bob": 1}
     assert bench.engine.stats().counters["accepted"] == 3
     batch = bench.engine.journal.batches.by_name["letters"]
     assert (batch.first_seq, batch.floor_ms) == (FIRST, bench.now_ms)
@@ -80,7 +80,7 @@ def test_the_same_request_again_gets_the_same_answer_also_after_a_crash(bench: B
         assert again.count == first.count
     # A job that can only be the same one again says no more than its name.
     assert bench.ask(bench.engine.batches.adopt("letters", manifest(bench, fingerprint=""))).repeated
-    assert bench.engine.journal.owners == {"ann": 2, "bob": 1}
+    assert bench.engine.journal.pending.by_owner == {"ann": 2, "bob": 1}
     conflict = bench.refused(
         bench.engine.batches.adopt("letters", manifest(bench, fingerprint="3-xyz")), Conflict
     )
@@ -93,7 +93,7 @@ def test_what_was_staged_and_not_adopted_is_nothing(bench: Bench) -> None:
     bench.crash()
     bench.start()
     bench.refused(bench.engine.batches.batch("letters"), NotFound)
-    assert not bench.engine.journal.owners
+    assert not bench.engine.journal.pending.by_owner
     assert not bench.ask(bench.engine.batches.adopt("letters", manifest(bench))).repeated
     assert bench.engine.journal.batches.next_seq == FIRST + 3
 
@@ -123,7 +123,7 @@ def test_what_is_not_allowed_changes_nothing(
         bench.ask(bench.engine.set_policy("namespace", name, policy))
     bench.refused(bench.engine.batches.adopt("letters", manifest(bench, **changes)), error)  # type: ignore[type-var]
     assert not bench.engine.journal.batches.by_name
-    assert not bench.engine.journal.owners
+    assert not bench.engine.journal.pending.by_owner
 
 
 def test_a_bad_name_is_refused(bench: Bench) -> None:
@@ -163,14 +163,14 @@ def test_a_batch_of_ten_million_is_cancelled_by_one_record(bench: Bench) -> None
     assert bench.engine.journal.ledger.next_seq == before + 1
     dead = bench.engine.journal.dead
     assert [seq in dead for seq in (FIRST, FIRST + count - 1, FIRST + count)] == [True, True, False]
-    assert bench.engine.journal.owners == {"ann": 2, "bob": 1}
+    assert bench.engine.journal.pending.by_owner == {"ann": 2, "bob": 1}
     assert bench.engine.stats().counters["cancelled"] == count
     # Again, also after a restart, it is the same.
     assert bench.ask(bench.engine.batches.cancel("all")) == view
     bench.reopen()
     assert bench.ask(bench.engine.batches.cancel("all")) == view
     assert FIRST + 77 in bench.engine.journal.dead
-    assert bench.engine.journal.owners == {"ann": 2, "bob": 1}
+    assert bench.engine.journal.pending.by_owner == {"ann": 2, "bob": 1}
     bench.refused(bench.engine.batches.cancel("none"), NotFound)
 
 

@@ -182,7 +182,7 @@ def state(bench: Bench) -> tuple[Any, ...]:
     journal = bench.engine.journal
     batches = {name: (batch.stored(), batch.files) for name, batch in journal.batches.by_name.items()}
     dead = journal.dead.between(FIRST, 1 << 60).tolist()
-    return dict(journal.owners), dict(journal.counters), batches, dead, journal.batches.next_seq
+    return dict(journal.pending.by_owner), dict(journal.counters), batches, dead, journal.batches.next_seq
 
 
 def test_a_restart_arrives_at_the_same_counts_wherever_the_registry_was() -> None:

@@ -164,7 +164,7 @@ class Adoption:
     def _check_owners(self, owners: dict[str, int], limit: int) -> None:
         if limit:
             for owner, count in owners.items():
-                if self._journal.owners.get(owner, 0) + count > limit:
+                if self._journal.pending.by_owner.get(owner, 0) + count > limit:
                     raise TooManyPending(limit)
 
     def _record(self, name: str, manifest: Manifest, now_ms: int) -> Adopt:

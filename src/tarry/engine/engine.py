@@ -167,7 +167,7 @@ class Engine:
         """Figures of the moment."""
         journal = self.journal
         return EngineStats(
-            pending=journal.owners.total(),
+            pending=journal.pending.total,
             in_wheel=len(journal.horizon.wheel),
             in_tail=len(journal.horizon.tail),
             sending=len(self.dispatcher.flights.by_seq),
@@ -176,7 +176,7 @@ class Engine:
             watermark_ms=journal.watermark.fire_at_ms,
             low_space=journal.ledger.low_space,
             failed=None if journal.ledger.failed is None else str(journal.ledger.failed),
-            owners=len(journal.owners),
+            owners=len(journal.pending.by_owner),
             topics=len(journal.topics.records.by_name),
             next_due_at_ms=journal.horizon.next_fire_at_ms(),
             counters=dict(journal.counters),
@@ -236,7 +236,7 @@ class Engine:
 
     def pending_of(self, owner: str) -> int:
         """How many messages of an owner wait."""
-        return self.journal.owners.get(owner, 0)
+        return self.journal.pending.by_owner.get(owner, 0)
 
     def end_subject(self, subject: str, ending: Ending) -> Answer[int]:
         """End all that wait about a subject and that the ending is meant for; gives how many."""

@@ -33,6 +33,7 @@ from tarry.engine.entries import received_entry
 from tarry.engine.fresh import Fresh
 from tarry.engine.groups import Groups
 from tarry.engine.horizon import Horizon, Offload
+from tarry.engine.pending import Pending
 from tarry.engine.planner import Plan
 from tarry.engine.policies import Policies
 from tarry.engine.publication import Publication
@@ -102,14 +103,13 @@ class Journal:
         self.topics = Topics(self)
         self.catalogue = Catalogue(self)
         self.backlog = Backlog(self)
-        self.owners: Counter[str] = Counter()
+        self.pending = Pending()
         """Pending messages by owner."""
         self.counters: Counter[str] = Counter()
         self.watermark = Key(0, 0)
         self.recovered_seq = 0
         """The head at the last recovery: up to here it is not known which overdue messages were handed out."""
         self.recovered_at_ms = 0
-        self._changed_owners: set[str] = set()
         self.groups = Groups(registry, self.bodies, self.dead)
         self.subjects = Subjects(registry)
         self.relied = Relied()
@@ -190,7 +190,7 @@ class Journal:
         meta = self.registry.meta
         relies = meta is not None and meta.relied != self.relied
         changed = self.topics.records.changed or self.batches.changed or relies
-        return changed or bool(self._changed_owners) or self.registry.dirty
+        return changed or self.pending.changed or self.registry.dirty
 
     def fire_at(self, due_at_ms: int, now_ms: int, policy: Effective, *, since_ms: int | None = None) -> int:
         """When a message due then goes out: never early, and never below the watermark (R4).
@@ -242,8 +242,7 @@ class Journal:
             if origin.seq >= FIRST_BATCH_SEQ and put.kills == origin:
                 self.batches.moved(origin.seq, put.owner)
         if put.origin is None:
-            self.owners[put.owner] += 1
-            self._changed_owners.add(put.owner)
+            self.pending.change(put.owner, 1)
             self.counters["accepted"] += 1
             if put.idempotency_key is not None:
                 self.registry.idempotency.put(
@@ -293,7 +292,7 @@ class Journal:
     def _end(self, kills: Key, origin: Key, owner: str | None, group: str | None, listed: bool) -> None:
         self._kill(kills.seq)
         if owner is not None:
-            self._forget_pending(owner, 1)
+            self.pending.change(owner, -1)
             if origin.seq >= FIRST_BATCH_SEQ:
                 self.batches.ended(origin.seq, owner, apart=kills != origin)
         if listed or kills != origin:
@@ -307,18 +306,10 @@ class Journal:
         self.bodies.forget(seq)
         self.standby.forget(seq)
 
-    def _forget_pending(self, owner: str, count: int) -> None:
-        left = self.owners[owner] - count
-        if left > 0:
-            self.owners[owner] = left
-        else:
-            del self.owners[owner]
-        self._changed_owners.add(owner)
-
     def _decide_batch(self, seq: int, record: Adopt | CancelBatch) -> None:
         for owner, change in self.batches.decide(seq, record).items():
             self.counters["accepted" if change > 0 else "cancelled"] += abs(change)
-            self._forget_pending(owner, -change)
+            self.pending.change(owner, change)
 
     def _decide_policy(self, record: PolicySet) -> None:
         policy = None if record.policy is None else msgspec.convert(record.policy, Policy)
@@ -380,7 +371,7 @@ class Journal:
                 if origin_seq >= FIRST_BATCH_SEQ:
                     self.batches.ended(origin_seq, put.owner, apart=put.origin is not None)
         for owner, ended_count in Counter([put.owner for put in puts]).items():
-            self._forget_pending(owner, ended_count)
+            self.pending.change(owner, -ended_count)
         self.registry.defer_ended(
             lambda: [ended_row(put, key, burst.now_ms) for put, key in zip(puts, burst.keys(), strict=True)]
         )
@@ -412,8 +403,7 @@ class Journal:
         first = self.ledger.append_unit(plan.unit, durable)
         self._enters(first + plan.unit.records - 1, int(plan.fire_at_ms.min()))
         self.sizes.add_many(first, plan.sizes)
-        self.owners.update(plan.owners)
-        self._changed_owners.update(plan.owners)
+        self.pending.change_many(plan.owners)
         self.counters["accepted"] += plan.owners.total()
 
     def entries(self, seqs: NDArray[np.int64]) -> list[Received | None]:
@@ -443,12 +433,7 @@ class Journal:
     def cut(self) -> Flush:
         """A consistent cut of the state for the registry, at the seq enqueued last."""
         self.topics.records.save(self.registry)
-        for owner in self._changed_owners:
-            if owner in self.owners:
-                self.registry.owners.put((owner,), self.owners[owner])
-            else:
-                self.registry.owners.remove(owner)
-        self._changed_owners.clear()
+        self.pending.save(self.registry)
         self.batches.save(self.registry)
         meta = Meta(
             self.ledger.ledger_id,

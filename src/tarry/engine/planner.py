@@ -5,7 +5,7 @@ cannot be taken are answered one by one.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from msgspec import Struct
@@ -67,7 +67,7 @@ class Planner:
     """Checks a batch against limits and policies."""
 
     def __init__(
-        self, place: Place, floor_ms: int, now_ms: int, pending: Counter[str], charge: Callable[..., int]
+        self, place: Place, floor_ms: int, now_ms: int, pending: Mapping[str, int], charge: Callable[..., int]
     ) -> None:
         self._place = place
         self._floor_ms = floor_ms

@@ -108,8 +108,7 @@ def _load(journal: Journal) -> int:
     journal.batches.load(registry)
     journal.groups.load()
     journal.catalogue.load(registry)
-    for (owner,), count in registry.owners.rows():
-        journal.owners[owner] = count
+    journal.pending.load(registry)
     for (scope, name), policy in registry.policies.rows():
         journal.policies.apply(scope, name, msgspec.convert(policy, Policy))
     return applied

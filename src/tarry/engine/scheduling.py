@@ -207,7 +207,9 @@ class Scheduling:
     def _planner(self) -> Planner:
         journal = self._journal
         floor_ms = journal.watermark.fire_at_ms
-        return Planner(self._place, floor_ms, self._clock.now_ms(), journal.owners, self._rates.wait_ms)
+        return Planner(
+            self._place, floor_ms, self._clock.now_ms(), journal.pending.by_owner, self._rates.wait_ms
+        )
 
     def repeated(self, message: Message) -> Answer[Scheduled] | None:
         """The first answer again, if this idempotency key was seen with the same request (R13)."""
@@ -259,7 +261,7 @@ class Scheduling:
         if message.subject is not None and destination.startswith(TOPIC_SCHEME):
             raise Invalid("subject", "is not for messages that are bound for a topic")
         if policy.max_pending_per_owner and not message.follows:
-            pending = self._journal.owners.get(message.owner, 0) + ahead
+            pending = self._journal.pending.by_owner.get(message.owner, 0) + ahead
             if pending >= policy.max_pending_per_owner:
                 raise TooManyPending(policy.max_pending_per_owner)
         timed = message.due_at_ms is not None or message.delay_ms is not None

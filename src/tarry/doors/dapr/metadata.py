@@ -58,7 +58,7 @@ class Metadata:
     def all_extended(self) -> dict[str, str]:
         """The extended attributes: what the application set, and times and counts of what waits here."""
         stats = self._engine.stats()
-        waiting = self._engine.journal.owners.get(self.app.app_id, 0)
+        waiting = self._engine.pending_of(self.app.app_id)
         extended = {
             "daprRuntimeVersion": RUNTIME_VERSION,
             "tarry.scheduled": str(waiting),
