@@ -32,7 +32,7 @@ from tests.pipeline.kit import START_MS, Writer, index_locally, put, record, sta
 
 
 def judged(spark: SparkSession, writer: Writer) -> Verdict:
-    return audit(spark, {"path": str(Path(writer.folder).parent)})
+    return audit(spark, {"path": str(Path(writer.folder).parent)}, writer.clock.now_ms())
 
 
 def busy(writer: Writer) -> None:
@@ -50,6 +50,9 @@ def busy(writer: Writer) -> None:
     writer.settle(writer.engine.topics.subscribe("orders", "shared", "shared", start="earliest"))
     later = [NewEntry(payload=b"x", deliver_at_ms=START_MS + 2 * HOUR_MS) for _ in range(3)]
     ids = writer.settle(writer.engine.topics.publish("orders", later))
+    # Due when it is judged, which no record says.
+    soon = NewEntry(payload=b"x", deliver_at_ms=START_MS + HOUR_MS + 2_000)
+    writer.settle(writer.engine.topics.publish("orders", [soon]))
     writer.settle(writer.engine.topics.subscription("orders", "fifo").ack([ids[0]]))
     writer.run(1_000)
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from tarry.core.clock import SystemClock
 from tarry.core.errors import NotFound, Unavailable
 from tarry.index.kept import HistoryState
 from tarry.ledger.record import FIRST_BATCH_SEQ
@@ -71,9 +72,11 @@ class Books(Struct, frozen=True):
     """How many messages the index stream has seen accepted; None where that is not known."""
     kept: HistoryState = HistoryState()
     """How much of the history was let go."""
+    now_ms: int = 0
+    """The instant. That a delayed entry of a topic is due is in no record: it is so from its instant on."""
 
 
-def open_books(spark: SparkSession, options: Mapping[str, str]) -> Books:
+def open_books(spark: SparkSession, options: Mapping[str, str], now_ms: int) -> Books:
     """Read the ledger and the tables as of this moment; raises `NotFound` where there is nothing to judge."""
     place = find(options)
     index, history = need_tables(place)
@@ -88,12 +91,12 @@ def open_books(spark: SparkSession, options: Mapping[str, str]) -> Books:
     moment = Moment(head, index.version, history.version)
     return Books(
         facts_of(spark.read.format("tarry-ledger").options(**place.source, upto=str(head)).load()),
-        _view(spark, options, moment, "scheduled", "seq,origin_seq,entry"),
+        _view(spark, options, moment, "scheduled", "seq,origin_seq,entry,fire_at_ms"),
         _view(
             spark, options, moment, "history",
             "seq,origin_seq,outcome,version_seq,fire_at_ms,due_at_ms,finalised_at_ms,messages,batch,door",
         ).withColumn("whole", sf.expr("batch is not null and door is null")),
-        first_seq, index.cursor, _accepted(index), msgspec.convert(history.state, HistoryState),
+        first_seq, index.cursor, _accepted(index), msgspec.convert(history.state, HistoryState), now_ms,
     )  # fmt: skip
 
 
@@ -155,7 +158,9 @@ def _sums(books: Books, facts: DataFrame, waiting: DataFrame, ended: DataFrame) 
         "count_if(fact = 'entry') as delayed",
         "count_if(fact in ('adopt', 'cancel_batch')) as batches",
     )
-    of_waiting = waiting.selectExpr("count_if(not entry) as scheduled", "count_if(entry) as entries")
+    of_waiting = waiting.selectExpr(
+        "count_if(not entry) as scheduled", f"count_if(entry and fire_at_ms > {books.now_ms}) as entries"
+    )
     of_ended = ended.selectExpr(
         *(
             f"count_if(not whole and outcome = '{name}') as {name}"
@@ -253,6 +258,6 @@ def _apart(early: DataFrame) -> dict[str, int]:
     return counts
 
 
-def audit(spark: SparkSession, options: Mapping[str, str]) -> Verdict:
-    """Judge the books of a data folder, or of tables and a ledger."""
-    return judge(open_books(spark, options))
+def audit(spark: SparkSession, options: Mapping[str, str], now_ms: int | None = None) -> Verdict:
+    """Judge the books of a data folder, or of tables and a ledger, at an instant: the present one."""
+    return judge(open_books(spark, options, SystemClock().now_ms() if now_ms is None else now_ms))
