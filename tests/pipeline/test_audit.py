@@ -155,7 +155,7 @@ def test_every_sort_of_offender_is_found(spark: SparkSession, tmp_path: Path) ->
     writer = Writer(tmp_path)
     keys = forged(writer)
     index_locally(writer, tables_of(writer))
-    books = open_books(spark, {"path": str(tmp_path)})
+    books = open_books(spark, {"path": str(tmp_path)}, START_MS)
     verdict = judge(with_forged_tables(books, keys))
     assert not verdict.balanced
     found: dict[str, set[Any]] = {name: set() for name in OFFENCES}
@@ -196,7 +196,7 @@ def test_when_the_beginning_is_reclaimed_the_tables_stand_for_it(spark: SparkSes
     writer.settle(writer.engine.cancel(writer.schedule(HOUR_MS).id))
     second = writer.ledger.segments()[1]
     (Path(writer.folder) / "00000001.seg").unlink()
-    books = open_books(spark, {"path": str(tmp_path)})
+    books = open_books(spark, {"path": str(tmp_path)}, START_MS)
     assert books.first_seq == second.first_seq > 1
     verdict = judge(books)
     assert (verdict.offences, len(verdict.notes)) == ({}, 1), verdict.shown
