@@ -70,6 +70,7 @@ class _EventResponse(Response):
             (b"x-accel-buffering", b"no"),
         ]
         gone = asyncio.ensure_future(until_gone(receive))
+        gone.add_done_callback(lambda _: self._stream.changed())
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             await self._push(send, b": open\n\n")
@@ -91,12 +92,8 @@ class _EventResponse(Response):
                 session.hold(entries, self._ack_timeout_s)
                 await self._push(send, b"".join(map(_event, entries)))
                 continue
-            woken = asyncio.ensure_future(stream.wait())
-            await asyncio.wait((woken, gone), timeout=self._keep_alive_s, return_when=asyncio.FIRST_COMPLETED)
-            if not woken.done():
-                woken.cancel()
-                if not gone.done():
-                    await self._push(send, b": keep-alive\n\n")
+            if not await stream.wait(self._keep_alive_s):
+                await self._push(send, b": keep-alive\n\n")
 
     async def _push(self, send: Send, body: bytes) -> None:
         with self._deadlines.within():

@@ -199,16 +199,19 @@ class Stream:
         self.session = session
         self._window = window
         self._unsent: deque[Received] = deque()
-        self._woken = asyncio.Event()
+        self._happened = False
+        self._waiter: asyncio.Future[None] | None = None
 
     def put(self, entries: list[Received]) -> None:
         """Take entries from the engine."""
         self._unsent.extend(entries)
-        self._woken.set()
+        self.changed()
 
     def changed(self) -> None:
-        """There may be room, or an end."""
-        self._woken.set()
+        """There may be something to send, room for more, or an end."""
+        self._happened = True
+        if self._waiter is not None:
+            _wake(self._waiter)
 
     def take(self) -> list[Received]:
         """What is to be sent now; asks for more as far as the window and the bytes allow."""
@@ -221,9 +224,26 @@ class Stream:
                 consumer.flow(1)
         entries = list(self._unsent)
         self._unsent.clear()
-        self._woken.clear()
+        self._happened = False
         return entries
 
-    async def wait(self) -> None:
-        """Until something happens."""
-        await self._woken.wait()
+    async def wait(self, timeout_s: float) -> bool:
+        """Until something happens, for so long at most; whether it did.
+
+        A future and a timer: what is due is on its way one turn of the loop later, where a task would take three.
+        """
+        if self._happened:
+            return True
+        loop = asyncio.get_running_loop()
+        waiter = self._waiter = loop.create_future()
+        timer = loop.call_later(timeout_s, _wake, waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+        return self._happened
+
+
+def _wake(waiter: "asyncio.Future[None]") -> None:
+    if not waiter.done():
+        waiter.set_result(None)
