@@ -189,8 +189,10 @@ class GrpcPassing:
 
 
 def _refusing(serve: Unary, call: Call, message: bytes) -> None:
-    with _refusals(call):
+    try:
         serve(call, message)
+    except Refusal as refusal:
+        refuse(call, refusal)
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from tarry.doors.dapr.http2.request import (
     request_of,
     status_fields,
 )
-from tarry.doors.dapr.http2.stream import Receiver, Stream
+from tarry.doors.dapr.http2.stream import NOBODY, Receiver, Stream
 
 UNKNOWN: Final = 2
 DEADLINE_EXCEEDED: Final = 4
@@ -93,7 +93,24 @@ class Call:
         """See `Receiver`."""
         if self._stream.over:
             return
-        self._data += data
+        size = len(data) - 5
+        if (
+            not self._data
+            and size == int.from_bytes(data[1:5], "big") <= self._max_message_bytes
+            and not data[0]
+        ):
+            # Mostly a message comes in one piece.
+            self._messages.append(data[5:])
+        else:
+            self._data += data
+            self._cut()
+        if self._unary is None:
+            self._notify()
+        else:
+            self._stream.go_ahead(len(self._data) + sum(map(len, self._messages)))
+
+    def _cut(self) -> None:
+        """Take the messages that have come whole from the data."""
         while len(self._data) >= 5:
             size = int.from_bytes(self._data[1:5], "big")
             if size > self._max_message_bytes:
@@ -109,10 +126,6 @@ class Call:
                 message = inflated
             del self._data[: 5 + size]
             self._messages.append(message)
-        if self._unary is None:
-            self._notify()
-        else:
-            self._stream.go_ahead(len(self._data) + sum(map(len, self._messages)))
 
     def _inflated(self, message: bytes) -> bytes | None:
         inflate = zlib.decompressobj(31 if self.request.encoding == "gzip" else 15)
@@ -239,24 +252,6 @@ class Call:
             self._task.cancel()
 
 
-class _Refused:
-    """The receiver of a stream that was answered at once."""
-
-    wanting = False
-
-    def come(self, data: bytes) -> None:
-        """Nobody reads it."""
-
-    def come_whole(self) -> None:
-        """Nobody waits for it."""
-
-    def too_much(self) -> None:
-        """Nothing is held."""
-
-    def lost(self) -> None:
-        """Nobody minds."""
-
-
 def opening(service: Service, max_message_bytes: int) -> Callable[[Stream, Fields], Receiver]:
     """What a connection does with a stream that is begun: a call of a service."""
 
@@ -264,7 +259,7 @@ def opening(service: Service, max_message_bytes: int) -> Callable[[Stream, Field
         request = request_of(fields)
         if request.http_status != 200:
             stream.end(refusal_fields(request.http_status))
-            return _Refused()
+            return NOBODY
         call = Call(stream, request, max_message_bytes)
         unary = service.unary(request.path)
         call.serve(unary, None if unary is not None else service.streaming(request.path))

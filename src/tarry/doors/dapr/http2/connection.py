@@ -160,7 +160,10 @@ class Connection:
         else:
             stream = self.streams[id_] = Stream(self, id_, self.first_window_bytes, WINDOW_BYTES)
             stream.whole = bool(flags & END_STREAM)
-            stream.receiver = self._open(stream, fields)
+            receiver = self._open(stream, fields)
+            if stream.over:
+                return
+            stream.receiver = receiver
             if stream.whole:
                 stream.come_whole()
 

@@ -1,7 +1,7 @@
 """One stream of a connection: what comes on it, and what goes out as the client's windows allow."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tarry.doors.dapr.http2 import frames
 from tarry.doors.dapr.http2.frames import (
@@ -38,13 +38,34 @@ class Receiver(Protocol):
         """The client has given it up, or is gone."""
 
 
+class Nobody:
+    """The receiver of a stream that is over. A stream lets go of its own one: two that hold each other live on for long."""
+
+    wanting = False
+
+    def come(self, data: bytes) -> None:
+        """Nobody reads it."""
+
+    def come_whole(self) -> None:
+        """Nobody waits for it."""
+
+    def too_much(self) -> None:
+        """Nothing is held."""
+
+    def lost(self) -> None:
+        """Nobody minds."""
+
+
+NOBODY: Final = Nobody()
+
+
 class Stream:
     """One stream. It is over when both ends have said so."""
 
     def __init__(self, connection: "Connection", id_: int, window_bytes: int, allowed_bytes: int) -> None:
         self._connection = connection
         self.id = id_
-        self.receiver: Receiver
+        self.receiver: Receiver = NOBODY
         self.whole = False
         """Whether the client has sent all."""
         self.over = False
@@ -89,10 +110,11 @@ class Stream:
 
     def lose(self) -> None:
         """It is given up."""
+        receiver = self.receiver
         self._forget()
         if not self.over:
             self.over = True
-            self.receiver.lost()
+            receiver.lost()
         self._sent()
 
     # What goes out
@@ -163,3 +185,4 @@ class Stream:
     def _forget(self) -> None:
         self._hold(-self._held_bytes)
         self._connection.forget(self)
+        self.receiver = NOBODY
