@@ -1,13 +1,17 @@
 """What the real client does with topics, beside delays: produce and consume in every way that it has."""
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pulsar
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
 from pulsar.schema import JsonSchema, Record, String, StringSchema
 
-from tests.conformance.pulsar.kit import WITHIN_MS, payloads, received, silent
+from tarry.client import Client
+from tests.conformance.pulsar.kit import WITHIN_MS, Broker, now_ms, payloads, received, silent
 
 Earliest = pulsar.InitialPosition.Earliest
 Type = pulsar.ConsumerType
@@ -75,6 +79,55 @@ def test_chunks_are_put_together(client: pulsar.Client, topic: str) -> None:
     producer.send(large)
     producer.send(b"after")
     assert payloads(received(consumer, 2)) == [large, b"after"]
+
+
+def test_encryption_passes_through(server: Broker, client: pulsar.Client, topic: str, tmp_path: Path) -> None:
+    """Only who has the key can read it, and the server has not; with a delay, in chunks and in a batch too."""
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    (tmp_path / "private.pem").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.TraditionalOpenSSL,
+            serialization.NoEncryption(),
+        )
+    )
+    (tmp_path / "public.pem").write_bytes(
+        key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+    )
+    keys = pulsar.CryptoKeyReader(str(tmp_path / "public.pem"), str(tmp_path / "private.pem"))
+    consumer = subscribed(client, topic, crypto_key_reader=keys)
+    producer = client.create_producer(topic, encryption_key="key", crypto_key_reader=keys)
+    chunks = client.create_producer(
+        topic, encryption_key="key", crypto_key_reader=keys, chunking_enabled=True, batching_enabled=False
+    )
+    large = bytes(range(256)) * 25_000
+    producer.send_async(b"secret", lambda _, __: None)
+    producer.send_async(b"and another", lambda _, __: None)
+    producer.flush()
+    chunks.send(large)
+    due_ms = now_ms() + 1_000
+    producer.send(b"later", deliver_at=due_ms)
+    assert payloads(received(consumer, 4)) == [b"secret", b"and another", large, b"later"]
+    assert now_ms() >= due_ms
+    with Client(server.server.url) as native:
+        native.subscribe(topic, "native", type="exclusive", start="earliest")
+        (stored, *_) = native.receive(topic, "native", max=1)
+        assert b"key" in stored.payload
+        assert b"secret" not in stored.payload
+
+
+def test_the_clients_own_dead_letter_topic(client: pulsar.Client, topic: str) -> None:
+    policy = pulsar.ConsumerDeadLetterPolicy(2, f"{topic}-dead", "first")
+    consumer = subscribed(client, topic, dead_letter_policy=policy, negative_ack_redelivery_delay_ms=100)
+    client.create_producer(topic).send(b"x", deliver_at=now_ms() + 300)
+    for count in range(3):
+        (message,) = received(consumer, 1, ack=False)
+        assert message.redelivery_count() == count
+        consumer.negative_acknowledge(message)
+    assert payloads(received(subscribed(client, f"{topic}-dead"), 1)) == [b"x"]
+    assert silent(consumer)
 
 
 def test_the_largest_message(client: pulsar.Client, topic: str) -> None:
