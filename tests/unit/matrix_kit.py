@@ -85,6 +85,13 @@ class TinyHomeserver:
         self._port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
         self.url = f"http://127.0.0.1:{self._port}"
 
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        assert self._runner is not None
+        assert self._runner.server is not None
+        return len(self._runner.server.connections)
+
     async def stop(self) -> None:
         """Not there any more; `start` brings it back at the same address."""
         if self._runner is not None:

@@ -240,3 +240,15 @@ async def test_a_homeserver_that_never_answers_is_given_up_and_asked_again() -> 
         server.close()
     verdict = await MatrixOutlet(homeserver).send(delivery)
     assert isinstance(verdict, Retry)
+
+
+async def test_what_is_due_soon_finds_its_connections_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tarry.serve.matrix.SOON_MS", 120_000)
+    async with matrix_serving(tmp_path / "data", schedule_per_second=0) as serving:
+        for n in range(20):
+            await serving.schedule(f"t{n}", delay=60_000, room=f"!r{n}:example.org")
+        # Nothing was sent, and there is a connection for each.
+        await until(lambda: serving.homeserver.connections >= 20)
+        assert not serving.homeserver.events

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from tarry.outlets.matrix.lines import MAX_ANSWER_BYTES, Answer, BrokenOff, Lines, Unreachable
+from tarry.outlets.matrix.lines import MAX_ANSWER_BYTES, MAX_NEW, Answer, BrokenOff, Lines, Unreachable
 
 Speak = Callable[[int, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -17,7 +17,15 @@ class Peer:
     def __init__(self) -> None:
         self.heads: list[bytes] = []
         self.connections = 0
+        self.answering = asyncio.Event()
+        self.answering.set()
         self.lines: Lines
+
+
+async def until(done: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not done():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.001)
 
 
 async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
@@ -76,6 +84,113 @@ async def test_one_connection_is_kept_for_requests_after_one_another() -> None:
         many = await asyncio.gather(*(served.lines.ask("PUT", "/", {}, b"%d" % n) for n in range(20)))
         assert [answer.body for answer in many] == [b"%d" % n for n in range(20)]
         assert served.connections == 20
+
+
+def echo(served: list[Peer]) -> Speak:
+    """Answers every request with its body, once the test lets it."""
+
+    async def speak(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            head, body = await read_request(reader)
+            served[0].heads.append(head)
+            await served[0].answering.wait()
+            writer.write(ok(body))
+
+    return speak
+
+
+async def test_a_server_meets_only_so_many_new_connections_at_once() -> None:
+    found: list[Peer] = []
+    async with peer(echo(found)) as served:
+        found.append(served)
+        served.answering.clear()
+        many = [asyncio.create_task(served.lines.ask("PUT", "/", {}, b"%d" % n)) for n in range(3 * MAX_NEW)]
+        await until(lambda: len(served.heads) == MAX_NEW)
+        # Nobody else comes, however long it takes.
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert served.connections == len(served.heads) == MAX_NEW
+        served.answering.set()
+        answers = await asyncio.wait_for(asyncio.gather(*many), 60)
+        assert [answer.body for answer in answers] == [b"%d" % n for n in range(3 * MAX_NEW)]
+        assert served.connections < 3 * MAX_NEW
+
+
+async def test_who_gives_up_while_waiting_takes_nothing_along() -> None:
+    found: list[Peer] = []
+    async with peer(echo(found)) as served:
+        found.append(served)
+        served.answering.clear()
+        many = [asyncio.create_task(served.lines.ask("PUT", "/", {}, b"%d" % n)) for n in range(2 * MAX_NEW)]
+        await until(lambda: len(served.heads) == MAX_NEW)
+        for waiting in many[MAX_NEW::2]:
+            waiting.cancel()
+        served.answering.set()
+        done = await asyncio.wait_for(asyncio.gather(*many, return_exceptions=True), 60)
+        assert [isinstance(one, Answer) for one in done] == [
+            n < MAX_NEW or n % 2 == 1 for n in range(2 * MAX_NEW)
+        ]
+        again = (served.lines.ask("PUT", "/", {}, b"x") for _ in range(2 * MAX_NEW))
+        await asyncio.wait_for(asyncio.gather(*again), 60)
+
+
+async def test_new_connections_that_end_make_room_for_others() -> None:
+    async def speak(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        del writer
+        await read_request(reader)
+
+    async with peer(speak) as served:
+        asked = (served.lines.ask("PUT", "/", {}, b"") for _ in range(2 * MAX_NEW))
+        done = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 60)
+        assert {type(one) for one in done} == {BrokenOff}
+
+
+async def test_who_never_got_a_connection_says_that_nothing_was_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found: list[Peer] = []
+    async with peer(echo(found)) as served:
+        found.append(served)
+        served.answering.clear()
+        many = [asyncio.create_task(served.lines.ask("PUT", "/", {}, b"")) for _ in range(MAX_NEW)]
+        await until(lambda: len(served.heads) == MAX_NEW)
+        monkeypatch.setattr(served.lines, "_timeout_s", 0.05)
+        with pytest.raises(Unreachable):
+            await served.lines.ask("PUT", "/", {}, b"")
+        served.answering.set()
+        await asyncio.wait_for(asyncio.gather(*many), 60)
+
+
+async def test_what_is_expected_finds_its_connections_made() -> None:
+    found: list[Peer] = []
+    async with peer(echo(found)) as served:
+        found.append(served)
+        served.answering.clear()
+        served.lines.expect(3 * MAX_NEW)
+        await until(lambda: served.connections == 3 * MAX_NEW)
+        await until(lambda: served.lines.idle == 3 * MAX_NEW)
+        served.lines.expect(MAX_NEW)
+        many = [asyncio.create_task(served.lines.ask("PUT", "/", {}, b"%d" % n)) for n in range(3 * MAX_NEW)]
+        await until(lambda: len(served.heads) == 3 * MAX_NEW)
+        served.answering.set()
+        await asyncio.wait_for(asyncio.gather(*many), 60)
+        assert served.connections == 3 * MAX_NEW
+
+
+async def test_expecting_something_of_a_server_that_is_away_is_no_error() -> None:
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    server.close()
+    await server.wait_closed()
+    lines = Lines(f"http://127.0.0.1:{port}", 5_000, 5_000)
+    for _ in range(2):
+        lines.expect(100)
+        assert lines.expecting
+        await until(lambda: not lines.expecting)
+    lines.expect(100)
+    lines.close()
+    lines.expect(100)
+    await until(lambda: not lines.expecting)
 
 
 async def test_an_answer_may_come_in_any_pieces() -> None:

@@ -44,6 +44,18 @@ def test_each_message_is_counted_once_in_its_bucket_by_its_door() -> None:
     assert found.last_at_ms == bench.now_ms + 500 * MINUTE_MS
 
 
+def test_what_is_due_soon_is_counted_for_one_door_without_who_is_dead() -> None:
+    bench = Bench()
+    assert bench.engine.due_soon("matrix", 2_000) == 0
+    ids = [schedule(bench, delay_ms, "matrix") for delay_ms in (100, 1_000, 1_500, 3_000)]
+    schedule(bench, 100, "http")
+    assert bench.engine.due_soon("matrix", 2_000) == 3
+    bench.ask(bench.engine.cancel(ids[0]))
+    bench.ask(bench.engine.restart(ids[1], delay_ms=5_000))
+    assert bench.engine.due_soon("matrix", 2_000) == 1
+    assert bench.engine.due_soon("matrix", 50) == 0
+
+
 def test_what_is_cancelled_or_indexed_counts_as_it_is() -> None:
     bench = Bench()
     ids = [schedule(bench, minutes * MINUTE_MS) for minutes in (5, 70, 80, 130)]

@@ -31,7 +31,7 @@ def launcher(loop: asyncio.AbstractEventLoop, fault: Fault) -> Launch:
 
     async def send(outlet: Outlet, deliveries: Sequence[Delivery], told: Told) -> None:
         try:
-            if isinstance(outlet, BulkOutlet) and len(deliveries) > 1:
+            if len(deliveries) > 1 and isinstance(outlet, BulkOutlet):
                 verdicts = await outlet.send_many(deliveries)
             else:
                 verdicts = [await outlet.send(delivery) for delivery in deliveries]

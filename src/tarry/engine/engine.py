@@ -43,7 +43,7 @@ from tarry.engine.settings import EngineSettings
 from tarry.engine.together import Together
 from tarry.engine.topics import Topics
 from tarry.engine.traced import TracedScheduling
-from tarry.engine.upcoming import Counting, Upcoming
+from tarry.engine.upcoming import Counting, Upcoming, due_soon
 from tarry.engine.upkeep import Upkeep
 from tarry.index.index import Index
 from tarry.ledger.ledger import Ledger
@@ -185,6 +185,10 @@ class Engine:
     def upcoming(self, from_ms: int, to_ms: int, buckets: int) -> Answer[Upcoming]:
         """How many messages are due from one instant until before another, in so many buckets, by door."""
         return self._counting.count(from_ms, to_ms, buckets)
+
+    def due_soon(self, door: str, within_ms: int) -> int:
+        """How many messages of a door are due within a time that is short, a few seconds; quick."""
+        return due_soon(self.journal, door, self.clock.now_ms() + within_ms)
 
     # Messages
 

@@ -145,6 +145,18 @@ class _Count:
         )  # fmt: skip
 
 
+def due_soon(journal: Journal, door: str, until_ms: int) -> int:
+    """How many messages of a door in the wheel are due before an instant, for who gets ready for them."""
+    number, count = DOORS.index(door), 0
+    first_ms = journal.horizon.wheel.next_fire_at_ms()
+    if first_ms is None or first_ms >= until_ms:
+        return 0
+    for part in _pieces(journal.horizon.wheel.parts(0, until_ms)):
+        of_door = part.at(doors_of(part.lanes) == number)
+        count += len(of_door.seqs) - int(journal.dead.contains_many(of_door.seqs).sum())
+    return count
+
+
 def _pieces(parts: list[Due]) -> Iterator[Due]:
     """The parts, none larger than what is counted in one call."""
     for part in parts:

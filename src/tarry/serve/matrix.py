@@ -1,5 +1,6 @@
 """The Matrix door, wired: its listener, the proxy and the endpoints, and the outlet to the homeserver."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,10 @@ from tarry.serve.room import Room
 
 NAME: Final = "doors.matrix"
 
+SOON_MS: Final = 2_500
+LOOK_EVERY_S: Final = 0.5
+"""How far is looked ahead for events that are due, and how often."""
+
 
 class Registration(Struct, kw_only=True):
     """What Tarry needs of an application service's registration."""
@@ -53,6 +58,7 @@ class MatrixDoor:
         # A client that waits for news holds a connection here and one to the homeserver.
         self._listener = Listener(config, room.part(NAME, config.max_connections, files_each=2))
         room.reserve(MAX_KEPT)
+        self._looking: asyncio.Task[None] | None = None
         self.outlets: Mapping[str, Outlet] = {SCHEME: MatrixOutlet(self._homeserver)}
 
     def bind(self) -> list[str]:
@@ -64,6 +70,13 @@ class MatrixDoor:
         accounts = Accounts(self._homeserver, self._settings, self._clock)
         parts = Parts(engine, accounts, self._homeserver, self._settings, self._clock)
         await self._listener.start(traced_app(MatrixApp(parts), engine))
+        self._looking = asyncio.create_task(self._look_ahead(engine))
+
+    async def _look_ahead(self, engine: Engine) -> None:
+        """Have connections for what is due soon: made at that instant, they would be too many at once."""
+        while True:
+            self._homeserver.expect(engine.due_soon(SCHEME, SOON_MS))
+            await asyncio.sleep(LOOK_EVERY_S)
 
     async def stop(self) -> None:
         """Accept no more."""
@@ -71,6 +84,8 @@ class MatrixDoor:
 
     async def close(self) -> None:
         """Close the connections to the homeserver."""
+        if self._looking is not None:
+            self._looking.cancel()
         await self._homeserver.close()
 
 

@@ -55,6 +55,10 @@ class Homeserver:
         authorization = {"Authorization": f"Bearer {self._settings.as_token}"}
         return await self.request(method, path, body=body, headers=authorization)
 
+    def expect(self, requests: int) -> None:
+        """So many requests of Tarry's own are coming at one instant, soon."""
+        self._lines.expect(requests)
+
     def stream(
         self, method: str, path: str, headers: Sequence[tuple[str, str]], body: AsyncIterable[bytes] | None
     ) -> Any:

@@ -4,6 +4,10 @@ When two hundred events are due together, what counts is how soon the last reque
 third of a millisecond on each; here a request is one write on a connection that is kept, and the answer is parsed as
 it comes. A connection carries one request at a time. One that was kept and turns out to be closed costs a second try:
 whatever is asked through here may be asked twice.
+
+A busy server leaves new connections in a queue, which is short (fifty at Synapse): who comes when it is full is not heard
+for a second. So only so many are new at a time, others wait for one that is free; and what is known to be coming finds
+connections that were made ahead (`expect`).
 """
 
 import asyncio
@@ -21,6 +25,11 @@ MAX_KEPT: Final = 256
 """Connections that are kept open while nothing is asked: as many as the engine sends at a time."""
 KEPT_S: Final = 15.0
 """How long; shorter than the time after which common servers close, so that we seldom write into that."""
+MAX_NEW: Final = 32
+"""Connections on which something was asked and nothing was ever answered, at a time."""
+AHEAD: Final = 16
+AHEAD_EVERY_S: Final = 0.05
+"""So many are made ahead at a time, and how soon the next."""
 
 
 class Unreachable(OSError):
@@ -52,18 +61,20 @@ class Lines:
         self._timeout_s = timeout_ms / 1000
         self._kept: deque[_Line] = deque()
         self._all: set[_Line] = set()
+        self._new = 0
+        self._waiting: deque[asyncio.Future[_Line | None]] = deque()
+        """Who waits for a connection that is free, or for leave to make one (None)."""
+        self._ahead: asyncio.Task[None] | None = None
         self._closed = False
 
     async def ask(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
         """Send a request and give its answer; raises `OSError`, a time-out too. The path is already encoded."""
         request = self._encode(method, path, headers, body)
+        line: _Line | None = None
         try:
             async with asyncio.timeout(self._timeout_s):
                 while True:
-                    line = self._take()
-                    fresh = line is None
-                    if line is None:
-                        line = await self._connect()
+                    line, fresh = await self._get()
                     try:
                         answer = await line.ask(request)
                     except BrokenOff:
@@ -73,11 +84,51 @@ class Lines:
                     self._keep(line)
                     return answer
         except TimeoutError:
+            if line is None:
+                raise Unreachable("no connection in time") from None
             raise BrokenOff("no answer in time") from None
+
+    def expect(self, requests: int) -> None:
+        """So many requests are coming: have connections for them, if they are not there."""
+        while self._kept and not self._is_good(self._kept[0]):
+            self._kept.popleft().close()
+        missing = min(requests, MAX_KEPT) - len(self._kept)
+        if missing > 0 and self._ahead is None and not self._closed:
+            self._ahead = asyncio.create_task(self._make_ahead(missing))
+            self._ahead.add_done_callback(self._made_ahead)
+
+    @property
+    def idle(self) -> int:
+        """Connections that are kept."""
+        return len(self._kept)
+
+    @property
+    def expecting(self) -> bool:
+        """Whether connections are being made ahead."""
+        return self._ahead is not None
+
+    async def _make_ahead(self, missing: int) -> None:
+        while missing > 0:
+            some = (self._connect() for _ in range(min(AHEAD, missing)))
+            for line in await asyncio.gather(*some, return_exceptions=True):
+                if isinstance(line, BaseException):
+                    # Who asks for something finds out by itself.
+                    missing = 0
+                else:
+                    self._keep(line)
+            missing -= AHEAD
+            await asyncio.sleep(AHEAD_EVERY_S)
+
+    def _made_ahead(self, _task: asyncio.Task[None]) -> None:
+        self._ahead = None
 
     def close(self) -> None:
         """Close all connections; what is under way breaks off, and nothing can be asked any more."""
         self._closed = True
+        if self._ahead is not None:
+            self._ahead.cancel()
+        while self._waiting:
+            self._hand(None)
         self._kept.clear()
         for line in self._all:
             line.close()
@@ -90,25 +141,80 @@ class Lines:
         head = f"{method} {self._prefix}{path} {self._head}{lines}{length}\r\n"
         return head.encode("latin-1", "replace") + (body or b"")
 
-    def _take(self) -> "_Line | None":
-        if self._closed:
-            raise Unreachable("closed")
-        now = time.monotonic()
-        while self._kept:
-            line = self._kept.pop()
-            if line.is_open and now - line.idle_since < KEPT_S:
-                return line
-            line.close()
-        return None
+    async def _get(self) -> tuple["_Line", bool]:
+        """A connection on which nothing is being asked, and whether it was made for this."""
+        while True:
+            if self._closed:
+                raise Unreachable("closed")
+            line = None
+            while self._kept and line is None:
+                line = self._kept.pop()
+                if not self._is_good(line):
+                    line.close()
+                    line = None
+            if line is None and self._new >= MAX_NEW:
+                line = await self._turn()
+            elif line is None:
+                self._new += 1
+            if line is None:
+                return await self._make_new(), True
+            if line.is_open:
+                return line, False
+
+    async def _turn(self) -> "_Line | None":
+        """Wait for a connection, or with None for leave to make one."""
+        turn: asyncio.Future[_Line | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():
+                self._give_back(turn.result())
+            raise
+
+    def _hand(self, line: "_Line | None") -> bool:
+        """Give a connection, or leave to make one, to who waits first; whether anybody did."""
+        while self._waiting:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                turn.set_result(line)
+                return True
+        return False
+
+    def _give_back(self, line: "_Line | None") -> None:
+        if line is None:
+            self._heard()
+        else:
+            self._keep(line)
+
+    def _heard(self) -> None:
+        """A new connection is new no more: it was answered on, or is gone."""
+        if not self._hand(None):
+            self._new -= 1
+
+    def _is_good(self, line: "_Line") -> bool:
+        return line.is_open and time.monotonic() - line.idle_since < KEPT_S
 
     def _keep(self, line: "_Line") -> None:
         if self._closed or not line.is_open or len(self._kept) >= MAX_KEPT:
             line.close()
-        else:
-            line.idle_since = time.monotonic()
+            return
+        line.idle_since = time.monotonic()
+        if not self._hand(line):
             self._kept.append(line)
 
+    async def _make_new(self) -> "_Line":
+        try:
+            line = await self._connect()
+        except BaseException:
+            self._heard()
+            raise
+        line.when_heard(self._heard)
+        return line
+
     async def _connect(self) -> "_Line":
+        if self._closed:
+            raise Unreachable("closed")
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_timeout_s):
@@ -128,6 +234,7 @@ class _Line(asyncio.Protocol):
     def __init__(self, lost: Callable[["_Line"], None]) -> None:
         self.idle_since = 0.0
         self._lost = lost
+        self._first_heard: Callable[[], None] | None = None
         self.heard = False
         """Whether anything of the present answer has come."""
         self._transport: asyncio.Transport | None = None
@@ -157,6 +264,13 @@ class _Line(asyncio.Protocol):
         finally:
             self._answer = None
 
+    def when_heard(self, callback: Callable[[], None]) -> None:
+        """Call back when anything comes, or nothing ever will."""
+        if self.is_open:
+            self._first_heard = callback
+        else:
+            callback()
+
     def close(self) -> None:
         """Close the connection."""
         if self._transport is not None:
@@ -170,11 +284,13 @@ class _Line(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         del exc
+        self._tell_heard()
         self._lost(self)
         self._fail("the connection ended")
 
     def data_received(self, data: bytes) -> None:
         self.heard = True
+        self._tell_heard()
         if self._parser is None or self._answer is None:
             # Nothing was asked.
             self.close()
@@ -201,6 +317,11 @@ class _Line(asyncio.Protocol):
         if not self._parser.should_keep_alive():
             self.close()
         self._answer.set_result(Answer(status, b"".join(self._pieces)))
+
+    def _tell_heard(self) -> None:
+        callback, self._first_heard = self._first_heard, None
+        if callback is not None:
+            callback()
 
     def _fail(self, reason: str) -> None:
         self.close()
