@@ -61,6 +61,16 @@ class Lot:
         """Their keys."""
         return map(Key._make, zip(self.fires, self.seqs, strict=True))
 
+    def received(self, first_id: int, at_ms: int, ids: Ids) -> list[Received]:
+        """The entries that fire them, numbered from one on, as consumers get them."""
+        keys = zip(self.fires, self.seqs, strict=True)
+        return [
+            Received(
+                entry_id, 0, put.payload, put.headers, put.key, at_ms, put.due_at_ms, put.origin or key, ids
+            )
+            for entry_id, (put, key) in enumerate(zip(self.puts, keys, strict=True), first_id)
+        ]  # fmt: skip
+
 
 class Burst:
     """Due messages by topic."""
@@ -136,21 +146,6 @@ class Burst:
         table["kills_seq"] = seqs
         table["kills_fire_at_ms"] = list(chain.from_iterable(lot.fires for lot in self.by_topic.values()))
         return Unit(count, table.tobytes(), b"".join(bodies))
-
-    def received(self, first_ids: dict[str, int], ids: Ids) -> list[Received]:
-        """The entries as consumers get them, in the order of the unit."""
-        at_ms = self.now_ms
-        entries: list[Received] = []
-        for topic, lot in self.by_topic.items():
-            entries += [
-                Received(
-                    entry_id, 0, put.payload, put.headers, put.key, at_ms, put.due_at_ms, put.origin or key, ids
-                )
-                for entry_id, (put, key) in enumerate(
-                    zip(lot.puts, zip(lot.fires, lot.seqs, strict=True), strict=True), first_ids[topic]
-                )
-            ]  # fmt: skip
-        return entries
 
 
 def lateness(heads: Sequence[PutHead], now_ms: int) -> Counter[tuple[str, int]]:

@@ -341,16 +341,20 @@ class Journal:
         records = self.topics.records
         bodies = burst.bodies(records)
         count = len(bodies)
-        first_ids = {topic: records.next_id(topic) for topic in burst.by_topic}
         sizes = {topic: (len(lot.bodies), sum(map(len, lot.bodies))) for topic, lot in burst.by_topic.items()}
         ended = burst.seqs()
         seqs = np.array(ended, np.int64)
 
         def durable(error: TarryError | None) -> None:
             if error is None:
-                self.fresh.add(range(first, first + count), burst.received(first_ids, self.ids))
-                for topic, next_id in next_ids.items():
+                seq = first
+                for topic, lot in burst.by_topic.items():
+                    size, next_id = len(lot.seqs), next_ids[topic]
+                    if records.has_consumers(topic):
+                        entries = lot.received(next_id - size, burst.now_ms, self.ids)
+                        self.fresh.add(range(seq, seq + size), entries)
                     records.appended(topic, next_id - 1)
+                    seq += size
             done(error)
             self._tell_durable(first + count - 1, error)
 

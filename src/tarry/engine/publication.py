@@ -4,7 +4,6 @@ The same decisions and effects as those of single records, without an object and
 door whose clients send without waiting.
 """
 
-from itertools import count
 from typing import TYPE_CHECKING
 
 import google_crc32c
@@ -90,20 +89,17 @@ class Publication:
     def effect(self, journal: "Journal", first_seq: int) -> None:
         """Let consumers see the entries, and the wheel those that wait: they are durable."""
         seqs = range(first_seq, first_seq + len(self._bodies))
-        now_ms = self._now_ms
-        # Those that wait are fresh when they are ready.
-        fresh = [
-            (seq, published_entry(entry, entry_id, now_ms))
-            for seq, entry_id, entry, fire_at_ms in zip(
-                seqs, count(self._first_id), self._entries, self._fires
+        records = journal.topics.records
+        if records.has_consumers(self._topic):
+            # Those that wait are fresh when they are ready.
+            now = [at for at, fire_at_ms in enumerate(self._fires) if not fire_at_ms]
+            journal.fresh.add(
+                [seqs[at] for at in now],
+                [published_entry(self._entries[at], self._first_id + at, self._now_ms) for at in now],
             )
-            if not fire_at_ms
-        ]
-        if fresh:
-            journal.fresh.add(*zip(*fresh, strict=True))
         for seq in seqs:
             journal.bodies.enqueued.pop(seq, None)
-        journal.topics.records.appended(self._topic, self._first_id + len(self._bodies) - 1)
+        records.appended(self._topic, self._first_id + len(self._bodies) - 1)
         fires = np.array(self._fires, np.int64)
         waits = np.flatnonzero(fires)
         if len(waits):

@@ -178,6 +178,11 @@ class TopicRecords:
         topic = self.by_name.get(name)
         return topic.next if topic else 0
 
+    def has_consumers(self, name: str) -> bool:
+        """Whether anybody is there who may read what comes to a topic now."""
+        topic = self.by_name.get(name)
+        return topic is not None and any(sub.consumers for sub in topic.subscriptions.values())
+
     def appended(self, name: str, entry_id: int) -> None:
         """An entry's record is durable: consumers may see it."""
         topic = self.by_name.get(name)
