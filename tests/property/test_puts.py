@@ -7,6 +7,7 @@ from typing import Any
 import google_crc32c
 import msgspec
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -118,3 +119,11 @@ def test_columns_encode_to_what_rows_do(asked: list[dict[str, Any]], columns: se
     assert plan.unit == expected_unit(puts)
     assert plan.sizes.tolist() == [len(body_of(put)) for put in puts]
     assert plan.owners == Counter(put.owner for put in puts)
+
+
+@pytest.mark.parametrize("keys", [["", None], ["", ""], ["ab", "cd"], ["ab", "é"], ["ab", None]], ids=str)
+@pytest.mark.parametrize("payloads", [[b"", b""], [b"one", b"two"], [b"one", b"three"]], ids=str)
+def test_texts_that_are_all_as_long_are_as_any_others(keys: list[str | None], payloads: list[bytes]) -> None:
+    nothing = dict.fromkeys(TYPES)
+    asked = [nothing | {"key": key, "payload": it} for key, it in zip(keys, payloads, strict=True)]
+    assert planned(asked, {"key", "payload"}).unit == expected_unit([put_of(row) for row in asked])

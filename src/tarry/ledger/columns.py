@@ -140,6 +140,18 @@ def lengths_of(column: Any) -> NDArray[np.int32]:
     return np.diff(ends)
 
 
+def one_width(column: Any) -> int | None:
+    """The length that all of a column of bytes or strings have; None if they differ."""
+    lengths = lengths_of(column)
+    return int(lengths[0]) if len(lengths) and (lengths == lengths[0]).all() else None
+
+
+def content_of(column: Any) -> memoryview:
+    """All of a column of bytes or strings, one after another."""
+    ends = np.frombuffer(column.buffers()[1], np.int32)[[column.offset, column.offset + len(column)]]
+    return memoryview(column.buffers()[2])[ends[0] : ends[1]]
+
+
 def numbers_of(column: Any) -> Numbers:
     """A column of 64-bit integers as arrays."""
     given = given_of(column)

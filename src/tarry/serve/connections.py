@@ -262,6 +262,13 @@ class HttpConnection(HttpToolsProtocol):
         self._in_head = True
         super().on_message_begin()
 
+    def on_body(self, body: bytes) -> None:
+        """A piece of a body has come."""
+        if not self.cycle.body:
+            # What is added to no bytes is not copied, as it would be into uvicorn's array.
+            self.cycle.body = b""  # type: ignore[assignment]
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         """A request has come whole."""
         self._between = True
