@@ -85,6 +85,33 @@ async def test_every_refusal_has_daprs_status_code_and_details(tmp_path: Path) -
         assert await pending(doors) == 0
 
 
+@pytest.mark.parametrize(
+    "key",
+    ["scheduledSendTime", "Metadata.scheduledSendTime", "METADATA.SCHEDULEDSENDTIME", "metadata.scheduledsendtime",
+     "scheduledRepeat", "metadata.ScheduledRepeat", "metadata.metadata.scheduledSendTime", "scheduled%53endTime"],
+)  # fmt: skip
+async def test_what_is_nearly_a_time_never_goes_out_at_once(tmp_path: Path, key: str) -> None:
+    """Where delays are on; where they are off, the door answers as Dapr does, which does not know such keys."""
+    folder = resources(
+        tmp_path,
+        {"name": "plain", "kind": "pubsub.tarry"},
+        {"name": "pubsub", "kind": "pubsub.tarry", "enableDelayedMessaging": True},
+    )
+    async with dapr(tmp_path / "data", resources_path=[str(folder)]) as doors:
+        for path in ("publish", "publish/bulk"):
+            answer = await doors.client.post(f"/v1.0/{path}/pubsub/t?{key}=PT1H", json=[])
+            said = answer.json()
+            assert (answer.status_code, said["errorCode"]) == (400, "ERR_PUBSUB_REQUEST_METADATA")
+            assert "is written" in said["message"]
+        beside = await doors.client.post(
+            f"/v1.0/publish/pubsub/t?metadata.scheduledSendTime=PT1H&{key}=PT2H", json=[]
+        )
+        assert beside.status_code == 400
+        assert "persistent://public/default/t" not in doors.engine.topics.names()
+        assert await pending(doors) == 0
+        assert (await doors.client.post(f"/v1.0/publish/plain/t?{key}=PT1H", json=1)).status_code == 204
+
+
 async def test_a_plus_that_came_as_a_space_is_what_it_was(tmp_path: Path) -> None:
     async with dapr(tmp_path) as doors:
         answer = await doors.client.post(

@@ -93,13 +93,9 @@ class HttpApi:
             get = dict(scope["headers"]).get
             caller = self._let_in(get)
             pubsub, _, topic = scope["path"][len(_PUBLISH) :].partition("/")
+            metadata = self._metadata_in(scope["query_string"], pubsub)
             planned = self._publishing.plan(
-                pubsub,
-                topic,
-                body,
-                _text(get(b"content-type")),
-                _metadata_in(scope["query_string"]),
-                _trace(get),
+                pubsub, topic, body, _text(get(b"content-type")), metadata, _trace(get)
             )
             self._publishing.check_reach(caller, planned)
         except Refusal as refusal:
@@ -173,7 +169,7 @@ class HttpApi:
         pubsub, _, topic = path.partition("/")
         get = dict(scope["headers"]).get
         body = await self._body(receive)
-        metadata = _metadata_in(scope["query_string"])
+        metadata = self._metadata_in(scope["query_string"], pubsub)
         planned = self._publishing.plan(
             pubsub, topic, body, _text(get(b"content-type")), metadata, _trace(get)
         )
@@ -185,7 +181,7 @@ class HttpApi:
         pubsub, _, topic = path.partition("/")
         get = dict(scope["headers"]).get
         body = await self._body(receive)
-        metadata = _metadata_in(scope["query_string"])
+        metadata = self._metadata_in(scope["query_string"], pubsub)
         # The names are looked at before the body, as in Dapr.
         self._publishing.find(pubsub, topic)
         entries = _entries(body, pubsub, topic)
@@ -201,6 +197,20 @@ class HttpApi:
         if 0 < len(result.ids) <= MAX_SHOWN_IDS:
             headers.append((MESSAGE_IDS, ",".join(result.ids).encode()))
         return 204, headers, b""
+
+    def _metadata_in(self, query: bytes, pubsub: str) -> dict[str, str]:
+        """The metadata in a query: the first value of each key that begins with `metadata.`; raises `Refusal`."""
+        metadata: dict[str, str] = {}
+        for part in query.decode("latin-1").split("&"):
+            name, _, value = part.partition("=")
+            if "%" in name or "+" in name:
+                name = unquote_plus(name)
+            if name.startswith("metadata."):
+                metadata.setdefault(name[9:], unquote_plus(value) if "%" in value or "+" in value else value)
+            elif name:
+                # Without it, or with it in capitals, a time would not be seen, and the message go out at once.
+                self._publishing.check_stray(pubsub, name)
+        return metadata
 
     async def _body(self, receive: Receive) -> bytes:
         pieces: list[bytes] = []
@@ -230,18 +240,6 @@ def _reply_scheduled(reply: Reply, pubsub: str, topic: str, answer: Answer[Sched
 
 def _refused(refusal: Refusal) -> Answered:
     return refusal.kind.http, list(_JSON), refusal.body()
-
-
-def _metadata_in(query: bytes) -> dict[str, str]:
-    """The metadata in a query: the first value of each key that begins with `metadata.`."""
-    metadata: dict[str, str] = {}
-    for part in query.decode("latin-1").split("&"):
-        name, _, value = part.partition("=")
-        if "%" in name or "+" in name:
-            name = unquote_plus(name)
-        if name.startswith("metadata."):
-            metadata.setdefault(name[9:], unquote_plus(value) if "%" in value or "+" in value else value)
-    return metadata
 
 
 def _text(value: bytes | None) -> str:

@@ -23,6 +23,7 @@ from tarry.outlets.dapr.times import FIELD as SCHEDULED
 from tarry.outlets.dapr.times import due_at_ms
 
 RAW: Final = "rawPayload"
+_WHEN: Final = {name.lower(): name for name in (SCHEDULED, REPEAT)}
 _TRUE: Final = frozenset(("1", "t", "T", "true", "TRUE", "True"))
 _FALSE: Final = frozenset(("0", "f", "F", "false", "FALSE", "False"))
 
@@ -141,6 +142,14 @@ class Planning:
             )
         return mounted
 
+    def check_stray(self, pubsub: str, name: str) -> None:
+        """Raise `Refusal` for a key of a query that was meant to say when, where that would count."""
+        right = _WHEN.get(name.lower().removeprefix("metadata."))
+        if right is None or (mounted := self._mounts.get(pubsub)) is None:
+            return
+        if self._preview and mounted.definition.delayed:
+            raise _bad_metadata(mounted, Invalid(name, f"is written metadata.{right}"))
+
     def _is_raw(self, mounted: Mounted, metadata: Mapping[str, str]) -> bool:
         given = metadata.get(RAW)
         if given is None or given in _FALSE:
@@ -156,7 +165,7 @@ class Planning:
         if SCHEDULED in metadata or REPEAT in metadata:
             due_ms, repeat = self._due(mounted, metadata, now_ms)
             metadata = {name: value for name, value in metadata.items() if name not in (SCHEDULED, REPEAT)}
-        elif mounted.definition.delayed:
+        if self._preview and mounted.definition.delayed:
             _check_spelling(mounted, metadata)
         expires_at_ms: int | None = None
         if "ttlInSeconds" in metadata and (ttl_ms := ttl_ms_of(metadata)) is not None:
@@ -219,10 +228,10 @@ class Planning:
 
 
 def _check_spelling(mounted: Mounted, metadata: Mapping[str, str]) -> None:
-    """A key that differs from `scheduledSendTime` in its case only would mean: at once. It is refused."""
+    """A key that is nearly `scheduledSendTime` would mean: at once. It is refused."""
     for name in metadata:
-        if len(name) == len(SCHEDULED) and name.lower() == SCHEDULED.lower():
-            raise _bad_metadata(mounted, Invalid(name, f"is written {SCHEDULED}"))
+        if (right := _WHEN.get(name.lower().removeprefix("metadata."))) is not None:
+            raise _bad_metadata(mounted, Invalid(name, f"is written {right}"))
 
 
 def _bad_metadata(mounted: Mounted, error: Invalid) -> Refusal:
