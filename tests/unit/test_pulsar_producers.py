@@ -6,11 +6,13 @@ from unittest.mock import patch
 
 import pytest
 
+from tarry.core.errors import Unavailable
 from tarry.core.policy import Policy
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.errors import Code
 from tarry.doors.pulsar.exclusivity import Mode
 from tarry.doors.pulsar.frames import NO_ID, frame
+from tarry.engine.answer import Answer, failed
 from tarry.engine.topics import NewEntry
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import Bench
@@ -324,7 +326,7 @@ def test_closing_waits_for_the_receipts() -> None:
     assert [command.type for command in client.take()][-4:] == [Type.SEND_RECEIPT] * 3 + [Type.SUCCESS]
 
 
-def test_what_comes_while_enough_is_under_way_is_published_together() -> None:
+def test_what_comes_while_a_part_is_under_way_is_published_together() -> None:
     desk = Desk()
     client = desk.client()
     client.produce()
@@ -339,9 +341,9 @@ def test_what_comes_while_enough_is_under_way_is_published_together() -> None:
         size = len(frames) // 10
         for at in range(10):
             client.connection.receive(frames[at * size : (at + 1) * size])
-        assert parts == [1, 1]
+        assert parts == [1]
         desk.bench.rest()
-    assert parts == [1, 1, 8]
+    assert parts == [1, 9]
     assert client.receipts() == [(n, n) for n in range(10)]
 
 
@@ -376,3 +378,33 @@ def test_what_is_gathered_counts_as_unanswered() -> None:
     desk.bench.rest()
     assert client.pauses == [True, False]
     assert len(client.receipts()) == 6
+
+
+def test_a_part_that_is_answered_at_once_does_not_hand_over_the_next_one_twice() -> None:
+    desk = Desk()
+    client = desk.client()
+    client.produce()
+    engine = desk.broker.engine
+    rooms: list[Answer[None]] = []
+
+    def room(_: int) -> Answer[None]:
+        rooms.append(Answer())
+        return rooms[-1]
+
+    refusals = [failed(Unavailable("not now"))]
+    publish = engine.topics.publish_each
+    with (
+        patch.object(engine, "room", room),
+        patch.object(
+            engine.topics, "publish_each", lambda *given: refusals.pop() if refusals else publish(*given)
+        ),
+    ):
+        client.connection.receive(sends(1))
+        client.connection.receive(sends(1, first=1))
+        assert len(rooms) == 1
+        rooms[0].settle(None)
+        assert len(rooms) == 2
+        rooms[1].settle(None)
+        desk.bench.rest()
+    assert [one.send_error.sequence_id for one in client.take(Type.SEND_ERROR)] == [0]
+    assert client.receipts() == [(1, 0)]

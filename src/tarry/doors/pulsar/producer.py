@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 
 Type = wire.BaseCommand
 DOOR: Final = "pulsar"
-UNDER_WAY: Final = 2
-"""Parts of a producer that are published and not answered: one is being synced while the next is made ready."""
 ENOUGH_BYTES: Final = 1 << 16
 """A part of this size gathers no more."""
 log = logging.getLogger("tarry.pulsar")
@@ -191,8 +189,8 @@ class Producer:
     def publish(self, *, gather: bool = False) -> None:
         """Publish what has gathered, behind what waits already.
 
-        Where more may be gathered it waits while enough is under way: what comes meanwhile is then one part, and a part
-        costs as much as some dozens of its messages.
+        Where more may be gathered it waits while a part is under way: what comes meanwhile is then the next one, and a
+        part costs as much as some dozens of its messages.
         """
         self._policy = None
         if not self._entries:
@@ -200,7 +198,7 @@ class Producer:
         self._size_bytes += self._unowed_bytes
         self.connection.owe(self._unowed_bytes)
         self._unowed_bytes = 0
-        if gather and self._under_way >= UNDER_WAY and self._size_bytes < ENOUGH_BYTES:
+        if gather and self._under_way and self._size_bytes < ENOUGH_BYTES:
             return
         part = Part(self._entries, self._sequences, self._highest, self._size_bytes)
         self._entries, self._sequences, self._highest, self._size_bytes = [], [], [], 0
@@ -222,8 +220,10 @@ class Producer:
         engine = self.connection.broker.engine
 
         def go(_: Answer[None]) -> None:
-            part = self._parts.popleft()
+            part = self._parts[0]
+            # It is the first until it is handed over: its answer may come at once, with the next part behind it.
             engine.topics.publish_each(self.topic, part.entries).then(part.published(self))
+            self._parts.popleft()
             if self._parts:
                 self._next_part()
 
