@@ -81,6 +81,8 @@ def steady(folder: Path, per_s: int, seconds: float, size: int) -> tuple[Latenes
     with TarryServer(folder) as server:
         server.subscribe()
         told = folder / "due.json"
+        # A folder may be used again: what is left there of an earlier load is not this one's.
+        told.unlink(missing_ok=True)
         consumer = Process(
             python("bench.consumer", str(server.port), str(count), str(told)),
             folder / "consumer.log",

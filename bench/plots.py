@@ -12,7 +12,7 @@ from bench.peers.entrants import ENTRANTS
 from bench.results import Result
 from bench.run import TARRY
 
-LABEL_PX, PLOT_PX, VALUE_PX, ROW_PX = 330, 430, 130, 22
+PLOT_PX, VALUE_PX, ROW_PX, LETTER_PX = 430, 80, 22, 6.6
 TOP_PX, BOTTOM_PX = 44, 30
 OURS, THEIRS, LOST, INK, FAINT = "#0b6e99", "#9aa5ab", "#b3541e", "#1c2226", "#d5dbde"
 SYNAPSE: Final = "Synapse"
@@ -43,11 +43,13 @@ def bars(title: str, shown: Sequence[Bar], line: float | None = None) -> str:
     first, last = math.floor(math.log10(min(positive))), math.ceil(math.log10(max(positive)))
     last = max(last, first + 1)
 
+    begin = round(LETTER_PX * max(len(bar.label) for bar in shown)) + 20
+
     def x(value: float) -> float:
         share = (math.log10(max(value, 10.0**first)) - first) / (last - first)
-        return LABEL_PX + PLOT_PX * min(1.0, share)
+        return begin + PLOT_PX * min(1.0, share)
 
-    width, foot = LABEL_PX + PLOT_PX + VALUE_PX, TOP_PX + ROW_PX * len(shown)
+    width, foot = begin + PLOT_PX + VALUE_PX, TOP_PX + ROW_PX * len(shown)
     height = foot + BOTTOM_PX
     box = f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}"'
     parts = [
@@ -63,14 +65,15 @@ def bars(title: str, shown: Sequence[Bar], line: float | None = None) -> str:
         parts += _bar(bar, TOP_PX + number * ROW_PX, x)
     if line is not None:
         parts.append(f'<path d="M{x(line):.1f} {TOP_PX - 6}V{foot}" stroke="{LOST}" stroke-width="1.5"/>')
+    parts.append(f'<text x="10" y="{foot + 16}" fill="#5c676d">logarithmic</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
 def _bar(bar: Bar, y: float, x: Callable[[float], float]) -> list[str]:
-    middle, end = y + ROW_PX / 2, x(bar.middle)
+    middle, begin, end = y + ROW_PX / 2, x(0), x(bar.middle)
     return [
-        f'<text x="{LABEL_PX - 8}" y="{middle + 4}" text-anchor="end">{escape(bar.label)}</text>',
-        f'<rect x="{LABEL_PX}" y="{y + 4}" width="{max(1.0, end - LABEL_PX):.1f}" height="{ROW_PX - 8}" fill="{bar.colour}"/>',
+        f'<text x="{begin - 8:.1f}" y="{middle + 4}" text-anchor="end">{escape(bar.label)}</text>',
+        f'<rect x="{begin:.1f}" y="{y + 4}" width="{max(1.0, end - begin):.1f}" height="{ROW_PX - 8}" fill="{bar.colour}"/>',
         f'<path d="M{x(bar.low):.1f} {middle}H{x(bar.high):.1f}" stroke="{INK}" stroke-width="1.5"/>',
         f'<text x="{max(end, x(bar.high)) + 6:.1f}" y="{middle + 4}">{short(bar.middle)}</text>',
     ]
@@ -125,8 +128,12 @@ def draw(results: Sequence[Result]) -> dict[str, str]:
         ),
         "pulsar-lateness.svg": (
             f"Pulsar's client, {pulsar_bursts[0]:,} due at one instant: p99 in milliseconds late",
-            _pair(figures, PULSAR, "tick 1 ms", f"{pulsar_due} p99", f"{pulsar_due} tick 1 p99")
-            + _pair(figures, PULSAR, "tick 1 s", "", f"{pulsar_due} tick 1000 p99"),
+            _beside(figures, {TARRY: f"{pulsar_due} p99"}, [], "")
+            + [
+                Bar.of(f"{PULSAR}, tick {tick_ms:,} ms", figure, THEIRS)
+                for tick_ms in (1, 1_000)
+                if (figure := figures.get(PULSAR, f"{pulsar_due} tick {tick_ms} p99")) is not None
+            ],
             None,
         ),
     }
