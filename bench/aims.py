@@ -80,8 +80,7 @@ _ENGINE: Final = [
     Aim("lateness", "messages that came early, in all parts", "early", 0, always=True),
     Aim("memory", "a pending message in the wheel", "wheel 10000000", 24, " B"),
     Aim("memory", "a pending message in the un-indexed tail", "tail 10000000", 24, " B"),
-    Aim("memory", "10 M pending in the wheel, whole server", "resident wheel 10000000", 1 << 30, "B"),
-    Aim("memory", "10 M pending in the tail, whole server", "resident tail 10000000", 1 << 30, "B"),
+    Aim("memory", "10 M pending, whole server", "resident 10000000", 1 << 30, "B"),
     Aim("restart", "on time again after SIGKILL with 1 M pending", "restart on time 1000000", 2_000, " ms"),
 ]
 _PIPELINE: Final = [

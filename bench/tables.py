@@ -128,11 +128,14 @@ def memory(result: Result) -> list[str]:
     """What a pending message costs."""
     figures = result.figures
     count = result.plan.pending
-    rows = []
-    for place in ("wheel", "tail"):
-        rows.append((f"{count:,} pending in the {place}, bytes each", f"{place} {count}"))
-        rows.append((f"{count:,} pending in the {place}, resident set, bytes", f"resident {place} {count}"))
-    return listed(figures, rows)
+    return listed(
+        figures,
+        [
+            (f"{count // 2:,} pending in the un-indexed tail, bytes each", f"tail {count}"),
+            (f"and {count // 2:,} in the wheel, bytes each", f"wheel {count}"),
+            ("resident set of the server with all of them, bytes", f"resident {count}"),
+        ],
+    )
 
 
 def restart(result: Result) -> list[str]:

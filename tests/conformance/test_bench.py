@@ -22,11 +22,11 @@ def test_a_part_is_measured_kept_and_reported(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     kept = Result.load(tmp_path / "results" / "memory.json")
     assert set(kept.figures.values()["Tarry"]) == {
-        f"{what} {kept.plan.pending}" for what in ("wheel", "tail", "resident wheel", "resident tail")
+        f"{what} {kept.plan.pending}" for what in ("wheel", "tail", "resident")
     }
     assert kept.command == 'make bench ARGS="--tiny --only memory --no-peers"'
     report = (tmp_path / "RESULTS.md").read_text()
-    assert "100,000 pending in the wheel, bytes each" in report
+    assert "50,000 in the wheel, bytes each" in report
     assert report in done.stdout
 
 
