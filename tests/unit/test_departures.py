@@ -14,6 +14,7 @@ from tarry.engine.flight import DEPARTURE_BYTES
 from tarry.engine.flights import Told
 from tarry.engine.settings import EngineSettings
 from tarry.ledger.ledger import LedgerSettings
+from tarry.ledger.record import PutHead
 from tests.unit.engine_kit import Bench
 
 A, B = "sim://shop/a", "sim://shop/b"
@@ -194,6 +195,16 @@ def test_a_cancel_waits_for_the_verdict_on_its_own_message() -> None:
     assert not answer.settled
     bench.answer(b"0", verdict=Retry("busy"))
     assert bench.ask(answer).state == "cancelled"
+
+
+def test_what_waits_or_is_tried_again_has_no_payload_in_memory() -> None:
+    bench = Calls(together=1, concurrency=1)
+    bench.due(A, A)
+    bench.answer(b"0", verdict=Retry("busy"))
+    flights = bench.engine.dispatcher.flights
+    assert {type(flight.head) for flight in flights.by_seq.values()} == {PutHead}
+    assert len(flights.by_seq) == 2
+    assert not flights._at_hand
 
 
 def test_the_verdicts_of_a_call_are_lost_together_and_it_is_made_again() -> None:

@@ -23,7 +23,8 @@ class Flight:
 
     def __init__(self, key: Key, head: PutHead, outlet: Outlet, together: int, size_bytes: int) -> None:
         self.key = key
-        self.head = head
+        # However many wait, their payloads are not in memory.
+        self.head = head_of(head)
         self.outlet = outlet
         self.together = together
         """How many the outlet takes in one call."""
@@ -88,6 +89,14 @@ class Departure:
     def is_full(self) -> bool:
         """Whether nobody else fits."""
         return self.room <= 0 or self.room_bytes <= 0
+
+
+def head_of(put: PutHead) -> PutHead:
+    """The beginning of a version alone."""
+    return PutHead(
+        put.fire_at_ms, put.due_at_ms, put.accepted_at_ms, put.namespace, put.destination, put.key, put.owner,
+        put.door, put.group, put.ttl_ms, put.origin, put.attempts, put.listed,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=4096)

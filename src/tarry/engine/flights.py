@@ -18,7 +18,6 @@ from tarry.core.delivery import BulkOutlet, Delivered, Delivery, Outlet, Refused
 from tarry.core.errors import Damage, Unavailable
 from tarry.core.lifecycle import Event
 from tarry.core.tracing import Outcome
-from tarry.engine.bodies import Body
 from tarry.engine.carrying import Carrying, parts_of
 from tarry.engine.flight import Departure, Flight
 from tarry.engine.journal import Journal
@@ -29,7 +28,7 @@ from tarry.engine.sizes import SMALL_BYTES
 from tarry.engine.tracing import attempt_of
 from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, has_expired, new_version
 from tarry.engine.writing import ROOM_RETRY_MS, Writing
-from tarry.ledger.record import Claim, Key, Put, PutHead, Record, decode_put
+from tarry.ledger.record import Claim, Key, Put, PutHead, ReadPut, Record, decode_put
 
 log = logging.getLogger(__name__)
 
@@ -78,14 +77,14 @@ class Flights:
         """Flights in order behind one another; the first is under way."""
         self._keys: list[Key] = []
         """A heap of the keys of flights; those that are over are dropped late."""
-        self._at_hand: dict[int, bytes] = {}
-        """Bodies of what is due just now, until it was seen who has a place."""
+        self._at_hand: dict[int, ReadPut | Put] = {}
+        """Of what is due just now: what there is to send, until it was seen who has a place."""
         self._away: dict[str, Flight] = {}
         """By the id of its delivery: who is under way."""
         self._watched: dict[int, Verdict | None] = {}
         """By seq: what came of attempts that somebody waits for."""
 
-    def begin(self, key: Key, head: PutHead, body: bytes, now_ms: int) -> None:
+    def begin(self, key: Key, head: ReadPut, body: bytes, now_ms: int) -> None:
         """A message is due: it goes out as soon as there is a place."""
         flight = self.by_seq.get(key.seq)
         if flight is None:
@@ -107,7 +106,8 @@ class Flights:
                 if len(chain) > 1:
                     return
         if len(body) <= SMALL_BYTES:
-            self._at_hand[key.seq] = body
+            wanted_whole = head.listed or self._journal.tracer is not None
+            self._at_hand[key.seq] = decode_put(body) if wanted_whole else head
         self._places.wait(flight)
 
     # Leaving
@@ -183,16 +183,15 @@ class Flights:
         deliveries: list[Delivery] = []
         unread: list[tuple[Flight, Verdict]] = []
         ids = self._journal.ids.make_all([flight.origin for flight in flights])
-        for flight, id_, body in zip(flights, ids, self._bodies(flights), strict=True):
-            if not isinstance(body, bytes):
+        for flight, id_, put in zip(flights, ids, self._puts(flights), strict=True):
+            if put is None or isinstance(put, Damage):
                 # It was sound when it became due, and is not any more (R3).
                 self._journal.counters["damaged"] += 1
-                unread.append((flight, Refused(str(body or f"there is no record at seq {flight.key.seq}"))))
+                unread.append((flight, Refused(str(put or f"there is no record at seq {flight.key.seq}"))))
                 continue
-            put = decode_put(body)
             flight.attempts += 1
-            flight.put = put if put.listed else None
-            if self._journal.tracer is not None:
+            flight.put = put if isinstance(put, Put) and put.listed else None
+            if self._journal.tracer is not None and isinstance(put, Put):
                 now_ms = self._journal.clock.now_ms()
                 flight.span = attempt_of(self._journal.tracer, put, flight.attempts, now_ms)
             delivery = Delivery(
@@ -206,12 +205,13 @@ class Flights:
         if deliveries:
             self._launch(departure.outlet, deliveries, self.landed)
 
-    def _bodies(self, flights: list[Flight]) -> list[Body]:
-        if self._at_hand:
-            found: list[Body] = [self._at_hand.get(flight.key.seq) for flight in flights]
-            if None not in found:
-                return found
-        return self._journal.bodies.many(np.array([flight.key.seq for flight in flights], np.int64))
+    def _puts(self, flights: list[Flight]) -> Sequence[ReadPut | Put | Damage | None]:
+        """What there is to send: at hand, or read again."""
+        found = [self._at_hand.get(flight.key.seq) for flight in flights]
+        if None not in found:
+            return found
+        bodies = self._journal.bodies.many(np.array([flight.key.seq for flight in flights], np.int64))
+        return [decode_put(body) if isinstance(body, bytes) else body for body in bodies]
 
     # What came of it
 
