@@ -132,12 +132,14 @@ class Call:
         try:
             plain = inflate.decompress(message, self._max_message_bytes + 1)
         except zlib.error:
-            self.fail(INTERNAL, "a message that cannot be decompressed")
-            return None
+            plain = b""
         if len(plain) > self._max_message_bytes:
             self._refuse_size(len(plain))
-            return None
-        return plain
+        elif not inflate.eof:
+            self.fail(INTERNAL, "a message that cannot be decompressed")
+        else:
+            return plain
+        return None
 
     def _refuse_size(self, size: int) -> None:
         self.fail(
