@@ -115,7 +115,9 @@ class GrpcApi:
         request = pubsub_pb2.BulkPublishRequest.FromString(message)
         metadata = dict(request.metadata)
         entries = [
-            Entry(one.entry_id, one.event, one.content_type, dict(one.metadata)) for one in request.entries
+            # Mostly an entry has none of its own, and making a mapping of nothing costs as much as all the rest.
+            Entry(one.entry_id, one.event, one.content_type, dict(own) if (own := one.metadata) else {})
+            for one in request.entries
         ]
         plans = self._publishing.plan_bulk(request.pubsub_name, request.topic, entries, metadata, trace)
         for one in plans[:1]:
