@@ -148,7 +148,7 @@ class WholeAnswers(asyncio.Transport):
         head = self._head
         if head is not None:
             self._head = None
-            self._to.write(head + data)
+            self._to.writelines((head, data))
         elif data[:5] == b"HTTP/":
             self._head = data
             self._loop.call_soon(self._flush)

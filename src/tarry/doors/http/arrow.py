@@ -19,7 +19,7 @@ from tarry.core.errors import Invalid, TarryError
 from tarry.core.ids import ID_CHARS
 from tarry.core.message import Message
 from tarry.doors.http.asgi import Receive, Scope, Send, respond
-from tarry.doors.http.bodies import header, read_body
+from tarry.doors.http.bodies import header, read_pieces
 from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.problems import encode, problem_of
 from tarry.doors.http.settings import HttpSettings
@@ -61,9 +61,9 @@ class ArrowBatches:
         """Take the body, schedule its rows, answer."""
         if header(scope, b"idempotency-key") is not None:
             raise Invalid("Idempotency-Key", "is not honoured for Arrow streams; use NDJSON")
-        body = await read_body(scope, receive, self._max_bytes, self._deadlines)
+        pieces = await read_pieces(scope, receive, self._max_bytes, self._deadlines)
         message = defaults_message(defaults)
-        batches = await asyncio.to_thread(read_batches, body)
+        batches = await asyncio.to_thread(lambda: read_batches(b"".join(pieces)))
         _check_reach(batches, caller, message)
         # Chunks are enqueued one behind the other and share the syncs of the ledger.
         answers = []

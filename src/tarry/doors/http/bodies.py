@@ -35,6 +35,11 @@ _FIELD_IN: Final = re.compile(r"(unknown|missing required) field `([^`]*)`")
 
 async def read_body(scope: Scope, receive: Receive, limit: int, deadlines: Deadlines) -> bytes:
     """The whole body; raises for one that is too large, too slow or cut short."""
+    return b"".join(await read_pieces(scope, receive, limit, deadlines))
+
+
+async def read_pieces(scope: Scope, receive: Receive, limit: int, deadlines: Deadlines) -> list[bytes]:
+    """The whole body as it came, for who joins it elsewhere; raises as `read_body` does."""
     task = deadlines.enter()
     try:
         event = await receive()
@@ -47,10 +52,10 @@ async def read_body(scope: Scope, receive: Receive, limit: int, deadlines: Deadl
         deadlines.leave(task)
     if len(body) > limit:
         raise TooLarge("body", limit)
-    return body
+    return [body]
 
 
-async def _read_rest(scope: Scope, receive: Receive, limit: int, first: bytes) -> bytes:
+async def _read_rest(scope: Scope, receive: Receive, limit: int, first: bytes) -> list[bytes]:
     pieces, size = [first], len(first)
     announced = content_length(scope) or 0
     if announced > limit + MAX_DISCARDED_BYTES:
@@ -70,7 +75,7 @@ async def _read_rest(scope: Scope, receive: Receive, limit: int, first: bytes) -
         if not event.get("more_body", False):
             if size > limit:
                 raise TooLarge("body", limit)
-            return b"".join(pieces)
+            return pieces
 
 
 def _cut_short(limit: int) -> HttpRefusal:
