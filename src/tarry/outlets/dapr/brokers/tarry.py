@@ -6,13 +6,12 @@ the Pulsar door find it too; a slash in T is written `%2F`. A publish's metadata
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Final
 
 from tarry.core.delivery import Delivery
 from tarry.core.errors import Rejected, TarryError
 from tarry.core.message import Message
-from tarry.core.names import TopicName, check_part
+from tarry.core.names import TOPIC_SCHEME, TopicName, check_part
 from tarry.outlets.dapr.component import (
     BulkEntry,
     Component,
@@ -56,7 +55,7 @@ class OwnTopicsComponent:
 
     def __init__(self, topics: OwnTopics, home: TopicName, *, at_once: int, again_after_ms: int) -> None:
         self._topics = topics
-        self._home = home
+        self._namespace = home.namespace_name
         self._at_once = at_once
         self._again_after_ms = again_after_ms
         self._subscribed: list[Subscribed] = []
@@ -68,7 +67,8 @@ class OwnTopicsComponent:
 
     def destination(self, topic: str) -> str:
         """The full name of a topic: what is scheduled straight to it arrives exactly once."""
-        return replace(self._home, topic=topic.replace("%", "%25").replace("/", "%2F")).full
+        escaped = topic.replace("%", "%25").replace("/", "%2F")
+        return f"{TOPIC_SCHEME}{self._namespace}/{escaped}"
 
     async def start(self) -> None:
         """Nothing to connect to."""
