@@ -91,10 +91,14 @@ def test_what_is_in_order_is_never_in_one_call() -> None:
 
 def test_members_of_groups_leave_alone_and_of_one_group_only_one() -> None:
     bench = Calls(together=10)
-    bench.due(A, A, A, group="g")
-    bench.due(A, A)
-    assert bench.calls == [[b"0"], [b"0", b"1"]]
-    assert bench.engine.stats().counters["cancelled"] == 2
+    messages = [
+        Message(destination=A, payload=b"%d" % n, group=group, delay_ms=1)
+        for n, group in enumerate(["g", None, "g", None, "h"])
+    ]
+    bench.ask(bench.engine.schedule_many(messages))
+    bench.leap(1)
+    assert sorted(bench.calls) == [[b"0"], [b"1", b"3"], [b"4"]]
+    assert bench.engine.stats().counters["cancelled"] == 1
 
 
 def test_a_call_has_one_place_until_the_last_of_it_has_landed() -> None:
@@ -109,14 +113,13 @@ def test_a_call_has_one_place_until_the_last_of_it_has_landed() -> None:
 
 def test_a_place_at_a_crowded_host_is_filled_with_what_goes_to_one_destination() -> None:
     bench = Calls(together=3, concurrency_per_host=1)
-    bench.due(*[A, B] * 4)
-    assert bench.calls == [[b"0", b"2", b"4"]]
-    bench.answer(b"0", b"2", b"4")
-    # In the order in which they were due: B's turn, and then the rest of both.
-    assert bench.calls[1:] == [[b"1", b"3", b"5"]]
-    bench.answer(b"1", b"3", b"5")
-    bench.answer(b"6")
-    assert bench.calls[2:] == [[b"6"], [b"7"]]
+    bench.due(A, A, A, *[B, A] * 3)
+    assert bench.calls == [[b"0", b"1", b"2"]]
+    bench.answer(b"0", b"1", b"2")
+    # The first that waits goes to B, and all that go there with it; then it is the turn of the others.
+    assert bench.calls[1:] == [[b"3", b"5", b"7"]]
+    bench.answer(b"3", b"5", b"7")
+    assert bench.calls[2:] == [[b"4", b"6", b"8"]]
 
 
 def test_a_crowded_host_holds_up_no_other() -> None:

@@ -134,6 +134,22 @@ async def test_who_gives_up_while_waiting_takes_nothing_along() -> None:
         await asyncio.wait_for(asyncio.gather(*again), 60)
 
 
+async def test_who_gives_up_just_when_it_is_its_turn_passes_that_on() -> None:
+    found: list[Peer] = []
+    async with peer(echo(found)) as served:
+        found.append(served)
+        served.answering.clear()
+        many = [asyncio.create_task(served.lines.ask("PUT", "/", {}, b"")) for _ in range(MAX_NEW + 1)]
+        await until(lambda: len(served.heads) == MAX_NEW)
+        served.lines._heard()
+        many[-1].cancel()
+        many.append(asyncio.create_task(served.lines.ask("PUT", "/", {}, b"")))
+        await until(lambda: len(served.heads) == MAX_NEW + 1)
+        served.answering.set()
+        done = await asyncio.wait_for(asyncio.gather(*many, return_exceptions=True), 60)
+        assert [isinstance(one, Answer) for one in done] == [True] * MAX_NEW + [False, True]
+
+
 async def test_new_connections_that_end_make_room_for_others() -> None:
     async def speak(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         del writer
