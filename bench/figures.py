@@ -54,6 +54,8 @@ class Figures:
         }
         self.skipped: dict[str, str] = {}
         """Who could not be measured, and why."""
+        self.notes: dict[str, str] = {}
+        """What is to be known of somebody, such as a version."""
 
     def add(self, who: str, what: str, value: float) -> None:
         """Take one more value."""
@@ -83,6 +85,7 @@ class Figures:
         for (who, what), figure in other._figures.items():
             self._figures.setdefault((who, what), Figure()).values.extend(figure.values)
         self.skipped |= other.skipped
+        self.notes |= other.notes
 
     def values(self) -> dict[str, dict[str, list[float]]]:
         """Every value by who and what, as the constructor takes them."""

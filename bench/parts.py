@@ -38,7 +38,7 @@ class Part:
 PARTS: Final = (
     Part("schedule", "messages a second taken in; peers; the machine's raw limits", schedule.measure, 5),
     Part("lateness", "how late messages are; peers", lateness.measure, 5),
-    Part("memory", "ten million pending", memory.measure, 3),
+    Part("memory", "ten million pending", memory.measure, 2),
     Part("restart", "SIGKILL with a million pending", restart.measure, 1),
     Part("pulsar", "the Pulsar door beside a real Pulsar", pulsar.measure, 8),
     Part("dapr", "the Dapr door", dapr.measure, 3),

@@ -7,7 +7,7 @@ users get; on two cores it is mostly the client that is measured.
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -15,10 +15,10 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from bench.figures import Figures, Lateness
-from bench.peers.peer import Skipped
+from bench.peers.peer import FAILURES
 from bench.peers.pulsar import DEFAULT_TICK_MS, PulsarStandalone
 from bench.plan import PAYLOAD_BYTES
-from bench.processes import CannotStart, free_port
+from bench.processes import free_port
 from bench.pulsar_wire import FRAME_BYTES, READ_BYTES, WITHIN_S, Wire, acknowledged, send_all, sends
 from bench.run import TARRY, Run
 from bench.tarry_server import TarryServer
@@ -75,34 +75,30 @@ def serving(folder: Path) -> Iterator[Topic]:
 
 def measure(run: Run) -> None:
     """Tarry and Pulsar in turns, each measurement on a topic of its own."""
-    with run.place() as place:
-        peer = _peer(run, place / "pulsar")
-        try:
-            for turn in run.turns():
-                _tarry(run, place / f"turn{turn}")
-                if peer is not None:
-                    peer.go_on()
-                    _pulsar(run, peer, turn)
-                    peer.pause()
-        finally:
-            if peer is not None:
-                peer.__exit__()
+    with run.place() as place, ExitStack() as stack:
+        peers = _peers(run, place, stack)
+        for turn in run.turns():
+            _tarry(run, place / f"turn{turn}")
+            for tick_ms, peer in peers.items():
+                if PULSAR not in run.figures.skipped:
+                    with peer.awake():
+                        _pulsar(run, peer, tick_ms, turn)
 
 
-def _peer(run: Run, folder: Path) -> PulsarStandalone | None:
-    """A real Pulsar, warm and standing still, if it can be had."""
-    if not run.peers:
-        return None
+def _peers(run: Run, place: Path, stack: ExitStack) -> dict[int, PulsarStandalone]:
+    """Real Pulsars by their ticks, warm and standing still, if they can be had."""
+    peers: dict[int, PulsarStandalone] = {}
     try:
-        run.say("a real Pulsar starts")
-        peer = PulsarStandalone(folder)
-    except (Skipped, CannotStart, OSError) as error:
+        for tick_ms in (DEFAULT_TICK_MS, FAST_TICK_MS) if run.peers else ():
+            run.say(f"a real Pulsar starts, tick {tick_ms:,} ms")
+            peer = stack.enter_context(PulsarStandalone(place / f"pulsar{tick_ms}", tick_ms))
+            with peer.awake():
+                replay(Topic(peer, peer.port, peer.topic("warm")), run.plan.pulsar, HOUR_MS)
+            run.figures.notes[PULSAR] = f"{peer.version} standalone, its journal synced before the receipt"
+            peers[tick_ms] = peer
+    except FAILURES as error:
         run.skip(PULSAR, str(error))
-        return None
-    run.figures.add(PULSAR, f"version {peer.version}", 1)
-    replay(Topic(peer, peer.port, peer.topic("warm")), run.plan.pulsar, HOUR_MS)
-    peer.pause()
-    return peer
+    return peers
 
 
 def _tarry(run: Run, place: Path) -> None:
@@ -123,23 +119,30 @@ def _tarry(run: Run, place: Path) -> None:
     run.add("pulsar ten subscriptions", (ten / one - 1) * 100)
 
 
-def _pulsar(run: Run, peer: PulsarStandalone, turn: int) -> None:
-    plan, figures = run.plan, run.figures
+def _pulsar(run: Run, peer: PulsarStandalone, tick_ms: int, turn: int) -> None:
+    """Everything of one; of the other, which differs in its tick, only what depends on that."""
+    run.say(f"{PULSAR} {peer.version}, tick {tick_ms:,} ms")
+    try:
+        if tick_ms == DEFAULT_TICK_MS:
+            _rates(run, peer, turn)
+        for count in run.plan.pulsar_bursts:
+            late = real_burst(Topic(peer, peer.port, peer.topic(f"burst-{count}-{turn}")), count)
+            run.figures.add_lateness(PULSAR, f"pulsar burst {count} tick {tick_ms}", late)
+    except FAILURES as error:
+        run.skip(PULSAR, str(error))
+
+
+def _rates(run: Run, peer: PulsarStandalone, turn: int) -> None:
+    count, figures = run.plan.pulsar, run.figures
 
     def topic(name: str) -> Topic:
         return Topic(peer, peer.port, peer.topic(f"{name}-{turn}"))
 
-    run.say(f"{PULSAR} {peer.version}")
-    replay(topic("sends"), plan.pulsar, HOUR_MS).add_to(figures, PULSAR, "pulsar replay")
-    figures.add(PULSAR, "pulsar client", real_sends(topic("client"), plan.pulsar // 2))
+    replay(topic("sends"), count, HOUR_MS).add_to(figures, PULSAR, "pulsar replay")
+    figures.add(PULSAR, "pulsar client", real_sends(topic("client"), count // 2))
     reads = topic("reads")
-    replay(reads, plan.pulsar, None)
-    consume(reads, plan.pulsar).add_to(figures, PULSAR, "pulsar consume")
-    for tick_ms in (FAST_TICK_MS, DEFAULT_TICK_MS):
-        peer.set_tick(tick_ms)
-        for count in plan.pulsar_bursts:
-            late = real_burst(topic(f"burst-{tick_ms}-{count}"), count)
-            figures.add_lateness(PULSAR, f"pulsar burst {count} tick {tick_ms}", late)
+    replay(reads, count, None)
+    consume(reads, count).add_to(figures, PULSAR, "pulsar consume")
 
 
 def replay(topic: Topic, count: int, delay_ms: int | None) -> Rate:

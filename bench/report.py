@@ -48,7 +48,9 @@ def write(results: Sequence[Result], plots: Sequence[str]) -> str:
     for name, (title, section) in SECTIONS.items():
         if name in by_part:
             parts += [f"## {title}", *section(by_part[name])]
-            parts += [f"- {who} was skipped: {why}." for who, why in by_part[name].figures.skipped.items()]
+            found = by_part[name].figures
+            parts += [f"- {who}: {note}." for who, note in found.notes.items()]
+            parts += [f"- {who} was skipped: {why}." for who, why in found.skipped.items()]
     return "\n\n".join(parts) + "\n"
 
 

@@ -40,6 +40,7 @@ class Result:
             "machine": self.machine,
             "plan": asdict(self.plan),
             "skipped": self.figures.skipped,
+            "notes": self.figures.notes,
             "figures": {
                 who: {what: [_rounded(value) for value in found] for what, found in measured.items()}
                 for who, measured in self.figures.values().items()
@@ -53,7 +54,7 @@ class Result:
         """Read one that was kept."""
         kept = json.loads(file.read_text())
         figures = Figures(kept["figures"])
-        figures.skipped = kept["skipped"]
+        figures.skipped, figures.notes = kept["skipped"], kept["notes"]
         return cls(
             kept["part"],
             Plan.of(kept["plan"]),

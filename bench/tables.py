@@ -155,9 +155,6 @@ def restart(result: Result) -> list[str]:
 def pulsar(result: Result) -> list[str]:
     """The door, and a real Pulsar."""
     figures = result.figures
-    version = next(
-        (what.split()[1] for what in figures.values().get(PULSAR, {}) if what.startswith("version ")), ""
-    )
     rates = [
         ("delayed sends replayed as frames, messages/s", "pulsar replay"),
         ("… server's processor time, µs a message", "pulsar replay cpu"),
@@ -198,13 +195,7 @@ def pulsar(result: Result) -> list[str]:
                     ]
                 )
     head = ["so many due at one instant, real client, ms late", *_LATE, "early", "p99, Tarry / Pulsar"]
-    peer = f"Pulsar {version}".strip()
-    note = (
-        [f"The peer is Pulsar {version} standalone, its journal synced before the receipt."]
-        if version
-        else []
-    )
-    return [*note, table(["", "Tarry", peer, "Tarry / Pulsar"], rows), table(head, late)]
+    return [table(["", "Tarry", PULSAR, "Tarry / Pulsar"], rows), table(head, late)]
 
 
 def dapr(result: Result) -> list[str]:

@@ -4,8 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from bench.peers import beanstalkd, bullmq, postgresql, rabbitmq, redis
-from bench.peers.peer import Entrant, Peer, Skipped
-from bench.processes import CannotStart
+from bench.peers.peer import FAILURES, Entrant, Peer
 from bench.run import Run
 
 ENTRANTS: Final[list[Entrant]] = [
@@ -26,12 +25,9 @@ def in_turn(run: Run, work: Callable[[Run, str, Peer], None]) -> None:
         with run.place() as place:
             try:
                 peer = entrant.start(place / "peer")
-            except (Skipped, CannotStart, OSError) as error:
+                try:
+                    work(run, entrant.name, peer)
+                finally:
+                    peer.stop()
+            except FAILURES as error:
                 run.skip(entrant.name, str(error))
-                continue
-            try:
-                work(run, entrant.name, peer)
-            except Skipped as error:
-                run.skip(entrant.name, str(error))
-            finally:
-                peer.stop()

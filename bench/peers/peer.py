@@ -1,15 +1,22 @@
 """What is asked of every server in the comparison, ours included."""
 
+import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from bench.figures import Lateness
+from bench.processes import CannotStart
+from bench.wire import Refused
 
 
 class Skipped(Exception):
     """A peer cannot be had on this machine. The text says why."""
+
+
+FAILURES: Final = (Skipped, CannotStart, Refused, AssertionError, OSError, subprocess.SubprocessError)
+"""What may become of a peer. It is left out then, and what is Tarry's is measured all the same."""
 
 
 class Peer(Protocol):

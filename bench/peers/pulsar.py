@@ -1,9 +1,8 @@
 """A real Pulsar standalone: broker and bookie in one process, from Maven, with a journal that is synced before the receipt.
 
-It is started once and paused while others are measured: a warm machine of Java is what its users have.
+It is started once and stands still while others are measured: a warm machine of Java is what its users have.
 """
 
-import json
 import os
 import shutil
 import signal
@@ -11,6 +10,8 @@ import subprocess
 import tarfile
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -31,9 +32,9 @@ advertisedAddress=127.0.0.1
 brokerServicePort={port}
 webServicePort={web_port}
 journalSyncData=true
-delayedDeliveryTickTimeMillis=1
+delayedDeliveryTickTimeMillis={tick_ms}
 """
-"""Its journal is not synced by default in a standalone. The tick is the broker's resolution: a namespace's can only be coarser."""
+"""Its journal is not synced by default in a standalone. The broker's tick is that of its timer: a namespace's own can only be coarser."""
 
 
 def distribution() -> tuple[Path, str]:
@@ -83,12 +84,12 @@ def _fetch(version: str) -> str:
 class PulsarStandalone:
     """A running standalone; a context manager."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, tick_ms: int = DEFAULT_TICK_MS) -> None:
         home, self.version = distribution()
         folder.mkdir(parents=True)
         self.port, self._web_port = free_port(), free_port()
         conf = folder / "standalone.conf"
-        own = _CONF.format(port=self.port, web_port=self._web_port)
+        own = _CONF.format(port=self.port, web_port=self._web_port, tick_ms=tick_ms)
         conf.write_text((home / "conf" / "standalone.conf").read_text() + "\n" + own)
         folders = ("--metadata-dir", folder / "metadata", "--bookkeeper-dir", folder / "bookkeeper")
         options = ("--no-functions-worker", "--no-stream-storage", "--bookkeeper-port", str(free_port()))
@@ -115,7 +116,7 @@ class PulsarStandalone:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.go_on()
+        os.kill(self._process.pid, signal.SIGCONT)
         self._process.end()
 
     def _wait_until_up(self) -> None:
@@ -131,21 +132,11 @@ class PulsarStandalone:
             time.sleep(0.2)
         raise CannotStart(f"Pulsar is not up after {START_WITHIN_S} s: {self._process.last_words()}")
 
-    def _call(self, method: str, path: str, body: object = None) -> bytes:
-        asked = urllib.request.Request(
-            f"http://127.0.0.1:{self._web_port}{path}",
-            None if body is None else json.dumps(body).encode(),
-            {"content-type": "application/json"},
-            method=method,
-        )
+    def _call(self, method: str, path: str) -> bytes:
+        asked = urllib.request.Request(f"http://127.0.0.1:{self._web_port}{path}", method=method)
         with urllib.request.urlopen(asked, timeout=30) as answer:
             found: bytes = answer.read()
             return found
-
-    def set_tick(self, tick_ms: int) -> None:
-        """Set the tick of the default namespace; it holds for topics that are loaded afterwards."""
-        policy = {"active": True, "tickTime": tick_ms, "maxDeliveryDelayInMillis": 0}
-        self._call("POST", "/admin/v2/namespaces/public/default/delayedDelivery", policy)
 
     def topic(self, name: str) -> str:
         """A topic that it serves from now on: it takes nobody in before somebody has looked it up."""
@@ -157,10 +148,11 @@ class PulsarStandalone:
         """Processor time that it has used."""
         return cpu_s_of(self._process.pid)
 
-    def pause(self) -> None:
-        """Let it stand still while somebody else is measured."""
-        os.kill(self._process.pid, signal.SIGSTOP)
-
-    def go_on(self) -> None:
-        """Let it run again."""
+    @contextmanager
+    def awake(self) -> Iterator[None]:
+        """Let it run; outside of this it stands still, so that it takes nothing from whoever else is measured."""
         os.kill(self._process.pid, signal.SIGCONT)
+        try:
+            yield
+        finally:
+            os.kill(self._process.pid, signal.SIGSTOP)

@@ -9,6 +9,7 @@ import os
 import shutil
 import socket
 import struct
+import subprocess
 import time
 from collections.abc import Iterator
 from itertools import repeat
@@ -18,10 +19,9 @@ from typing import Final
 import numpy as np
 
 from bench.figures import Lateness
-from bench.peers import packages
 from bench.peers.peer import Entrant, Skipped
 from bench.plan import CONNECTIONS, PAYLOAD_BYTES, PEER_BATCH
-from bench.processes import CannotStart, Process, free_port
+from bench.processes import ROOT, CannotStart, Process, free_port
 from bench.tape import Tape, lateness, payload
 from bench.wire import RECV_BYTES, Refused, connect, drive
 
@@ -30,6 +30,8 @@ HOUR_MS: Final = 3_600_000
 LEAD_MS: Final = 4_000
 """From the first publish of a burst to its due instant."""
 START_WITHIN_S: Final = 60
+SERVER: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+"""The one on the usual path changes to the user of Debian's service."""
 
 _METHOD, _HEADER, _BODY, _END = 1, 2, 3, b"\xce"
 _PERSISTENT_WITH_EXPIRATION: Final = 0x1100
@@ -119,14 +121,17 @@ class RabbitMQ:
 
 
 def _programs() -> tuple[Path, Path]:
-    """The server's program and Erlang's port mapper."""
-    packages.program("rabbitmqctl", "rabbitmq-server")
-    # The one on the usual path changes to the user of Debian's service.
-    server = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+    """The server's program and Erlang's port mapper; installed from Debian where we may do that."""
+    if not SERVER.exists():
+        done = subprocess.run(
+            [ROOT / "tools" / "brokers.sh", "rabbitmq-server"], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise Skipped(done.stderr.strip())
     mapper = shutil.which("epmd")
-    if not server.exists() or mapper is None:
-        raise Skipped("rabbitmq-server is not installed; type: tools/brokers.sh rabbitmq-server")
-    return server, Path(mapper)
+    if not SERVER.exists() or mapper is None:
+        raise Skipped("Debian's rabbitmq-server is not installed")
+    return SERVER, Path(mapper)
 
 
 def _settings(folder: Path, port: int) -> dict[str, str]:
