@@ -60,7 +60,8 @@ class Message(Struct, frozen=True, kw_only=True):
             _check_headers(self.headers)
         if self.key is not None:
             _check_size("key", self.key, limits.MAX_KEY_BYTES)
-        _check_size("owner", self.owner, limits.MAX_OWNER_BYTES)
+        if self.owner:
+            _check_size("owner", self.owner, limits.MAX_OWNER_BYTES)
         if self.group is not None:
             if not self.group:
                 raise Invalid("group", "is empty")

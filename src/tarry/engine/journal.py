@@ -476,9 +476,12 @@ class Journal:
 
 def _lowest_fire_ms(unit: Sequence[Encoded], records: Sequence[Record]) -> int:
     """The first fire instant of the versions in a unit, of a batch its floor; 0 if there are none."""
-    fires = [encoded.fire_at_ms for encoded in unit if encoded.fire_at_ms]
-    fires += [record.floor_ms for record in records if type(record) is Adopt]
-    return min(fires, default=0)
+    lowest_ms = 0
+    for encoded, record in zip(unit, records, strict=True):
+        fire_at_ms = record.floor_ms if type(record) is Adopt else encoded.fire_at_ms
+        if fire_at_ms and not 0 < lowest_ms <= fire_at_ms:
+            lowest_ms = fire_at_ms
+    return lowest_ms
 
 
 def past_due(put: Put) -> bool:

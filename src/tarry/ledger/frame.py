@@ -122,14 +122,16 @@ class Unit(Struct, frozen=True, gc=False):
 
 def unit_of(records: Sequence[Encoded]) -> Unit:
     """Lay out records that were encoded one by one."""
-    pack = ROW.pack
-    table = [
-        pack(kind, 0, lane, len(body), crc, fire_at_ms, kills_seq, kills_fire_at_ms)
-        for kind, lane, crc, fire_at_ms, kills_seq, kills_fire_at_ms, body in records
-    ]
-    if len(table) == 1:
-        return Unit(1, table[0], records[0].body)
-    return Unit(len(table), b"".join(table), b"".join([encoded.body for encoded in records]))
+    if len(records) == 1:
+        return Unit(1, _row(*records[0]), records[0].body)
+    table = b"".join([_row(*encoded) for encoded in records])
+    return Unit(len(records), table, b"".join([encoded.body for encoded in records]))
+
+
+def _row(
+    kind: int, lane: int, crc: int, fire_at_ms: int, kills_seq: int, kills_fire_at_ms: int, body: bytes
+) -> bytes:
+    return ROW.pack(kind, 0, lane, len(body), crc, fire_at_ms, kills_seq, kills_fire_at_ms)
 
 
 def _assemble(units: Sequence[Unit], encoding: int, segment_id: int, number: int, first_seq: int) -> bytes:

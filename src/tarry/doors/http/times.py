@@ -61,11 +61,10 @@ def parse_duration_ms(text: str, field: str = "delay") -> int:
 
 def format_instant(at_ms: int) -> str:
     """An instant as RFC 3339 in UTC, to the millisecond."""
-    minutes, rest_ms = divmod(at_ms, MINUTE_MS)
-    return f"{_format_minute(minutes)}:{rest_ms // SECOND_MS:02d}.{rest_ms % SECOND_MS:03d}Z"
+    return f"{_format_second(at_ms // SECOND_MS)}.{at_ms % SECOND_MS:03d}Z"
 
 
 @lru_cache(maxsize=4096)
-def _format_minute(minutes: int) -> str:
+def _format_second(seconds: int) -> str:
     # Every schedule is answered with its due instant, and most of those are close to each other.
-    return datetime.fromtimestamp(minutes * 60, UTC).isoformat()[:16]
+    return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
