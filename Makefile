@@ -11,13 +11,17 @@ ARGS    ?=
 SEEDS   ?= 10000
 MINUTES ?= 30
 export PYTHON
+# Every command of Tarry reads hundreds of modules: without their bytecode each start would compile them again.
+unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 # Folders that hold Python of ours (bench/ and others may be absent in a partial checkout).
 CODE := $(wildcard src tests bench demo)
 
-# Whole files go to a worker, in the order of their names: the long ones come first.
-PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+# Workers get whole files, or folders that share something costly (tests/conftest.py), in the order of their names: the long
+# ones come first. There is one more of them than cores, since much of the time is spent waiting for an instant or a server.
+WORKERS ?= 3
+PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 ##@ Every day
 

@@ -10,11 +10,9 @@ import pytest
 from tests.crash.campaign import run
 from tests.crash.indexed import IndexedCampaign
 
-LONGEST_MS: Final = 10_000
+LONGEST_MS: Final = 8_000
 AT_LEAST: Final = 4
-"""Crashes, with one of the driver among them. Another one of it ends every campaign."""
-WITHIN_S: Final = 30.0
-"""On a busy machine Spark takes long to start: then the last crash of the driver is the only one."""
+"""Crashes, of the server or the driver as it happens. One of the driver ends every campaign: what it leaves is taken up after it."""
 GIVE_UP_S: Final = 150.0
 
 
@@ -26,9 +24,8 @@ def test_the_audit_and_the_consumers_agree(tmp_path: Path) -> None:
     campaign = IndexedCampaign(tmp_path, seed, LONGEST_MS)
 
     def go_on(crashes: int) -> bool:
-        took_s = time.monotonic() - began
-        enough = crashes >= AT_LEAST and (campaign.driver_kills > 0 or took_s > WITHIN_S) and campaign.in_play
-        return not enough and took_s < GIVE_UP_S
+        enough = crashes >= AT_LEAST and campaign.in_play
+        return not enough and time.monotonic() - began < GIVE_UP_S
 
     offenders = run(campaign, go_on, said.append)
     assert not offenders, "\n".join([f"seed {seed}", said[-1], *offenders])

@@ -14,6 +14,8 @@ from tests.unit.engine_kit import Bench
 TOPIC = "persistent://public/default/t"
 Type = wire.BaseCommand
 Sub = wire.CommandSubscribe
+IN_ORDER = [Sub.Exclusive, Sub.Failover]
+ALL = [*IN_ORDER, Sub.Shared, Sub.Key_Shared]
 
 
 class Desk:
@@ -160,3 +162,15 @@ def message_of(payload: bytes, sequence: int, **metadata: Any) -> bytes:
 def payload_of(message: bytes) -> bytes:
     size = int.from_bytes(message[6:10], "big")
     return message[10 + size :]
+
+
+def filled(desk: Desk, count: int, **metadata: Any) -> Client:
+    writer = desk.client()
+    writer.produce()
+    for sequence in range(count):
+        writer.send(sequence, b"%d" % sequence, **metadata)
+    return writer
+
+
+def ids(client: Client) -> list[int]:
+    return [entry_id for entry_id, _ in client.messages()]

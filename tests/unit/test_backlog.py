@@ -138,13 +138,17 @@ def test_what_was_accepted_goes_out_into_a_full_topic(bench: Bench) -> None:
 
 
 def test_a_topic_without_a_backlog_is_never_full(bench: Bench) -> None:
+    """However much it holds: only what somebody has not taken yet counts, and then it counts at once."""
     set_policy(bench, backlog_bytes=1)
     bench.publish("orders", b"x" * 200)
     bench.wait(2000)
-    bench.publish("orders", b"x" * 200)
+    assert bench.engine.topics.over_quota(full("orders")) is None
     bench.subscribe("orders", start="latest")
     bench.wait(2000)
+    assert bench.engine.topics.over_quota(full("orders")) is None
     bench.publish("orders", b"x")
+    bench.wait(2000)
+    assert bench.engine.topics.over_quota(full("orders")) is not None
 
 
 def test_a_quota_that_is_removed_refuses_nobody(bench: Bench) -> None:

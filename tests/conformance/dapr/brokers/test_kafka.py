@@ -8,8 +8,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from tarry.outlets.dapr.brokers.kafka.settings import read_settings
 from tarry.outlets.dapr.component import Feature, Reply
 from tarry.outlets.dapr.errors import Misconfigured, NeverTaken, TopicMissing
+from tarry.outlets.dapr.properties import Properties
 from tests.conformance.dapr.brokers.kinds import Broker
 from tests.conformance.dapr.brokers.servers import KafkaServer
 from tests.unit.broker_kit import Inbox, made, until
@@ -209,9 +211,22 @@ async def test_wrong_metadata(properties: dict[str, str], field: str) -> None:
     assert refused.value.field == field
 
 
-async def test_the_older_way_to_say_who_one_is() -> None:
-    for properties in (
-        {"authRequired": "false"},
-        {"authRequired": "true", "saslUsername": "a", "saslPassword": "b"},
-    ):
-        await made("pubsub.kafka", {"brokers": "a:1"} | properties).close()
+@pytest.mark.parametrize(
+    ("given", "newer"),
+    [
+        ({"authRequired": "false"}, {"authType": "none"}),
+        ({"authRequired": "false", "saslPassword": "b"}, {"authType": "none"}),
+        (
+            {"authRequired": "true", "saslUsername": "a", "saslPassword": "b"},
+            {"authType": "password", "saslUsername": "a", "saslPassword": "b"},
+        ),
+        ({"authRequired": "true"}, {"authType": "mtls"}),
+        # Who says both means the newer one.
+        ({"authRequired": "true", "authType": "none"}, {"authType": "none"}),
+    ],
+)
+def test_the_older_way_to_say_who_one_is(given: dict[str, str], newer: dict[str, str]) -> None:
+    meant = read_settings(Properties({"brokers": "a:1"} | newer))
+    assert read_settings(Properties({"brokers": "a:1"} | given)) == meant
+    sasl, tls = "saslPassword" in newer, newer["authType"] != "none"
+    assert meant.client["security.protocol"] == ("SASL_" if sasl else "") + ("SSL" if tls else "PLAINTEXT")
