@@ -7,10 +7,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tarry.core.limits import HOUR_MS
+from tests.documents import runnable
 from tests.pipeline.kit import Writer, index_locally, tables_of
 
-PAGE = (Path(__file__).parents[2] / "docs" / "data.md").read_text("utf-8")
-EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
+EXAMPLES = [block.text for block in runnable("docs/data.md", "python")]
 
 
 def test_the_examples_run(

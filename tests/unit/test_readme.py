@@ -1,6 +1,5 @@
 """Every command of the README, in order, against what `tarry up` starts."""
 
-import os
 import re
 import signal
 import subprocess
@@ -10,17 +9,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.processes import CLOSED_DOORS, environment, free_port
+import httpx
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
+from tests.documents import Reader, runnable
+from tests.processes import CLOSED_DOORS, ROOT, environment, free_port
 
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+README = (ROOT / "README.md").read_text()
 
 
 @contextmanager
-def up(folder: Path, port: int) -> Iterator[None]:
+def up(folder: Path, port: int, **doors: str) -> Iterator[None]:
     """`tarry up`, until it is ready, and after it a clean end."""
     command = [sys.executable, "-m", "tarry", "up", "--port", str(port), "--data", "tarry-data"]
     settings = {
@@ -29,6 +27,7 @@ def up(folder: Path, port: int) -> Iterator[None]:
         # Nothing on this page waits for it, and this machine has better things to do meanwhile.
         "TARRY_PIPELINE__ENABLED": "false",
         **CLOSED_DOORS,
+        **doors,
     }
     with subprocess.Popen(
         command,
@@ -66,40 +65,41 @@ def test_links_lead_somewhere() -> None:
 
 
 def test_every_command_works(tmp_path: Path) -> None:
-    port, hook = free_port(), free_port()
+    port, dapr, pulsar = free_port(), free_port(), free_port()
     # The commands as a reader types them, but on ports that are free here.
-    (tmp_path / ".venv" / "bin").mkdir(parents=True)
-    program = tmp_path / ".venv" / "bin" / "tarry"
-    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m tarry "$@"\n')
-    program.chmod(0o755)
-    settings = environment(
-        TARRY_URL=f"http://127.0.0.1:{port}", PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    swaps = {
+        "127.0.0.1:8080": f"127.0.0.1:{port}",
+        "localhost:3500": f"127.0.0.1:{dapr}",
+        "9000": str(free_port()),
+        "--app-port 8000": f"--app-port {free_port()}",
+        # It runs a server of its own, beside this one.
+        "tarry dapr run": "tarry dapr run --data of-the-application --port 0",
+        # The entry that is made below.
+        "orders 1:42": "orders 1:0",
+        # It finds bad what this machine may lack (space); the page only shows the command.
+        "tarry doctor": "tarry doctor || [ $? = 1 ]",
+    }
+    doors = {f"TARRY_DOORS__DAPR__{name}": str(value) for name, value in
+             (("ENABLED", "true"), ("PORT", dapr), ("GRPC_PORT", 0))}  # fmt: skip
+    doors |= {"TARRY_DOORS__PULSAR__ENABLED": "true", "TARRY_DOORS__PULSAR__PORT": str(pulsar)}
+    reader = Reader(
+        tmp_path, swaps, TARRY_URL=f"http://127.0.0.1:{port}", TARRY_LEDGER__SEGMENT_BYTES="1048576"
     )
-    printed = []
-    with up(tmp_path, port):
-        for block in blocks("sh"):
-            text = block.replace("127.0.0.1:8080", f"127.0.0.1:{port}").replace("9000", str(hook))
-            # `doctor` finds bad what this machine may lack (space); the README only shows the command.
-            text = text.replace("tarry doctor", "tarry doctor || [ $? = 1 ]")
-            ended = subprocess.run(
-                ["bash", "-euo", "pipefail", "-c", text],
-                cwd=tmp_path, env=settings, capture_output=True, text=True, timeout=60,
-            )  # fmt: skip
-            assert ended.returncode == 0, (text, ended.stdout, ended.stderr)
-            assert '"status":' not in ended.stdout, (text, ended.stdout)
-            printed.append(ended.stdout)
-        (code,) = blocks("python")
-        ended = subprocess.run(
-            [sys.executable, "-c", code.replace("127.0.0.1:8080", f"127.0.0.1:{port}")],
-            env=settings, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
-        assert ended.stderr == ""
-        assert ended.stdout == 'b\'{"text":"good evening"}\' True\n'
-    scheduled, received, plug, webhook, commands, many = printed
+    (tmp_path / "components").mkdir()
+    (tmp_path / "app.py").write_text("import os; print('runs beside', os.environ['APP_ID'])")
+    with up(tmp_path, port, **doors):
+        waiting = {"payload": "changed my mind", "delay": "1h"}
+        httpx.post(f"http://127.0.0.1:{port}/v1/topics/public/default/orders/messages", json=waiting)
+        told = [reader.run(block) for block in runnable("README.md")]
+    assert not [one for one in told if '"status":' in one]
+    scheduled, received, plug, webhook, delayed, beside, commands, client, many = told
     assert '"id":' in scheduled
     assert '"payload":"good morning"' in received
     assert plug.splitlines()[-1].endswith("still here")
     assert "ce-specversion: 1.0" in webhook
     assert '{"order": 17}' in webhook
+    assert "1:0" in delayed
+    assert beside.endswith("runs beside shop\n")
     assert "cancelled" in commands
+    assert client == 'b\'{"text":"good evening"}\' True\n'
     assert many.count('"id":') == 3

@@ -11,6 +11,7 @@ import pytest
 
 from tests.conformance.matrix.people import CLIENT, Person, text, until
 from tests.conformance.matrix.synapse import ENVIRONMENT, interpreter
+from tests.documents import Reader, runnable
 from tests.processes import ROOT, free_port
 
 
@@ -56,6 +57,24 @@ class Up:
             timeout=60, check=False,
         )  # fmt: skip
 
+    def read_the_page(self) -> None:
+        """Type what docs/doors/matrix.md says, as another user."""
+        swaps = {
+            "tarry matrix user alice": "tarry matrix user carol --password-stdin <<< wonderland",
+            '"alice"': '"carol"',
+            '"…"': '"wonderland"',
+            "http://127.0.0.1:8008": self.url,
+        }
+        given = {name: value for name, value in self._settings.items() if name.startswith("TARRY_")}
+        reader = Reader(self._folder / "reader", swaps, **given)
+        # The page takes it for granted; what it uses of it is little.
+        jq = reader.folder / ".venv" / "bin" / "jq"
+        jq.write_text(f"#!{sys.executable}\nimport json, sys; print(json.load(sys.stdin)[sys.argv[2][1:]])\n")
+        jq.chmod(0o755)
+        made, delayed = (reader.run(block) for block in runnable("docs/doors/matrix.md"))
+        assert made.startswith("@carol:localhost")
+        assert '"I have gone"' in delayed
+
     def stop(self) -> int:
         """SIGTERM; gives the exit code."""
         self._process.send_signal(signal.SIGTERM)
@@ -78,6 +97,7 @@ async def test_up_starts_a_private_homeserver_and_everything_works(
 
         await until(answers, 120)
         assert f"Matrix clients connect to {up.url}" in up.said()
+        up.read_the_page()
         made = up.user("alice", "wonderland")
         assert made.stdout == f"@alice:localhost can log in at {up.url}\n", made.stderr
         again = up.user("alice", "wonderland")

@@ -1,0 +1,131 @@
+"""The documentation as tests see it: its blocks of code, who runs them, and why a few are not run.
+
+Every block of shell or Python in the README and in `docs/` is run by one of the tests in `RUN_BY`, as it stands there but for what
+`Reader` swaps: ports, folders, numbers that only the reader's own machine knows. What cannot be run so is in `NOT_RUN`,
+with the reason. `tests/unit/test_docs.py` fails for a block that is in neither.
+"""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tests.processes import ROOT, environment
+
+SHELL: Final = ("", "sh")
+"""A block without a language is one for a shell, too."""
+
+RUN_BY: Final = {
+    "README.md": ("tests/unit/test_readme.py",),
+    "docs/bulk.md": ("tests/unit/test_docs.py", "tests/pipeline/test_docs.py"),
+    "docs/data.md": ("tests/pipeline/test_docs.py", "tests/pipeline/test_data_docs.py"),
+    "docs/doors/dapr.md": ("tests/unit/test_docs.py",),
+    "docs/doors/http.md": ("tests/unit/test_docs.py",),
+    "docs/doors/matrix.md": ("tests/conformance/matrix/test_private_homeserver.py",),
+    "docs/doors/pulsar.md": ("tests/unit/test_docs.py",),
+    "docs/operations/backup.md": ("tests/unit/test_docs.py",),
+    "docs/operations/matrix.md": ("tests/unit/test_docs.py",),
+    "docs/outlets/webhook.md": ("tests/unit/test_docs.py",),
+    "docs/pipeline.md": ("tests/pipeline/test_docs.py",),
+    "docs/testing.md": ("tests/unit/test_docs.py",),
+}
+"""By page: the tests that run every block of it that is not in `NOT_RUN`."""
+
+_MAKE: Final = "sets up or runs a whole clone; that its targets exist is tested"
+NOT_RUN: Final = {
+    ("README.md", "make run     #"): _MAKE,
+    ("README.md", "make run\n"): _MAKE,
+    ("README.md", "TARRY_WEBHOOK__ALLOW=127.0.0.1 make run"): _MAKE,
+    (
+        "README.md",
+        ".venv/bin/tarry matrix user alice",
+    ): "needs a Synapse: run for docs/doors/matrix.md, which says the same",
+    ("docs/operations/deploy.md", "python3 -m venv /opt/tarry"): "installs the published package, as root",
+    ("docs/operations/deploy.md", "podman build"): "needs podman",
+    ("docs/testing.md", "make soak"): "takes hours",
+}
+"""By page and how it begins: blocks that no test runs, and why."""
+
+LINES_NOT_RUN: Final = {
+    "pulsar-admin ": "a program of Pulsar's, which tests/conformance/pulsar runs where it can be had",
+    "make simulate SEEDS=100000": "takes hours",
+    ".venv/bin/tarry pipeline ": "as a process of its own, once and until it is stopped: tests/pipeline/test_program.py",
+    "tarry audit /var/lib/tarry": "needs Spark; run for docs/data.md, and on a backup by tests/pipeline/test_backup.py",
+}
+"""By how they begin: single lines of blocks that are run otherwise, and why."""
+
+
+class Block(NamedTuple):
+    """A block of code."""
+
+    page: str
+    line: int
+    language: str
+    text: str
+
+
+def blocks(page: str) -> list[Block]:
+    """Every block of a page, in order."""
+    text = (ROOT / page).read_text("utf-8")
+    found = re.finditer(r"^( *)```(\S*)\n(.*?)^\1```$", text, re.DOTALL | re.MULTILINE)
+    return [Block(page, text.count("\n", 0, one.start()) + 1, one[2], one[3]) for one in found]
+
+
+def pages() -> list[str]:
+    """The pages whose commands are to work."""
+    found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [str(path.relative_to(ROOT)) for path in found]
+
+
+def excuse(block: Block) -> str | None:
+    """Why a block is not run, if it is not."""
+    found = (
+        why for (page, begins), why in NOT_RUN.items() if page == block.page and block.text.startswith(begins)
+    )
+    return next(found, None)
+
+
+def runnable(page: str, *languages: str) -> list[Block]:
+    """The blocks of a page that are to be run, in order; without the lines that are not."""
+    chosen = [one for one in blocks(page) if one.language in (languages or (*SHELL, "python"))]
+    return [one._replace(text=_without(one.text)) for one in chosen if excuse(one) is None]
+
+
+def _without(text: str) -> str:
+    lines = text.splitlines(keepends=True)
+    return "".join(line for line in lines if not line.startswith(tuple(LINES_NOT_RUN)))
+
+
+class Reader:
+    """Somebody who types what a page says, in a folder of their own."""
+
+    def __init__(self, folder: Path, swaps: dict[str, str], **settings: str) -> None:
+        self.folder = folder
+        self.swaps = swaps
+        """What is other on this machine than on the page."""
+        program = folder / ".venv" / "bin" / "tarry"
+        program.parent.mkdir(parents=True)
+        program.write_text(f'#!/bin/sh\nexec {sys.executable} -m tarry "$@"\n')
+        program.chmod(0o755)
+        path = f"{program.parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+        # `python -m tests…` means this tree, too.
+        self._settings = environment(PATH=path, **settings) | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
+
+    def typed(self, block: Block) -> str:
+        """What is typed: the block, with what is other here."""
+        text = block.text
+        for told, here in self.swaps.items():
+            text = text.replace(told, here)
+        return text
+
+    def run(self, block: Block) -> str:
+        """Type it; gives what it printed. It must succeed."""
+        text = self.typed(block)
+        command = ["bash", "-euo", "pipefail", "-c"] if block.language in SHELL else [sys.executable, "-c"]
+        ended = subprocess.run(
+            [*command, text], cwd=self.folder, env=self._settings, capture_output=True, text=True, timeout=280
+        )
+        assert ended.returncode == 0, (block.page, block.line, text, ended.stdout, ended.stderr)
+        return ended.stdout
