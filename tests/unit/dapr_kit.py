@@ -14,7 +14,7 @@ from aiohttp import web
 from tarry.serve import server as composition
 from tarry.serve.dapr import DaprDoor
 from tests.processes import free_port
-from tests.serving import Serving, serving
+from tests.serving import Serving, serving, until
 
 WITHIN_S = 30.0
 
@@ -106,6 +106,10 @@ class App:
         """Paths and bodies, as they came."""
         self.headers: list[dict[str, str]] = []
         self.answer: Callable[[str, dict[str, Any]], tuple[int, Any]] = lambda _path, _event: (200, None)
+        self.pause_s = 0.0
+        """How long it takes over each message."""
+        self.most_at_once = 0
+        self._at_work = 0
         self.port = free_port()
         self._arrived = asyncio.Condition()
 
@@ -123,6 +127,10 @@ class App:
         if request.path == "/dapr/subscribe":
             return web.json_response(self.subscriptions)
         event = await request.json()
+        self._at_work += 1
+        self.most_at_once = max(self.most_at_once, self._at_work)
+        await asyncio.sleep(self.pause_s)
+        self._at_work -= 1
         async with self._arrived:
             self.got.append((request.path, event))
             self.headers.append(dict(request.headers))
@@ -144,6 +152,15 @@ async def app(*subscriptions: dict[str, Any]) -> AsyncIterator[App]:
         yield one
     finally:
         await runner.cleanup()
+
+
+async def acknowledged(doors: Doors, topic: str, group: str = "app") -> None:
+    """Wait until the application owes no answer for a topic."""
+
+    async def done() -> bool:
+        return bool(doors.engine.topics.subscription(topic, group).backlog == 0)
+
+    await until(done)
 
 
 def to(topic: str, route: str = "/in", pubsub: str = "pubsub", **more: Any) -> dict[str, Any]:

@@ -174,6 +174,40 @@ def test_a_damaged_backup_is_refused_and_leaves_nothing(
     assert "checksum" in refused("manifest")
 
 
+def test_the_commands_say_what_they_did(server: ServerProcess, tmp_path: Path, shell: Shell) -> None:
+    where = ("--data", str(tmp_path / "data"), "--url", server.url)
+    with shop_at(server.url) as shop:
+        shop.schedule("1h")
+    (told,) = shell("backup", str(tmp_path / "one"), *where, "--json").json()
+    made = read_manifest(tmp_path / "one")
+    assert made.seq > 0
+    assert told == {
+        "folder": str(tmp_path / "one"),
+        "seq": made.seq,
+        "files": len(made.files),
+        "size_bytes": made.size_bytes,
+    }
+    said = shell("backup", str(tmp_path / "two"), *where).out
+    assert said.startswith(f"{tmp_path / 'two'}: everything up to seq ")
+    restored = shell("restore", str(tmp_path / "one"), "--data", str(tmp_path / "new")).out
+    assert restored == f"{tmp_path / 'new'}: everything up to seq {made.seq}; start the server on it\n"
+    # A place where nothing can be made is told in one line.
+    (tmp_path / "file").write_text("")
+    for words, what in (
+        (("backup", str(tmp_path / "file" / "x"), *where), "the backup cannot be made"),
+        (
+            ("restore", str(tmp_path / "one"), "--data", str(tmp_path / "file" / "x")),
+            "the backup cannot be restored",
+        ),
+    ):
+        ended = shell(*words)
+        assert (ended.code, ended.err.count("\n")) == (6, 1), ended.err
+        assert ended.err.startswith(f"tarry: {what}: ")
+    # Each has let go of what it held: as many again are not refused.
+    for n in range(MAX_BACKUPS):
+        assert shell("backup", str(tmp_path / f"again{n}"), *where).code == 0
+
+
 def test_folders_that_hold_something_are_left_alone(
     server: ServerProcess, tmp_path: Path, shell: Shell
 ) -> None:

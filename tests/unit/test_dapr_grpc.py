@@ -13,7 +13,7 @@ from google.protobuf.empty_pb2 import Empty
 from google.rpc import error_details_pb2, status_pb2
 
 from tests.processes import free_port
-from tests.unit.dapr_kit import Doors, app, dapr, in_s, resources, to
+from tests.unit.dapr_kit import Doors, acknowledged, app, dapr, in_s, resources, to
 
 LATER = "2045-11-05T08:15:30-05:00"
 WITHIN_S = 30
@@ -351,6 +351,9 @@ async def test_an_application_over_grpc_is_called_back(tmp_path: Path) -> None:
             callback.refuse = grpc.StatusCode.UNIMPLEMENTED
             await doors.publish("t", {"n": 2})
             assert (await callback.got.get()).data == b'{"n":2}'
+            # That it cannot do so at all is the end of it: it owes no answer, and is not asked again.
+            await acknowledged(doors, "t")
+            assert callback.got.empty()
             await doors.publish("many", "a")
             await doors.publish("many", "b")
             bulk = await callback.got.get()
