@@ -12,7 +12,8 @@ from msgspec import Struct
 from tarry.ledger.disk import RealDisk
 from tarry.ledger.frame import FORMAT_VERSION
 from tarry.ledger.ledger import Ledger
-from tarry.ledger.record import NO_PUT, Encoded, Entry, decode, decode_head, decode_put, read_entry
+from tarry.ledger.read_record import decode_head, read_entry
+from tarry.ledger.record import NO_PUT, Encoded, Entry, decode, decode_put
 from tests.compat.make_ledger_golden import GOLDEN, NAMES, SETTINGS, plain, write
 from tests.unit.ledger_kit import LEDGER_ID, StandingClock, contents
 

@@ -14,7 +14,7 @@ from tarry.engine.flight import DEPARTURE_BYTES
 from tarry.engine.flights import Told
 from tarry.engine.settings import EngineSettings
 from tarry.ledger.ledger import LedgerSettings
-from tarry.ledger.record import PutHead
+from tarry.ledger.read_record import PutHead
 from tests.unit.engine_kit import Bench
 
 A, B = "sim://shop/a", "sim://shop/b"

@@ -16,6 +16,7 @@ from tarry.engine.arrow import columns_of
 from tarry.engine.planner import Planner
 from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, end_unread, new_version
 from tarry.ledger.frame import ROW, Unit
+from tarry.ledger.read_record import ReadEntry, ReadPut, decode_head, decode_heads, read_due, read_entry
 from tarry.ledger.record import (
     NO_PUT,
     Ack,
@@ -29,20 +30,14 @@ from tarry.ledger.record import (
     Mark,
     PolicySet,
     Put,
-    ReadEntry,
-    ReadPut,
     Record,
     Seek,
     Subscribe,
     Topic,
     Unsubscribe,
     decode,
-    decode_head,
-    decode_heads,
     decode_put,
     encode,
-    read_due,
-    read_entry,
 )
 
 

@@ -18,7 +18,8 @@ from tarry.engine.consumer import Received
 from tarry.engine.topic_records import TopicRecords
 from tarry.engine.versions import lateness_of
 from tarry.ledger.frame import FIXED, ROW_BYTES, Unit
-from tarry.ledger.record import FiredEntries, Key, Kind, PutHead, ReadPut
+from tarry.ledger.read_record import PutHead, ReadPut
+from tarry.ledger.record import FiredEntries, Key, Kind
 
 _ENTRY_BYTES: Final = 64
 """What an entry adds to the version that it fires, its topic's name apart."""

@@ -31,7 +31,8 @@ from tarry.engine.settings import EngineSettings
 from tarry.engine.tracing import tell_fired, tell_ready
 from tarry.engine.versions import end_of, end_unread, has_expired, new_version
 from tarry.engine.writing import ROOM_RETRY_MS, Writing
-from tarry.ledger.record import Entry, Key, PutHead, ReadEntry, ReadPut, Record, decode_put
+from tarry.ledger.read_record import PutHead, ReadEntry, ReadPut
+from tarry.ledger.record import Entry, Key, Record, decode_put
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,8 @@ from tarry.core.errors import Invalid, TooLarge
 from tarry.core.ids import Ids
 from tarry.core.message import Message
 from tarry.engine.consumer import Received
-from tarry.ledger.record import NO_PUT, Entry, ReadEntry
+from tarry.ledger.read_record import ReadEntry
+from tarry.ledger.record import NO_PUT, Entry
 
 
 class NewEntry(Struct, frozen=True, kw_only=True):

@@ -7,7 +7,8 @@ from tarry.core.delivery import Outlet
 from tarry.core.lanes import lane_of
 from tarry.core.lifecycle import Event, State, next_state
 from tarry.core.tracing import Sending
-from tarry.ledger.record import Key, Put, PutHead
+from tarry.ledger.read_record import PutHead
+from tarry.ledger.record import Key, Put
 
 DEPARTURE_BYTES: Final = 1024 * 1024
 """With so much, a departure waits for nobody else."""

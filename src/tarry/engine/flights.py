@@ -28,7 +28,8 @@ from tarry.engine.sizes import SMALL_BYTES
 from tarry.engine.tracing import attempt_of
 from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, has_expired, new_version
 from tarry.engine.writing import ROOM_RETRY_MS, Writing
-from tarry.ledger.record import Claim, Key, Put, PutHead, ReadPut, Record, decode_put
+from tarry.ledger.read_record import PutHead, ReadPut
+from tarry.ledger.record import Claim, Key, Put, Record, decode_put
 
 log = logging.getLogger(__name__)
 

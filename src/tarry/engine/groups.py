@@ -11,7 +11,8 @@ from tarry.core.deadset import DeadSet
 from tarry.core.errors import Conflict, Damage
 from tarry.engine.bodies import Bodies
 from tarry.engine.versions import end_of, end_unread_member
-from tarry.ledger.record import Finalise, Key, Put, PutHead, Record, decode_put
+from tarry.ledger.read_record import PutHead
+from tarry.ledger.record import Finalise, Key, Put, Record, decode_put
 from tarry.registry.registry import Group, Member, Registry
 
 

@@ -45,6 +45,7 @@ from tarry.engine.topics import Topics
 from tarry.index.index import Index
 from tarry.ledger.frame import Unit
 from tarry.ledger.ledger import Ledger
+from tarry.ledger.read_record import PutHead, decode_head, read_entries
 from tarry.ledger.record import (
     FIRST_BATCH_SEQ,
     Adopt,
@@ -58,11 +59,8 @@ from tarry.ledger.record import (
     Mark,
     PolicySet,
     Put,
-    PutHead,
     Record,
-    decode_head,
     encode,
-    read_entries,
 )
 from tarry.registry.registry import Ended, Flush, Live, Meta, Registry, Relied, Repeat
 

@@ -14,7 +14,8 @@ from tarry.core.policy import Policy
 from tarry.engine.horizon import VERSIONS
 from tarry.engine.journal import Journal
 from tarry.index.index import View
-from tarry.ledger.record import Key, Kind, decode, read_entry
+from tarry.ledger.read_record import read_entry
+from tarry.ledger.record import Key, Kind, decode
 
 READ_TOGETHER: Final = 1_000
 

@@ -15,7 +15,7 @@ from tarry.core.errors import Damage
 from tarry.engine.bodies import Bodies
 from tarry.engine.horizon import Horizon
 from tarry.engine.sizes import Sizes
-from tarry.ledger.record import ReadEntry, ReadPut, read_due
+from tarry.ledger.read_record import ReadEntry, ReadPut, read_due
 
 AHEAD_MS: Final = 1_000
 LOOK_EVERY_MS: Final = 500

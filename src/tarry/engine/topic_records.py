@@ -16,18 +16,8 @@ from tarry.core.limits import MAX_PRODUCERS
 from tarry.engine.entries import received_entry
 from tarry.engine.subscription import Subscription
 from tarry.engine.topic import Topic
-from tarry.ledger.record import (
-    Ack,
-    Entry,
-    Key,
-    ReadEntry,
-    Record,
-    Seek,
-    Subscribe,
-    Unsubscribe,
-    decode_put,
-    encode,
-)
+from tarry.ledger.read_record import ReadEntry
+from tarry.ledger.record import Ack, Entry, Key, Record, Seek, Subscribe, Unsubscribe, decode_put, encode
 from tarry.ledger.record import Topic as TopicRecord
 from tarry.registry.registry import Registry
 

@@ -5,7 +5,8 @@ from typing import Any, Final
 import msgspec
 
 from tarry.core.names import parse_topic
-from tarry.ledger.record import NO_PUT, Entry, Finalise, Kept, Key, Put, PutHead
+from tarry.ledger.read_record import PutHead
+from tarry.ledger.record import NO_PUT, Entry, Finalise, Kept, Key, Put
 
 
 def end_of(

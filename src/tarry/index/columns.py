@@ -15,17 +15,8 @@ from numpy.typing import NDArray
 from tarry.core.slots import Slot, sizes_for
 from tarry.index.schema import DEL, INDEX_SCHEMA
 from tarry.index.state import Cancelled, Seen
-from tarry.ledger.record import (
-    Adopt,
-    CancelBatch,
-    Entry,
-    Key,
-    Kind,
-    Mark,
-    PolicySet,
-    PutHead,
-    decode,
-)
+from tarry.ledger.read_record import PutHead
+from tarry.ledger.record import Adopt, CancelBatch, Entry, Key, Kind, Mark, PolicySet, decode
 
 RECORDS: Final = pa.schema(
     [

@@ -11,7 +11,8 @@ from msgspec.msgpack import Decoder
 from tarry.core.limits import DAY_MS
 from tarry.index.columns import taken
 from tarry.index.schema import HISTORY_SCHEMA
-from tarry.ledger.record import CancelBatch, Finalise, Key, Kind, PutHead, ReadPut, decode
+from tarry.ledger.read_record import PutHead, ReadPut
+from tarry.ledger.record import CancelBatch, Finalise, Key, Kind, decode
 
 
 class FiredHead(Struct, tag=int(Kind.ENTRY), array_like=True, frozen=True, gc=False):

@@ -53,7 +53,7 @@ class Key(NamedTuple):
 class Put(Struct, tag=int(Kind.PUT), array_like=True, frozen=True):
     """A version: one complete schedule of a message.
 
-    What the dispatcher needs to decide comes first, so that `PutHead` can be read without the rest.
+    What the dispatcher needs to decide comes first, so that `read_record.PutHead` can be read without the rest.
     """
 
     fire_at_ms: int
@@ -97,24 +97,6 @@ class Put(Struct, tag=int(Kind.PUT), array_like=True, frozen=True):
     """What it is about, so that it can be ended together with others."""
     trace: bytes | None = None
     """What joins its delivery to its acceptance in a trace; None if it is not traced."""
-
-
-class PutHead(Struct, tag=int(Kind.PUT), array_like=True, frozen=True, gc=False):
-    """The beginning of a `Put`: all that deciding about it needs. Decoding skips the rest."""
-
-    fire_at_ms: int
-    due_at_ms: int | None
-    accepted_at_ms: int
-    namespace: str
-    destination: str
-    key: str | None
-    owner: str
-    door: str
-    group: str | None
-    ttl_ms: int | None
-    origin: Key | None
-    attempts: int
-    listed: bool
 
 
 class Finalise(Struct, tag=int(Kind.FINALISE), array_like=True, frozen=True):
@@ -191,35 +173,6 @@ class Entry(Struct, tag=int(Kind.ENTRY), array_like=True, frozen=True):
     """Nobody gets it any more: every subscription is done with it, and it has no content."""
     trace: bytes | None = None
     """Of a delayed entry: see `Put.trace`."""
-
-
-class ReadPut(PutHead, tag=int(Kind.PUT), array_like=True, frozen=True, gc=False):
-    """What is told of a `Put` to whoever gets it: its beginning, up to the headers. Decoding skips the rest."""
-
-    payload: bytes
-    headers: dict[str, str]
-
-
-class ReadEntry(Struct, tag=int(Kind.ENTRY), array_like=True, frozen=True, gc=False):
-    """An `Entry` as a consumer reads it: the version that it fired is read with it."""
-
-    topic: str
-    fire_at_ms: int
-    published_at_ms: int
-    entry_id: int
-    fired: Key | None
-    put: ReadPut | None
-    payload: bytes = b""
-    headers: dict[str, str] = {}
-    key: str | None = None
-    producer: str | None = None
-    producer_sequence: int = -1
-    due_at_ms: int | None = None
-    owner: str = ""
-    door: str = ""
-    ttl_ms: int | None = None
-    carries: Key | None = None
-    messages: int = 1
 
 
 class Claim(Struct, tag=int(Kind.CLAIM), array_like=True, frozen=True):
@@ -403,11 +356,6 @@ class Encoded(NamedTuple):
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
 _put_decoder = msgspec.msgpack.Decoder(Put)
-_read_decoder = msgspec.msgpack.Decoder(ReadEntry)
-_head_decoder = msgspec.msgpack.Decoder(PutHead)
-_reads_decoder = msgspec.msgpack.Decoder(list[ReadEntry])
-_heads_decoder = msgspec.msgpack.Decoder(list[PutHead])
-_due_decoder = msgspec.msgpack.Decoder(list[ReadPut | ReadEntry])
 _crc = google_crc32c.value
 _pack_ids = struct.Struct(">BQBBQBQ").pack
 
@@ -469,33 +417,3 @@ def decode(body: bytes) -> Record:
 def decode_put(body: bytes | msgspec.Raw) -> Put:
     """Read the body of a `Put`."""
     return _put_decoder.decode(body)
-
-
-def decode_head(body: bytes) -> PutHead:
-    """Read the beginning of the body of a `Put`."""
-    return _head_decoder.decode(body)
-
-
-def decode_heads(bodies: Sequence[bytes]) -> list[PutHead]:
-    """Read the beginnings of the bodies of many `Put`s in one call; raises if one is anything else."""
-    return _heads_decoder.decode(_as_array(bodies))
-
-
-def read_due(bodies: Sequence[bytes]) -> list[ReadPut | ReadEntry]:
-    """Read the bodies of what may become due, messages and delayed entries, in one call; raises if one is neither."""
-    return _due_decoder.decode(_as_array(bodies))
-
-
-def read_entry(body: bytes) -> ReadEntry:
-    """Read the body of an `Entry` for a consumer."""
-    return _read_decoder.decode(body)
-
-
-def read_entries(bodies: Sequence[bytes]) -> list[ReadEntry]:
-    """Read the bodies of many `Entry`s in one call."""
-    return _reads_decoder.decode(_as_array(bodies))
-
-
-def _as_array(bodies: Sequence[bytes]) -> bytes:
-    # 0xdd: an array whose length follows in four bytes.
-    return b"".join((b"\xdd" + len(bodies).to_bytes(4, "big"), *bodies))

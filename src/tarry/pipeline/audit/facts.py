@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
+from tarry.ledger.read_record import decode_head
 from tarry.ledger.record import (
     NO_PUT,
     Ack,
@@ -26,7 +27,6 @@ from tarry.ledger.record import (
     Record,
     Subscribe,
     decode,
-    decode_head,
     decode_put,
 )
 

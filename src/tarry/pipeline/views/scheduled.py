@@ -20,7 +20,8 @@ from tarry.index.columns import index_rows
 from tarry.index.files import Folder
 from tarry.index.schema import DEL, ENTRY, INDEX_SCHEMA
 from tarry.index.table import IndexFile
-from tarry.ledger.record import Entry, Key, Put, decode, decode_heads
+from tarry.ledger.read_record import decode_heads
+from tarry.ledger.record import Entry, Key, Put, decode
 from tarry.pipeline.source import PARTITION_ROWS, Place, Range, ranges, read_range
 from tarry.pipeline.views.filters import Wanted
 from tarry.pipeline.views.masking import masked_address, masked_headers
