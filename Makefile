@@ -111,7 +111,7 @@ proto: .dev ## compile the .proto files into the modules beside them
 .PHONY: clean
 clean: ## remove the environment, caches and build products (never data)
 	@rm -rf .venv .setup.lock build dist .cache .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis
-	@find src tests bench -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	@find $(CODE) -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 	@rm -rf src/*.egg-info
 
 # Set-up steps. They look at content, not at times of change, so they are no file targets.
