@@ -2,6 +2,8 @@
 
 import asyncio
 import gzip
+import sys
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -248,6 +250,28 @@ def test_an_answer_waits_for_the_clients_windows() -> None:
     assert client.data(1) == message(b"x" * 20_000)
     assert client.ended(1)
     assert max(map(len, client.of(frames.DATA))) <= frames.MAX_FRAME_BYTES
+
+
+def test_thousands_of_settings_cost_no_more_where_many_streams_are_open() -> None:
+    client = Client(max_streams=100).begin()
+    for stream in range(1, 200, 2):
+        client.tell(frames.headers(0, stream, written(*CALL)))
+    assert len(client.connection.streams) == 100
+    calls = 0
+
+    def count(_frame: FrameType | None, event: str, _what: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    many = frames.settings(*((frames.INITIAL_WINDOW_SIZE, size) for size in range(2_000)))
+    sys.setprofile(count)
+    try:
+        client.tell(many)
+    finally:
+        sys.setprofile(None)
+    # A few for each setting; one for each setting of each stream would be 200,000.
+    assert calls < 20_000
+    assert not client.closed
 
 
 def test_all_streams_share_the_window_of_the_connection() -> None:

@@ -63,6 +63,7 @@ class Connection:
         self.window_bytes = FIRST_WINDOW_BYTES
         """What may be sent to the client, on all streams together."""
         self.first_window_bytes = FIRST_WINDOW_BYTES
+        """The same on each stream, before the client allows it more."""
         self.paused = False
         """Whether the client has to read before it is sent more data."""
         self.closed = False
@@ -158,7 +159,7 @@ class Connection:
         elif fields is None:
             self.write(number(frames.RST_STREAM, id_, Code.ENHANCE_YOUR_CALM))
         else:
-            stream = self.streams[id_] = Stream(self, id_, self.first_window_bytes, WINDOW_BYTES)
+            stream = self.streams[id_] = Stream(self, id_, WINDOW_BYTES)
             stream.whole = bool(flags & END_STREAM)
             receiver = self._open(stream, fields)
             if stream.over:
@@ -217,9 +218,9 @@ class Connection:
             if name == frames.INITIAL_WINDOW_SIZE:
                 if value > MAX_WINDOW_BYTES:
                     raise Broken(Code.FLOW_CONTROL_ERROR, f"a window of {value}")
-                more, self.first_window_bytes = value - self.first_window_bytes, value
-                for stream in list(self.streams.values()):
-                    stream.allow(more)
+                self.first_window_bytes = value
+        # Once for all that the frame says, and only for what waits: a frame has room for thousands of settings.
+        self._go_on()
         self.write(frame(frames.SETTINGS, ACK, 0))
 
     def _ping(self, flags: int, id_: int, payload: bytes) -> None:

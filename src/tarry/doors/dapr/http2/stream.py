@@ -62,7 +62,7 @@ NOBODY: Final = Nobody()
 class Stream:
     """One stream. It is over when both ends have said so."""
 
-    def __init__(self, connection: "Connection", id_: int, window_bytes: int, allowed_bytes: int) -> None:
+    def __init__(self, connection: "Connection", id_: int, allowed_bytes: int) -> None:
         self._connection = connection
         self.id = id_
         self.receiver: Receiver = NOBODY
@@ -72,7 +72,8 @@ class Stream:
         """Whether it was ended from here, or given up."""
         self.on_sent: Callable[[], None] | None = None
         """What is called once, when nothing waits for the client any more."""
-        self._window_bytes = window_bytes
+        self._further_bytes = 0
+        """What may be sent beside the client's first window, which may change at any time; less than nothing once that is used."""
         self._allowed_bytes = self._full_bytes = allowed_bytes
         self._held_bytes = 0
         self._unsent = b""
@@ -145,9 +146,9 @@ class Stream:
         return bool(self._unsent)
 
     def allow(self, more_bytes: int) -> None:
-        """The client allows so much more; raises `Broken`. It may be less than nothing."""
-        self._window_bytes += more_bytes
-        if self._window_bytes > MAX_WINDOW_BYTES:
+        """The client allows so much more; raises `Broken`."""
+        self._further_bytes += more_bytes
+        if self._connection.first_window_bytes + self._further_bytes > MAX_WINDOW_BYTES:
             raise Broken(Code.FLOW_CONTROL_ERROR, "a window that is too large")
         if self._unsent:
             self.go_on()
@@ -157,11 +158,12 @@ class Stream:
         connection = self._connection
         while self._unsent:
             at = self._sent_bytes
-            size = min(len(self._unsent) - at, self._window_bytes, connection.window_bytes, MAX_FRAME_BYTES)
+            window_bytes = min(connection.first_window_bytes + self._further_bytes, connection.window_bytes)
+            size = min(len(self._unsent) - at, window_bytes, MAX_FRAME_BYTES)
             if size <= 0 or connection.paused:
                 connection.waiting[self.id] = self
                 return
-            self._window_bytes -= size
+            self._further_bytes -= size
             connection.window_bytes -= size
             connection.write(frame(frames.DATA, 0, self.id, self._unsent[at : at + size]))
             self._sent_bytes = at + size
