@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from typing import Any
 
+from tarry.core import faults
 from tarry.core.delivery import BulkOutlet, Delivery, Outlet, Retry, Verdict
 from tarry.engine.engine import Engine
 from tarry.engine.flights import Launch, Told
@@ -37,8 +38,8 @@ def launcher(loop: asyncio.AbstractEventLoop, fault: Fault) -> Launch:
                 verdicts = [await outlet.send(delivery) for delivery in deliveries]
             if len(verdicts) != len(deliveries):
                 raise RuntimeError("there is not one verdict for each delivery")
-        except Exception as error:  # An outlet's bug must not lose the message.
-            log.exception("an outlet failed")
+        except Exception as error:  # noqa: BLE001 - an outlet's bug must not lose the message
+            log.error("an outlet failed with %s", faults.told(error))
             failed = Retry(f"the outlet failed: {type(error).__name__}", uncertain=True)
             verdicts = [failed] * len(deliveries)
         if not come:

@@ -17,6 +17,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from tarry.core.access import Access, Caller, Role
 from tarry.core.errors import Forbidden, TarryError
+from tarry.core.faults import told
 from tarry.core.message import Scheduled
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.cloudevents import Trace, trace_of
@@ -214,7 +215,7 @@ def _tell_scheduled(call: Call, planned: Planned, answer: Answer[Scheduled]) -> 
     elif isinstance(error, TarryError):
         refuse(call, refusal_of(error, planned.mounted.name, planned.topic))
     else:
-        _log.error("a publish failed", exc_info=error)
+        _log.error("a publish failed with %s", told(error))
         call.fail(INTERNAL, "the server failed; its log says why")
 
 

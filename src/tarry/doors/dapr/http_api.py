@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from tarry.core.access import Access, Caller
 from tarry.core.errors import Forbidden, TarryError
+from tarry.core.faults import told
 from tarry.core.message import Scheduled
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.cloudevents import Trace, is_binary, is_cloud_event, is_json, trace_of
@@ -116,8 +117,8 @@ class HttpApi:
             return
         except Refusal as refusal:
             answered = _refused(refusal)
-        except Exception:  # noqa: BLE001 - whatever it was, the client is answered
-            _log.exception("a request failed")
+        except Exception as error:  # noqa: BLE001 - whatever it was, the client is answered
+            _log.error("a request failed with %s", told(error))
             answered = _refused(Refusal(errors.PUBLISH, "something went wrong inside; the log says what"))
         status, headers, body = answered
         if status != 204:

@@ -16,6 +16,7 @@ import msgspec
 
 from tarry.config.dapr import DaprApp
 from tarry.core.clock import Clock
+from tarry.core.faults import told
 from tarry.doors.dapr import cloudevents
 from tarry.doors.dapr.channel import Arrival, Status
 from tarry.doors.dapr.mounting import Mounted
@@ -159,8 +160,8 @@ class Gathering:
             return
         try:
             statuses = await self._deliver([arrival for arrival, _ in waiting])
-        except Exception:  # noqa: BLE001 - nobody is left waiting
-            _log.exception("a bulk delivery failed")
+        except Exception as error:  # noqa: BLE001 - nobody is left waiting
+            _log.error("a bulk delivery failed with %s", told(error))
             statuses = {}
         for arrival, status in waiting:
             if not status.done():

@@ -6,7 +6,6 @@ because an error's text may hold an id.
 """
 
 import logging
-import traceback
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -18,6 +17,7 @@ from starlette.routing import Route, Router
 
 from tarry.core.access import Access
 from tarry.core.errors import TarryError
+from tarry.core.faults import told
 from tarry.doors.http.asgi import (
     Answering,
     Asgi,
@@ -171,7 +171,7 @@ class HttpApp:
         except Disconnected:
             return
         except Exception as error:  # noqa: BLE001 - the last resort; nothing may pass it
-            _say(error)
+            _log.error("a request failed with %s", told(error))
             await refuse(send, internal())
 
     def quick(self, scope: Scope) -> Answering | None:
@@ -193,15 +193,9 @@ def _answer(answering: Answering, body: bytes, client: Any, reply: Reply) -> boo
     try:
         return answering(body, client, reply)
     except Exception as error:  # noqa: BLE001 - the last resort; nothing may pass it
-        _say(error)
+        _log.error("a request failed with %s", told(error))
         reply(*refusal(internal()))
         return True
-
-
-def _say(error: Exception) -> None:
-    """Log a failure by its place in the code only."""
-    places = "".join(traceback.format_tb(error.__traceback__))
-    _log.error("a request failed with %s at\n%s", type(error).__name__, places)
 
 
 def build_app(

@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from tarry.core.limits import HOUR_MS, MAX_BATCH_BYTES, SECOND_MS
+from tarry.core.limits import MAX_BATCH_BYTES, SECOND_MS
 
 
 class HttpSettings(Struct, frozen=True, kw_only=True):
@@ -24,7 +24,6 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     """A consumer session without a request, a stream or an unacknowledged entry closes after this."""
     ack_timeout_ms: int = 60 * SECOND_MS
     """Unacknowledged for so long, an entry is delivered again; a request may say otherwise."""
-    max_ack_timeout_ms: int = 12 * HOUR_MS
     max_ledger_readers: int = 8
     """Ranges of the ledger being read at once by programs elsewhere; one more is told to come again."""
     index: str = ""

@@ -35,7 +35,6 @@ class Account(Struct, frozen=True):
 
     user_id: str
     device_id: str | None = None
-    is_guest: bool = False
 
 
 class _Known(Struct):

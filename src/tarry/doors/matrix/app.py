@@ -6,13 +6,13 @@ happened is logged by its place in the code only, because an error's text may ho
 """
 
 import logging
-import traceback
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from tarry.core.errors import TarryError
+from tarry.core.faults import told
 from tarry.doors.matrix.departures import Departures
 from tarry.doors.matrix.errors import MatrixError, explain, internal, unrecognised
 from tarry.doors.matrix.features import Features
@@ -100,7 +100,7 @@ class MatrixApp:
         except Gone:
             raise
         except Exception as error:  # noqa: BLE001 - the last resort; nothing may pass it
-            _say(error)
+            log.error("a request failed with %s", told(error))
             return refused(internal())
 
     def quick(self, scope: Scope) -> Callable[[bytes, Any, Any], bool] | None:
@@ -128,7 +128,7 @@ class MatrixApp:
             # The longer way says what is wrong.
             return False
         except Exception as error:  # noqa: BLE001 - the last resort; nothing may pass it
-            _say(error)
+            log.error("a request failed with %s", told(error))
             reply(*refused(internal()))
             return True
 
@@ -190,9 +190,3 @@ async def _respond(send: Send, answered: Answered) -> None:
     headers.append((b"content-length", b"%d" % len(body)))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
-
-
-def _say(error: Exception) -> None:
-    """Log a failure by its place in the code only."""
-    places = "".join(traceback.format_tb(error.__traceback__))
-    log.error("a request failed with %s at\n%s", type(error).__name__, places)

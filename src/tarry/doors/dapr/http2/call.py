@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
+from tarry.core.faults import told
 from tarry.doors.dapr.http2.hpack import Fields
 from tarry.doors.dapr.http2.request import (
     ANSWER,
@@ -159,8 +160,8 @@ class Call:
                 self._unary(self, self._messages.popleft())
             except DecodeError:
                 self.fail(INTERNAL, "Exception deserializing request!")
-            except Exception:
-                log.exception("a call of %s failed", self.request.path)
+            except Exception as error:  # noqa: BLE001 - whatever it was, the client is answered
+                log.error("a call of %s failed with %s", self.request.path, told(error))
                 self.fail(UNKNOWN, "the server failed; its log says why")
 
     def too_much(self) -> None:
@@ -186,8 +187,8 @@ class Call:
             await work()
         except DecodeError:
             self.fail(INTERNAL, "Exception deserializing request!")
-        except Exception:
-            log.exception("a call of %s failed", self.request.path)
+        except Exception as error:  # noqa: BLE001 - whatever it was, the client is answered
+            log.error("a call of %s failed with %s", self.request.path, told(error))
             self.fail(UNKNOWN, "the server failed; its log says why")
         else:
             self.end()

@@ -1,7 +1,6 @@
 """The administration as one ASGI application, mounted on the native API's port."""
 
 import logging
-import traceback
 from collections.abc import Callable
 from typing import Final
 
@@ -13,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 from tarry.core.access import Caller
 from tarry.core.browser import check_browser
 from tarry.core.errors import TarryError
+from tarry.core.faults import told
 from tarry.doors.pulsar.admin import cluster, namespaces, policies, schemas, subscriptions, topics
 from tarry.doors.pulsar.admin.call import Call, Endpoint
 from tarry.doors.pulsar.admin.refusals import RestError, refusal_of
@@ -51,9 +51,7 @@ class AdminApp:
         except TarryError as error:
             await _refuse(error, scope, receive, send)
         except Exception as error:  # noqa: BLE001 - the last resort; nothing may pass it
-            # By its place in the code only: an error's text may hold what somebody sent.
-            places = "".join(traceback.format_tb(error.__traceback__))
-            log.error("a request failed with %s at\n%s", type(error).__name__, places)
+            log.error("a request failed with %s", told(error))
             await _refuse(RestError(500, "something went wrong inside the server"), scope, receive, send)
 
     def call(self, request: Request) -> Call:
