@@ -44,6 +44,8 @@ def sample(kind: Any, name: str, n: int) -> Any:
         return {f"{name}-{n}": sample(args[1], name, n)}
     if origin is list:
         return [sample(args[0], name, n + i) for i in range(3)]
+    if origin is tuple:
+        return tuple(sample(arg, name, n + i) for i, arg in enumerate(args))
     if kind is Key:
         return Key(1_700_000_000_000 + n, n)
     if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
@@ -65,7 +67,7 @@ FIRED_KEY = Key(FIRED.fire_at_ms, 42)
 
 
 def entries() -> list[Entry]:
-    """Entries of every sort: published, delayed, carried forward, and fired."""
+    """Entries of every sort: published, delayed, carried forward, cancelled, and fired."""
     published = Entry(
         TOPIC,
         0,
@@ -93,10 +95,22 @@ def entries() -> list[Entry]:
         due_at_ms=NOW_MS + 8,
         door="pulsar",
         ttl_ms=60_000,
+        messages=3,
+        trace=bytes(range(25)),
     )
     carried = msgspec.structs.replace(delayed, carries=Key(delayed.fire_at_ms, 43))
+    cancelled = msgspec.structs.replace(carried, payload=b"", cancelled=True)
     put = msgspec.Raw(encode(FIRED).body)
-    return [published, delayed, carried, Entry(TOPIC, 0, NOW_MS, 9, FIRED_KEY, put, owner=FIRED.owner)]
+    fired = Entry(TOPIC, 0, NOW_MS, 9, FIRED_KEY, put, owner=FIRED.owner)
+    return [published, delayed, carried, cancelled, fired]
+
+
+def shortest(of: Record) -> Encoded:
+    """A record without the fields that have defaults, as a program wrote it that did not know them yet."""
+    wanted = [one for one in msgspec.structs.fields(of) if one.required]
+    values: list[Any] = msgspec.msgpack.decode(encode(of).body)
+    body = msgspec.msgpack.encode(values[: 1 + len(wanted)])
+    return encode(decode(body))._replace(body=body, crc=value(body))
 
 
 def quickly_fired() -> Encoded:
@@ -106,11 +120,12 @@ def quickly_fired() -> Encoded:
     return encode(decode(body))._replace(body=body, crc=value(body))
 
 
-def records() -> list[Record]:
-    """Some of each kind; the last one is `quickly_fired`."""
+def encoded() -> list[Encoded]:
+    """Some of each kind, whole and as short as they may be."""
     kinds = [kind for kind in get_args(Record) if kind is not Entry]
-    made = [sample(kind, "record", n) for n in range(3) for kind in kinds]
-    return [*made, *entries(), decode(quickly_fired().body)]
+    whole = [*(sample(kind, "record", n) for n in range(3) for kind in kinds), *entries()]
+    short = [sample(kind, "record", 1) for kind in kinds]
+    return [*map(encode, whole), *map(shortest, short), quickly_fired()]
 
 
 def plain(of: Any) -> Any:
@@ -141,9 +156,9 @@ def write(ledger: Ledger, units: list[list[Encoded]]) -> None:
 
 def units() -> list[list[Encoded]]:
     """Single records, a batch, and enough for a second segment."""
-    made = [*map(encode, records()[:-1]), quickly_fired()]
-    half = len(made) // 2
-    return [*([of] for of in made[:half]), made[half:], [record(1, 0), record(2, 5000)]]
+    each = encoded()
+    half = len(each) // 2
+    return [*([of] for of in each[:half]), each[half:], [record(1, 0), record(2, 5000)]]
 
 
 def main() -> None:
@@ -160,7 +175,7 @@ def main() -> None:
     assert {path.name for path in folder.iterdir()} == set(NAMES)
     expected = {
         "frames": [[[*of[:6], of.body.hex()] for of in unit] for unit in units()],
-        "records": [described(of) for of in records()],
+        "records": [described(decode(of.body)) for of in encoded()],
     }
     (folder / "expected.json").write_text(json.dumps(expected, indent=1, ensure_ascii=False) + "\n")
 

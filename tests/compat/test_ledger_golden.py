@@ -19,7 +19,7 @@ from tests.unit.ledger_kit import LEDGER_ID, StandingClock, contents
 
 SORTS = {
     *("Put", "Finalise", "published", "fired", "delayed", "Claim", "Ack"),
-    *("Subscribe", "Unsubscribe", "Seek", "PolicySet", "Mark", "Topic"),
+    *("Subscribe", "Unsubscribe", "Seek", "PolicySet", "Mark", "Topic", "Adopt", "CancelBatch", "Catalogued"),
 }
 """What there has to be at least one of; the three in small letters are entries."""
 FOLDERS = sorted(path.name for path in GOLDEN.glob("ledger-v*"))
