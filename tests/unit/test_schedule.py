@@ -1,11 +1,15 @@
 """Scheduling: what is accepted, when it is due, and that nothing goes out before."""
 
+from typing import Any
+
+import pyarrow as pa
 import pytest
 
 from tarry.core import limits
 from tarry.core.errors import DelayTooLong, Invalid, NotFound, TarryError, TooLarge
 from tarry.core.lifecycle import State
 from tarry.core.message import Message, Scheduled
+from tarry.engine.topics import NewEntry
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import FOREIGN, Bench, full
 
@@ -220,3 +224,30 @@ def test_one_message_is_told_of_by_its_lateness(bench: Bench) -> None:
     bench.schedule(due_at_ms=1, door="pulsar")
     bench.leap(25)
     assert sorted(told) == [("http", 15, 3), ("pulsar", 0, 1)]
+
+
+@pytest.mark.parametrize("way", ["single", "columns", "entries"])
+def test_what_the_ledger_has_and_memory_cannot_follow_is_a_fault(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """Going on would answer from a state that no restart arrives at."""
+    bench.publish("orders", b"there is a topic")
+    told: list[Exception] = []
+    bench.engine.journal.on_fault = told.append
+    broken = RuntimeError("broken")
+
+    def fail(*_: Any) -> None:
+        raise broken
+
+    monkeypatch.setattr(bench.engine.journal.sizes, "add", fail)
+    monkeypatch.setattr(bench.engine.journal.sizes, "add_many", fail)
+    with pytest.raises(RuntimeError, match="broken"):
+        if way == "single":
+            bench.schedule(delay_ms=1)
+        elif way == "columns":
+            bench.ask(
+                bench.engine.schedule_arrow(pa.record_batch({"delay_ms": [1]}), Message(destination="t"))
+            )
+        else:
+            _ = bench.engine.topics.publish("orders", [NewEntry(payload=b"")])
+    assert told == [broken]

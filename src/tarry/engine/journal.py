@@ -1,6 +1,6 @@
 """The journal: records go in, and the state that they add up to is kept here.
 
-A record is decided when it is enqueued (`_decide`), on the engine's one thread: from then on a killed version
+A record is decided when it is enqueued (`decide`), on the engine's one thread: from then on a killed version
 does not fire (R11). It takes effect when it is durable (`_effect`): it enters the wheel, becomes
 visible in a topic, is answered (R2). Replaying the ledger does both, so that a restart arrives at the same state.
 
@@ -42,6 +42,7 @@ from tarry.engine.sizes import SMALL_BYTES, Sizes
 from tarry.engine.standby import Standby
 from tarry.engine.subjects import Subjects
 from tarry.engine.topics import Topics
+from tarry.engine.versions import ended_row, past_due
 from tarry.index.index import Index
 from tarry.ledger.frame import Unit
 from tarry.ledger.ledger import Ledger
@@ -102,7 +103,6 @@ class Journal:
         self.catalogue = Catalogue(self)
         self.backlog = Backlog(self)
         self.pending = Pending()
-        """Pending messages by owner."""
         self.counters: Counter[str] = Counter()
         self.watermark = Key(0, 0)
         self.recovered_seq = 0
@@ -148,11 +148,14 @@ class Journal:
                 self.decide(seq, record)
             self._enters(first + len(unit) - 1, _lowest_fire_ms(unit, records))
         except Exception as error:
-            # The ledger has it, and what is in memory does not follow it any more.
-            if self.on_fault is not None:
-                self.on_fault(error)
+            self._tell_fault(error)
             raise
         return first
+
+    def _tell_fault(self, error: Exception) -> None:
+        """The ledger has a record, and what is in memory does not follow it any more."""
+        if self.on_fault is not None:
+            self.on_fault(error)
 
     def when_durable(self, seq: int, callback: Done) -> None:
         """Call back once everything up to a seq is durable and has taken effect, or never will be."""
@@ -390,8 +393,12 @@ class Journal:
             self._tell_durable(first + unit.records - 1, error)
 
         first = self.ledger.append_unit(unit, durable)
-        self._enters(first + unit.records - 1, entries.lowest_ms)
-        entries.decide(self, first)
+        try:
+            self._enters(first + unit.records - 1, entries.lowest_ms)
+            entries.decide(self, first)
+        except Exception as error:
+            self._tell_fault(error)
+            raise
 
     def append_plan(self, plan: Plan, done: Callable[[int, TarryError | None], None]) -> None:
         """Enqueue the records of a checked batch; `done` gets their first seq."""
@@ -403,10 +410,14 @@ class Journal:
             self._tell_durable(first + plan.unit.records - 1, error)
 
         first = self.ledger.append_unit(plan.unit, durable)
-        self._enters(first + plan.unit.records - 1, int(plan.fire_at_ms.min()))
-        self.sizes.add_many(first, plan.sizes)
-        self.pending.change_many(plan.owners)
-        self.counters["accepted"] += plan.owners.total()
+        try:
+            self._enters(first + plan.unit.records - 1, int(plan.fire_at_ms.min()))
+            self.sizes.add_many(first, plan.sizes)
+            self.pending.change_many(plan.owners)
+            self.counters["accepted"] += plan.owners.total()
+        except Exception as error:
+            self._tell_fault(error)
+            raise
 
     def entries(self, seqs: NDArray[np.int64]) -> list[Received | None]:
         """Topic entries as consumers get them the first time; None for one that is gone or damaged."""
@@ -480,18 +491,3 @@ def _lowest_fire_ms(unit: Sequence[Encoded], records: Sequence[Record]) -> int:
         if fire_at_ms and not 0 < lowest_ms <= fire_at_ms:
             lowest_ms = fire_at_ms
     return lowest_ms
-
-
-def past_due(put: Put) -> bool:
-    """Whether the due instant had passed when the message was accepted."""
-    return put.due_at_ms is not None and put.due_at_ms < put.accepted_at_ms
-
-
-def ended_row(head: PutHead, fired: Key, at_ms: int) -> tuple[tuple[int], tuple[str | None, int], Ended]:
-    """The registry's row of a message that was sent into a topic: key, searched columns and value."""
-    origin = head.origin or fired
-    ended = Ended(
-        origin, "sent", at_ms, None, None, head.attempts + 1, head.due_at_ms, head.accepted_at_ms, head.namespace,
-        head.destination, head.key, head.owner, head.door, head.group,
-    )  # fmt: skip
-    return (origin.seq,), (head.owner if head.listed else None, at_ms), ended

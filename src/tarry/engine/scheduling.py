@@ -24,9 +24,10 @@ from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_namespace, p
 from tarry.core.policy import Effective
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.arrow import columns_of, frames_of
-from tarry.engine.journal import Journal, past_due
+from tarry.engine.journal import Journal
 from tarry.engine.planner import Columns, ColumnsScheduled, Plan, Planner
 from tarry.engine.rates import Rates
+from tarry.engine.versions import past_due
 from tarry.ledger.record import Put
 
 UNIT_RECORDS: Final = 4096

@@ -15,8 +15,9 @@ from tarry.core.errors import Conflict, Invalid, TarryError
 from tarry.core.message import Message, Scheduled
 from tarry.core.names import TOPIC_SCHEME
 from tarry.engine.answer import Answer, failed
-from tarry.engine.journal import Journal, past_due
+from tarry.engine.journal import Journal
 from tarry.engine.scheduling import Scheduling
+from tarry.engine.versions import past_due
 from tarry.ledger.record import Put
 
 

@@ -1,7 +1,6 @@
-"""Tarry's own topics: publishing, subscribing, and the records behind both.
+"""Tarry's own topics: publishing, subscribing, acknowledging.
 
-Every change is a record first: it is decided when its record is enqueued (`decide`), and seen by consumers
-once that is durable (`appended`). Replaying the records gives the same state.
+Every change is a record first: what the records add up to is in `topic_records`, and replaying them gives the same state.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The records that end a version or put another in its place (R4)."""
+"""The records that end a version or put another in its place (R4), and what can be told of a version."""
 
 from typing import Any, Final
 
@@ -7,6 +7,7 @@ import msgspec
 from tarry.core.names import parse_topic
 from tarry.ledger.read_record import PutHead
 from tarry.ledger.record import NO_PUT, Entry, Finalise, Kept, Key, Put
+from tarry.registry.registry import Ended
 
 
 def end_of(
@@ -82,3 +83,18 @@ def dead_letter_topic(namespace: str, name: str) -> str:
 def lateness_of(put: Put | PutHead, now_ms: int) -> int:
     """How late a message is at an instant. One without a due instant never is."""
     return 0 if put.due_at_ms is None else now_ms - max(put.due_at_ms, put.accepted_at_ms)
+
+
+def past_due(put: Put) -> bool:
+    """Whether the due instant had passed when the message was accepted."""
+    return put.due_at_ms is not None and put.due_at_ms < put.accepted_at_ms
+
+
+def ended_row(head: PutHead, fired: Key, at_ms: int) -> tuple[tuple[int], tuple[str | None, int], Ended]:
+    """The registry's row of a message that was sent into a topic: key, searched columns and value."""
+    origin = head.origin or fired
+    ended = Ended(
+        origin, "sent", at_ms, None, None, head.attempts + 1, head.due_at_ms, head.accepted_at_ms, head.namespace,
+        head.destination, head.key, head.owner, head.door, head.group,
+    )  # fmt: skip
+    return (origin.seq,), (head.owner if head.listed else None, at_ms), ended
