@@ -16,8 +16,6 @@ from tarry.engine.engine import Engine
 from tarry.engine.settings import EngineSettings
 from tarry.index.delta import DeltaIndex
 from tarry.index.files import Folder, write_file
-from tarry.index.index import NoIndex
-from tarry.index.live import live_versions
 from tarry.index.schema import STAGED
 from tarry.index.state import State
 from tarry.ledger.disk import RealDisk
@@ -28,6 +26,8 @@ from tarry.pipeline.source import batch_of
 from tarry.pipeline.stream import IndexStream, Tables
 from tarry.registry.registry import Registry
 from tarry.testing.clock import SimulatedClock
+from tarry.testing.index import SimulatedIndex
+from tests.pipeline.live import live_versions
 
 START_MS = 1_794_740_400_000
 SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
@@ -50,7 +50,7 @@ class Writer:
         self.engine = Engine(
             ledger=self.ledger,
             registry=Registry(":memory:"),
-            index=NoIndex() if self._tables is None else DeltaIndex(index, self.ledger.ledger_id),
+            index=SimulatedIndex() if self._tables is None else DeltaIndex(index, self.ledger.ledger_id),
             clock=self.clock,
             ids=Ids(bytes(32)),
             outlets={},

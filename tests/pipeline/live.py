@@ -1,6 +1,6 @@
 """What the files of a version of the index add up to: the versions that live, with key and checksum.
 
-For whoever compares whole indexes; the server reads ranges (`tarry.index.delta`).
+For tests, which compare whole indexes; the server reads ranges (`tarry.index.delta`).
 """
 
 from collections.abc import Iterable

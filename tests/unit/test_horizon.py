@@ -9,7 +9,7 @@ import pytest
 from tarry.core.deadset import DeadSet
 from tarry.engine import horizon as module
 from tarry.engine.horizon import Horizon
-from tarry.index.index import NoIndex
+from tarry.testing.index import SimulatedIndex
 
 LEAD_MS = 600_000
 
@@ -20,7 +20,7 @@ def inline(work: Callable[[], Any], done: Callable[[Exception | None], None]) ->
 
 
 def filled(fires: list[int]) -> Horizon:
-    horizon = Horizon(NoIndex(), inline, DeadSet(), LEAD_MS)
+    horizon = Horizon(SimulatedIndex(), inline, DeadSet(), LEAD_MS)
     count = len(fires)
     horizon.add_many(
         np.array(fires, np.int64), np.arange(1, count + 1, dtype=np.int64), np.zeros(count, np.uint16)

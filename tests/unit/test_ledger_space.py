@@ -7,7 +7,6 @@ from random import Random
 import pytest
 
 from tarry.core.errors import Invalid, NotFound, TarryError, Unavailable
-from tarry.ledger.frame import ROW_BYTES, frame_bytes
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.ledger.room import Room
 from tarry.testing.disk import SimulatedDisk
@@ -193,19 +192,6 @@ def test_the_plan_does_not_become_too_gloomy() -> None:
         ledger.commit()
         assert room.rolls <= room.plan_rolls <= room.rolls + 1
     assert room.rolls > 20
-
-
-def test_essential_room_is_what_essential_units_can_take() -> None:
-    ledger, _ = filled(SimulatedDisk(capacity_bytes=room_for(3)))
-    room, taken = ledger.essential_room_bytes, 0
-    need = frame_bytes(ROW_BYTES + 40)
-    while ledger.essential_room_bytes >= need + need:
-        ledger.append([record(1)], nothing, essential=True)
-        taken += need
-    assert taken > room - 3 * need
-    while ledger.commit():
-        pass
-    assert ledger.failed is None
 
 
 def test_the_size_of_segments_has_bounds() -> None:

@@ -16,11 +16,11 @@ from tarry.core.message import Message, MessageQuery
 from tarry.core.policy import Policy
 from tarry.engine.engine import Engine
 from tarry.engine.settings import EngineSettings
-from tarry.index.index import NoIndex
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.registry.registry import Registry
 from tarry.testing.clock import SimulatedClock
 from tarry.testing.disk import SimulatedDisk
+from tarry.testing.index import SimulatedIndex
 from tests.unit.engine_kit import FOREIGN, Bench
 
 
@@ -203,7 +203,7 @@ class Folder:
             done(None)
 
         engine = Engine(
-            ledger=ledger, registry=self.registry, index=NoIndex(), clock=self.clock, ids=Ids(bytes(32)), outlets={},
+            ledger=ledger, registry=self.registry, index=SimulatedIndex(), clock=self.clock, ids=Ids(bytes(32)), outlets={},
             launch=lambda *_: None, offload=offload, settings=EngineSettings(),
         )  # fmt: skip
         engine.recover()

@@ -37,11 +37,7 @@ MAX_PRODUCERS: Final = 10_000
 """Of one topic, for which the last sequence number is known: beyond it, the one that was silent for longest is forgotten."""
 
 MAX_GROUP_MEMBERS: Final = 100
-MAX_BATCH_MESSAGES: Final = 100_000
 MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
-
-DEFAULT_MAX_PENDING_PER_OWNER: Final = 0
-"""0 means no limit. The Matrix door sets its own."""
 
 IDEMPOTENCY_RETENTION_MS: Final = DAY_MS
 FINALISED_RETENTION_MS: Final = 7 * DAY_MS

@@ -160,12 +160,6 @@ class Wheel:
             earliest = self._buffer_fire_at_ms
         return earliest
 
-    def count_below(self, fire_at_ms: int, seq: int) -> int:
-        """How many keys are below (fire_at_ms, seq)."""
-        key = (fire_at_ms, seq)
-        self._spill_below(key)
-        return sum(run.rank(key, run.start, run.end) - run.start for run in self._runs)
-
     def nth_key(self, n: int) -> Key | None:
         """The key that has `n` keys below it, or None if there are not that many."""
         if not 0 <= n < len(self):

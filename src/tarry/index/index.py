@@ -1,8 +1,7 @@
 """The index as the server reads it: scheduled versions by due time, without a JVM.
 
 The pipeline is the index's only writer. The server pins one version of it, a *view*, and asks that for keys in a
-range and for the bodies at keys. Until there is a pipeline, `NoIndex` stands here and the un-indexed tail serves
-everything.
+range and for the bodies at keys. Until there is a pipeline that view is empty and the un-indexed tail serves everything.
 
 Everything here may be called from a worker thread; a view does not change.
 """
@@ -158,18 +157,3 @@ class NoView:
     def last_fire_at_ms(self) -> int:
         """There is none."""
         return 0
-
-
-class NoIndex:
-    """The index before there is a pipeline."""
-
-    def __init__(self) -> None:
-        self._nothing = NoView()
-
-    def newest(self) -> View:
-        """Nothing."""
-        return self._nothing
-
-    def staged(self, batches: Sequence[Staged]) -> View:
-        """Nothing: there is no folder to stage anything in."""
-        return self._nothing

@@ -150,11 +150,6 @@ class Ledger:
         """Whether no spare segment could be prepared: only essential units are taken."""
         return self._spares.error is not None
 
-    @property
-    def essential_room_bytes(self) -> int:
-        """What essential units can still take for sure: nothing is sent unless its finalise fits (R2)."""
-        return self._writer.room.left_bytes(self._spares.prepared)
-
     def append(self, records: Sequence[Encoded], done: Done, *, essential: bool = False) -> int:
         """Append records as one unit; see `append_unit`."""
         return self.append_unit(unit_of(records), done, essential=essential)

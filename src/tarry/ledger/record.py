@@ -1,7 +1,7 @@
 """The one record type for all operations: what the ledger holds, and what every view is made from.
 
-A record is a small fixed part, `Fixed`, that can be read as columns without decoding (the wheel, the
-tail and Spark need no more), and a body: a msgpack array of one of the structs below.
+A record is a small fixed part (`FIXED` in `frame.py`) that can be read as columns without decoding (the wheel,
+the tail and Spark need no more), and a body: a msgpack array of one of the structs below.
 Records are self-contained (R4): none refers to another for what it says.
 
 Changing the format. Fields are only ever added at the end of a struct and with a default, so that

@@ -64,10 +64,6 @@ class Room:
         for need_bytes in queued:
             self.plan_rolls, self.plan_free_bytes = self._after(need_bytes)
 
-    def left_bytes(self, prepared: int) -> int:
-        """What essential units can still take, at least, in units that are not huge."""
-        return max(0, self.plan_free_bytes) + (prepared - self.plan_rolls) * self.segment_bytes
-
     def needs_roll(self, need_bytes: int) -> bool:
         """Whether the writer must begin a new segment for this frame; if so, it is counted as begun."""
         if need_bytes <= self.free_bytes:

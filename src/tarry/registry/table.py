@@ -65,7 +65,6 @@ class Table(Generic[V]):
         self, name: str, keys: tuple[str, ...], value_type: type[V], searched: tuple[str, ...] = ()
     ) -> None:
         self.name = name
-        self._key_count = len(keys)
         self._columns = len(keys) + len(searched)
         row_type: Any = tuple[tuple[Any, ...], tuple[Any, ...], value_type]  # type: ignore[valid-type]
         self._decoder = msgspec.msgpack.Decoder(row_type)

@@ -37,9 +37,6 @@ OFFENCES: Final = {
 """Every offence, and what it means."""
 
 
-OFFENDERS: Final = "offence string, seq long, origin_seq long, detail string"
-
-
 def single(ended: DataFrame) -> DataFrame:
     """Ends of single messages; the others are of whole batches."""
     return ended.filter("not whole")
