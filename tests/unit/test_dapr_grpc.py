@@ -191,6 +191,15 @@ async def test_other_calls_are_passed_on_to_a_sidecar(tmp_path: Path) -> None:
                 await call(state_pb2.GetStateRequest(key="bad"))
             assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.ABORTED, "no")
             await calls.publish("t", scheduledSendTime=LATER)
+        tokens = [{"name": "t", "token": "secret-token", "roles": ["produce"]}]
+        guarded = dapr(tmp_path / "guarded", sidecar_grpc=f"127.0.0.1:{port}", tokens__=tokens)
+        async with guarded as doors, client(doors) as calls:
+            call = calls.method("GetState", state_pb2.GetStateResponse)
+            with pytest.raises(grpc.aio.AioRpcError) as caught:
+                await call(state_pb2.GetStateRequest(key="k"), metadata=(("mine", "1"),))
+            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+            given = (("mine", "1"), ("dapr-api-token", "secret-token"))
+            assert (await call(state_pb2.GetStateRequest(key="k"), metadata=given)).data == b"k"
     finally:
         await sidecar.stop(None)
 

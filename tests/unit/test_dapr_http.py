@@ -10,6 +10,7 @@ import httpx
 import pytest
 from aiohttp import web
 
+from tarry.doors.dapr.metadata import MAX_EXTENDED, MAX_EXTENDED_CHARACTERS
 from tarry.doors.dapr.resources import BadResource
 from tests.processes import free_port
 from tests.unit.dapr_kit import Doors, app, component, dapr, in_s, resources, to
@@ -269,6 +270,19 @@ async def test_health_and_metadata_are_as_sdks_expect_them(tmp_path: Path) -> No
         assert said["appConnectionProperties"]["port"] == shop.port
         assert (await doors.client.put("/v1.0/metadata/mine", content=b"yes")).status_code == 204
         assert (await doors.client.get("/v1.0/metadata")).json()["extended"]["mine"] == "yes"
+
+
+async def test_what_an_application_sets_in_its_metadata_is_bounded(tmp_path: Path) -> None:
+    async with dapr(tmp_path) as doors:
+        too_long = b"x" * MAX_EXTENDED_CHARACTERS
+        assert (await doors.client.put("/v1.0/metadata/long", content=too_long)).status_code == 413
+        for number in range(MAX_EXTENDED):
+            assert (await doors.client.put(f"/v1.0/metadata/{number}", content=b"1")).status_code == 204
+        assert (await doors.client.put("/v1.0/metadata/more", content=b"1")).status_code == 413
+        # One that is there can be set again.
+        assert (await doors.client.put("/v1.0/metadata/0", content=b"2")).status_code == 204
+        extended = (await doors.client.get("/v1.0/metadata")).json()["extended"]
+        assert (extended["0"], "more" in extended, "long" in extended) == ("2", False, False)
 
 
 async def test_a_token_is_asked_for_except_of_health_checks(tmp_path: Path) -> None:

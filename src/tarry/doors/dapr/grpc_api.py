@@ -73,7 +73,7 @@ class GrpcApi:
         """What serves any other method; None is UNIMPLEMENTED."""
         if path == SERVICE + "SubscribeTopicEventsAlpha1":
             return self._subscribe
-        return None if self._passing is None else self._passing.method(path)
+        return None if self._passing is None else partial(self._pass_on, self._passing, path)
 
     def _let_in(self, call: Call, role: Role = "produce") -> tuple[Trace | None, Caller]:
         """The trace context of a call that is let in, and whose it is; raises `Refusal`."""
@@ -146,7 +146,7 @@ class GrpcApi:
     def _set_metadata(self, call: Call, message: bytes) -> None:
         self._let_in(call)
         request = metadata_pb2.SetMetadataRequest.FromString(message)
-        self._metadata.extended[request.key] = request.value
+        self._metadata.extend(request.key, request.value)
         call.answer(b"")
 
     async def _subscribe(self, call: Call) -> None:
@@ -161,6 +161,12 @@ class GrpcApi:
             self._let_in(call, "consume")
             await self._streams.serve(read, write)
 
+    async def _pass_on(self, passing: "GrpcPassing", path: str, call: Call) -> None:
+        with _refusals(call):
+            # Behind the door may be secrets and state: whoever may not publish here does not get there either.
+            self._let_in(call)
+            await passing.pass_on(path, call)
+
 
 class GrpcPassing:
     """Passes calls on to a real sidecar, as bytes."""
@@ -168,16 +174,14 @@ class GrpcPassing:
     def __init__(self, address: str, options: Sequence[tuple[str, int]]) -> None:
         self._channel = grpc.aio.insecure_channel(address, options=list(options))
 
-    def method(self, path: str) -> Streaming:
-        """Serves any method: every call is a stream of messages both ways."""
-        return partial(self._pass_on, self._channel.stream_stream(path))
+    async def pass_on(self, path: str, call: Call) -> None:
+        """Serve any method: every call is a stream of messages both ways."""
 
-    async def _pass_on(self, method: Any, call: Call) -> None:
         async def requests() -> AsyncIterator[bytes]:
             while (message := await call.read()) is not None:
                 yield message
 
-        passed = method(requests(), metadata=call.metadata)
+        passed = self._channel.stream_stream(path)(requests(), metadata=call.metadata)
         try:
             call.begin(tuple(await passed.initial_metadata()))
             async for answer in passed:

@@ -142,7 +142,7 @@ class HttpApi:
             return 200, list(_JSON), msgspec.json.encode(self._metadata.show())
         if path.startswith(_METADATA + "/") and method == "PUT":
             body = await self._body(receive)
-            self._metadata.extended[path.removeprefix(_METADATA + "/")] = body.decode(errors="replace")
+            self._metadata.extend(path.removeprefix(_METADATA + "/"), body.decode(errors="replace"))
             return 204, [], b""
         if self._passing is not None and path.startswith("/v1.0"):
             return await self._passing.pass_on(scope, await self._body(receive))

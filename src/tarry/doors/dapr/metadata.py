@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from tarry.config.dapr import DaprApp
+from tarry.doors.dapr import errors
 from tarry.doors.dapr.cloudevents import format_instant
+from tarry.doors.dapr.errors import Refusal
 from tarry.doors.dapr.mounting import Mounts
 from tarry.doors.dapr.subscriptions import Subscription
 from tarry.engine.engine import Engine
@@ -12,6 +14,9 @@ from tarry.engine.engine import Engine
 RUNTIME_VERSION: Final = "1.16.0"
 """The version of Dapr's runtime that the door behaves like."""
 FEATURE: Final = "DelayedMessaging"
+MAX_EXTENDED: Final = 100
+MAX_EXTENDED_CHARACTERS: Final = 16_384
+"""So many attributes may an application set, of this length with their names."""
 
 
 class Metadata:
@@ -21,7 +26,7 @@ class Metadata:
         self.ready = False
         self.app = app
         self.subscriptions: list[Subscription] = []
-        self.extended: dict[str, str] = {}
+        self._extended: dict[str, str] = {}
         """What the application has set itself."""
         self.mounts = mounts
         self.preview = preview
@@ -69,7 +74,17 @@ class Metadata:
             extended["tarry.nextDueAt"] = format_instant(stats.next_due_at_ms)
         extended |= {f"tarry.{name}": str(count) for name, count in sorted(stats.counters.items())}
         extended |= {f"tarry.trouble.{name}": text for name, text in self.troubles()}
-        return {**extended, **self.extended}
+        return {**extended, **self._extended}
+
+    def extend(self, name: str, value: str) -> None:
+        """Set an extended attribute; raises `Refusal`."""
+        if len(name) + len(value) > MAX_EXTENDED_CHARACTERS:
+            raise Refusal(
+                errors.TOO_LARGE, f"an attribute is longer than {MAX_EXTENDED_CHARACTERS} characters"
+            )
+        if name not in self._extended and len(self._extended) >= MAX_EXTENDED:
+            raise Refusal(errors.TOO_LARGE, f"there are {MAX_EXTENDED} extended attributes already")
+        self._extended[name] = value
 
     def troubles(self) -> Iterable[tuple[str, str]]:
         """The components that cannot be used now, and why."""
