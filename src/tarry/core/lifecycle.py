@@ -4,12 +4,12 @@ A message is `scheduled` until something begins to send it or ends it. `sending`
 claim and the verdict; it lives in memory only, and after a crash everything overdue counts as being
 sent until it was tried again (R11). `sent`, `cancelled` and `failed` are the end: finalised.
 
-               restart, put_off
+                restart, send
                   ┌────┐
                   │    ▼       claim                 delivered
     schedule ──▶ scheduled ─────────────▶ sending ──────────────▶ sent
                   │    ▲                   │   │
-           cancel │    └───────────────────┘   │ refused, expired
+           cancel │    └───────────────────┘   │ refused
                   ▼        not_delivered       ▼
               cancelled                      failed
 

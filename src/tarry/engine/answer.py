@@ -57,6 +57,17 @@ class Answer(Generic[T]):
         else:
             self._callbacks.append(callback)
 
+    def pass_on(self, to: "Answer[T]") -> None:
+        """Give another answer what this one comes to."""
+
+        def passed(_: "Answer[T]") -> None:
+            if self._error is None:
+                to.settle(self._value)  # type: ignore[arg-type]
+            else:
+                to.fail(self._error)
+
+        self.then(passed)
+
     def _finish(self) -> None:
         if self._settled:
             raise RuntimeError("an answer is settled once")

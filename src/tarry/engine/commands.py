@@ -259,7 +259,7 @@ class Commands:
 
             def look_again(body: Body) -> None:
                 again = Fetched(found.current, body)
-                self._with(id_, act, ended=ended, fetched=again).then(lambda of: _pass_on(of, answer))
+                self._with(id_, act, ended=ended, fetched=again).pass_on(answer)
 
             self._journal.bodies.look_up(found.current, look_again)
             return answer
@@ -356,7 +356,7 @@ class Commands:
         answer: Answer[MessageView] = Answer()
 
         def look_again() -> None:
-            self._with(id_, again).then(lambda of: _pass_on(of, answer))
+            self._with(id_, again).pass_on(answer)
 
         self._dispatcher.writing.when_settled(found.current.seq, look_again)
         return answer
@@ -458,11 +458,3 @@ class Commands:
         self._journal.append(records, durable, essential=view.state is State.CANCELLED)
         self._dispatcher.killed(found.current.seq)
         return answer
-
-
-def _pass_on(of: Answer[MessageView], to: Answer[MessageView]) -> None:
-    error = of.error()
-    if error is None:
-        to.settle(of.value())
-    else:
-        to.fail(error)

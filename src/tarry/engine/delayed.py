@@ -16,8 +16,7 @@ from tarry.core.errors import Conflict, Invalid, NotFound, TarryError
 from tarry.core.names import parse_topic
 from tarry.engine.answer import Answer, failed
 from tarry.engine.topic import Topic
-from tarry.engine.topic_records import decode_entry
-from tarry.ledger.record import Entry, Key
+from tarry.ledger.record import Entry, Key, decode_entry
 
 if TYPE_CHECKING:
     from tarry.engine.journal import Journal

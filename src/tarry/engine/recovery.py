@@ -1,4 +1,4 @@
-"""Recovery: arriving at the state of the ledger's head (protocol: Recovery, steps 4 to 7).
+"""Recovery: arriving at the state of the ledger's head.
 
 The registry gives what it has reached, the ledger the rest. Of what waits, the index has everything up to its cursor, so that
 only the ledger above it is read, keys alone, into the tail. What the index cannot be trusted with is refused here.

@@ -25,13 +25,6 @@ if TYPE_CHECKING:
     from tarry.engine.journal import Journal
     from tarry.engine.topics import Topics
 
-_entry_decoder = msgspec.msgpack.Decoder(Entry)
-
-
-def decode_entry(body: bytes) -> Entry:
-    """Read the body of an `Entry`."""
-    return _entry_decoder.decode(body)
-
 
 class TopicRecords:
     """The topics of this server, as their records say."""

@@ -74,11 +74,10 @@ class Upkeep:
 
     def tick(self, now_ms: int) -> int:
         """Do what is due; gives the instant at which to come again."""
-        # A clock that was set back must not stop the chores until it has caught up.
-        if now_ms >= self._next_mark_ms or self._next_mark_ms - now_ms > 2 * self._settings.mark_every_ms:
+        if _is_due(self._next_mark_ms, self._settings.mark_every_ms, now_ms):
             self._next_mark_ms = now_ms + self._settings.mark_every_ms
             self.mark(now_ms)
-        if now_ms >= self._next_flush_ms or self._next_flush_ms - now_ms > 2 * self._settings.flush_every_ms:
+        if _is_due(self._next_flush_ms, self._settings.flush_every_ms, now_ms):
             self._next_flush_ms = now_ms + self._settings.flush_every_ms
             # Making the rows of a burst would compete with the burst itself; they can wait, but not for ever.
             busy = self._dispatcher.bursting(now_ms) and now_ms - self._flushed_at_ms < FLUSH_LATEST_MS
@@ -90,15 +89,12 @@ class Upkeep:
             ):
                 self._flushed_at_ms = now_ms
                 _ = self.flush()
-        if (
-            now_ms >= self._next_reclaim_ms
-            or self._next_reclaim_ms - now_ms > 2 * self._settings.reclaim_every_ms
-        ):
+        if _is_due(self._next_reclaim_ms, self._settings.reclaim_every_ms, now_ms):
             self._next_reclaim_ms = now_ms + self._settings.reclaim_every_ms
             self._prune(now_ms)
             self.reclaim.turn(now_ms)
         self._sweep_on(now_ms)
-        if now_ms >= self._next_backlog_ms or self._next_backlog_ms - now_ms > 2 * EVERY_MS:
+        if _is_due(self._next_backlog_ms, EVERY_MS, now_ms):
             self._next_backlog_ms = self._journal.backlog.turn(now_ms)
         again_ms = min(self._next_mark_ms, self._next_flush_ms, self._next_backlog_ms)
         return again_ms if self._sweep is None else min(again_ms, now_ms + SWEEP_EVERY_MS)
@@ -131,7 +127,7 @@ class Upkeep:
         if self._flushing is not None:
             # What is enqueued now is not in the cut under way: another one follows it.
             again: Answer[None] = Answer()
-            self._flushing.then(lambda _: self.flush().then(lambda answer: _pass_on(answer, again)))
+            self._flushing.then(lambda _: self.flush().pass_on(again))
             return again
         journal = self._journal
         if not journal.dirty:
@@ -214,9 +210,6 @@ class Upkeep:
             self._dead_swept = len(journal.dead)
 
 
-def _pass_on(answer: Answer[None], to: Answer[None]) -> None:
-    error = answer.error()
-    if error is None:
-        to.settle(None)
-    else:
-        to.fail(error)
+def _is_due(next_ms: int, every_ms: int, now_ms: int) -> bool:
+    """Whether a chore is; a clock that was set back must not stop it until it has caught up."""
+    return now_ms >= next_ms or next_ms - now_ms > 2 * every_ms

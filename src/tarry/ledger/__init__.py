@@ -1,12 +1,17 @@
 """The durable, append-only log of every accepted operation: the truth that every view is made from.
 
     record      the record type, and its bodies
+    read_record bodies decoded only as far as their readers look
+    columns     many messages as columns; reading makes them of Arrow, puts makes a unit of them
     frame       how records are laid out in a frame (R1)
     segment     how frames are laid out in a file, and how a seq is found in it
     head        the published durable head
     spares      zero-filled segments ahead of use, and the reserve (R1, R2)
+    room        how much of both is promised to whom (R2)
+    writer      the group commit
     recovery    what is done with what a crash left behind: one decision table
-    reader      reading one record, many, or all of them in order
+    reader      reading one record, many, or (replay) all of them in order
+    follow      reading from another process, up to the published head
     ledger      the façade: append, group commit, close
     disk        the little of a file system that the ledger needs, so that a simulation can stand in
 

@@ -356,6 +356,7 @@ class Encoded(NamedTuple):
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
 _put_decoder = msgspec.msgpack.Decoder(Put)
+_entry_decoder = msgspec.msgpack.Decoder(Entry)
 _crc = google_crc32c.value
 _pack_ids = struct.Struct(">BQBBQBQ").pack
 
@@ -417,3 +418,8 @@ def decode(body: bytes) -> Record:
 def decode_put(body: bytes | msgspec.Raw) -> Put:
     """Read the body of a `Put`."""
     return _put_decoder.decode(body)
+
+
+def decode_entry(body: bytes) -> Entry:
+    """Read the body of an `Entry`."""
+    return _entry_decoder.decode(body)

@@ -1,4 +1,4 @@
-"""What is done with what a crash left behind: one decision table (protocol.md, Recovery, steps 1 to 3).
+"""What is done with what a crash left behind: one decision table.
 
 Frames are written one at a time, each only after the one before it was synced (R1). So a crash can
 spoil at most the last frame of the newest segment, and every other bad byte is damage:

@@ -30,7 +30,7 @@ class Live(Struct, array_like=True, frozen=True):
 
 
 class Ended(Struct, array_like=True, frozen=True):
-    """What became of a message, without its body."""
+    """What became of a message; of one that was listed also what it was."""
 
     origin: Key
     outcome: str
