@@ -84,11 +84,15 @@ class Accounts:
 
     def forget(self, token: bytes) -> None:
         """A token was logged out."""
-        self._known.pop(_digest(token, ""), None)
+        of_token = _digest(token, "")
+        self._forget([one for one in self._known if one.startswith(of_token)])
 
     def forget_user(self, user_id: str) -> None:
         """All tokens of a user were logged out."""
-        for digest in [one for one, known in self._known.items() if known.account.user_id == user_id]:
+        self._forget([one for one, known in self._known.items() if known.account.user_id == user_id])
+
+    def _forget(self, digests: list[bytes]) -> None:
+        for digest in digests:
             del self._known[digest]
 
     def _is_fresh(self, known: _Known) -> bool:
@@ -138,4 +142,6 @@ def token_of(request: Request) -> bytes:
 
 
 def _digest(token: bytes, query: str) -> bytes:
-    return hashlib.blake2b(token + b"\0" + query.encode(), digest_size=32).digest()
+    """What stands for a token and for whom it speaks; that of the token alone is how it begins."""
+    digest = hashlib.blake2b(token, digest_size=32).digest()
+    return digest + hashlib.blake2b(query.encode(), digest_size=16).digest() if query else digest

@@ -31,7 +31,7 @@ MAX_ASKING: Final = 16
 
 _VERSIONS: Final = (b"v3", b"r0", b"unstable")
 
-AfterWards = Callable[[], Awaitable[None]]
+Afterwards = Callable[[], Awaitable[None]]
 
 
 class Departures:
@@ -54,7 +54,7 @@ class Departures:
             )
         }
 
-    async def watch(self, request: Request) -> AfterWards | None:
+    async def watch(self, request: Request) -> Afterwards | None:
         """What to do once a request has succeeded that is the homeserver's; None for nearly all."""
         follow = self._watched.get(request.path) if request.method == "POST" else None
         if follow is None:
