@@ -5,6 +5,7 @@ from typing import Any
 from tarry.config.pulsar import Pulsar
 from tarry.core.access import Access
 from tarry.doors.pulsar import wire_pb2 as wire
+from tarry.doors.pulsar.admin.schemas import StoredSchemas
 from tarry.doors.pulsar.broker import Broker
 from tarry.doors.pulsar.connection import Connection
 from tarry.doors.pulsar.frames import LEDGER_ID, Frames, frame, with_checksum
@@ -23,7 +24,8 @@ class Desk:
 
     def __init__(self, access: Access | None = None, bench: Bench | None = None, **settings: Any) -> None:
         self.bench = bench or Bench(ledger_settings=LedgerSettings(segment_bytes=8 << 20))
-        self.broker = Broker(self.bench.engine, access or Access.open(), Pulsar(**settings))
+        engine = self.bench.engine
+        self.broker = Broker(engine, access or Access.open(), Pulsar(**settings), StoredSchemas(engine))
 
     def client(self, version: str = "test", *, token: bytes = b"", connect: bool = True) -> "Client":
         client = Client(self, version)

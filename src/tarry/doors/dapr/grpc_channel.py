@@ -11,7 +11,14 @@ from google.protobuf.empty_pb2 import Empty
 
 from tarry.config.dapr import DaprApp
 from tarry.core.errors import Invalid
-from tarry.doors.dapr.channel import DELIVERY_TIMEOUT_S, LONGEST_WAIT_S, Arrival, Status, until_listening
+from tarry.doors.dapr.channel import (
+    CONNECT_AGAIN_S,
+    DELIVERY_TIMEOUT_S,
+    LONGEST_WAIT_S,
+    Arrival,
+    Status,
+    until_listening,
+)
 from tarry.doors.dapr.subscriptions import Subscription, of_callback
 from tarry.doors.dapr.topic_events import bulk_event, status_of, topic_event
 
@@ -44,7 +51,7 @@ class GrpcChannel:
     async def subscriptions(self) -> list[Subscription]:
         """Ask `ListTopicSubscriptions`, again and again while the application does not answer."""
         await until_listening(self._app)
-        wait_s = 0.1
+        wait_s = CONNECT_AGAIN_S
         while True:
             try:
                 answer = await self._call(self._list, Empty())

@@ -33,4 +33,4 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     metrics_open: bool = False
     """`/metrics` without a token."""
     allowed_hosts: tuple[str, ...] = ()
-    """Without tokens, further names under which browsers may reach the server; see `access`."""
+    """Without tokens, further names under which browsers may reach the server; see `core.browser`."""

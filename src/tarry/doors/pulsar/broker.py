@@ -6,20 +6,18 @@ from collections import Counter
 from tarry.config.pulsar import Pulsar
 from tarry.core.access import Access
 from tarry.doors.pulsar.exclusivity import Producing
-from tarry.doors.pulsar.schema import MemorySchemas, Schemas
+from tarry.doors.pulsar.schema import Schemas
 from tarry.engine.engine import Engine
 
 
 class Broker:
     """The server as its Pulsar clients see it."""
 
-    def __init__(
-        self, engine: Engine, access: Access, settings: Pulsar, schemas: Schemas | None = None
-    ) -> None:
+    def __init__(self, engine: Engine, access: Access, settings: Pulsar, schemas: Schemas) -> None:
         self.engine = engine
         self.access = access
         self.settings = settings
-        self.schemas: Schemas = schemas or MemorySchemas()
+        self.schemas = schemas
         self.delays_refused = Counter(too_long=0, off=0)
         """Messages that were refused because their delay is too long, or because delaying is off, by choice."""
         self.connections_failed = 0

@@ -5,9 +5,8 @@ from typing import Protocol
 from msgspec import Struct
 
 from tarry.doors.pulsar import wire_pb2 as wire
-from tarry.doors.pulsar.errors import Code, Refused
 from tarry.doors.pulsar.frames import text
-from tarry.engine.answer import Answer, failed, settled
+from tarry.engine.answer import Answer
 
 
 class Schema(Struct, frozen=True):
@@ -31,37 +30,6 @@ class Schemas(Protocol):
 
     def check(self, topic: str, schema: Schema) -> None:
         """Raise if a consumer's schema does not go with the topic's."""
-
-
-class MemorySchemas:
-    """Schemas that last as long as the process; every schema of a topic has the type of its first."""
-
-    def __init__(self) -> None:
-        self._topics: dict[str, list[Schema]] = {}
-
-    def add(self, topic: str, schema: Schema) -> Answer[int]:
-        """See `Schemas`."""
-        versions = self._topics.setdefault(topic, [])
-        if schema in versions:
-            return settled(versions.index(schema))
-        try:
-            self.check(topic, schema)
-        except Refused as refused:
-            return failed(refused)
-        versions.append(schema)
-        return settled(len(versions) - 1)
-
-    def find(self, topic: str, version: int | None) -> tuple[int, Schema] | None:
-        """See `Schemas`."""
-        versions = self._topics.get(topic, [])
-        at = len(versions) - 1 if version is None else version
-        return (at, versions[at]) if 0 <= at < len(versions) else None
-
-    def check(self, topic: str, schema: Schema) -> None:
-        """See `Schemas`."""
-        versions = self._topics.get(topic)
-        if versions and versions[-1].type != schema.type:
-            raise Refused(Code.IncompatibleSchema, "the topic has a schema of another type")
 
 
 def read_schema(given: wire.Schema) -> Schema:

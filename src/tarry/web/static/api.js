@@ -2,7 +2,7 @@
 
 const KEY = "tarry.token";
 
-export class Refused extends Error {
+class Refused extends Error {
   constructor(status, problem) {
     super(problem.detail ?? problem.title ?? `the server answered ${status}`);
     this.status = status;
