@@ -18,9 +18,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from bench.peers.peer import Skipped
 from demo.books import Page, now_ms, offences
 from demo.clients import Dapr, DoorClient, Matrix, Native, Pulsar
 from demo.stage import Stage, stage
+from tarry.homeserver.environment import CannotInstall
 
 AHEAD_MS: Final = 5_000
 """The first message is due so long after it was asked for; by then all of them are scheduled."""
@@ -125,5 +127,9 @@ if __name__ == "__main__":
     given = parser.parse_args()
     # Dapr's SDK prints whenever its sidecar is away; what is to be seen goes through the console.
     with contextlib.redirect_stdout(io.StringIO()):
-        status = main(given.count, given.seconds)
+        try:
+            status = main(given.count, given.seconds)
+        except (Skipped, CannotInstall) as reason:
+            console.print(f"The demonstration needs every client: {reason}", markup=False)
+            status = 1
     sys.exit(status)

@@ -10,7 +10,7 @@ from tarry.core.names import unpartitioned
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.consumer import Consumer
 from tarry.doors.pulsar.delivery import batch_size
-from tarry.doors.pulsar.errors import Code, Refused, code_of, text_of
+from tarry.doors.pulsar.errors import Code, Refused, say, say_code
 from tarry.doors.pulsar.frames import LEDGER_ID, NO_ID, Malformed, text
 from tarry.doors.pulsar.schema import read_schema
 from tarry.engine.answer import Answer
@@ -216,7 +216,7 @@ class Consumers:
     def _tell_acked(self, ack: wire.CommandAck, error: BaseException | None) -> None:
         answer = wire.CommandAckResponse(consumer_id=ack.consumer_id, request_id=ack.request_id)
         if error is not None:
-            _say(answer, error)
+            say(answer, error)
         self._connection.send(type=Type.ACK_RESPONSE, ackResponse=answer)
 
     # Leaving, and going elsewhere
@@ -301,7 +301,7 @@ class Consumers:
             answer.msgBacklog = engine.subscription.backlog
             answer.address = self._connection.host
         except Refused as refused:
-            answer.error_code, answer.error_message = refused.server_error, str(refused)  # type: ignore[assignment]
+            say_code(answer, refused)
         self._connection.send(type=Type.CONSUMER_STATS_RESPONSE, consumerStatsResponse=answer)
 
 
@@ -321,7 +321,3 @@ def _entry_of(place: wire.MessageIdData, sub: Subscription) -> int:
     if place.ledgerId == NO_ID or place.entryId == NO_ID:
         return 0
     return sub.topic.next if place.ledgerId > LEDGER_ID else place.entryId
-
-
-def _say(answer: Any, error: BaseException) -> None:
-    answer.error, answer.message = code_of(error), text_of(error)

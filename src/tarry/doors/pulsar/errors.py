@@ -1,6 +1,6 @@
 """Tarry's errors in Pulsar's words."""
 
-from typing import Final
+from typing import Any, Final
 
 from tarry.core.errors import (
     Conflict,
@@ -60,3 +60,13 @@ def text_of(error: BaseException) -> str:
     if isinstance(error, DelayTooLong):
         return f"Exceeds max allowed delivery delay of {error.max_delay_ms} milliseconds"
     return str(error) or type(error).__name__
+
+
+def say(answer: Any, error: BaseException) -> None:
+    """Make a command the answer that says no, where it has the fields `error` and `message`."""
+    answer.error, answer.message = code_of(error), text_of(error)
+
+
+def say_code(answer: Any, error: BaseException) -> None:
+    """The same where they are called `error_code` and `error_message`."""
+    answer.error_code, answer.error_message = code_of(error), text_of(error)

@@ -1,11 +1,11 @@
 """Questions about topics: where they are, how many partitions they have, which there are, and their schemas."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tarry.core.errors import TarryError
 from tarry.core.names import parse_namespace, unpartitioned
 from tarry.doors.pulsar import wire_pb2 as wire
-from tarry.doors.pulsar.errors import Code, code_of, text_of
+from tarry.doors.pulsar.errors import Code, say, say_code
 from tarry.doors.pulsar.frames import text
 from tarry.doors.pulsar.schema import read_schema, version_bytes, wire_schema
 from tarry.engine.answer import Answer
@@ -38,7 +38,7 @@ class Lookup:
             answer.response = wire.CommandPartitionedTopicMetadataResponse.Success
         except TarryError as error:
             answer.response = wire.CommandPartitionedTopicMetadataResponse.Failed
-            _say(answer, error)
+            say(answer, error)
         connection.send(type=Type.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=answer)
 
     def _lookup(self, asked: wire.CommandLookupTopic, _: bytes) -> None:
@@ -57,7 +57,7 @@ class Lookup:
             answer.response = wire.CommandLookupTopicResponse.Connect
         except TarryError as error:
             answer.response = wire.CommandLookupTopicResponse.Failed
-            _say(answer, error)
+            say(answer, error)
         connection.send(type=Type.LOOKUP_RESPONSE, lookupTopicResponse=answer)
 
     def _topics(self, asked: wire.CommandGetTopicsOfNamespace, _: bytes) -> None:
@@ -91,7 +91,7 @@ class Lookup:
                 answer.schema.CopyFrom(wire_schema(found[1]))
                 answer.schema_version = version_bytes(found[0])
         except TarryError as error:
-            _say_code(answer, error)
+            say_code(answer, error)
         connection.send(type=Type.GET_SCHEMA_RESPONSE, getSchemaResponse=answer)
 
     def _add_schema(self, asked: wire.CommandGetOrCreateSchema, _: bytes) -> None:
@@ -103,7 +103,7 @@ class Lookup:
             if error is None:
                 answer.schema_version = version_bytes(version.value())
             else:
-                _say_code(answer, error)
+                say_code(answer, error)
             connection.send(type=Type.GET_OR_CREATE_SCHEMA_RESPONSE, getOrCreateSchemaResponse=answer)
 
         def add() -> None:
@@ -112,11 +112,3 @@ class Lookup:
             connection.broker.schemas.add(topic, read_schema(asked.schema)).then(added)
 
         connection.attempt(asked.request_id, add)
-
-
-def _say(answer: Any, error: TarryError) -> None:
-    answer.error, answer.message = code_of(error), text_of(error)
-
-
-def _say_code(answer: Any, error: BaseException) -> None:
-    answer.error_code, answer.error_message = code_of(error), text_of(error)
