@@ -1,5 +1,6 @@
 """Backups of a running server: consistent whatever goes on meanwhile, proved when they are restored."""
 
+import hashlib
 import shutil
 import threading
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 from tarry.core.errors import Conflict, Damage, NotFound, Unavailable
 from tarry.engine.backups import MAX_BACKUPS
 from tarry.ledger.follow import FolderFollower
-from tarry.serve.archive import read_manifest
+from tarry.serve.archive import Archive, Content, Manifest, read_manifest
 from tarry.serve.restore import restore
 from tests.processes import ServerProcess, running
 from tests.serving import serving
@@ -170,8 +171,17 @@ def test_a_damaged_backup_is_refused_and_leaves_nothing(
     assert "no backup" in refused("no manifest")
     shutil.copytree(good, bad)
     text = (bad / "manifest.json").read_text()
-    (bad / "manifest.json").write_text(text.replace('"seq"', '"sex"'))
+    (bad / "manifest.json").write_text(text.replace('"seq"', '"sequence"'))
     assert "checksum" in refused("manifest")
+
+
+@pytest.mark.parametrize("name", ["../elsewhere", "/elsewhere", "ledger/../../elsewhere"])
+def test_a_backup_that_names_files_outside_of_itself_is_refused(tmp_path: Path, name: str) -> None:
+    archive = Archive(tmp_path / "backup", lambda _: None)
+    files = {name: Content(0, hashlib.sha256().hexdigest())}
+    archive.seal(Manifest(tarry="0", made_at_ms=0, ledger_id="", seq=0, index_cursor=None, files=files))
+    with pytest.raises(Damage, match="is no file of a backup"):
+        read_manifest(tmp_path / "backup")
 
 
 def test_the_commands_say_what_they_did(server: ServerProcess, tmp_path: Path, shell: Shell) -> None:

@@ -118,6 +118,10 @@ def read_manifest(folder: Path) -> Manifest:
         raise Damage(str(path), 0, str(error)) from None
     if manifest.format > FORMAT:
         raise Unavailable(f"{folder} has format {manifest.format}, and this version reads up to {FORMAT}")
+    for name in manifest.files:
+        # Whoever made this, a restore writes nothing outside the folder that it makes.
+        if name.startswith("/") or ".." in name.split("/"):
+            raise Damage(str(path), 0, f"{name!r} is no file of a backup")
     return manifest
 
 

@@ -14,7 +14,6 @@ At a start from it the server replays from R and C to H, as after a crash at tha
 import os
 import time
 from collections.abc import Callable
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -23,6 +22,7 @@ import pyarrow.fs
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from tarry import __version__
 from tarry.core.errors import Damage, Unavailable
 from tarry.index.files import Folder, filesystem_of
 from tarry.index.schema import STAGED
@@ -70,7 +70,7 @@ def back_up(
     head, pinned = _add_ledger_and_tables(archive, data / LEDGER, lambda: _pin(tables, storage), renew)
     _prove_ledger(archive.folder / LEDGER, head)
     manifest = Manifest(
-        tarry=_version(),
+        tarry=__version__,
         made_at_ms=time.time_ns() // 1_000_000,
         ledger_id=begun.ledger_id,
         seq=head.seq,
@@ -235,10 +235,3 @@ class _Bytes:
     def read(self, size: int, /) -> bytes:
         piece, self._content = self._content[:size], self._content[size:]
         return piece
-
-
-def _version() -> str:
-    try:
-        return version("tarry")
-    except PackageNotFoundError:
-        return "0"

@@ -12,7 +12,6 @@ What is not sampled when it is accepted is not traced at all, and nothing is kep
 import re
 import threading
 from collections.abc import Sequence
-from importlib.metadata import version
 from typing import Final
 
 from opentelemetry.context import Context
@@ -34,6 +33,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from tarry import __version__
 from tarry.config.settings import Traces
 from tarry.core.tracing import Accepting, Outcome, Sending
 from tarry.serve.callers import caller
@@ -61,9 +61,7 @@ class OtelTracer:
             endpoint=settings.endpoint, headers=settings.headers, timeout=settings.timeout_ms / 1000
         )
         self._processor = BatchSpanProcessor(exporter, schedule_delay_millis=SEND_EVERY_MS)
-        self._resource = Resource.create(
-            {"service.name": settings.service, "service.version": version("tarry")}
-        )
+        self._resource = Resource.create({"service.name": settings.service, "service.version": __version__})
         self._accepts = self._tracer(ParentBased(TraceIdRatioBased(settings.ratio)))
         # Only what was accepted in a trace comes to be sent in one: there is nothing left to decide.
         self._sends = self._tracer(ALWAYS_ON)

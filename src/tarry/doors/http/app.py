@@ -8,13 +8,13 @@ because an error's text may hold an id.
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
+from tarry import __version__
 from tarry.core.access import Access
 from tarry.core.errors import TarryError
 from tarry.core.faults import told
@@ -112,14 +112,14 @@ class HttpApp:
         sent = Sent(engine.clock)
         engine.dispatcher.on_sent = sent.observe
         overview = OverviewEndpoints(
-            engine, _version(), access.is_open, sent, self._sessions, batches, progress
+            engine, __version__, access.is_open, sent, self._sessions, batches, progress
         )
         status = StatusEndpoints(
             engine,
             self._sessions,
             batches,
             sent,
-            build_document(_version(), is_open=access.is_open),
+            build_document(__version__, is_open=access.is_open),
             settings.metrics_open,
             progress,
             figures,
@@ -334,10 +334,3 @@ async def _decline(scope: Scope, receive: Receive, send: Send) -> None:
             if event["type"] == "lifespan.shutdown":
                 return
     await send({"type": "websocket.close", "code": 1008})
-
-
-def _version() -> str:
-    try:
-        return version("tarry")
-    except PackageNotFoundError:
-        return "0"
