@@ -7,6 +7,7 @@ import base64
 import contextlib
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -234,6 +235,9 @@ def browser() -> Iterator[Browser]:
         finally:
             driver.terminate()
             driver.wait(30)
+            # A browser that did not hear of its end is in the driver's group.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(driver.pid, signal.SIGKILL)
 
 
 def _wait_for(url: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.errors import Code
-from tarry.doors.pulsar.frames import NO_ID
+from tarry.doors.pulsar.frames import NO_ID, frame
 from tests.unit.pulsar_kit import (
     IN_ORDER,
     Desk,
@@ -28,6 +28,28 @@ def test_acknowledged_is_for_good() -> None:
     again = Desk(bench=desk.bench).client()
     again.subscribe()
     assert ids(again) == [1, 3]
+
+
+def test_a_consumer_is_closed_once_its_acknowledgements_are_durable() -> None:
+    desk = Desk()
+    filled(desk, 2)
+    client = desk.client()
+    client.subscribe()
+    client.take()
+    ack = wire.CommandAck(consumer_id=1, ack_type=wire.CommandAck.Individual, message_id=[place(0)])
+    close = wire.CommandCloseConsumer(consumer_id=1, request_id=client.request())
+    for command in (
+        wire.BaseCommand(type=Type.ACK, ack=ack),
+        wire.BaseCommand(type=Type.CLOSE_CONSUMER, close_consumer=close),
+    ):
+        client.connection.receive(frame(command))
+    assert not client.take(Type.SUCCESS)
+    desk.bench.rest()
+    assert client.take(Type.SUCCESS)
+    desk.bench.reopen()
+    again = Desk(bench=desk.bench).client()
+    again.subscribe()
+    assert ids(again) == [1]
 
 
 @pytest.mark.parametrize("type_", IN_ORDER)

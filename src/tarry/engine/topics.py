@@ -5,7 +5,7 @@ Every change is a record first: what the records add up to is in `topic_records`
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -35,6 +35,8 @@ from tarry.ledger.record import Topic as TopicRecord
 
 if TYPE_CHECKING:
     from tarry.engine.journal import Journal
+
+T = TypeVar("T")
 
 __all__ = ["NewEntry", "Received", "Subscription", "TopicStats", "Topics"]
 
@@ -84,7 +86,7 @@ class Topics:
             name = parse_topic(topic).full
             found = self.records.by_name.get(name)
             if found is not None and not partitions:
-                return self._once_durable(None)
+                return self.once_durable(None)
             if found is not None and not found.partitions:
                 raise Conflict(f"{name} is there already and has no partitions", "unpartitioned")
             if not 0 <= partitions <= MAX_PARTITIONS:
@@ -112,7 +114,7 @@ class Topics:
         try:
             found = self.find(topic)
             if epoch <= found.epoch:
-                return self._once_durable(None)
+                return self.once_durable(None)
             return self._write([TopicRecord(found.name, False, found.partitions, epoch)], None)
         except TarryError as error:
             return failed(error)
@@ -190,7 +192,7 @@ class Topics:
                     continue
                 ids.append(new.add(entry, fire_at_ms))
             if not new:
-                return self._once_durable(ids)
+                return self.once_durable(ids)
             unit = new.unit()
             if found is None:
                 # A topic is not made for what it can never take.
@@ -260,7 +262,7 @@ class Topics:
         self, sub: Subscription, type_: SubscriptionType, properties: dict[str, str]
     ) -> Answer[Subscription]:
         if sub.type == type_ and (not properties or properties == sub.properties):
-            return self._once_durable(sub)
+            return self.once_durable(sub)
         if sub.type != type_ and sub.consumers:
             raise Conflict(f"subscription {sub.name} is {sub.type} and has consumers", sub.type)
         if not sub.durable:
@@ -453,7 +455,7 @@ class Topics:
         )
         return answer
 
-    def _once_durable(self, value: Any) -> Answer[Any]:
+    def once_durable(self, value: T) -> Answer[T]:
         """An answer that says what is so already: it waits for the records that made it so (R2)."""
         answer: Answer[Any] = Answer()
         self._journal.when_durable(

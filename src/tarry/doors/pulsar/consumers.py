@@ -227,7 +227,8 @@ class Consumers:
             self.forget(consumer)
             if consumer.engine is not None:
                 consumer.engine.close()
-        self._connection.success(asked.request_id)
+        # Clients acknowledge without waiting; who closes orderly may rely on what was acknowledged before.
+        self._topics.once_durable(None).then(lambda done: self._answer(asked.request_id, done))
 
     def _unsubscribe(self, asked: wire.CommandUnsubscribe, _: bytes) -> None:
         def leave() -> None:
