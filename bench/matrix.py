@@ -153,6 +153,7 @@ class Watcher:
     def __init__(self, url: str, token: str) -> None:
         self._url, self._token = url, token
         self.seen_ns: dict[str, int] = {}
+        self._began_ms = time.time_ns() // 1_000_000
         self._since = self._sync(0)["next_batch"]
         self._running = True
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -168,8 +169,12 @@ class Watcher:
             now_ns = time.time_ns()
             self._since = answer["next_batch"]
             for room_id, joined in answer.get("rooms", {}).get("join", {}).items():
-                if any(event["type"] == "m.room.message" for event in joined["timeline"]["events"]):
+                if any(self._is_new(event) for event in joined["timeline"]["events"]):
                     self.seen_ns.setdefault(room_id, now_ns)
+
+    def _is_new(self, event: Any) -> bool:
+        # Synapse keeps the answer to a first sync for two minutes: it may begin before the turn that was before this.
+        return bool(event["type"] == "m.room.message" and event["origin_server_ts"] >= self._began_ms)
 
     def wait(self, count: int, within_s: float) -> None:
         """Until so many rooms have their message."""
