@@ -218,7 +218,10 @@ def due_by_room(target: Target) -> dict[str, int]:
 def _add(figures: Figures, who: str, what: str, at_ns: dict[str, int], due_ms: dict[str, int]) -> None:
     late = [at_ns[room] / 1e6 - due for room, due in due_ms.items() if room in at_ns]
     if late:
-        figures.add_lateness(who, what, Lateness.of(np.array(late)))
+        lateness = Lateness.of(np.array(late))
+        figures.add_lateness(who, what, lateness)
+        # Counted with those of all parts.
+        figures.add(who, "early", lateness.early)
 
 
 def measure(run: Run) -> None:
