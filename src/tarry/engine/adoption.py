@@ -9,7 +9,7 @@ one by one, each by the rules of its own life (R11).
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 
@@ -24,9 +24,10 @@ from tarry.core.errors import (
     TooLarge,
     TooManyPending,
 )
+from tarry.core.message import MessageView
 from tarry.core.names import check_name, parse_namespace, parse_topic
 from tarry.core.policy import Effective
-from tarry.engine.answer import Answer, failed
+from tarry.engine.answer import Answer, all_of, failed
 from tarry.engine.batches import Batch
 from tarry.engine.commands import Commands
 from tarry.engine.dispatcher import Dispatcher
@@ -128,16 +129,12 @@ class Adoption:
             record = self._record(name, manifest, now_ms)
             if len(encode(record).body) + ROW_BYTES > self._journal.ledger.unit_max_bytes:
                 raise TooLarge("manifest", self._journal.ledger.unit_max_bytes)
-            self._journal.append([record], lambda error: self._tell(answer, name, error))
+            self._journal.append(
+                [record], answer.unless_error(lambda: view_of(self._journal.batches.by_name[name]))
+            )
         except TarryError as error:
             return failed(error)
         return answer
-
-    def _tell(self, answer: Answer[BatchView], name: str, error: TarryError | None) -> None:
-        if error is None:
-            answer.settle(view_of(self._journal.batches.by_name[name]))
-        else:
-            answer.fail(error)
 
     def _repeat(self, known: Batch, manifest: Manifest) -> Answer[BatchView]:
         if manifest.fingerprint and known.row.fingerprint != manifest.fingerprint:
@@ -185,10 +182,7 @@ class Adoption:
     def _show(self, batch: Batch, *, repeated: bool = False) -> Answer[BatchView]:
         answer: Answer[BatchView] = Answer()
         self._journal.when_durable(
-            batch.adopt_seq,
-            lambda error: (
-                answer.settle(view_of(batch, repeated=repeated)) if error is None else answer.fail(error)
-            ),
+            batch.adopt_seq, answer.unless_error(lambda: view_of(batch, repeated=repeated))
         )
         return answer
 
@@ -298,22 +292,17 @@ class Adoption:
     def _cancel_each(
         self, origins: Iterable[Key], done: Callable[[], None], answer: Answer[BatchView]
     ) -> None:
-        waiting = 1
-
-        def arrived(error: BaseException | None) -> None:
-            nonlocal waiting
-            waiting -= 1
+        def came(one: Answer[MessageView]) -> None:
+            error = one.error()
             # Sent, or ended otherwise: that is an end too.
             if error is not None and not isinstance(error, Conflict | NotFound) and not answer.settled:
                 answer.fail(error)
-            if not waiting and not answer.settled:
-                done()
 
-        for origin in origins:
-            waiting += 1
-            single: Answer[Any] = self._commands.cancel(self._journal.ids.make(origin.seq, origin.fire_at_ms))
-            single.then(lambda one: arrived(one.error()))
-        arrived(None)
+        make_id = self._journal.ids.make
+        singles = [self._commands.cancel(make_id(origin.seq, origin.fire_at_ms)) for origin in origins]
+        for single in singles:
+            single.then(came)
+        all_of(singles).then(lambda _: None if answer.settled else done())
 
 
 def _terms(policy: Effective) -> Terms:

@@ -6,10 +6,13 @@ behind it is durable (R2).
 """
 
 import asyncio
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
+from tarry.core.errors import TarryError
+
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 class Answer(Generic[T]):
@@ -57,16 +60,46 @@ class Answer(Generic[T]):
         else:
             self._callbacks.append(callback)
 
+    def unless_error(self, make: Callable[[], T]) -> Callable[[BaseException | None], None]:
+        """A callback for who tells of an error or of none: gives that error, or else what `make` makes."""
+
+        def told(error: BaseException | None) -> None:
+            if error is not None:
+                self.fail(error)
+                return
+            try:
+                value = make()
+            except TarryError as refusal:
+                self.fail(refusal)
+            else:
+                self.settle(value)
+
+        return told
+
+    def turned(self, make: "Callable[[T], U]") -> "Answer[U]":
+        """What `make` makes of the value, or the error."""
+        answer: Answer[U] = Answer()
+        told = answer.unless_error(lambda: make(self.value()))
+        self.then(lambda _: told(self._error))
+        return answer
+
+    def followed(self, by: "Callable[[T], Answer[U]]") -> "Answer[U]":
+        """What comes of the answer that the value leads to, or the error."""
+        answer: Answer[U] = Answer()
+
+        def came(_: Answer[T]) -> None:
+            if self._error is not None:
+                answer.fail(self._error)
+            else:
+                by(self.value()).pass_on(answer)
+
+        self.then(came)
+        return answer
+
     def pass_on(self, to: "Answer[T]") -> None:
         """Give another answer what this one comes to."""
-
-        def passed(_: "Answer[T]") -> None:
-            if self._error is None:
-                to.settle(self._value)  # type: ignore[arg-type]
-            else:
-                to.fail(self._error)
-
-        self.then(passed)
+        told = to.unless_error(self.value)
+        self.then(lambda _: told(self._error))
 
     def _finish(self) -> None:
         if self._settled:
@@ -89,6 +122,23 @@ def settled(value: T) -> Answer[T]:
     answer: Answer[T] = Answer()
     answer.settle(value)
     return answer
+
+
+def all_of(answers: Sequence[Answer[T]]) -> Answer[Sequence[Answer[T]]]:
+    """The same answers, once the last of them has come."""
+    result: Answer[Sequence[Answer[T]]] = Answer()
+    missing = len(answers) + 1
+
+    def came(_: Answer[T] | None) -> None:
+        nonlocal missing
+        missing -= 1
+        if not missing:
+            result.settle(answers)
+
+    for answer in answers:
+        answer.then(came)
+    came(None)
+    return result
 
 
 def failed(error: BaseException) -> Answer[Any]:

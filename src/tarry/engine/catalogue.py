@@ -130,7 +130,5 @@ class Catalogue:
 
     def _write(self, records: list[Record]) -> Answer[None]:
         answer: Answer[None] = Answer()
-        self._journal.append(
-            records, lambda error: answer.settle(None) if error is None else answer.fail(error)
-        )
+        self._journal.append(records, answer.unless_error(lambda: None))
         return answer

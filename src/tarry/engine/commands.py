@@ -110,7 +110,7 @@ class Commands:
         view = view_of_put(found.put, id_, found.state)
         self._journal.when_durable(
             self._journal.batches.accepted_by(found.current.seq),
-            lambda error: answer.settle(view) if error is None else answer.fail(error),
+            answer.unless_error(lambda: view),
         )
         return answer
 
@@ -125,17 +125,7 @@ class Commands:
 
     def after_flush(self, read: Callable[[], Any]) -> Answer[Any]:
         """What a look into the registry finds once it is up to date."""
-        answer: Answer[Any] = Answer()
-
-        def flushed(flush: Answer[None]) -> None:
-            try:
-                flush.value()
-                answer.settle(read())
-            except TarryError as error:
-                answer.fail(error)
-
-        self._upkeep.flush().then(flushed)
-        return answer
+        return self._upkeep.flush().turned(lambda _: read())
 
     # Commands
 
@@ -447,14 +437,11 @@ class Commands:
     def _write(self, found: Found, records: list[Record], view: MessageView) -> Answer[MessageView]:
         answer: Answer[MessageView] = Answer()
 
-        def durable(error: TarryError | None) -> None:
-            if error is None:
-                # Whoever waits for a verdict on the version that was replaced waits in vain.
-                self._dispatcher.writing.settled([found.current.seq])
-                answer.settle(view)
-            else:
-                answer.fail(error)
+        def durable() -> MessageView:
+            # Whoever waits for a verdict on the version that was replaced waits in vain.
+            self._dispatcher.writing.settled([found.current.seq])
+            return view
 
-        self._journal.append(records, durable, essential=view.state is State.CANCELLED)
+        self._journal.append(records, answer.unless_error(durable), essential=view.state is State.CANCELLED)
         self._dispatcher.killed(found.current.seq)
         return answer

@@ -139,11 +139,7 @@ class DelayedEntries:
 
     def _write(self, record: Entry, view: DelayedEntry) -> Answer[DelayedEntry]:
         answer: Answer[DelayedEntry] = Answer()
-        self._journal.append(
-            [record],
-            lambda error: answer.settle(view) if error is None else answer.fail(error),
-            essential=record.cancelled,
-        )
+        self._journal.append([record], answer.unless_error(lambda: view), essential=record.cancelled)
         return answer
 
 

@@ -285,10 +285,7 @@ class Engine:
                 policy.check()
             body = None if policy is None else msgspec.to_builtins(policy)
             answer: Answer[None] = Answer()
-            self.journal.append(
-                [PolicySet(scope, full, body)],
-                lambda error: answer.settle(None) if error is None else answer.fail(error),
-            )
+            self.journal.append([PolicySet(scope, full, body)], answer.unless_error(lambda: None))
             return answer
         except TarryError as error:
             return failed(error)

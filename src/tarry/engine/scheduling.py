@@ -6,7 +6,7 @@ answer comes when it is durable.
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -22,7 +22,7 @@ from tarry.core.ids import ID_CHARS
 from tarry.core.message import Message, Scheduled
 from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_namespace, parse_topic
 from tarry.core.policy import Effective
-from tarry.engine.answer import Answer, failed, settled
+from tarry.engine.answer import Answer, all_of, failed, settled
 from tarry.engine.arrow import columns_of, frames_of
 from tarry.engine.journal import Journal
 from tarry.engine.planner import Columns, ColumnsScheduled, Plan, Planner
@@ -83,19 +83,11 @@ class Scheduling:
     ) -> Answer[list[Scheduled | TarryError]]:
         """Accept many messages, each by itself; what is not one is given back in its place."""
         results: list[Any] = list(messages)
-        answer: Answer[list[Scheduled | TarryError]] = Answer()
-        waiting = 1
+        parts: list[Answer[Any]] = []
 
-        def arrived() -> None:
-            nonlocal waiting
-            waiting -= 1
-            if not waiting:
-                answer.settle(results)
-
-        def settle(at: int, single: Answer[Scheduled]) -> None:
+        def came(at: int, single: Answer[Scheduled]) -> None:
             error = single.error()
             results[at] = single.value() if error is None else error
-            arrived()
 
         now_ms = self._clock.now_ms()
         batch: list[tuple[int, Put, int | None]] = []
@@ -105,11 +97,12 @@ class Scheduling:
                 continue
             if message.idempotency_key is not None or message.group is not None:
                 # These look at each other: what is before them must be decided first.
-                waiting += self._append_many(batch, results, arrived)
+                parts += self._append_many(batch, results)
                 batch = []
                 ahead.clear()
-                waiting += 1
-                self.schedule(message, trace).then(partial(settle, at))
+                single = self.schedule(message, trace)
+                single.then(partial(came, at))
+                parts.append(single)
                 continue
             try:
                 message.check()
@@ -117,21 +110,21 @@ class Scheduling:
                 ahead[message.owner] += 1
             except TarryError as error:
                 results[at] = error
-        waiting += self._append_many(batch, results, arrived)
-        arrived()
-        return answer
+        parts += self._append_many(batch, results)
+        return all_of(parts).turned(lambda _: results)
 
     def _append_many(
-        self, batch: list[tuple[int, Put, int | None]], results: list[Any], arrived: Callable[[], None]
-    ) -> int:
-        """Write a batch in units that fit a frame; gives how many times `arrived` will be called later."""
-        units = 0
+        self, batch: list[tuple[int, Put, int | None]], results: list[Any]
+    ) -> list[Answer[None]]:
+        """Write a batch in units that fit a frame; an answer for each unit comes when its results are there."""
+        units: list[Answer[None]] = []
         for unit in _units(batch):
+            answer: Answer[None] = Answer()
 
-            def durable(error: TarryError | None, unit: Any = unit) -> None:
+            def durable(error: TarryError | None, unit: Any = unit, answer: Answer[None] = answer) -> None:
                 for at, put, due_at_ms in unit:
                     results[at] = error or Scheduled(results[at], due_at_ms, past_due(put))
-                arrived()
+                answer.settle(None)
 
             try:
                 first = self._journal.append([put for _, put, _ in unit], durable)
@@ -139,7 +132,7 @@ class Scheduling:
                 for at, _, _ in unit:
                     results[at] = error
                 continue
-            units += 1
+            units.append(answer)
             for offset, (at, put, _) in enumerate(unit):
                 results[at] = self._ids.make(first + offset, put.fire_at_ms)
         return units
@@ -175,20 +168,18 @@ class Scheduling:
     ) -> Answer[ColumnsScheduled]:
         """Accept pieces of a batch of `count` rows: where each begins, how many rows it has, and its columns."""
         result = ColumnsScheduled(np.zeros(count, f"S{ID_CHARS}"), np.zeros(count, np.int64), {})
-        answer: Answer[ColumnsScheduled] = Answer()
-        waiting = 1
+        parts: list[Answer[None]] = []
 
-        def arrived(plan: Plan | None, start: int, first: int, error: TarryError | None) -> None:
-            nonlocal waiting
-            waiting -= 1
-            if plan is not None and error is None:
+        def decided(
+            plan: Plan, start: int, answer: Answer[None], first: int, error: TarryError | None
+        ) -> None:
+            if error is None:
                 due = plan.due(first)
                 result.ids[start + plan.rows] = self._ids.make_many(due.seqs, due.fire_at_ms)
                 result.due_at_ms[start + plan.rows] = plan.due_at_ms
-            elif plan is not None and error is not None:
+            else:
                 result.errors.update(dict.fromkeys((start + plan.rows).tolist(), error))
-            if not waiting:
-                answer.settle(result)
+            answer.settle(None)
 
         for start, rows, columns in pieces:
             if isinstance(columns, TarryError):
@@ -197,13 +188,13 @@ class Scheduling:
             plan, errors = self._planner().plan(columns, defaults, trace)
             result.errors.update((start + row, error) for row, error in errors.items())
             if plan is not None:
-                waiting += 1
+                part: Answer[None] = Answer()
+                parts.append(part)
                 try:
-                    self._journal.append_plan(plan, partial(arrived, plan, start))
+                    self._journal.append_plan(plan, partial(decided, plan, start, part))
                 except TarryError as error:
-                    arrived(plan, start, 0, error)
-        arrived(None, 0, 0, None)
-        return answer
+                    decided(plan, start, part, 0, error)
+        return all_of(parts).turned(lambda _: result)
 
     def _planner(self) -> Planner:
         journal = self._journal
@@ -220,17 +211,7 @@ class Scheduling:
         if pending is not None:
             first_print, first = pending
             self._check_print(first_print, print_)
-            answer: Answer[Scheduled] = Answer()
-
-            def repeat(of: Answer[Scheduled]) -> None:
-                error = of.error()
-                if error is not None:
-                    answer.fail(error)
-                else:
-                    answer.settle(msgspec.structs.replace(of.value(), repeated=True))
-
-            first.then(repeat)
-            return answer
+            return first.turned(lambda scheduled: msgspec.structs.replace(scheduled, repeated=True))
         known = self._journal.registry.idempotency.get(*key)
         if known is None:
             return None

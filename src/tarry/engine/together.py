@@ -14,7 +14,7 @@ from tarry.core.clock import Clock
 from tarry.core.errors import Conflict, Invalid, TarryError
 from tarry.core.message import Message, Scheduled
 from tarry.core.names import TOPIC_SCHEME
-from tarry.engine.answer import Answer, failed
+from tarry.engine.answer import Answer, all_of, failed
 from tarry.engine.journal import Journal
 from tarry.engine.scheduling import Scheduling
 from tarry.engine.versions import past_due
@@ -63,7 +63,7 @@ class Together:
             for key in keys:
                 in_flight.pop(key, None)
             return failed(error)
-        return _all_of(answers)
+        return _values(answers)
 
     def _repeated(self, messages: Sequence[Message]) -> Answer[list[Scheduled]] | None:
         """The first answer again, if these idempotency keys were seen with the same request."""
@@ -75,7 +75,7 @@ class Together:
         known = [repeat for repeat in repeats if repeat is not None]
         if known and len(known) != len(messages):
             raise Conflict("an idempotency key was used with another request", "reused")
-        return _all_of(known) if known else None
+        return _values(known) if known else None
 
     def _plan(self, messages: Sequence[Message], trace: bytes | None) -> list[tuple[Put, int | None]]:
         """The versions that accept them, and the due instants to answer; raises what forbids any of them."""
@@ -108,16 +108,6 @@ def _leading(put: Put, group: str) -> Put:
     return msgspec.structs.replace(put, leads=group)
 
 
-def _all_of(answers: Sequence[Answer[Scheduled]]) -> Answer[list[Scheduled]]:
-    """The values of answers that come one after another in this order, or the first error."""
-    result: Answer[list[Scheduled]] = Answer()
-
-    def last_came(_: Answer[Scheduled]) -> None:
-        error = next((error for one in answers if (error := one.error()) is not None), None)
-        if error is None:
-            result.settle([one.value() for one in answers])
-        else:
-            result.fail(error)
-
-    answers[-1].then(last_came)
-    return result
+def _values(answers: Sequence[Answer[Scheduled]]) -> Answer[list[Scheduled]]:
+    """The values of all of them, or the first error."""
+    return all_of(answers).turned(lambda all_: [one.value() for one in all_])

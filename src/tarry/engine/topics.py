@@ -199,7 +199,7 @@ class Topics:
                 self._journal.ledger.check_size(unit.content_bytes)
                 self._journal.append([TopicRecord(name.full, False, 0)], lambda _: None)
             answer: Answer[Any] = Answer()
-            self._journal.append_published(new, unit, lambda error: self._settle(answer, error, lambda: ids))
+            self._journal.append_published(new, unit, answer.unless_error(lambda: ids))
             return answer
         except TarryError as error:
             return failed(error)
@@ -251,9 +251,7 @@ class Topics:
             records: list[Record] = [] if found else [TopicRecord(topic, False, 0)]
             records.append(Subscribe(topic, name, type, at, properties))
             answer: Answer[Subscription] = Answer()
-            self._journal.append(
-                records, lambda error: self._settle(answer, error, lambda: self.subscription(topic, name))
-            )
+            self._journal.append(records, answer.unless_error(lambda: self.subscription(topic, name)))
             return answer
         except TarryError as error:
             return failed(error)
@@ -286,9 +284,7 @@ class Topics:
         if found:
             answer.settle(make())
         else:
-            self._journal.append(
-                [TopicRecord(topic, False, 0)], lambda error: self._settle(answer, error, make)
-            )
+            self._journal.append([TopicRecord(topic, False, 0)], answer.unless_error(make))
         return answer
 
     def _start(self, found: Topic | None, start: Literal["earliest", "latest"] | int) -> int:
@@ -450,28 +446,14 @@ class Topics:
 
     def _write(self, records: list[Record], value: Any, *, essential: bool = False) -> Answer[Any]:
         answer: Answer[Any] = Answer()
-        self._journal.append(
-            records, lambda error: self._settle(answer, error, lambda: value), essential=essential
-        )
+        self._journal.append(records, answer.unless_error(lambda: value), essential=essential)
         return answer
 
     def once_durable(self, value: T) -> Answer[T]:
         """An answer that says what is so already: it waits for the records that made it so (R2)."""
         answer: Answer[Any] = Answer()
-        self._journal.when_durable(
-            self._journal.ledger.next_seq - 1, lambda error: self._settle(answer, error, lambda: value)
-        )
+        self._journal.when_durable(self._journal.ledger.next_seq - 1, answer.unless_error(lambda: value))
         return answer
-
-    @staticmethod
-    def _settle(answer: Answer[Any], error: TarryError | None, value: Any) -> None:
-        if error is not None:
-            answer.fail(error)
-            return
-        try:
-            answer.settle(value())
-        except TarryError as gone:
-            answer.fail(gone)
 
 
 def name_of_partition(topic: str, number: int) -> str:

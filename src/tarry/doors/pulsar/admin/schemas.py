@@ -58,17 +58,8 @@ class StoredSchemas:
         except Refused as refused:
             return failed(refused)
         versions.append(Version(schema, self._engine.clock.now_ms()))
-        added: Answer[int] = Answer()
-
-        def entered(answer: Answer[None]) -> None:
-            error = answer.error()
-            if error is None:
-                added.settle(len(versions) - 1)
-            else:
-                added.fail(error)
-
-        self._engine.catalogue.enter("schema", topic, msgspec.json.encode(versions)).then(entered)
-        return added
+        entered = self._engine.catalogue.enter("schema", topic, msgspec.json.encode(versions))
+        return entered.turned(lambda _: len(versions) - 1)
 
     def find(self, topic: str, version: int | None) -> tuple[int, Schema] | None:
         """See `Schemas`."""
