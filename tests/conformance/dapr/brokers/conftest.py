@@ -4,7 +4,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.conformance.dapr.brokers.apache_pulsar import PulsarServer
 from tests.conformance.dapr.brokers.kinds import (
+    ApachePulsarBroker,
     Broker,
     KafkaBroker,
     NatsBroker,
@@ -76,9 +78,18 @@ def pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     server.stop()
 
 
-@pytest.fixture(
-    params=["redis", "jetstream", "pulsar", "rabbitmq", pytest.param("kafka", marks=pytest.mark.soak)]
-)
+@pytest.fixture(scope="session")
+def apache_pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    server = PulsarServer(tmp_path_factory.mktemp("pulsar"))
+    server.start()
+    yield ApachePulsarBroker(server)
+    server.stop()
+
+
+LATER = [pytest.param(name, marks=pytest.mark.soak) for name in ("kafka", "apache_pulsar")]
+
+
+@pytest.fixture(params=["redis", "jetstream", "pulsar", "rabbitmq", *LATER])
 def broker(request: pytest.FixtureRequest) -> Broker:
     """Each broker in turn."""
     found: Broker = request.getfixturevalue(request.param)

@@ -6,6 +6,7 @@ from uuid import uuid4
 import nats
 
 from tarry.outlets.dapr.component import Component
+from tests.conformance.dapr.brokers.apache_pulsar import PulsarServer
 from tests.conformance.dapr.brokers.servers import (
     KafkaServer,
     NatsServer,
@@ -154,11 +155,12 @@ class PulsarBroker(Broker):
     kind = "pubsub.pulsar"
     deadline_s = 1.0
     """There is none."""
+    token = TarryServer.TOKEN
 
     def properties(self) -> dict[str, str]:
         return {
             "host": f"127.0.0.1:{self.server.port}",
-            "token": TarryServer.TOKEN,
+            "token": self.token,
             "redeliveryDelay": "200ms",
         }
 
@@ -167,3 +169,7 @@ class PulsarBroker(Broker):
 
     def elsewhere(self) -> dict[str, str]:
         return {"host": f"127.0.0.1:{free_port()}"}
+
+
+class ApachePulsarBroker(PulsarBroker):
+    token = PulsarServer.TOKEN

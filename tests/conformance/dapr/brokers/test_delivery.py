@@ -96,7 +96,10 @@ class Reader:
         return await self.inbox(message)
 
 
-LATER = [pytest.param(name, marks=pytest.mark.soak) for name in ("jetstream", "pulsar", "rabbitmq", "kafka")]
+LATER = [
+    pytest.param(name, marks=pytest.mark.soak)
+    for name in ("jetstream", "pulsar", "rabbitmq", "kafka", "apache_pulsar")
+]
 
 
 @pytest.fixture(params=["redis", *LATER])

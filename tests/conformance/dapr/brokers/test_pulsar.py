@@ -1,4 +1,7 @@
-"""Pulsar: messages and subscriptions are what Dapr's own component writes and makes, on Tarry's Pulsar door."""
+"""Pulsar: messages and subscriptions are what Dapr's own component writes and makes.
+
+On Tarry's Pulsar door, and with `-m soak` on a Pulsar standalone.
+"""
 
 import asyncio
 import time
@@ -7,30 +10,38 @@ from typing import Any
 
 import pytest
 
-from tarry.outlets.dapr.errors import Misconfigured, NeverTaken, Unreachable
-from tests.conformance.dapr.brokers.kinds import Broker
-from tests.conformance.dapr.brokers.servers import TarryServer
-from tests.unit.broker_kit import Inbox, made
+from tarry.outlets.dapr.component import Received, Reply
+from tarry.outlets.dapr.errors import Denied, Misconfigured, NeverTaken, TopicMissing, Unreachable
+from tests.conformance.dapr.brokers.apache_pulsar import PulsarServer, token
+from tests.conformance.dapr.brokers.kinds import PulsarBroker
+from tests.unit.broker_kit import Inbox, made, until
 
 library = pytest.importorskip("pulsar")
 
 
+@pytest.fixture(params=["pulsar", pytest.param("apache_pulsar", marks=pytest.mark.soak)])
+def broker(request: pytest.FixtureRequest) -> PulsarBroker:
+    """Each of the two."""
+    found: PulsarBroker = request.getfixturevalue(request.param)
+    return found
+
+
 @pytest.fixture
-def raw(pulsar: Broker) -> Iterator[Any]:
+def raw(broker: PulsarBroker) -> Iterator[Any]:
     """A client that knows nothing of Dapr."""
     client = library.Client(
-        f"pulsar://127.0.0.1:{pulsar.server.port}",
-        authentication=library.AuthenticationToken(TarryServer.TOKEN),
+        f"pulsar://127.0.0.1:{broker.server.port}",
+        authentication=library.AuthenticationToken(broker.token),
         logger=library.ConsoleLogger(library.LoggerLevel.Error),
     )
     yield client
     client.close()
 
 
-async def test_a_published_message_is_as_dapr_writes_it(pulsar: Broker, raw: Any) -> None:
-    topic = await pulsar.topic()
+async def test_a_published_message_is_as_dapr_writes_it(broker: PulsarBroker, raw: Any) -> None:
+    topic = await broker.topic()
     reader = raw.create_reader(f"persistent://public/default/{topic}", library.MessageId.earliest)
-    component = pulsar.component()
+    component = broker.component()
     await component.publish(
         topic, b'{"id":"1"}', {"partitionKey": "k", "a": "b", "empty": ""}, "application/json"
     )
@@ -41,20 +52,20 @@ async def test_a_published_message_is_as_dapr_writes_it(pulsar: Broker, raw: Any
     await component.close()
 
 
-async def test_what_dapr_published_is_read(pulsar: Broker, raw: Any) -> None:
-    topic = await pulsar.topic()
+async def test_what_dapr_published_is_read(broker: PulsarBroker, raw: Any) -> None:
+    topic = await broker.topic()
     producer = raw.create_producer(f"persistent://public/default/{topic}")
     producer.send(b"one", properties={"a": "b"}, partition_key="k")
-    component, inbox = pulsar.component(subscribeInitialPosition="earliest"), Inbox()
+    component, inbox = broker.component(subscribeInitialPosition="earliest"), Inbox()
     await component.subscribe(topic, "shop", inbox, {"subscribeType": "key_shared"})
     assert await inbox.expect(1) == [b"one"]
     assert inbox.got[0].metadata == {"a": "b", "partitionKey": "k"}
     await component.close()
 
 
-async def test_pulsars_own_delays(pulsar: Broker) -> None:
-    topic = await pulsar.topic()
-    component, inbox = pulsar.component(), Inbox()
+async def test_pulsars_own_delays(broker: PulsarBroker) -> None:
+    topic = await broker.topic()
+    component, inbox = broker.component(), Inbox()
     await component.subscribe(topic, "shop", inbox, {})
     began_s = time.monotonic()
     await component.publish(topic, b"later", {"deliverAfter": "800ms"})
@@ -67,9 +78,9 @@ async def test_pulsars_own_delays(pulsar: Broker) -> None:
     await component.close()
 
 
-async def test_one_at_a_time_keeps_the_order(pulsar: Broker) -> None:
-    topic = await pulsar.topic()
-    component, inbox = pulsar.component(processMode="sync", subscribeType="failover"), Inbox()
+async def test_one_at_a_time_keeps_the_order(broker: PulsarBroker) -> None:
+    topic = await broker.topic()
+    component, inbox = broker.component(processMode="sync", subscribeType="failover"), Inbox()
     await component.subscribe(topic, "shop", inbox, {})
     for number in range(50):
         await component.publish(topic, b"%d" % number, {})
@@ -77,10 +88,36 @@ async def test_one_at_a_time_keeps_the_order(pulsar: Broker) -> None:
     await component.close()
 
 
-async def test_few_producers_serve_many_topics(pulsar: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_was_done_out_of_order_is_not_done_again(broker: PulsarBroker) -> None:
+    """Of messages that were written together the first is held for ever: the others stay done for the next member."""
+    topic = await broker.topic()
+    component, heir = broker.component(), broker.component()
+    never = asyncio.Event()
+    done: list[bytes] = []
+
+    async def receive(message: Received) -> Reply:
+        if message.data == b"0":
+            await never.wait()
+        done.append(message.data)
+        return Reply.ACK
+
+    await component.subscribe(topic, "shop", receive, {}, lasting=True, hold=True)
+    data = [b"%d" % number for number in range(50)]
+    await asyncio.gather(*(component.publish(topic, one, {}, lasting=True) for one in data))
+    await until(lambda: len(done) == 49)
+    await component.close()
+    inbox = Inbox()
+    await heir.publish(topic, b"new", {}, lasting=True)
+    await heir.subscribe(topic, "shop", inbox, {}, lasting=True, hold=True)
+    await inbox.expect_all({b"0", b"new"})
+    await heir.close()
+    assert sorted(inbox.data) == [b"0", b"new"]
+
+
+async def test_few_producers_serve_many_topics(broker: PulsarBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tarry.outlets.dapr.brokers.pulsar.PRODUCERS", 2)
-    component, inbox = pulsar.component(), Inbox()
-    topics = [await pulsar.topic() for _ in range(4)]
+    component, inbox = broker.component(), Inbox()
+    topics = [await broker.topic() for _ in range(4)]
     for topic in topics:
         await component.subscribe(topic, "shop", inbox, {})
     for topic in (*topics, *topics):
@@ -89,6 +126,66 @@ async def test_few_producers_serve_many_topics(pulsar: Broker, monkeypatch: pyte
     await component.close()
     with pytest.raises(Unreachable, match="closed"):
         await component.publish("other", b"", {})
+
+
+@pytest.fixture
+def standalone(apache_pulsar: PulsarBroker) -> tuple[PulsarBroker, PulsarServer]:
+    """What only a real one has: an interface for its operators."""
+    assert isinstance(apache_pulsar.server, PulsarServer)
+    return apache_pulsar, apache_pulsar.server
+
+
+@pytest.mark.soak
+async def test_where_topics_are_not_made_they_must_exist(
+    standalone: tuple[PulsarBroker, PulsarServer],
+) -> None:
+    broker, server = standalone
+    await asyncio.to_thread(server.ask, "PUT", "/admin/v2/namespaces/public/closed")
+    await asyncio.to_thread(
+        server.ask,
+        "POST",
+        "/admin/v2/namespaces/public/closed/autoTopicCreation",
+        {"allowAutoTopicCreation": False},
+    )
+    component, inbox = broker.component(namespace="closed"), Inbox()
+    with pytest.raises(TopicMissing, match="shop-delayed"):
+        await component.publish("shop-delayed", b"one", {}, lasting=True)
+    with pytest.raises(TopicMissing, match="shop-delayed"):
+        await component.subscribe("shop-delayed", "shop", inbox, {}, lasting=True, hold=True)
+    await asyncio.to_thread(server.ask, "PUT", "/admin/v2/persistent/public/closed/shop-delayed")
+    await component.subscribe("shop-delayed", "shop", inbox, {}, lasting=True, hold=True)
+    await component.publish("shop-delayed", b"one", {}, lasting=True)
+    assert await inbox.expect(1) == [b"one"]
+    await component.close()
+
+
+@pytest.mark.soak
+async def test_a_topic_of_several_partitions(standalone: tuple[PulsarBroker, PulsarServer]) -> None:
+    broker, server = standalone
+    topic = await broker.topic()
+    await asyncio.to_thread(server.ask, "PUT", f"/admin/v2/persistent/public/default/{topic}/partitions", 4)
+    component, inbox = broker.component(), Inbox()
+    await component.subscribe(topic, "shop", inbox, {}, lasting=True)
+    sent = {b"%d" % number for number in range(40)}
+    for data in sent:
+        await component.publish(topic, data, {}, lasting=True)
+    await inbox.expect_all(sent)
+    assert {message.topic for message in inbox.got} == {topic}
+    places = {message.position for message in inbox.got}
+    assert len(places) == 40
+    assert len({str(place).split(":")[2] for place in places}) == 4
+    await component.close()
+
+
+@pytest.mark.soak
+async def test_a_role_without_permissions_is_told_so(standalone: tuple[PulsarBroker, PulsarServer]) -> None:
+    broker, _ = standalone
+    component = broker.component(token=token("stranger"))
+    with pytest.raises(Denied):
+        await component.publish(await broker.topic(), b"one", {})
+    with pytest.raises(Denied):
+        await component.subscribe(await broker.topic(), "shop", Inbox(), {})
+    await component.close()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,10 @@ A message's payload is the bytes, its key the metadata `partitionKey`, its prope
 otherwise, from `latest` unless `subscribeInitialPosition` does.
 
 Pulsar has no deadline for acknowledgements, but a bound on how many may be missing (50,000 for a consumer, by the
-broker's default): that many messages can be held. What is not supported is refused by its name.
+broker's default): that many messages can be held. By that default it also knows a batch only as a whole: one message
+that is held would bring the others of its batch again. So what is to last is not written in batches.
+
+What is not supported is refused by its name.
 """
 
 import asyncio
@@ -45,7 +48,7 @@ log = logging.getLogger("tarry.dapr")
 ANSWERED_WITHIN_S: Final = 5
 SENT_WITHIN_MS: Final = 10_000
 PRODUCERS: Final = 100
-"""Topics that have a producer at one time; Dapr's component has ten."""
+"""Producers at one time; Dapr's component has ten."""
 AGAIN_AFTER_S: Final = 0.5
 _ROOM_S: Final = 0.01
 
@@ -145,7 +148,8 @@ class PulsarTopics:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._client: Client | None = None
-        self._producers: dict[str, Producer] = {}
+        self._producers: dict[tuple[str, bool], Producer] = {}
+        """By topic, and whether what they write is to last."""
         self._making = asyncio.Lock()
         self._members: set[Member] = set()
         self._closed = False
@@ -184,7 +188,7 @@ class PulsarTopics:
         options = message_options(metadata)
         sent = False
         try:
-            producer = await self._producer(topic)
+            producer = await self._producer(topic, lasting)
             sent = True
             while True:
                 try:
@@ -197,14 +201,15 @@ class PulsarTopics:
         except PulsarException as error:
             raise component_error(error, topic, sent=sent) from error
 
-    async def _producer(self, topic: str) -> Producer:
+    async def _producer(self, topic: str, lasting: bool) -> Producer:
         async with self._making:
-            found = self._producers.pop(topic, None)
+            found = self._producers.pop((topic, lasting), None)
             if found is None:
                 client = await self._connected()
-                found = await client.create_producer(self._settings.home + topic, **self._settings.producer)
+                options = self._settings.producer | ({"batching_enabled": False} if lasting else {})
+                found = await client.create_producer(self._settings.home + topic, **options)
             # The one that was used last is the last to go.
-            self._producers[topic] = found
+            self._producers[topic, lasting] = found
             if len(self._producers) > PRODUCERS:
                 await self._producers.pop(next(iter(self._producers))).close()
             return found
