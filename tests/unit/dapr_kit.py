@@ -136,7 +136,10 @@ class App:
             self.headers.append(dict(request.headers))
             self._arrived.notify_all()
         status, body = self.answer(request.path, event)
-        return web.Response(status=status) if body is None else web.json_response(body, status=status)
+        headers = {"location": "/elsewhere"} if 300 <= status < 400 else {}
+        if body is None:
+            return web.Response(status=status, headers=headers)
+        return web.json_response(body, status=status)
 
 
 @contextlib.asynccontextmanager

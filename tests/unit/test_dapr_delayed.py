@@ -161,13 +161,15 @@ async def test_a_message_that_is_delivered_again_has_the_same_key_and_another_on
     raw = waiting(TIME, b"raw")
     cases: list[tuple[bytes, str | None]] = [
         (raw, "7"), (raw, "7"), (raw, "8"), (waiting(TIME), None), (waiting(TIME), None), (raw, None),
+        (waiting(TIME, b'{"id":"1","data":2}'), None),
     ]  # fmt: skip
     for data, position in cases:
         await topic.receive(Received(topic=topic.name, data=data, position=position))
-    first, again, other, event, event_again, unknown = (key for _, _, key in taken.got)
+    first, again, other, event, event_again, unknown, namesake = (key for _, _, key in taken.got)
     assert first == again != other
     assert event == event_again != first
     assert unknown is None, "two equal publishes without an id are two messages"
+    assert namesake not in (None, event), "an id that was used for something else does not swallow it"
 
 
 async def test_what_the_ledger_cannot_take_now_stays_in_the_topic_and_what_it_never_takes_is_buried() -> None:

@@ -169,6 +169,8 @@ async def test_other_calls_are_passed_on_to_a_sidecar(tmp_path: Path) -> None:
         if request.key == "bad":
             await context.abort(grpc.StatusCode.ABORTED, "no", (("why", "because"),))
         assert dict(context.invocation_metadata())["mine"] == "1"
+        await context.send_initial_metadata((("first", "1"),))
+        context.set_trailing_metadata((("last", "2"),))
         return state_pb2.GetStateResponse(data=request.key.encode())
 
     class Handler(grpc.GenericRpcHandler):  # type: ignore[misc] # the library has no types
@@ -185,11 +187,14 @@ async def test_other_calls_are_passed_on_to_a_sidecar(tmp_path: Path) -> None:
     try:
         async with dapr(tmp_path, sidecar_grpc=f"127.0.0.1:{port}") as doors, client(doors) as calls:
             call = calls.method("GetState", state_pb2.GetStateResponse)
-            answer = await call(state_pb2.GetStateRequest(key="k"), metadata=(("mine", "1"),))
-            assert answer.data == b"k"
+            passed = call(state_pb2.GetStateRequest(key="k"), metadata=(("mine", "1"),))
+            assert (await passed).data == b"k"
+            assert dict(await passed.initial_metadata())["first"] == "1"
+            assert dict(await passed.trailing_metadata())["last"] == "2"
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await call(state_pb2.GetStateRequest(key="bad"))
             assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.ABORTED, "no")
+            assert dict(caught.value.trailing_metadata())["why"] == "because"
             await calls.publish("t", scheduledSendTime=LATER)
         tokens = [{"name": "t", "token": "secret-token", "roles": ["produce"]}]
         guarded = dapr(tmp_path / "guarded", sidecar_grpc=f"127.0.0.1:{port}", tokens__=tokens)
@@ -267,6 +272,25 @@ async def test_a_stream_receives_answers_and_gives_back_what_it_did_not(tmp_path
         assert {one["type"] for one in shown} == {"STREAMING"}
         await again.done_writing()
         dead.cancel()
+
+
+async def test_of_two_messages_with_one_id_the_second_waits_until_the_first_is_answered(
+    tmp_path: Path,
+) -> None:
+    """Answers go by the event's id. Nor does the second go to the dead-letter topic: nobody has refused it."""
+    async with dapr(tmp_path) as doors, client(doors) as calls, asyncio.timeout(WITHIN_S):
+        stream = calls.stream()
+        await stream.write(opening("t", dead_letter_topic="dead"))
+        await stream.read()
+        for data, id_ in ((b"1", "same"), (b"2", "same"), (b"3", "other")):
+            await calls.publish("t", data, type_="text/plain", **{"cloudevent.id": id_})
+        assert [(await stream.read()).event_message.data for _ in range(2)] == [b"1", b"3"]
+        await stream.write(processed("same", "SUCCESS"))
+        assert (await stream.read()).event_message.data == b"2"
+        await stream.write(processed("same", "SUCCESS"))
+        await stream.write(processed("other", "SUCCESS"))
+        await acknowledged(doors, "t")
+        stream.cancel()
 
 
 async def test_a_stream_that_is_wrong_is_refused(tmp_path: Path) -> None:

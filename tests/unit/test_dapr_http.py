@@ -346,6 +346,42 @@ async def test_what_is_not_pubsub_is_refused_or_passed_on(tmp_path: Path) -> Non
         assert (await doors.client.get("/v1.0/state/x/y")).status_code == 502
 
 
+async def test_what_is_said_to_the_door_alone_is_not_passed_on(tmp_path: Path) -> None:
+    """By RFC 9110: `Connection`, what it names, and the fields that are for the next one only; and nothing is added."""
+    seen: list[dict[str, str]] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append({name.lower(): value for name, value in request.headers.items()})
+        return web.Response(
+            body=b"{}",
+            headers={"Connection": "X-Hop", "X-Hop": "1", "X-Kept": "2", "Proxy-Authenticate": "Basic"},
+        )
+
+    sidecar = web.Application()
+    sidecar.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(sidecar)
+    await runner.setup()
+    port = free_port()
+    await web.TCPSite(runner, "127.0.0.1", port).start()
+    request = (
+        b"GET /v1.0/state/store/key HTTP/1.1\r\nHost: door\r\nConnection: close, X-Secret\r\nx-secret: 1\r\n"
+        b"Proxy-Authorization: Basic YTpi\r\nProxy-Connection: keep-alive\r\nKeep-Alive: timeout=5\r\n"
+        b"TE: trailers\r\nX-Mine: 2\r\n\r\n"
+    )
+    try:
+        async with dapr(tmp_path, sidecar_http=f"http://127.0.0.1:{port}") as doors:
+            reader, writer = await asyncio.open_connection("127.0.0.1", doors.http_port)
+            writer.write(request)
+            head = (await reader.read()).partition(b"\r\n\r\n")[0].lower()
+            writer.close()
+    finally:
+        await runner.cleanup()
+    assert seen == [{"host": f"127.0.0.1:{port}", "x-mine": "2"}]
+    assert b"x-kept: 2" in head
+    assert b"x-hop" not in head
+    assert b"proxy-authenticate" not in head
+
+
 async def test_a_request_that_is_too_large_is_refused(tmp_path: Path) -> None:
     async with dapr(tmp_path, max_body_bytes=2048) as doors:
         for query in ({}, {"metadata.scheduledSendTime": LATER}):

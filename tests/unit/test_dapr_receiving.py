@@ -32,7 +32,7 @@ async def test_success_in_all_its_forms_is_the_end(tmp_path: Path) -> None:
 
 async def test_retry_in_all_its_forms_comes_again_until_it_is_taken(tmp_path: Path) -> None:
     forms: list[Any] = [
-        (200, {"status": "RETRY"}), (200, {"status": "EH"}), (500, None), (400, None), (301, None),
+        (200, {"status": "RETRY"}), (200, {"status": "EH"}), (500, None), (400, None), (301, None), (307, None),
     ]  # fmt: skip
     async with app(to("t")) as shop, dapr(tmp_path, app_port=shop.port) as doors:
         shop.answer = lambda _path, event: (
@@ -44,6 +44,7 @@ async def test_retry_in_all_its_forms_comes_again_until_it_is_taken(tmp_path: Pa
         await acknowledged(doors, "t")
         assert sorted(shop.data) == sorted(list(range(len(forms))) * 3)
         assert len({event["id"] for _, event in shop.got}) == len(forms)
+        assert {path for path, _ in shop.got} == {"/in"}, "nobody is sent elsewhere"
 
 
 async def test_drop_is_the_end_and_goes_to_the_dead_letter_topic(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Passes calls that are not pub/sub on to a real sidecar."""
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import aiohttp
@@ -11,6 +12,10 @@ _NOT_PASSED: Final = frozenset(
     (
         b"connection",
         b"keep-alive",
+        b"proxy-authenticate",
+        b"proxy-authentication-info",
+        b"proxy-authorization",
+        b"proxy-connection",
         b"transfer-encoding",
         b"content-length",
         b"host",
@@ -19,6 +24,9 @@ _NOT_PASSED: Final = frozenset(
         b"trailer",
     )
 )
+"""What is said to the next one only (RFC 9110, 7.6.1), and what each connection says for itself."""
+_NOT_ADDED: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+"""What the library would say in the client's stead; it may not take an encoding that the client did not ask for."""
 TIMEOUT_S: Final = 60.0
 
 
@@ -41,17 +49,19 @@ class HttpPassing:
         query = b"?" + scope["query_string"] if scope["query_string"] else b""
         url = self._address + (path + query).decode("latin-1")
         headers = [
-            (name.decode("latin-1"), value.decode("latin-1"))
-            for name, value in scope["headers"]
-            if name not in _NOT_PASSED
+            (name.decode("latin-1"), value.decode("latin-1")) for name, value in _passed(scope["headers"])
         ]
         try:
             async with self._session.request(
-                scope["method"], url, data=body or None, headers=headers, allow_redirects=False
+                scope["method"],
+                url,
+                data=body or None,
+                headers=headers,
+                skip_auto_headers=_NOT_ADDED,
+                allow_redirects=False,
             ) as answer:
                 given = [(name.lower(), value) for name, value in answer.raw_headers]
-                kept = [(name, value) for name, value in given if name not in _NOT_PASSED]
-                return answer.status, kept, await answer.read()
+                return answer.status, _passed(given), await answer.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             reason = str(error) or type(error).__name__
             raise Refusal(
@@ -63,3 +73,11 @@ class HttpPassing:
         """Close the connections."""
         if self._session is not None:
             await self._session.close()
+
+
+def _passed(headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The headers that go on: not those that are for this connection, nor those that `Connection` says are."""
+    given = list(headers)
+    named = [value for name, value in given if name == b"connection"]
+    left_out = _NOT_PASSED.union(one.strip().lower() for value in named for one in value.split(b","))
+    return [(name, value) for name, value in given if name not in left_out]

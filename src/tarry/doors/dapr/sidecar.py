@@ -153,7 +153,6 @@ class Sidecar:
 
     async def stop(self) -> None:
         """Receive no more."""
-        self.metadata.ready = False
         await self._streams.close()
         for task in self._tasks:
             task.cancel()

@@ -104,24 +104,25 @@ class _Stream:
     def __init__(self, write: Write) -> None:
         self._write = write
         self._writing = asyncio.Lock()
-        self._begun = asyncio.Event()
+        self._open = asyncio.Event()
+        """Before its beginning and after its end messages wait, until the subscription is closed and gives them back."""
         self._waiting: dict[str, asyncio.Future[Status]] = {}
-        self._ended = False
 
     async def begin(self) -> None:
         """Tell the application that it is subscribed; messages follow."""
         answer = pubsub_pb2.SubscribeTopicEventsResponseAlpha1()
         answer.initial_response.SetInParent()
         await self._write(answer)
-        self._begun.set()
+        self._open.set()
 
     async def deliver(self, arrival: Arrival) -> Status:
         """Give a message to the application, and wait for its word."""
-        await self._begun.wait()
         event = topic_event(arrival)
-        if self._ended or event.id in self._waiting:
+        await self._open.wait()
+        while (before := self._waiting.get(event.id)) is not None:
             # Answers go by the event's id: of two with one id the second waits for its turn.
-            return Status.RETRY
+            await asyncio.wait((before,))
+            await self._open.wait()
         status: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
         self._waiting[event.id] = status
         try:
@@ -141,7 +142,4 @@ class _Stream:
 
     def end(self) -> None:
         """Nobody answers any more."""
-        self._ended = True
-        self._begun.set()
-        for waiting in self._waiting.values():
-            waiting.cancel()
+        self._open.clear()
