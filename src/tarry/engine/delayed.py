@@ -15,6 +15,7 @@ from msgspec import Struct
 from tarry.core.errors import Conflict, Invalid, NotFound, TarryError
 from tarry.core.names import parse_topic
 from tarry.engine.answer import Answer, failed
+from tarry.engine.paging import check_limit
 from tarry.engine.topic import Topic
 from tarry.ledger.record import Entry, Key, decode_entry
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 LOOK_AT: Final = 5_000
 """Entries looked at for one page."""
 
-MAX_LIMIT: Final = 1_000
 READ_AT_ONCE: Final = 256
 """So few entries are read to find the one that is due next; of more, the wheel is looked through."""
 LOOKS: Final = 10
@@ -61,8 +61,7 @@ class DelayedEntries:
         """A page of what waits in a topic, of one key or all. It may be short, or empty, and still have a next page."""
         if start < 0:
             raise Invalid("start", "is negative")
-        if not 1 <= limit <= MAX_LIMIT:
-            raise Invalid("limit", f"is not between 1 and {MAX_LIMIT}")
+        check_limit(limit)
         found = self._journal.topics.find(topic)
         waiting = found.waiting.between(max(start, found.first), found.visible)
         ids = waiting[: LOOK_AT if key is not None else limit]

@@ -5,8 +5,7 @@ the index in (due, seq) order and reading each. A page looks at a bounded number
 or empty, and still have a next page.
 """
 
-import base64
-import binascii
+import struct
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from tarry.engine.bodies import Body
 from tarry.engine.dispatcher import Dispatcher
 from tarry.engine.horizon import Offload
 from tarry.engine.journal import Journal
+from tarry.engine.paging import MAX_NUMBER, check_limit, make_token, read_token
 from tarry.engine.views import view_of_ended, view_of_put
 from tarry.index.index import NOTHING, IndexMoved, Loaded, View
 from tarry.ledger.record import Key, Put, decode
@@ -29,10 +29,7 @@ LOOK_AT: Final = 5_000
 PAGE_BYTES: Final = 16 * 1024 * 1024
 """Bodies read from the index for one page, about."""
 
-MAX_LIMIT: Final = 1_000
-
-MAX_NUMBER: Final = (1 << 63) - 1
-"""What fits the columns that instants and seqs are kept in."""
+_key: Final = struct.Struct(">QQ")
 
 
 class Waiting(NamedTuple):
@@ -50,7 +47,7 @@ def list_scheduled(
     """A page of what waits, the next due first."""
     if query.outcome is not None:
         raise Invalid("outcome", "is of what is finalised: ask for that state")
-    limit = _check_limit(query)
+    limit = check_limit(query.limit)
     low = _read_page(query.page) or Key(min(max(0, query.due_from_ms or 0), MAX_NUMBER), 0)
     high = Key(MAX_NUMBER if query.due_to_ms is None else min(max(0, query.due_to_ms), MAX_NUMBER), 0)
     here = _keys_here(journal, dispatcher, low, high)
@@ -140,7 +137,7 @@ def _keys_here(journal: Journal, dispatcher: Dispatcher, low: Key, high: Key) ->
 
 def list_finalised(journal: Journal, query: MessageQuery) -> MessagePage:
     """A page of what is finalised, the newest first, as of the last flush."""
-    limit = _check_limit(query)
+    limit = check_limit(query.limit)
     before = _read_page(query.page) or Key(1 << 60, 0)
     rows = journal.registry.finalised.select(
         "(finalised_at_ms, origin_seq) < (?, ?) ORDER BY finalised_at_ms DESC, origin_seq DESC LIMIT ?",
@@ -180,25 +177,9 @@ def _in_range(due_at_ms: int | None, query: MessageQuery) -> bool:
     return due_at_ms is not None and (low or 0) <= due_at_ms and (high is None or due_at_ms < high)
 
 
-def _check_limit(query: MessageQuery) -> int:
-    if not 1 <= query.limit <= MAX_LIMIT:
-        raise Invalid("limit", f"is not between 1 and {MAX_LIMIT}")
-    return query.limit
-
-
 def _make_page(key: Key) -> str:
-    packed = key.fire_at_ms.to_bytes(8, "big") + key.seq.to_bytes(8, "big")
-    return base64.urlsafe_b64encode(packed)[:22].decode()
+    return make_token(_key, *key)
 
 
 def _read_page(page: str | None) -> Key | None:
-    if page is None:
-        return None
-    try:
-        packed = base64.b64decode(page + "==", altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError):
-        packed = b""
-    key = Key(int.from_bytes(packed[:8], "big"), int.from_bytes(packed[8:], "big"))
-    if len(packed) != 16 or max(key) > MAX_NUMBER:
-        raise Invalid("page", "is not the next_page of a page before")
-    return key
+    return None if page is None else Key(*read_token(_key, page))

@@ -7,21 +7,17 @@ of their acceptance, which never changes, those that have. So none is missed, th
 at most a message is shown once more, as it is then.
 """
 
-import base64
-import binascii
 import struct
 from typing import Final, NamedTuple
 
-from tarry.core.errors import Invalid
 from tarry.core.message import MessageView, OwnedQuery
 from tarry.engine.journal import Journal
+from tarry.engine.paging import MAX_NUMBER, check_limit, make_token, no_page, read_token
 from tarry.engine.views import view_of_ended
 from tarry.ledger.record import Key
 from tarry.registry.registry import Live
 
-MAX_LIMIT: Final = 1_000
-_MAX_NUMBER: Final = (1 << 63) - 1
-_LAST: Final = (_MAX_NUMBER, _MAX_NUMBER)
+_LAST: Final = (MAX_NUMBER, MAX_NUMBER)
 
 _UNMOVED, _MOVED, _ENDED = range(3)
 _place = struct.Struct(">BQQQ")
@@ -36,8 +32,7 @@ class Place(NamedTuple):
 
     def token(self) -> str:
         """As the `next_page` of a page."""
-        packed = _place.pack(self.part, self.began_seq, *self.after)
-        return base64.urlsafe_b64encode(packed).decode().rstrip("=")
+        return make_token(_place, self.part, self.began_seq, *self.after)
 
 
 class OwnedKeys(NamedTuple):
@@ -49,7 +44,7 @@ class OwnedKeys(NamedTuple):
 
 def waiting_page(journal: Journal, query: OwnedQuery) -> OwnedKeys:
     """A page of what waits, as of the last flush."""
-    limit = _check_limit(query)
+    limit = check_limit(query.limit)
     at = _read(query.page, (_UNMOVED, _MOVED)) or Place(_UNMOVED, journal.ledger.next_seq - 1, (0, 0))
     found: list[Key] = []
     while True:
@@ -81,7 +76,7 @@ def _rows(
 
 def ended_page(journal: Journal, query: OwnedQuery) -> tuple[list[MessageView], str | None]:
     """A page of what has ended, as of the last flush, and how to go on."""
-    limit = _check_limit(query)
+    limit = check_limit(query.limit)
     at = _read(query.page, (_ENDED,)) or Place(_ENDED, 0, _LAST)
     found: list[MessageView] = []
     where = (
@@ -107,20 +102,10 @@ def origins_of(journal: Journal, owner: str) -> list[Key]:
     return [live.origin for _, _, live in journal.registry.live.select("owner = ?", (owner,))]
 
 
-def _check_limit(query: OwnedQuery) -> int:
-    if not 1 <= query.limit <= MAX_LIMIT:
-        raise Invalid("limit", f"is not between 1 and {MAX_LIMIT}")
-    return query.limit
-
-
 def _read(page: str | None, parts: tuple[int, ...]) -> Place | None:
     if page is None:
         return None
-    try:
-        packed = base64.b64decode(page + "=" * (-len(page) % 4), altchars=b"-_", validate=True)
-        part, began_seq, first, second = _place.unpack(packed)
-    except (binascii.Error, ValueError, struct.error):
-        part, began_seq, first, second = -1, 0, 0, 0
-    if part not in parts or max(began_seq, first, second) > _MAX_NUMBER:
-        raise Invalid("page", "is not the next_page of a page before")
+    part, began_seq, first, second = read_token(_place, page)
+    if part not in parts:
+        raise no_page()
     return Place(part, began_seq, (first, second))

@@ -55,24 +55,23 @@ def connection_class(app: Any, known: "Connections") -> type[HttpToolsProtocol]:
 class Connections:
     """Who is connected, and since when each one has been waiting for a request."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: "Part[HttpConnection]") -> None:
         self._part = part
-        self._limit = part.limit
-        self.all: set[HttpConnection] = set()
         self.waiting: OrderedDict[HttpConnection, float] = OrderedDict()
 
-    def make_room(self) -> bool:
-        """Whether one more fits, after closing the one that was idle for longest if need be."""
-        if len(self.all) < self._limit:
-            return True
-        if not self.waiting:
-            self._part.refused += 1
-            return False
-        oldest, _ = self.waiting.popitem(last=False)
-        # Gone at once: the transport tells of its end only in the loop's next turn.
-        self.all.discard(oldest)
-        oldest.transport.abort()
-        return True
+    def enter(self, connection: "HttpConnection") -> bool:
+        """Let one in, after closing the one that was idle for longest if need be; False if every one is busy."""
+        if self._part.full and self.waiting:
+            oldest, _ = self.waiting.popitem(last=False)
+            # Gone at once: the transport tells of its end only in the loop's next turn.
+            self._part.leave(oldest)
+            oldest.transport.abort()
+        return self._part.enter(connection)
+
+    def leave(self, connection: "HttpConnection") -> None:
+        """One has ended, or is about to."""
+        self._part.leave(connection)
+        self.waiting.pop(connection, None)
 
     def sweep(self, now: float, idle_s: float) -> None:
         """Close those that have been silent for too long."""
@@ -82,7 +81,7 @@ class Connections:
                 break
             self.waiting.popitem(last=False)
             connection.transport.close()
-        for connection in [one for one in self.all if one.stalled(now)]:
+        for connection in [one for one in self._part.open if one.stalled(now)]:
             connection.transport.abort()
 
 
@@ -205,19 +204,17 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """It begins, if there is room for it."""
-        fits = self.known.make_room()
+        fits = self.known.enter(self)
         self._socket = transport
         super().connection_made(WholeAnswers(transport, self.loop))
         if not fits:
             self._refuse(b"503 Service Unavailable", b"retry-after: 1\r\n")
             return
-        self.known.all.add(self)
         self.known.waiting[self] = self._heard_at = time.monotonic()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It has ended."""
-        self.known.all.discard(self)
-        self.known.waiting.pop(self, None)
+        self.known.leave(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -342,8 +339,7 @@ class HttpConnection(HttpToolsProtocol):
         return now - self._heard_at > BODY_SILENCE_MS / 1000
 
     def _refuse(self, status: bytes, header: bytes) -> None:
-        self.known.all.discard(self)
-        self.known.waiting.pop(self, None)
+        self.known.leave(self)
         self.transport.write(
             b"HTTP/1.1 " + status + b"\r\n" + header + b"content-length: 0\r\nconnection: close\r\n\r\n"
         )

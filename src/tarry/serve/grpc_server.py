@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import socket
-import ssl
 import time
 from collections.abc import Callable
 from typing import Final
@@ -30,16 +29,13 @@ log = logging.getLogger("tarry.dapr")
 class GrpcServer:
     """`bind`, `start`, and at the end `stop`. `name` is the table of its settings."""
 
-    def __init__(self, app: DaprApp, name: str, part: Part) -> None:
+    def __init__(self, app: DaprApp, name: str, part: "Part[GrpcTransport]") -> None:
         self.app = app
         self._name = name
         self._part = part
-        part.open = lambda: len(self._open)
         self._socket: socket.socket | None = None
         self._server: asyncio.Server | None = None
         self._sweeping: asyncio.Task[None] | None = None
-        self._open: set[Transported] = set()
-        self._limit = 0
         self._all_gone: asyncio.Event | None = None
 
     def bind(self) -> int:
@@ -50,14 +46,10 @@ class GrpcServer:
     async def start(self, service: Service) -> None:
         """Begin to accept."""
         assert self._socket is not None, "bind first"
-        self._limit = self._part.limit
-        context: ssl.SSLContext | None = None
-        if self.app.tls_cert is not None:
-            context = tls_context(self.app)
-            context.set_alpn_protocols(["h2"])
+        context = tls_context(self.app, "h2")
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: Transported(self, service, loop), sock=self._socket, ssl=context, backlog=1024
+            lambda: GrpcTransport(self, service, loop), sock=self._socket, ssl=context, backlog=1024
         )
         self._sweeping = loop.create_task(self._sweep())
 
@@ -70,39 +62,35 @@ class GrpcServer:
         self._server.close()
         self._sweeping.cancel()
         self._all_gone = asyncio.Event()
-        for transported in list(self._open):
-            transported.stop()
-        if self._open:
+        for client in list(self._part.open):
+            client.stop()
+        if self._part.open:
             try:
                 await asyncio.wait_for(self._all_gone.wait(), self.app.drain_ms / 1000)
             except TimeoutError:
-                for transported in list(self._open):
-                    transported.abort()
+                for client in list(self._part.open):
+                    client.abort()
                 await self._all_gone.wait()
 
-    def enter(self, transported: "Transported") -> bool:
+    def enter(self, client: "GrpcTransport") -> bool:
         """Let a connection in, if there is room."""
-        if len(self._open) >= self._limit:
-            self._part.refused += 1
-            return False
-        self._open.add(transported)
-        return True
+        return self._part.enter(client)
 
-    def leave(self, transported: "Transported") -> None:
+    def leave(self, client: "GrpcTransport") -> None:
         """A connection is gone."""
-        self._open.discard(transported)
-        if not self._open and self._all_gone is not None:
+        self._part.leave(client)
+        if not self._part.open and self._all_gone is not None:
             self._all_gone.set()
 
     async def _sweep(self) -> None:
         while True:
             await asyncio.sleep(SWEEP_MS / 1000)
             now = time.monotonic()
-            for transported in list(self._open):
-                transported.sweep(now)
+            for client in list(self._part.open):
+                client.sweep(now)
 
 
-class Transported(asyncio.Protocol):
+class GrpcTransport(asyncio.Protocol):
     """The transport of one connection: its bytes to and fro, and how long it may be silent."""
 
     def __init__(self, server: GrpcServer, service: Service, loop: asyncio.AbstractEventLoop) -> None:

@@ -25,7 +25,7 @@ class ListenError(Exception):
 class Listener:
     """One HTTP listener: `bind`, `start`, and at the end `stop`. Without a part it has all the room for itself."""
 
-    def __init__(self, settings: Listening, part: Part | None = None) -> None:
+    def __init__(self, settings: Listening, part: Part[Any] | None = None) -> None:
         self._settings = settings
         self._part = part or Room().part("http", settings.max_connections)
         self._socket: socket.socket | None = None
@@ -43,7 +43,6 @@ class Listener:
         assert self._socket is not None, "bind first"
         settings = self._settings
         connections = Connections(self._part)
-        self._part.open = lambda: len(connections.all)
         config = uvicorn.Config(
             app,
             http=connection_class(app, connections),
@@ -58,8 +57,7 @@ class Listener:
             backlog=1024,
         )
         config.load()
-        if settings.tls_cert is not None:
-            config.ssl = tls_context(settings)
+        config.ssl = tls_context(settings, "http/1.1")
         self._server = _Server(config)
         self._serving = asyncio.create_task(self._server.serve([self._socket]))
         self._sweeping = asyncio.create_task(sweep_on(connections, settings.idle_timeout_ms / 1000))
@@ -113,13 +111,19 @@ def shown(address: Any) -> str:
     return f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
 
 
-def tls_context(settings: Listening) -> ssl.SSLContext:
-    """TLS 1.2 or later with the configured certificate; raises `ListenError` if it cannot be used."""
+def tls_context(settings: Listening, *protocols: str) -> ssl.SSLContext | None:
+    """TLS 1.2 or later with the configured certificate, if there is one; raises `ListenError` if it cannot be used.
+
+    The protocols are what clients are told that is spoken here (ALPN).
+    """
+    if settings.tls_cert is None:
+        return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
+    if protocols:
+        context.set_alpn_protocols(protocols)
     try:
-        context.load_cert_chain(settings.tls_cert or "", settings.tls_key)
+        context.load_cert_chain(settings.tls_cert, settings.tls_key)
     except (OSError, ssl.SSLError) as error:
         reason = error.strerror or str(error)
         raise ListenError(

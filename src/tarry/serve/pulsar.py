@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import socket
-import ssl
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -18,7 +17,7 @@ from tarry.doors.pulsar.broker import Broker
 from tarry.doors.pulsar.connection import Connection
 from tarry.engine.engine import Engine
 from tarry.serve.listener import shown, taken, tls_context
-from tarry.serve.room import Room
+from tarry.serve.room import Part, Room
 
 log = logging.getLogger("tarry.pulsar")
 
@@ -35,10 +34,7 @@ class PulsarDoor:
         self._server: asyncio.Server | None = None
         self._keeping: asyncio.Task[None] | None = None
         self._url = ""
-        self._limit = 0
-        self._open: set[Transported] = set()
-        self._part = room.part(NAME, settings.max_connections)
-        self._part.open = lambda: len(self._open)
+        self.part: Part[PulsarTransport] = room.part(NAME, settings.max_connections)
         self.broker: Broker | None = None
         self._admin = AdminApp(self._url_under)
 
@@ -93,15 +89,11 @@ class PulsarDoor:
     async def start(self, engine: Engine) -> None:
         """Begin to accept."""
         assert self._socket is not None, "bind first"
-        self._limit = self._part.limit
         self.broker = Broker(engine, self._access, self._settings, StoredSchemas(engine))
         self._admin.broker = self.broker
-        context: ssl.SSLContext | None = None
-        if self._settings.tls_cert is not None:
-            context = tls_context(self._settings)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: Transported(self), sock=self._socket, ssl=context, backlog=1024
+            lambda: PulsarTransport(self), sock=self._socket, ssl=tls_context(self._settings), backlog=1024
         )
         self._keeping = loop.create_task(self._keep_alive())
 
@@ -115,23 +107,11 @@ class PulsarDoor:
             self._server.close()
         elif self._socket is not None:
             self._socket.close()
-        for transported in list(self._open):
-            transported.end()
+        for client in list(self.part.open):
+            client.end()
 
     async def close(self) -> None:
         """Nothing is held open."""
-
-    def enter(self, transported: "Transported") -> bool:
-        """Let a connection in, if there is room."""
-        if len(self._open) >= self._limit:
-            self._part.refused += 1
-            return False
-        self._open.add(transported)
-        return True
-
-    def leave(self, transported: "Transported") -> None:
-        """A connection is gone."""
-        self._open.discard(transported)
 
     @property
     def max_unread_bytes(self) -> int:
@@ -141,11 +121,11 @@ class PulsarDoor:
     async def _keep_alive(self) -> None:
         while True:
             await asyncio.sleep(self._settings.keep_alive_ms / 1000)
-            for transported in list(self._open):
-                transported.tick()
+            for client in list(self.part.open):
+                client.tick()
 
 
-class Transported(asyncio.Protocol):
+class PulsarTransport(asyncio.Protocol):
     """The transport of one connection: its bytes to and fro, and nothing else."""
 
     def __init__(self, door: PulsarDoor) -> None:
@@ -157,7 +137,7 @@ class Transported(asyncio.Protocol):
         """A client is there."""
         assert self._door.broker is not None
         self._transport = transport
-        if not self._door.enter(self):
+        if not self._door.part.enter(self):
             log.warning("a connection is refused: as many as are allowed are open")
             transport.abort()
             return
@@ -173,7 +153,7 @@ class Transported(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
-        self._door.leave(self)
+        self._door.part.leave(self)
         if self._connection is not None:
             self._connection.lost()
 

@@ -7,12 +7,13 @@ all of them are known. A listener whose bound is configured takes that; the othe
 
 import logging
 import resource
-from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
 from tarry.doors.http.metrics import Figure
 
 log = logging.getLogger("tarry.serve")
+
+Connection = TypeVar("Connection")
 
 MAX_CONNECTIONS: Final = 16_384
 """The bound of a listener where the limit on open files is no nearer one."""
@@ -29,15 +30,15 @@ class Room:
         soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0] if open_files is None else open_files
         self._files: int | None = None if soft == resource.RLIM_INFINITY else soft
         self._reserved = 0
-        self.parts: list[Part] = []
+        self.parts: list[Part[Any]] = []
 
     def reserve(self, files: int) -> None:
         """Keep so many files free for connections that the server itself makes."""
         self._reserved += files
 
-    def part(self, name: str, asked: int = 0, files_each: int = 1) -> "Part":
+    def part(self, name: str, asked: int = 0, files_each: int = 1) -> "Part[Any]":
         """The part of one listener: `asked` connections, or with 0 its share; each takes so many files."""
-        part = Part(self, name, asked, files_each)
+        part: Part[Any] = Part(self, name, asked, files_each)
         self.parts.append(part)
         return part
 
@@ -60,7 +61,7 @@ class Room:
                 name="tarry_connections",
                 text="Connections open",
                 label="listener",
-                values=lambda: {part.name: part.open() for part in self.parts if part.open is not None},
+                values=lambda: {part.name: len(part.open) for part in self.parts},
             ),
             Figure(
                 name="tarry_connections_limit",
@@ -73,7 +74,7 @@ class Room:
                 text="Connections turned away because as many as are allowed were open",
                 label="listener",
                 counts=True,
-                values=lambda: {part.name: part.refused for part in self.parts if part.open is not None},
+                values=lambda: {part.name: part.refused for part in self.parts},
             ),
         )
 
@@ -87,16 +88,15 @@ class Room:
             )
 
 
-class Part:
-    """What one listener has of the room."""
+class Part(Generic[Connection]):
+    """What one listener has of the room, and who is in it."""
 
     def __init__(self, room: Room, name: str, asked: int, files_each: int) -> None:
         self.name = name
         """The table of the listener's settings."""
         self.asked = asked
         self.files_each = files_each
-        self.open: Callable[[], int] | None = None
-        """How many connections are open, if the listener can tell."""
+        self.open: set[Connection] = set()
         self.refused = 0
         """How many were turned away for want of room."""
         self._room = room
@@ -105,3 +105,20 @@ class Part:
     def limit(self) -> int:
         """How many connections the listener may have; right once every listener has its part."""
         return self.asked or self._room.share(self.files_each)
+
+    @property
+    def full(self) -> bool:
+        """Whether no more fits."""
+        return len(self.open) >= self.limit
+
+    def enter(self, connection: Connection) -> bool:
+        """Let a connection in, if there is room."""
+        if self.full:
+            self.refused += 1
+            return False
+        self.open.add(connection)
+        return True
+
+    def leave(self, connection: Connection) -> None:
+        """A connection is gone, if it was in."""
+        self.open.discard(connection)
