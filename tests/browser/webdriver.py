@@ -8,7 +8,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+
+from tests.processes import free_port
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 """The key by which WebDriver tells an element from an object."""
@@ -202,9 +203,7 @@ class Browser:
 @contextlib.contextmanager
 def browser() -> Iterator[Browser]:
     """A Chromium of its own, with a folder of its own, that ends with the test."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         driver = subprocess.Popen(
             ["chromedriver", f"--port={port}"],

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pyspark
 
+from tests.processes import free_port
+
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 WORKERS = 2
 
@@ -58,8 +60,7 @@ def running_cluster(folder: Path, forbidden: Path) -> Iterator[Cluster]:
     guard = folder / "guard"
     guard.mkdir(parents=True)
     (guard / "sitecustomize.py").write_text(GUARD.format(forbidden=str(forbidden), folder=str(guard)))
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TARRY_", "PYTHON"))}
     environment = kept | {
         "SPARK_LOCAL_IP": "127.0.0.1",

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.fs
 
 from tarry.core.ids import Ids
+from tarry.core.limits import DAY_MS
 from tarry.core.message import Message, Scheduled
-from tarry.core.slots import slot_of
+from tarry.core.slots import Slot
 from tarry.engine.answer import Answer
 from tarry.engine.engine import Engine
 from tarry.engine.settings import EngineSettings
@@ -197,7 +198,7 @@ def staged(
         path.parent.mkdir(parents=True, exist_ok=True)
         write_file(pyarrow.fs.LocalFileSystem(), str(path), rows)
         low, high = puts[0].fire_at_ms, puts[-1].fire_at_ms
-        slot = slot_of(low, 86_400_000).name
+        slot = Slot(DAY_MS, low // DAY_MS * DAY_MS).name
         files.append(
             StagedFile(f"{STAGED}/{name}/{number}.parquet", path.stat().st_size, len(puts), slot, low, high)
         )

@@ -23,7 +23,7 @@ from tarry.ledger.record import Key
 from tarry.pipeline.session import explain
 from tarry.pipeline.stream import Tables
 from tests.pipeline.kit import SHORT_LIVED, Writer
-from tests.processes import CLOSED_DOORS, environment
+from tests.processes import CLOSED_DOORS, environment, free_port
 
 QUICK = {
     "TARRY_PIPELINE__SPARK": json.dumps({"spark.driver.extraJavaOptions": SHORT_LIVED}),
@@ -101,8 +101,7 @@ def test_without_a_usable_java_it_says_so_in_a_line(tmp_path: Path, java: str | 
 
 def test_a_master_that_does_not_answer_is_told_at_once(tmp_path: Path) -> None:
     ledger(tmp_path / "data")
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     ran = once(tmp_path / "data", TARRY_PIPELINE__MASTER=f"spark://127.0.0.1:{port}")
     assert ran.returncode == 6
     assert ran.stderr == (

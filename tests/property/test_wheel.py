@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from tarry.core import run, wheel
 from tarry.core.limits import NEVER_MS
-from tarry.core.run import Due, Run, first_of, in_key_order, nth_key
-from tarry.core.wheel import Wheel, sorted_runs
+from tarry.core.run import Due, Run, first_of, in_key_order, nth_key, sorted_runs
+from tarry.core.wheel import Wheel
 
 Entry = tuple[int, int, int]
 

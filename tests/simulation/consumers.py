@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.core.errors import Conflict, DelayTooLong, NotFound, Unavailable
 from tarry.engine.answer import Answer
-from tarry.engine.topics import NewEntry, Received, Subscription
+from tarry.engine.consumer import Received
+from tarry.engine.entries import NewEntry
+from tarry.engine.subscription import Subscription
 from tests.simulation.checker import Violation
 from tests.simulation.clients import KEYS
 from tests.simulation.model import (
@@ -369,7 +371,7 @@ class Consumers:
                 for entry_id in [one for one in other.held if one <= last]:
                     del other.held[entry_id]
             sub.excused_below = max(sub.excused_below, last + 1)
-            answer = reader.handle.ack_below(last)
+            answer = reader.handle.subscription.ack([], below=last + 1)
             then = partial(self._acked, sub, [], last + 1)
         else:
             ids = random.sample(held, random.randint(1, len(held)))

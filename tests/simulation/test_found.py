@@ -6,8 +6,9 @@ from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import Conflict
 from tarry.core.message import Message
 from tarry.core.policy import Policy
+from tarry.engine.consumer import Received
+from tarry.engine.entries import NewEntry
 from tarry.engine.settings import EngineSettings
-from tarry.engine.topics import NewEntry, Received
 from tarry.ledger.ledger import LedgerSettings
 from tarry.testing.world import World
 

@@ -9,7 +9,7 @@ from tarry.core.limits import HOUR_MS, MINUTE_MS
 from tarry.core.message import Message
 from tarry.core.policy import Policy
 from tarry.engine import backlog
-from tarry.engine.topics import NewEntry
+from tarry.engine.entries import NewEntry
 from tests.unit.engine_kit import Bench, full
 
 

@@ -13,6 +13,7 @@ from tarry.client import Unreachable
 from tarry.client.blocking import _has_ended
 from tarry.client.call import Call
 from tarry.core.errors import NotFound
+from tests.processes import free_port
 
 OK = b'{"id": "i", "due_at_ms": 1, "past_due": false}'
 
@@ -109,8 +110,7 @@ def test_connections_are_kept_and_a_closed_one_is_noticed() -> None:
 
 
 def test_nobody_there_is_told_with_what_to_do() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     with (
         Client(f"http://127.0.0.1:{port}", retry_for_s=0.1) as client,
         pytest.raises(Unreachable, match=r"no answer from .*Connection refused; is the server running\?"),
@@ -121,8 +121,7 @@ def test_nobody_there_is_told_with_what_to_do() -> None:
 
 
 def test_a_server_that_comes_later_is_waited_for() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = taken.getsockname()
+    address = ("127.0.0.1", free_port())
 
     def late() -> None:
         with socket.create_server(address) as listening, listening.accept()[0] as connection:
@@ -179,8 +178,7 @@ async def test_the_async_client_repeats_in_the_same_way() -> None:
 
 
 async def test_the_async_client_tells_that_nobody_is_there() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    port = free_port()
     async with AsyncClient(f"http://127.0.0.1:{port}", retry_for_s=0.1) as client:
         with pytest.raises(Unreachable, match="is the server running"):
             await client.status()

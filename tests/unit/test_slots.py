@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.core.limits import DAY_MS, HOUR_MS, MAX_DELAY_MS, MINUTE_MS
-from tarry.core.slots import LEVELS, Slot, parse_slot, size_for, sizes_for, slot_of
+from tarry.core.slots import LEVELS, Slot, lead_of, parse_slot, sizes_for
 
 FIVE_MINUTES_MS = 5 * MINUTE_MS
 NOW_MS = 1_794_740_400_000
@@ -14,6 +14,11 @@ MIDNIGHT_MS = NOW_MS // DAY_MS * DAY_MS
 
 instants = st.integers(NOW_MS, NOW_MS + MAX_DELAY_MS)
 granularities = st.integers(1_000, 14 * DAY_MS)
+
+
+def size_for(fire_at_ms: int, now_ms: int, granularity_ms: int) -> int:
+    (size_ms,) = sizes_for(np.array([fire_at_ms]), now_ms, np.array([granularity_ms])).tolist()
+    return int(size_ms)
 
 
 @pytest.mark.parametrize(
@@ -57,15 +62,23 @@ def test_what_waits_over_a_year_is_in_few_slots(granularity_ms: int) -> None:
 
 @given(instants, granularities)
 def test_a_slot_holds_its_instant_and_can_be_read_back(fire_at_ms: int, granularity_ms: int) -> None:
-    slot = slot_of(fire_at_ms, size_for(fire_at_ms, NOW_MS, granularity_ms))
+    size_ms = size_for(fire_at_ms, NOW_MS, granularity_ms)
+    slot = Slot(size_ms, fire_at_ms // size_ms * size_ms)
     assert slot.start_ms <= fire_at_ms < slot.end_ms
     assert parse_slot(slot.name) == slot
 
 
 @given(st.lists(st.tuples(instants, granularities), min_size=1, max_size=50))
-def test_many_are_as_one_by_one(pairs: list[tuple[int, int]]) -> None:
+def test_each_is_in_the_coarsest_slot_that_need_not_be_split_yet(pairs: list[tuple[int, int]]) -> None:
     fires, granularity = (np.array(column, np.int64) for column in zip(*pairs, strict=True))
-    assert sizes_for(fires, NOW_MS, granularity).tolist() == [size_for(f, NOW_MS, g) for f, g in pairs]
+    sizes = sizes_for(fires, NOW_MS, granularity).tolist()
+    for (fire_at_ms, granularity_ms), size_ms in zip(pairs, sizes, strict=True):
+        whole = [
+            level_ms
+            for level_ms in LEVELS
+            if level_ms > granularity_ms and fire_at_ms // level_ms * level_ms - NOW_MS >= lead_of(level_ms)
+        ]
+        assert size_ms == max(whole, default=granularity_ms)
 
 
 @given(instants, granularities, st.integers(0, MAX_DELAY_MS))

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tarry.core.errors import Invalid, TooLarge, Unavailable
 from tarry.core.lanes import lane_of
-from tarry.core.slots import parse_slot, size_for
+from tarry.core.slots import parse_slot, sizes_for
 from tarry.index import incoming, staging
 from tarry.index.incoming import Mapping
 from tarry.index.inspection import inspect
@@ -69,7 +69,7 @@ def test_files_have_the_columns_of_the_index_in_the_order_of_their_instants(tmp_
         assert table["seq"].to_pylist() == list(range(file.rows))
         slot = parse_slot(file.slot)
         assert all(slot.start_ms <= one < slot.end_ms for one in fire)
-        assert {size_for(one, NOW_MS, 300_000) for one in fire} == {slot.size_ms}
+        assert {*sizes_for(np.array(fire), NOW_MS, np.full(len(fire), 300_000)).tolist()} == {slot.size_ms}
         for row in table.to_pylist():
             put = decode_put(row["body"])
             assert google_crc32c.value(row["body"]) == row["crc"]

@@ -373,7 +373,7 @@ def test_a_seek_does_not_go_below_what_is_kept(bench: Bench) -> None:
     sub = bench.subscribe("t")
     reader = bench.reader(sub)
     bench.publish("t", *[b"x"] * 5000)
-    bench.ask(reader.handle.ack_below(4499))
+    bench.ask(reader.handle.subscription.ack([], below=4_500))
     bench.wait(2000)
     reader.got.clear()
     bench.ask(sub.seek(0))
@@ -464,7 +464,7 @@ def test_a_reader_does_not_keep_entries(bench: Bench) -> None:
     reader = bench.reader(bench.subscribe("t", "r", durable=False), permits=0)
     keeper = bench.reader(bench.subscribe("t", "keeper"))
     bench.publish("t", *[b"x"] * 5000)
-    bench.ask(keeper.handle.ack_below(4999))
+    bench.ask(keeper.handle.subscription.ack([], below=5_000))
     bench.wait(2000)
     assert bench.engine.topics.stats("t").first_entry == 5000
     reader.handle.flow(10)

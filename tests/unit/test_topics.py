@@ -5,7 +5,8 @@ import pytest
 from tarry.core import limits
 from tarry.core.errors import DelayTooLong, Invalid, NotFound, TooLarge
 from tarry.core.policy import Policy
-from tarry.engine.topics import DUPLICATE, NewEntry
+from tarry.engine.entries import NewEntry
+from tarry.engine.topics import DUPLICATE
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import Bench, full
 
@@ -334,10 +335,10 @@ def test_acknowledged_entries_are_let_go_of(bench: Bench) -> None:
     one, two = bench.subscribe("t", "one"), bench.subscribe("t", "two")
     bench.publish("t", *[b"x"] * 10_000)
     readers = [bench.reader(sub) for sub in (one, two)]
-    bench.ask(readers[0].handle.ack_below(9_999))
+    bench.ask(readers[0].handle.subscription.ack([], below=10_000))
     bench.wait(2000)
     assert bench.engine.topics.stats("t").first_entry == 0
-    bench.ask(readers[1].handle.ack_below(8_999))
+    bench.ask(readers[1].handle.subscription.ack([], below=9_000))
     bench.wait(2000)
     assert bench.engine.topics.stats("t").first_entry == 9_000
     bench.reopen()

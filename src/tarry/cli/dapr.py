@@ -6,7 +6,6 @@ when the server ends, the application is told to end. A signal to stop is passed
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,7 +15,9 @@ from typing import Annotated, Final
 
 import typer
 
+from tarry.cli.ports import first_free
 from tarry.cli.server import Data, Port
+from tarry.cli.show import say
 from tarry.config import load
 
 GRACE_S: Final = 30.0
@@ -55,7 +56,7 @@ def run(
 
     The application finds it by DAPR_HTTP_PORT and DAPR_GRPC_PORT, as it would find a sidecar.
     """
-    http_port, grpc_port = (_free_port() if one == -1 else one for one in (dapr_http_port, dapr_grpc_port))
+    http_port, grpc_port = (first_free([0]) if one == -1 else one for one in (dapr_http_port, dapr_grpc_port))
     given: dict[str, object] = {
         "enabled": "true",
         "port": http_port,
@@ -131,7 +132,7 @@ class Together:
                 self._command, env={**os.environ, **self._for_app}, text=True
             )
         except OSError as error:
-            print(f"tarry: cannot start {self._command[0]}: {error.strerror}", file=sys.stderr)
+            say(f"cannot start {self._command[0]}: {error.strerror}")
             return self._end(127)
         self._running.append(application)
         threading.Thread(target=self._watch, args=(server,), daemon=True).start()
@@ -144,7 +145,7 @@ class Together:
         """An application without its sidecar is of no use: it is told to end."""
         server.wait()
         if not self._stopping.is_set():
-            print("tarry: the server has ended; the application is stopped", file=sys.stderr, flush=True)
+            say("the server has ended; the application is stopped")
             self._stop()
 
     def _stop(self) -> None:
@@ -165,9 +166,3 @@ class Together:
                     process.wait()
         # As a shell says it of a program that a signal ended.
         return code if code >= 0 else 128 - code
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])

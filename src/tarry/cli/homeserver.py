@@ -2,13 +2,13 @@
 
 import contextlib
 import random
-import socket
 import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from tarry.cli.options import url_of
+from tarry.cli.ports import first_free
 from tarry.cli.supervisor import Child
 from tarry.config import Config
 from tarry.core.errors import Unavailable
@@ -67,9 +67,4 @@ def _port(synapse: PrivateSynapse) -> int:
     tried = random.sample(_PORTS, 100)
     with contextlib.suppress(FileNotFoundError):
         tried.insert(0, urlsplit(synapse.address()).port or 0)
-    for port in tried:
-        with socket.socket() as trial, contextlib.suppress(OSError):
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            trial.bind(("127.0.0.1", port))
-            return port
-    raise OSError("no free port for the private homeserver")
+    return first_free(tried)

@@ -172,15 +172,11 @@ def homeserver(data: Data = None, config: ConfigFile = None) -> None:
     # As an exception, so that an installation under way ends with this process and not after it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        interpreter = environment.ensure(synapse.environment, _say)
+        interpreter = environment.ensure(synapse.environment, show.say)
     except environment.CannotInstall as error:
-        _say(
+        show.say(
             f"the private homeserver cannot be installed: {error}. Start again with a network, or name your own "
             "in [doors.matrix] homeserver; until then the Matrix door has nothing behind it"
         )
         sys.exit(CANNOT_RUN_HERE)
     run(synapse, interpreter)
-
-
-def _say(line: str) -> None:
-    print(f"tarry: {line}", file=sys.stderr, flush=True)

@@ -9,6 +9,7 @@ import typer
 
 from tarry.cli.options import ConfigFile
 from tarry.cli.server import Data
+from tarry.cli.show import say
 from tarry.cli.supervisor import CANNOT_RUN_HERE
 from tarry.config import Config, load
 
@@ -48,7 +49,7 @@ def pipeline(once: Once = False, data: Data = None, config: ConfigFile = None) -
 
 
 def _cannot(reason: str) -> NoReturn:
-    print(f"tarry: {reason}", file=sys.stderr, flush=True)
+    say(reason)
     sys.exit(CANNOT_RUN_HERE)
 
 

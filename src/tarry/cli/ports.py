@@ -1,8 +1,9 @@
-"""The ports on which Tarry is to listen, for `tarry doctor`: each is free, or our own server has it."""
+"""The ports on which Tarry is to listen: each is free, or our own server has it; and how to find one that is free."""
 
+import contextlib
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -65,6 +66,16 @@ def check_port(port: Port, server_pid: int | None) -> Finding:
             f"{error.strerror}, and not by the server of this data folder; stop what uses it, or set {port.setting}",
         )
     return Finding(about, "ok", f"free ({port.setting})")
+
+
+def first_free(ports: Iterable[int]) -> int:
+    """The first port that is free on this machine, where 0 stands for any; raises OSError if none is."""
+    for port in ports:
+        with socket.socket() as trial, contextlib.suppress(OSError):
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            trial.bind(("127.0.0.1", port))
+            return int(trial.getsockname()[1])
+    raise OSError("no free port")
 
 
 def listens(pid: int, port: int) -> bool:

@@ -24,6 +24,11 @@ out = Console(highlight=False, width=None if sys.stdout.isatty() else 10_000)
 err = Console(stderr=True, highlight=False)
 
 
+def say(line: str) -> None:
+    """A line about the command itself, beside what it gives."""
+    print(f"tarry: {line}", file=sys.stderr, flush=True)
+
+
 def now_ms() -> int:
     """The present instant."""
     return time.time_ns() // 1_000_000

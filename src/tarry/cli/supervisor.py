@@ -12,10 +12,11 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Final
+
+from tarry.cli.show import say
 
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 30.0
@@ -81,12 +82,12 @@ class Child:
         if self.essential and (code == 0 or (self.starts == 1 and ran_s < GIVE_UP_WITHIN_S and code > 0)):
             return code
         if not self.essential and code == CANNOT_RUN_HERE:
-            _say(f"{self.name} cannot run here; the rest goes on without it")
+            say(f"{self.name} cannot run here; the rest goes on without it")
             return None
         if ran_s >= STEADY_AFTER_S:
             self.wait_s = FIRST_WAIT_S
         self.start_at_s = now_s + self.wait_s
-        _say(f"{self.name} ended ({_reason(code)}); it starts again in {self.wait_s:g} s")
+        say(f"{self.name} ended ({_reason(code)}); it starts again in {self.wait_s:g} s")
         self.wait_s = min(self.wait_s * 2, LONGEST_WAIT_S)
         return None
 
@@ -153,14 +154,10 @@ class Supervisor:
             try:
                 process.wait(max(0.0, deadline_s - time.monotonic()))
             except subprocess.TimeoutExpired:
-                _say("a part did not end in time and is killed")
+                say("a part did not end in time and is killed")
                 process.kill()
                 process.wait()
 
 
 def _reason(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
-
-
-def _say(line: str) -> None:
-    print(f"tarry: {line}", file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The life of a message: one table, and nothing that changes a state anywhere else.
+"""The life of a message: one table of what commands and attempts may do in each state.
 
 A message is `scheduled` until something begins to send it or ends it. `sending` is the stretch between the
 claim and the verdict; it lives in memory only, and after a crash everything overdue counts as being
@@ -15,6 +15,11 @@ sent until it was tried again (R11). `sent`, `cancelled` and `failed` are the en
 
 While `sending`, a command does not decide: it waits for the verdict (`WAIT`), and is then looked up
 again in the state that the verdict brought.
+
+Where nothing can come in between there is nothing to look up, and a single record takes a message from `scheduled` to
+its end: into one of Tarry's own topics it is published and sent by the same record; one whose time to live is over, or
+whose record cannot be read, has failed when it is due; and with a batch that is cancelled as a whole all its messages
+are, but for those being sent.
 """
 
 from enum import StrEnum
@@ -41,7 +46,7 @@ class Event(StrEnum):
     SEND = "send"
     """Due now; by command."""
     CANCEL = "cancel"
-    """By command, or because its group is done with."""
+    """By command, or because its group or its owner is done with."""
     CLAIM = "claim"
     """The dispatcher begins to send it."""
     DELIVERED = "delivered"

@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 
 from tarry.core.run import RUN_LIMIT, Due, Key, Run, Window, empty_entries, first_of, merged
 
-__all__ = ["Due", "Keep", "Runs"]
-
 MERGE_WIDTH: Final = 8
 """Runs of like size that are merged into one. Wider means fewer copies of an entry and more runs."""
 

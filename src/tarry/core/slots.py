@@ -45,27 +45,13 @@ def parse_slot(name: str) -> Slot:
     return Slot(int(size), int(start))
 
 
-def size_for(fire_at_ms: int, now_ms: int, granularity_ms: int) -> int:
-    """The size of the slot in which a message belongs now: the coarsest whose slot need not be split yet."""
-    for level_ms in LEVELS:
-        start_ms = fire_at_ms // level_ms * level_ms
-        if level_ms > granularity_ms and start_ms - now_ms >= lead_of(level_ms):
-            return level_ms
-    return granularity_ms
-
-
 def sizes_for(
     fire_at_ms: NDArray[np.int64], now_ms: int, granularity_ms: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """`size_for`, for many messages."""
+    """The sizes of the slots in which messages belong now: the coarsest that need not be split yet."""
     sizes = granularity_ms.astype(np.int64, copy=True)
     for level_ms in reversed(LEVELS):
         # The first start that lies far enough ahead: whatever fires from there on is in this level or a coarser one.
         from_ms = -(-(now_ms + lead_of(level_ms)) // level_ms) * level_ms
         sizes[(level_ms > granularity_ms) & (fire_at_ms >= from_ms)] = level_ms
     return sizes
-
-
-def slot_of(fire_at_ms: int, size_ms: int) -> Slot:
-    """The slot of a size that an instant is in."""
-    return Slot(size_ms, fire_at_ms // size_ms * size_ms)

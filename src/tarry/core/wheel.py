@@ -37,8 +37,6 @@ from tarry.core.run import (
 )
 from tarry.core.runs import Keep, Runs
 
-__all__ = ["Due", "Keep", "Key", "Wheel", "sorted_runs"]
-
 FRESH_LIMIT: Final = 1 << 12
 """Turning so many tuples into arrays takes about a millisecond."""
 

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from tarry.core.limits import SECOND_MS
 from tarry.core.names import parse_topic
 from tarry.core.policy import Effective
-from tarry.engine.subscription import Received, Subscription
+from tarry.engine.consumer import Received
+from tarry.engine.subscription import Subscription
 from tarry.engine.topic import Topic
 
 if TYPE_CHECKING:

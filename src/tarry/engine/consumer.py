@@ -112,10 +112,6 @@ class Consumer:
         """Be done with entries; the answer comes when that is durable."""
         return self.subscription.ack(list(entry_ids))
 
-    def ack_below(self, entry_id: int) -> Answer[None]:
-        """Be done with every entry up to and including one."""
-        return self.subscription.ack([], below=entry_id + 1)
-
     def nack(self, entry_ids: Sequence[int] | None = None) -> None:
         """Give entries back to come again; None gives back all."""
         self.subscription.give_back(self, self.held if entry_ids is None else entry_ids, counted=True)

@@ -21,7 +21,7 @@ from tarry.core.lanes import lane_of
 from tarry.core.lifecycle import State
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective
-from tarry.core.wheel import Due
+from tarry.core.run import Due
 from tarry.engine.burst import Burst, Lot, lateness
 from tarry.engine.flight import Flight
 from tarry.engine.flights import Flights, Launch

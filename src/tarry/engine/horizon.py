@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 
 from tarry.core.deadset import DeadSet
 from tarry.core.errors import TarryError
-from tarry.core.wheel import Due, Wheel
+from tarry.core.run import Due
+from tarry.core.wheel import Wheel
 from tarry.index.index import NOTHING, Index, IndexMoved, Loaded, NoView, Staged, View
 from tarry.ledger.record import NO_KEY, Key
 

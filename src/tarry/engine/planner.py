@@ -16,7 +16,7 @@ from tarry.core.errors import DelayTooLong, Invalid, RateLimited, TarryError, To
 from tarry.core.lanes import lane_of
 from tarry.core.message import Message
 from tarry.core.policy import Effective
-from tarry.core.runs import Due
+from tarry.core.run import Due
 from tarry.ledger.columns import Coded, Contents, Numbers, count_by_value, lengths_of, mark
 from tarry.ledger.frame import Unit
 from tarry.ledger.puts import encode_bodies, place_text, unit_of_puts

@@ -26,8 +26,8 @@ from tarry.engine.horizon import Offload
 from tarry.engine.journal import Journal
 from tarry.engine.settings import EngineSettings
 from tarry.engine.versions import new_version
-from tarry.ledger.ledger import SegmentInfo
 from tarry.ledger.record import Entry, Key, Put, Record, decode
+from tarry.ledger.segment import SegmentInfo
 from tarry.registry.registry import Relied
 from tarry.registry.snapshots import SNAPSHOTS
 

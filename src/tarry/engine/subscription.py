@@ -25,8 +25,6 @@ from tarry.registry.registry import Registry, SubscriptionRow
 if TYPE_CHECKING:
     from tarry.engine.topics import Topics
 
-__all__ = ["SUBSCRIPTION_TYPES", "Consumer", "Partial", "Received", "Subscription", "SubscriptionType"]
-
 SubscriptionType = Literal["exclusive", "shared", "failover", "key_shared"]
 SUBSCRIPTION_TYPES: Final[tuple[SubscriptionType, ...]] = ("exclusive", "shared", "failover", "key_shared")
 

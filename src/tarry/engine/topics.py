@@ -16,9 +16,10 @@ from tarry.core.names import check_name, parse_topic
 from tarry.core.policy import BacklogAction, Effective
 from tarry.core.tracing import TRACEPARENT
 from tarry.engine.answer import Answer, failed, settled
+from tarry.engine.consumer import Partial, Received
 from tarry.engine.entries import NewEntry, check_entry
 from tarry.engine.publication import Publication
-from tarry.engine.subscription import SUBSCRIPTION_TYPES, Partial, Received, Subscription, SubscriptionType
+from tarry.engine.subscription import SUBSCRIPTION_TYPES, Subscription, SubscriptionType
 from tarry.engine.topic import Topic
 from tarry.engine.topic_records import TopicRecords
 from tarry.engine.tracing import accepted
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from tarry.engine.journal import Journal
 
 T = TypeVar("T")
-
-__all__ = ["NewEntry", "Received", "Subscription", "TopicStats", "Topics"]
 
 MAX_PARTITIONS = 10_000
 

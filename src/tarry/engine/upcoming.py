@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tarry.core.errors import Invalid, TarryError
 from tarry.core.lanes import DOORS, doors_of
-from tarry.core.wheel import Due
+from tarry.core.run import Due
 from tarry.engine.answer import Answer, failed
 from tarry.engine.horizon import Offload
 from tarry.engine.journal import Journal

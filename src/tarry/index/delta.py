@@ -21,7 +21,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from numpy.typing import NDArray
 
 from tarry.core.errors import Damage, Unavailable
-from tarry.core.wheel import Due
+from tarry.core.run import Due
 from tarry.index.census import Counts, File, slots_of, tallies
 from tarry.index.groups import Group, read_groups
 from tarry.index.index import NOTHING, IndexMoved, Loaded, SlotFigures, Staged

@@ -20,6 +20,7 @@ from tarry.core.errors import Damage
 from tarry.index.groups import Group, groups_of, read_groups, written
 from tarry.index.schema import Layout
 from tarry.index.table import IndexFile
+from tarry.ledger.disk import sync_path
 
 ROW_GROUP_ROWS: Final = 65_536
 """Rows that are read together: a message in the middle of a slot costs one of these."""
@@ -54,7 +55,7 @@ class Folder:
     def sync(self, path: str) -> None:
         """Sync a file or folder; an object store needs none of it."""
         if self.is_local:
-            sync(path)
+            sync_path(path)
 
     def read(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
         """The rows of a file, row group by row group, proved; raises `Damage` that names it."""
@@ -135,15 +136,6 @@ def filesystem_of(uri: str) -> tuple[pyarrow.fs.FileSystem, str]:
     return pyarrow.fs.LocalFileSystem(), uri
 
 
-def sync(path: str) -> None:
-    """Sync a local file or folder."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def options(rows: pa.Table, level: int | None = None) -> dict[str, Any]:
     """How files are written: with page checksums (R3), and with dictionaries that are plain strings to everybody else."""
     return {
@@ -164,7 +156,7 @@ def write_file(
         writer.write_table(rows, row_group_size=together)
         writer.add_key_value_metadata(written(list(groups_of(rows, "fire_at_ms", together))))
     if isinstance(filesystem, pyarrow.fs.LocalFileSystem):
-        sync(path)
+        sync_path(path)
 
 
 def group_rows(rows: pa.Table) -> int:

@@ -23,11 +23,12 @@ from numpy.typing import NDArray
 from tarry.core.errors import Rejected, TooLarge, Unavailable
 from tarry.core.lanes import lane_of
 from tarry.core.slots import sizes_for
-from tarry.index.files import filesystem_of, sync, write_file
+from tarry.index.files import filesystem_of, write_file
 from tarry.index.incoming import Incoming, Mapping, read
 from tarry.index.manifest import MAX_FILES, Manifest, ManifestFile, Place
 from tarry.index.schema import PUT, STAGED
 from tarry.ledger.columns import Coded, count_by_value, lengths_of
+from tarry.ledger.disk import sync_path
 from tarry.ledger.puts import encode_bodies, place_text
 
 DOOR: Final = "bulk"
@@ -130,7 +131,7 @@ class Stager:
         self._thread.shutdown()
         if self._files and isinstance(self._filesystem, pyarrow.fs.LocalFileSystem):
             for folder in (f"{self._root}/{self._folder}", f"{self._root}/{STAGED}", self._root):
-                sync(folder)
+                sync_path(folder)
         return Staged(
             self._files,
             dict(self._owners),

@@ -25,6 +25,7 @@ from msgspec import Struct
 
 from tarry.core.errors import Conflict, Unavailable
 from tarry.index.schema import Layout
+from tarry.ledger.disk import sync_path
 
 CURSOR: Final = "cursor"
 
@@ -271,8 +272,4 @@ def _sync_log(uri: str) -> None:
     newest += [name for name in names if ".checkpoint" in name][-1:]
     newest += [name for name in names if name == "_last_checkpoint"]
     for path in (*(os.path.join(log, name) for name in newest), log, folder):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_path(path)

@@ -140,11 +140,7 @@ class RealDisk:
 
     def sync_folder(self, folder: str) -> None:
         """`fsync` of the folder."""
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_path(folder)
 
     def make_folder(self, folder: str) -> None:
         """Make the folder, and sync the one that each new name is in."""
@@ -161,3 +157,12 @@ class RealDisk:
         """What an ordinary user can still write."""
         stat = os.statvfs(folder)
         return stat.f_bavail * stat.f_frsize
+
+
+def sync_path(path: str | Path) -> None:
+    """`fsync` of a file or a folder."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

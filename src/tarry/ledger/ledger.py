@@ -39,8 +39,6 @@ MAX_SEGMENT_BYTES: Final = 1 << 31
 
 log = logging.getLogger(__name__)
 
-__all__ = ["Done", "Frame", "Ledger", "LedgerSettings", "SegmentInfo", "Stored", "Stretch"]
-
 
 class LedgerSettings(Struct, frozen=True):
     """What an operator may set."""

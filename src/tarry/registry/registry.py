@@ -18,6 +18,8 @@ from tarry.ledger.record import FIRST_BATCH_SEQ, Kept, Key, StagedFile
 from tarry.registry.snapshots import write_snapshot
 from tarry.registry.table import RegistryDamage, Table, trouble
 
+REGISTRY_FILE: Final = "registry.sqlite"
+"""Its name in the folder where its snapshots are too."""
 FORMAT_VERSION: Final = 1
 _APPLICATION_ID: Final = 0x54415252
 

@@ -13,6 +13,8 @@ import sqlite3
 from collections.abc import Callable
 from typing import Final
 
+from tarry.ledger.disk import sync_path
+
 MARK: Final = "damaged"
 """The file that says that the registry was found damaged while it was in use."""
 SNAPSHOTS: Final = ("registry-0.snapshot", "registry-1.snapshot")
@@ -35,13 +37,13 @@ def write_snapshot(
     with open(sum_draft, "w", encoding="ascii") as out:
         out.write(_digest(draft))
     for file in (draft, sum_draft):
-        _sync(file)
+        sync_path(file)
     # The old sum goes first: a copy without its sum is not taken for a snapshot.
     with contextlib.suppress(FileNotFoundError):
         os.remove(path + ".sha256")
     os.replace(draft, path)
     os.replace(sum_draft, path + ".sha256")
-    _sync(os.path.dirname(path))
+    sync_path(os.path.dirname(path))
 
 
 def remove_snapshot(path: str) -> None:
@@ -67,10 +69,10 @@ def restore(folder: str, path: str) -> bool:
     draft = path + ".draft"
     # First the copy, so that a full disk leaves everything as it is.
     shutil.copyfile(newest, draft)
-    _sync(draft)
+    sync_path(draft)
     set_aside(path)
     os.replace(draft, path)
-    _sync(folder)
+    sync_path(folder)
     log.error(
         "the registry was damaged; it is set aside, and its snapshot %s and the ledger replace it", newest
     )
@@ -116,11 +118,3 @@ def _is_sound(path: str) -> bool:
 def _digest(path: str) -> str:
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -18,6 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.core.errors import Damage, Unavailable
+from tarry.ledger.disk import sync_path
 
 MANIFEST: Final = "manifest.json"
 SUM: Final = ".sha256"
@@ -88,7 +89,7 @@ class Archive:
         """Sync everything and write the manifest: from now on it is a backup."""
         for folder in {(self.folder / name).parent for name in self.files}:
             while folder != self.folder.parent:
-                sync(folder)
+                sync_path(folder)
                 folder = folder.parent
         text = msgspec.json.format(msgspec.json.encode(manifest)) + b"\n"
         sum_ = hashlib.sha256(text).hexdigest().encode()
@@ -97,7 +98,7 @@ class Archive:
                 out.write(content)
                 out.flush()
                 os.fsync(out.fileno())
-        sync(self.folder)
+        sync_path(self.folder)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -180,12 +181,3 @@ def need_empty(folder: Path) -> None:
     """Raise `Unavailable` unless a folder is empty or not there."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Unavailable(f"{folder} is not empty; name a folder that is empty or not there")
-
-
-def sync(folder: Path) -> None:
-    """Sync a folder."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

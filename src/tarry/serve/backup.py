@@ -30,10 +30,10 @@ from tarry.index.table import CURSOR
 from tarry.ledger.follow import FolderFollower
 from tarry.ledger.head import HEAD_NAME, Head, encode_head
 from tarry.ledger.segment import segment_name, segment_number
+from tarry.registry.registry import REGISTRY_FILE
 from tarry.serve.archive import Archive, Manifest
 from tarry.serve.datafolder import ID_CHECK, ID_KEY, LEDGER, REGISTRY
 
-REGISTRY_FILE: Final = "registry.sqlite"
 TABLES: Final = "tables"
 TRIES: Final = 5
 """How many times tables are begun again because files were replaced and removed while they were copied."""

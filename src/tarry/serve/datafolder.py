@@ -23,6 +23,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from tarry.core.ids import KEY_BYTES
+from tarry.ledger.disk import sync_path
 
 LOCK: Final = "lock"
 ID_KEY: Final = "id.key"
@@ -198,8 +199,4 @@ def _write_durably(file: Path, content: bytes) -> None:
     finally:
         os.close(descriptor)
     os.rename(aside, file)
-    folder = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    sync_path(file.parent)

@@ -12,6 +12,7 @@ import pyarrow.fs
 
 from tarry.core.errors import Damage, Unavailable
 from tarry.index.files import filesystem_of
+from tarry.ledger.disk import sync_path
 from tarry.serve.archive import (
     PIECE_BYTES,
     Content,
@@ -20,7 +21,6 @@ from tarry.serve.archive import (
     need_empty,
     prove,
     read_manifest,
-    sync,
 )
 from tarry.serve.backup import TABLES
 
@@ -45,12 +45,12 @@ def restore(backup: Path, data: Path, tables: str) -> Manifest:
             with (backup / name).open("rb") as source:
                 copy_proved(source, path, expected, str(backup / name))
         for folder in sorted({(aside / name).parent for name in inside}, reverse=True):
-            sync(folder)
+            sync_path(folder)
         _restore_tables(backup, outside, tables)
         if data.exists():
             data.rmdir()
         aside.rename(data)
-        sync(data.parent)
+        sync_path(data.parent)
     except BaseException:
         shutil.rmtree(aside, ignore_errors=True)
         raise
@@ -86,7 +86,7 @@ def _restore_tables(backup: Path, files: dict[str, Content], tables: str) -> Non
                 path = Path(target)
                 path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
                 copy_proved(source, path, expected, str(backup / name))
-                sync(path.parent)
+                sync_path(path.parent)
             else:
                 prove(source, expected, str(backup / name))
                 with filesystem.open_output_stream(target) as out:

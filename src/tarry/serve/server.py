@@ -40,7 +40,7 @@ from tarry.index.progress import read_progress
 from tarry.ledger.disk import RealDisk
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.outlets.webhook import WebhookOutlet
-from tarry.registry.registry import Registry
+from tarry.registry.registry import REGISTRY_FILE, Registry
 from tarry.registry.snapshots import mark_damaged, marked_damaged, remove_backups, restore, set_aside, unmark
 from tarry.registry.table import RegistryDamage
 from tarry.serve.callers import traced_app
@@ -58,7 +58,6 @@ log = logging.getLogger("tarry.serve")
 
 FLUSH_WITHIN_S: Final = 10.0
 """At a stop the registry is given this long; what it lacks is replayed at the next start."""
-REGISTRY_FILE: Final = "registry.sqlite"
 
 
 def serve(loaded: Loaded) -> int:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tarry.core.errors import Damage
 from tarry.core.lanes import DOORS, doors_of
-from tarry.core.wheel import Due
+from tarry.core.run import Due
 from tarry.index.index import NOTHING, IndexMoved, Loaded, NoView, SlotFigures, Staged, View
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import Key, Kind, Mark, decode

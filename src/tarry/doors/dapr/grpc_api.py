@@ -24,7 +24,8 @@ from tarry.doors.dapr.cloudevents import Trace, trace_of
 from tarry.doors.dapr.errors import DOMAIN, Refusal, refusal_of
 from tarry.doors.dapr.http2.call import INTERNAL, Call, Streaming, Unary
 from tarry.doors.dapr.metadata import Metadata
-from tarry.doors.dapr.publishing import Entry, Planned, Publishing
+from tarry.doors.dapr.planning import Entry, Planned
+from tarry.doors.dapr.publishing import Publishing
 from tarry.doors.dapr.streaming import Streams
 from tarry.engine.answer import Answer
 

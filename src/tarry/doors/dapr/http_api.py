@@ -22,7 +22,8 @@ from tarry.doors.dapr.cloudevents import Trace, is_binary, is_cloud_event, is_js
 from tarry.doors.dapr.errors import Refusal, refusal_of
 from tarry.doors.dapr.metadata import Metadata
 from tarry.doors.dapr.passing import HttpPassing
-from tarry.doors.dapr.publishing import Entry, Publishing
+from tarry.doors.dapr.planning import Entry
+from tarry.doors.dapr.publishing import Publishing
 from tarry.engine.answer import Answer
 
 Scope = MutableMapping[str, Any]

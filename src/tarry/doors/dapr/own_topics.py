@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 
+from tarry.engine.consumer import Consumer
+from tarry.engine.consumer import Received as Entry
 from tarry.engine.engine import Engine
-from tarry.engine.subscription import Consumer, Subscription
-from tarry.engine.subscription import Received as Entry
-from tarry.engine.topics import NewEntry
+from tarry.engine.entries import NewEntry
+from tarry.engine.subscription import Subscription
 from tarry.outlets.dapr.component import OwnMessage, Receive, Received, Reply
 from tarry.outlets.dapr.receiving import Receivers, ended
 

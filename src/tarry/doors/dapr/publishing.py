@@ -26,8 +26,6 @@ from tarry.outlets.dapr.component import BulkEntry
 from tarry.outlets.dapr.delivery import SCHEME, destination, headers_of
 from tarry.outlets.dapr.properties import ttl_ms_of
 
-__all__ = ["BulkResult", "Entry", "Planned", "Publishing"]
-
 
 class BulkResult(Struct, frozen=True):
     """What became of a bulk publish."""

@@ -21,7 +21,7 @@ from tarry.doors.http.sessions import Sessions
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import EventsQuery
 from tarry.doors.http.subscriptions import reach_subscription, show_entry
-from tarry.engine.subscription import Received
+from tarry.engine.consumer import Received
 
 _encode = msgspec.json.Encoder().encode
 

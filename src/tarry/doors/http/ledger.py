@@ -24,7 +24,8 @@ from tarry.doors.http.problems import HttpRefusal
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import MAX_EXACT_INT, FramesQuery, LedgerAnswer, SegmentAnswer
 from tarry.engine.engine import Engine
-from tarry.ledger.ledger import Ledger, Stretch
+from tarry.ledger.ledger import Ledger
+from tarry.ledger.reader import Stretch
 
 PIECE_BYTES: Final = 256 << 10
 

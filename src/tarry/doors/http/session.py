@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from tarry.core.errors import NotFound, TarryError
-from tarry.engine.subscription import Consumer, Received
+from tarry.engine.consumer import Consumer, Received
 
 GATHER_BYTES: Final = 4 * 1024 * 1024
 """About how much one answer or the unsent part of a stream may hold; one entry may pass it."""

@@ -27,8 +27,8 @@ from tarry.doors.http.shapes import (
     SubscribeRequest,
 )
 from tarry.doors.http.topics import reach_topic
+from tarry.engine.consumer import Received
 from tarry.engine.engine import Engine
-from tarry.engine.subscription import Received
 
 _subscribe_decoder = msgspec.json.Decoder(SubscribeRequest)
 _receive_decoder = msgspec.json.Decoder(ReceiveRequest)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.delivery import frames_of
 from tarry.doors.pulsar.frames import NO_ID, varint
-from tarry.engine.subscription import Consumer as EngineConsumer
-from tarry.engine.subscription import Received, Subscription
+from tarry.engine.consumer import Consumer as EngineConsumer
+from tarry.engine.consumer import Received
+from tarry.engine.subscription import Subscription
 
 if TYPE_CHECKING:
     from tarry.doors.pulsar.connection import Connection

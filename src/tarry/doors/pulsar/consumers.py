@@ -14,7 +14,7 @@ from tarry.doors.pulsar.errors import Code, Refused, say, say_code
 from tarry.doors.pulsar.frames import LEDGER_ID, NO_ID, Malformed, text
 from tarry.doors.pulsar.schema import read_schema
 from tarry.engine.answer import Answer
-from tarry.engine.subscription import Consumer as EngineConsumer
+from tarry.engine.consumer import Consumer as EngineConsumer
 from tarry.engine.subscription import Subscription, SubscriptionType
 from tarry.engine.topics import Topics
 

@@ -10,7 +10,7 @@ from itertools import chain
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.frames import message_head, message_heads, metadata_of, with_checksum
 from tarry.doors.pulsar.producer import DOOR
-from tarry.engine.subscription import Received
+from tarry.engine.consumer import Received
 
 
 def frames_of(consumer: bytes, epoch: int | None, entries: Sequence[Received]) -> bytes:

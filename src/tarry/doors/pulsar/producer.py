@@ -32,7 +32,7 @@ from tarry.doors.pulsar.frames import (
     varint,
 )
 from tarry.engine.answer import Answer
-from tarry.engine.topics import NewEntry
+from tarry.engine.entries import NewEntry
 
 if TYPE_CHECKING:
     from tarry.doors.pulsar.connection import Connection

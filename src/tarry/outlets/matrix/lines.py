@@ -102,11 +102,6 @@ class Lines:
         """Connections that are kept."""
         return len(self._kept)
 
-    @property
-    def expecting(self) -> bool:
-        """Whether connections are being made ahead."""
-        return self._ahead is not None
-
     async def _make_ahead(self, missing: int) -> None:
         while missing > 0:
             some = (self._connect() for _ in range(min(AHEAD, missing)))

@@ -7,7 +7,8 @@ from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.broker import Broker
 from tarry.doors.pulsar.frames import LEDGER_ID
 from tarry.engine.backlog import backlog_bytes, delayed_ids
-from tarry.engine.subscription import Consumer, Subscription
+from tarry.engine.consumer import Consumer
+from tarry.engine.subscription import Subscription
 from tarry.engine.topic import Topic
 
 TYPES: Final = {

@@ -17,7 +17,8 @@ from tarry.doors.pulsar.admin.refusals import RestError, no_subscription
 from tarry.doors.pulsar.delivery import foreign
 from tarry.doors.pulsar.frames import LEDGER_ID, metadata_of
 from tarry.doors.pulsar.producer import DOOR
-from tarry.engine.subscription import Received, Subscription
+from tarry.engine.consumer import Received
+from tarry.engine.subscription import Subscription
 from tarry.engine.topic import Topic
 
 MAX_NUMBER: Final = 1 << 62

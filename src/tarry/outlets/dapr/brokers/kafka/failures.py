@@ -27,6 +27,23 @@ _NEVER: Final = frozenset(
 )
 
 
+class Denial:
+    """What the library tells beside a failed call, where that says more than the call: that somebody is not let in."""
+
+    def __init__(self) -> None:
+        self._error: KafkaError | None = None
+
+    def heard(self, error: KafkaError) -> None:
+        """Called by the library."""
+        if error.code() == KafkaError._AUTHENTICATION:
+            self._error = error
+
+    def take(self, failed: KafkaError) -> KafkaError:
+        """Why a call failed: the denial, if there was one since the last such call."""
+        denied, self._error = self._error, None
+        return denied or failed
+
+
 def component_error(error: KafkaError, topic: str = "", *, sent: bool = False) -> ComponentError:
     """What a failure means; `sent` if a record may have arrived."""
     text = f"Kafka: {error.str()}"

@@ -10,7 +10,7 @@ from urllib.parse import quote_plus
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from tarry.outlets.dapr.brokers.kafka.failures import component_error
+from tarry.outlets.dapr.brokers.kafka.failures import Denial, component_error
 from tarry.outlets.dapr.brokers.kafka.offsets import Offsets
 from tarry.outlets.dapr.brokers.kafka.settings import Settings
 from tarry.outlets.dapr.component import Receive, Received, Reply
@@ -61,7 +61,7 @@ class Member:
         self._receive = receive
         self._lasting = lasting
         self._hold = hold
-        self._denied: KafkaError | None = None
+        self._denial = Denial()
         self._config: dict[str, Any] = settings.client | {
             "group.id": settings.group or group,
             "auto.offset.reset": "earliest" if lasting else settings.initial_offset,
@@ -71,7 +71,7 @@ class Member:
             "topic.metadata.refresh.interval.ms": 5_000,
             "heartbeat.interval.ms": settings.heartbeat_ms,
             "session.timeout.ms": settings.session_ms,
-            "error_cb": self._on_error,
+            "error_cb": self._denial.heard,
         }
         self._loop = asyncio.get_running_loop()
         self._partitions: dict[int, Partition] = {}
@@ -80,10 +80,6 @@ class Member:
         self._closed = threading.Event()
         self._consumer: Consumer | None = None
         self._thread: threading.Thread | None = None
-
-    def _on_error(self, error: KafkaError) -> None:
-        if error.code() == KafkaError._AUTHENTICATION:
-            self._denied = error
 
     async def start(self) -> None:
         """Join the group; raises `ComponentError`."""
@@ -105,7 +101,7 @@ class Member:
         except KafkaException as error:
             consumer.poll(0)
             consumer.close()
-            raise component_error(self._denied or error.args[0], self._topic) from None
+            raise component_error(self._denial.take(error.args[0]), self._topic) from None
         except ComponentError:
             consumer.close()
             raise

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from tarry.outlets.dapr.brokers.kafka.failures import component_error
+from tarry.outlets.dapr.brokers.kafka.failures import Denial, component_error
 from tarry.outlets.dapr.brokers.kafka.settings import Settings
 from tarry.outlets.dapr.component import BulkEntry
 from tarry.outlets.dapr.errors import ComponentError, Unreachable
@@ -28,24 +28,19 @@ class Producing:
     """A producer, and the thread that asks it for news."""
 
     def __init__(self, settings: Settings) -> None:
+        self._denial = Denial()
         self._config: dict[str, Any] = settings.client | {
             "acks": "all",
             "retries": 5,
             "partitioner": "fnv1a_random",
             "message.timeout.ms": SENT_WITHIN_MS,
             "message.max.bytes": settings.max_message_bytes,
-            "error_cb": self._on_error,
+            "error_cb": self._denial.heard,
         }
         self._producer: Producer | None = None
         self._starting = asyncio.Lock()
-        self._denied: KafkaError | None = None
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
-
-    def _on_error(self, error: KafkaError) -> None:
-        """Called by the library; only a denial says more than the failed call itself."""
-        if error.code() == KafkaError._AUTHENTICATION:
-            self._denied = error
 
     async def start(self) -> None:
         """Connect, if that was not done yet; raises `Unreachable` or `Denied`."""
@@ -65,8 +60,7 @@ class Producing:
             producer.list_topics(timeout=ANSWERED_WITHIN_S)
         except KafkaException as error:
             producer.poll(0)
-            denied, self._denied = self._denied, None
-            raise component_error(denied or error.args[0]) from None
+            raise component_error(self._denial.take(error.args[0])) from None
         return producer
 
     def _poll(self) -> None:
