@@ -5,8 +5,7 @@ One in a process of its own is in `tests.processes`.
 
 import asyncio
 import contextlib
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,14 +20,6 @@ from tarry.serve.datafolder import DataFolder
 
 _SMALL = {"http.port": 0, "ledger.segment_bytes": 1 << 20}
 """A free port, and segments that cost no time to fill."""
-
-
-async def until(condition: Callable[[], Awaitable[object]], within_s: float = 20) -> None:
-    """Ask again and again until the answer is true; the test fails if it never is."""
-    deadline = time.monotonic() + within_s
-    while not await condition():
-        assert time.monotonic() < deadline, "it never came to be"
-        await asyncio.sleep(0.01)
 
 
 class Serving:

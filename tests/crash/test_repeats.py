@@ -8,7 +8,6 @@ import contextlib
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +19,7 @@ import pytest
 from tarry.client import Client
 from tarry.core.errors import Conflict
 from tests.processes import ServerProcess, free_port
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.crash
 
@@ -27,7 +27,6 @@ TOPIC: Final = "persistent://public/default/t"
 SERIES: Final = 40
 TIMES: Final = 4
 EVERY_SECOND: Final = 5
-WITHIN_S: Final = 60
 
 
 def publish(port: int, number: int, **metadata: str) -> None:
@@ -38,13 +37,6 @@ def publish(port: int, number: int, **metadata: str) -> None:
         assert answer.status == 204
 
 
-def until(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to be"
-        time.sleep(0.002)
-
-
 def wait_for_more(client: Client, count: int) -> None:
     """Until so many more entries are in the topic."""
 
@@ -52,7 +44,7 @@ def wait_for_more(client: Client, count: int) -> None:
         return int(client.topic_stats(TOPIC)["next_entry"])
 
     before = entries()
-    until(lambda: entries() >= before + count)
+    wait_until(lambda: entries() >= before + count)
 
 
 def end_all(client: Client) -> None:
@@ -94,7 +86,7 @@ def test_no_occurrence_is_lost_or_doubled(tmp_path: Path) -> None:
             server.start()
         started_ms = time.time() * 1000
         with Client(server.url) as client:
-            until(lambda: client.status()["engine"]["pending"] == EVERY_SECOND)
+            wait_until(lambda: client.status()["engine"]["pending"] == EVERY_SECOND)
             # The first of each may have been due before.
             wait_for_more(client, 2 * EVERY_SECOND)
             end_all(client)

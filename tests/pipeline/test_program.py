@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
@@ -24,6 +24,7 @@ from tarry.pipeline.session import explain
 from tarry.pipeline.stream import Tables
 from tests.pipeline.kit import SHORT_LIVED, Writer
 from tests.processes import CLOSED_DOORS, environment, free_port
+from tests.waiting import wait_until
 
 QUICK = {
     "TARRY_PIPELINE__SPARK": json.dumps({"spark.driver.extraJavaOptions": SHORT_LIVED}),
@@ -57,13 +58,6 @@ def started(data: Path, log: Path, **settings: str) -> Iterator["subprocess.Pope
         if process.poll() is None:
             process.kill()
             process.wait()
-
-
-def wait_for(condition: Callable[[], object], within_s: float = 90) -> None:
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to be"
-        time.sleep(0.05)
 
 
 def progress(data: Path) -> Progress:
@@ -146,7 +140,7 @@ def test_it_waits_for_a_server_and_stops_at_once_while_it_does(tmp_path: Path) -
     data = tmp_path / "data"
     assert once(data).returncode == 6
     with started(data, tmp_path / "log") as process:
-        wait_for(lambda: "waiting for the ledger" in (tmp_path / "log").read_text())
+        wait_until(lambda: "waiting for the ledger" in (tmp_path / "log").read_text())
         again = once(data)
         assert (again.returncode, f"the pipeline with pid {process.pid} is at work" in again.stderr) == (
             4,
@@ -162,11 +156,11 @@ def test_it_follows_until_it_is_told_to_stop(tmp_path: Path) -> None:
     writer = ledger(data)
     settings = {"TARRY_PIPELINE__FLUSH_EVERY_MS": "0", "TARRY_PIPELINE__NICE": "1"}
     with started(data, tmp_path / "log", **settings) as process:
-        wait_for(lambda: process.poll() is not None or progress(data).cursor == writer.ledger.durable_seq)
+        wait_until(lambda: process.poll() is not None or progress(data).cursor == writer.ledger.durable_seq)
         assert (progress(data).state, progress(data).pid) == ("running", process.pid)
         for n in range(5):
             writer.schedule(90_000 + n)
-        wait_for(lambda: process.poll() is not None or progress(data).cursor == writer.ledger.durable_seq)
+        wait_until(lambda: process.poll() is not None or progress(data).cursor == writer.ledger.durable_seq)
         assert os.getpriority(os.PRIO_PROCESS, process.pid) - os.getpriority(os.PRIO_PROCESS, 0) == 1
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
@@ -181,7 +175,7 @@ def test_a_java_that_dies_ends_it_with_a_line(tmp_path: Path) -> None:
     data = tmp_path / "data"
     ledger(data)
     with started(data, tmp_path / "log") as process:
-        wait_for(lambda: process.poll() is not None or "spark is up" in (tmp_path / "log").read_text())
+        wait_until(lambda: process.poll() is not None or "spark is up" in (tmp_path / "log").read_text())
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         (java,) = (int(pid) for pid in children if b"java" in Path(f"/proc/{pid}/cmdline").read_bytes())
         os.kill(java, signal.SIGKILL)
@@ -201,8 +195,8 @@ def test_the_server_goes_on_where_the_pipeline_cannot_run(tmp_path: Path) -> Non
         )  # fmt: skip
     try:
         said = "pipeline cannot run here; the rest goes on without it"
-        wait_for(lambda: said in (tmp_path / "log").read_text())
-        wait_for(lambda: "ready on http" in (tmp_path / "log").read_text())
+        wait_until(lambda: said in (tmp_path / "log").read_text())
+        wait_until(lambda: "ready on http" in (tmp_path / "log").read_text())
         url = (tmp_path / "log").read_text().split("ready on ")[1].split()[0]
         assert httpx.get(f"{url}/readyz", trust_env=False).status_code == 200
         assert (tmp_path / "log").read_text().count("the pipeline needs Java 17 or newer") == 1

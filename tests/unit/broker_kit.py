@@ -1,9 +1,7 @@
 """What the tests of Dapr's components share: a receiver that keeps what it got, and waiting for it."""
 
 import asyncio
-import time
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from tarry.core.clock import SystemClock
 from tarry.outlets.dapr.component import Component, OwnTopics, Received, Reply, Surroundings, make
@@ -61,16 +59,3 @@ def made(
 ) -> Component:
     """A component, not started."""
     return make(kind, properties or {}, Surroundings(name="pubsub", clock=SystemClock(), topics=topics))
-
-
-async def until(condition: Callable[[], Any], within_s: float = WITHIN_S) -> None:
-    """Ask again and again until the answer is true; coroutines are awaited."""
-    deadline = time.monotonic() + within_s
-    while True:
-        answer = condition()
-        if asyncio.iscoroutine(answer):
-            answer = await answer
-        if answer:
-            return
-        assert time.monotonic() < deadline, "it never came to be"
-        await asyncio.sleep(0.02)

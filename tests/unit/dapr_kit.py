@@ -14,7 +14,8 @@ from aiohttp import web
 from tarry.serve import server as composition
 from tarry.serve.dapr import DaprDoor
 from tests.processes import free_port
-from tests.serving import Serving, serving, until
+from tests.serving import Serving, serving
+from tests.waiting import until
 
 WITHIN_S = 30.0
 

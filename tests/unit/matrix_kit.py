@@ -19,6 +19,7 @@ from tarry.config import load
 from tarry.engine.engine import Engine
 from tarry.serve import server as composition
 from tarry.serve.datafolder import DataFolder
+from tests.waiting import until
 
 AS_TOKEN = "as-secret-token"
 HS_TOKEN = "hs-secret-token"
@@ -175,14 +176,6 @@ class MatrixServing:
         """Wait until so many events were sent to the homeserver."""
         await until(lambda: len(self.homeserver.events) >= count)
         return self.homeserver.events
-
-
-async def until(condition: Callable[[], object], within_s: float = 20) -> None:
-    """Look again and again until it is so; the test fails if it never is."""
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to be"
-        await asyncio.sleep(0.005)
 
 
 async def until_state(serving: "MatrixServing", delay_id: str, state: str) -> None:

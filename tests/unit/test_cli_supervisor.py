@@ -2,8 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ import pytest
 from tarry.cli import supervisor
 from tarry.cli.supervisor import Child
 from tests.processes import environment
+from tests.waiting import wait_until
 
 LOUD = "import sys, os, time; open(sys.argv[1], 'a').write(f'{os.getpid()}\\n');"
 
@@ -52,13 +51,6 @@ def test_being_killed_at_the_very_start_is_no_reason_to_give_up() -> None:
     assert child().ended(-signal.SIGKILL, 0.1) is None
 
 
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def supervised(*codes: str, marks: Path) -> "subprocess.Popen[str]":
     """A supervisor of one child for each piece of code."""
     children = [
@@ -89,7 +81,7 @@ def is_alive(pid: int) -> bool:
 def test_a_signal_ends_all_children_and_the_end_is_clean(tmp_path: Path, number: signal.Signals) -> None:
     marks = tmp_path / "m"
     with supervised("time.sleep(60)", "time.sleep(60)", marks=marks) as running:
-        wait_for(lambda: len(pids(marks)) == 2)
+        wait_until(lambda: len(pids(marks)) == 2)
         running.send_signal(number)
         assert running.wait(20) == 0
     assert not any(is_alive(pid) for pid in pids(marks))
@@ -98,9 +90,9 @@ def test_a_signal_ends_all_children_and_the_end_is_clean(tmp_path: Path, number:
 def test_a_killed_child_is_started_again(tmp_path: Path) -> None:
     marks = tmp_path / "m"
     with supervised("time.sleep(60)", marks=marks) as running:
-        wait_for(lambda: len(pids(marks)) == 1)
+        wait_until(lambda: len(pids(marks)) == 1)
         os.kill(pids(marks)[0], signal.SIGKILL)
-        wait_for(lambda: len(pids(marks)) == 2)
+        wait_until(lambda: len(pids(marks)) == 2)
         running.terminate()
         assert running.wait(20) == 0
         assert running.stderr is not None
@@ -117,7 +109,7 @@ def test_the_exit_code_of_a_child_that_cannot_start_is_passed_on(tmp_path: Path)
 def test_children_do_not_outlive_a_killed_supervisor(tmp_path: Path) -> None:
     marks = tmp_path / "m"
     with supervised("time.sleep(60)", marks=marks) as running:
-        wait_for(lambda: len(pids(marks)) == 1)
+        wait_until(lambda: len(pids(marks)) == 1)
         running.kill()
         running.wait()
-        wait_for(lambda: not is_alive(pids(marks)[0]))
+        wait_until(lambda: not is_alive(pids(marks)[0]))

@@ -10,7 +10,8 @@ from tarry.doors.dapr.own_topics import EngineTopics
 from tarry.outlets.dapr.component import BulkEntry, Component, Feature, Reply
 from tarry.outlets.dapr.errors import Misconfigured, NeverTaken, Unreachable
 from tests.serving import Serving, serving
-from tests.unit.broker_kit import Inbox, made, until
+from tests.unit.broker_kit import Inbox, made
+from tests.waiting import until
 
 
 @pytest.fixture

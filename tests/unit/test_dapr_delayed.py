@@ -24,8 +24,9 @@ from tarry.doors.dapr.delayed_message import (
 from tarry.doors.dapr.mounting import Mounted
 from tarry.outlets.dapr.component import BulkEntry, Component, Received, Reply
 from tarry.outlets.dapr.errors import NeverTaken, Unreachable
-from tests.unit.broker_kit import Inbox, made, until
+from tests.unit.broker_kit import Inbox, made
 from tests.unit.dapr_kit import dapr, in_s, resources
+from tests.waiting import until
 
 TIME = "2045-11-05T08:15:30-05:00"
 

@@ -8,8 +8,8 @@ import grpc
 
 from tarry.outlets.dapr.errors import Unreachable
 from tests.processes import free_port
-from tests.serving import until
 from tests.unit.dapr_kit import WITHIN_S, app, component, dapr, resources, to
+from tests.waiting import until
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

@@ -16,8 +16,8 @@ from tarry.outlets.dapr.component import BulkEntry
 from tarry.outlets.dapr.delivery import destination, headers_of, metadata_of, target_of
 from tarry.outlets.dapr.errors import ComponentError, Denied, NeverTaken, TopicMissing, Unreachable
 from tarry.outlets.dapr.outlet import DaprOutlet
-from tests.serving import until
 from tests.unit.dapr_kit import app, dapr, in_s, resources, to
+from tests.waiting import until
 
 
 class Broker:

@@ -15,7 +15,8 @@ from aiohttp import web
 from tarry.core.message import MessageQuery
 from tarry.doors.matrix.futures import Futures
 from tarry.doors.matrix.management import Management
-from tests.unit.matrix_kit import ROOM, MatrixServing, Sent, bearer, error, matrix_serving, until
+from tests.unit.matrix_kit import ROOM, MatrixServing, Sent, bearer, error, matrix_serving
+from tests.waiting import until
 
 V3 = "/_matrix/client/v3"
 LONG_MS = 3_600_000

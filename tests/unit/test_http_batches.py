@@ -14,7 +14,8 @@ from tarry.core.errors import Invalid
 from tarry.doors.http import batches
 from tarry.doors.http.arrow import read_batches
 from tarry.doors.http.settings import HttpSettings
-from tests.serving import Serving, serving, until
+from tests.serving import Serving, serving
+from tests.waiting import until
 
 NDJSON = {"content-type": "application/x-ndjson"}
 ARROW = {"content-type": "application/vnd.apache.arrow.stream"}

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from tarry.doors.http.settings import HttpSettings
-from tests.serving import Serving, serving, until
+from tests.serving import Serving, serving
+from tests.waiting import until
 
 TOPIC = "/v1/topics/public/default/orders"
 SUB = TOPIC + "/subscriptions/s"

@@ -15,7 +15,8 @@ from tarry.doors.http.settings import HttpSettings
 from tarry.ledger.follow import FolderFollower, Follower
 from tarry.pipeline.remote import ServerFollower
 from tests.certificates import certificate
-from tests.serving import Serving, serving, until
+from tests.serving import Serving, serving
+from tests.waiting import until
 
 TOKENS = [
     {"name": "all", "token": "secret-of-all", "roles": ["admin"]},

@@ -9,7 +9,8 @@ from tarry.core.limits import HOUR_MS, MINUTE_MS
 from tarry.doors.http.sent import STEP_MS, STEPS, Lateness, Sent
 from tarry.index.progress import Progress, write_progress
 from tarry.testing.clock import SimulatedClock
-from tests.serving import Serving, serving, until
+from tests.serving import Serving, serving
+from tests.waiting import until
 
 TOKENS = [
     {"name": "ops", "token": "admin-secret", "roles": ["admin"]},

@@ -9,7 +9,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tarry.index.progress import Progress, write_progress
 from tests.processes import ROOT
-from tests.serving import Serving, serving, until
+from tests.serving import Serving, serving
+from tests.waiting import until
 
 
 @pytest.fixture

@@ -14,7 +14,8 @@ from tarry.outlets.matrix.destination import Destination, parse
 from tarry.outlets.matrix.lines import Answer
 from tarry.outlets.matrix.outlet import transaction_of
 from tarry.outlets.matrix.verdict import LONGEST_WAIT_MS, of_answer, wait_ms
-from tests.unit.matrix_kit import AS_TOKEN, ROOM, Sent, bearer, error, matrix_serving, until, until_state
+from tests.unit.matrix_kit import AS_TOKEN, ROOM, Sent, bearer, error, matrix_serving, until_state
+from tests.waiting import until
 
 ANN = bearer("ann-token")
 

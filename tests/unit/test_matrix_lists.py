@@ -12,9 +12,9 @@ from tests.unit.matrix_kit import (
     bearer,
     error,
     matrix_serving,
-    until,
     until_state,
 )
+from tests.waiting import until
 
 ANN = bearer("ann-token")
 FILTERED = "/_matrix/client/unstable/org.matrix.msc4486/delayed_events"

@@ -13,9 +13,9 @@ from tests.unit.matrix_kit import (
     bearer,
     error,
     matrix_serving,
-    until,
     until_state,
 )
+from tests.waiting import until
 
 ANN = bearer("ann-token")
 SEED, MERGED, QUERY = "seed", "merged", "query"

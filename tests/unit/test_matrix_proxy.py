@@ -8,7 +8,8 @@ from pathlib import Path
 
 from aiohttp import web
 
-from tests.unit.matrix_kit import bearer, matrix_serving, until
+from tests.unit.matrix_kit import bearer, matrix_serving
+from tests.waiting import until
 
 
 async def test_requests_arrive_as_they_were_sent(tmp_path: Path) -> None:

@@ -14,9 +14,9 @@ from tests.unit.matrix_kit import (
     bearer,
     error,
     matrix_serving,
-    until,
     until_state,
 )
+from tests.waiting import until
 
 HOMESERVER = bearer(HS_TOKEN)
 ANN, BOB = "@ann:example.org", "@bob:example.org"

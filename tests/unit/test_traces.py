@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -24,7 +23,7 @@ from tarry.engine.drive import Driver, launcher
 from tarry.serve import callers
 from tarry.serve.server import tracer_of
 from tests.processes import SMALL, ServerProcess, environment
-from tests.serving import until
+from tests.waiting import until, wait_until
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
 trace_service = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
@@ -33,7 +32,6 @@ from tarry.serve.traces import OtelTracer, parse  # noqa: E402 - only where the 
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01"
-WITHIN_S = 60.0
 
 ACCEPT = {"tarry.door", "messaging.system", "messaging.operation.name", "messaging.batch.message_count"}
 DELIVER = {
@@ -67,13 +65,6 @@ def facts(span: Any) -> dict[str, Any]:
         else one.value.int_value
         for one in span.attributes
     }
-
-
-def wait_until(condition: Callable[[], object], say: Callable[[], str] = str) -> None:
-    deadline = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline, say()
-        time.sleep(0.02)
 
 
 @contextmanager

@@ -1,17 +1,16 @@
 """Users as a Matrix client sees them: requests with a token, rooms, and what arrived in a room."""
 
-import asyncio
 import itertools
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import httpx
 
+from tests.waiting import until
+
 CLIENT: Final = "/_matrix/client"
 UNSTABLE: Final = f"{CLIENT}/unstable/org.matrix.msc4140"
-WITHIN_S: Final = 60
 """How long something may take to arrive. Nothing is judged by it: a slow machine must not make a test fail."""
 
 T = TypeVar("T")
@@ -22,15 +21,6 @@ _numbers = itertools.count(1)
 def fresh(word: str = "t") -> str:
     """A name or transaction id that no test has used in this run."""
     return f"{word}{next(_numbers)}"
-
-
-async def until(look: Callable[[], Awaitable[T]], within_s: float = WITHIN_S) -> T:
-    """Look again and again until there is something; gives it."""
-    deadline = time.monotonic() + within_s
-    while not (found := await look()):
-        assert time.monotonic() < deadline, "it never came to be"
-        await asyncio.sleep(0.1)
-    return found
 
 
 class Person:
@@ -106,7 +96,8 @@ class Person:
             found = await self.events(room_id, type)
             return found if len(found) >= count else []
 
-        return await until(enough)
+        arrived: list[dict[str, Any]] = await until(enough)
+        return arrived
 
     # Delayed events, as seed 000 has them
 

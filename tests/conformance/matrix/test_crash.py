@@ -8,9 +8,10 @@ import httpx
 import pytest
 
 from tests.conformance.matrix.conftest import UNLIMITED, config
-from tests.conformance.matrix.people import CLIENT, Person, fresh, text, until
+from tests.conformance.matrix.people import CLIENT, Person, fresh, text
 from tests.conformance.matrix.synapse import Synapse
 from tests.processes import ServerProcess, free_port
+from tests.waiting import until
 
 ROOMS = 7
 EVENTS = 48

@@ -9,7 +9,8 @@ import pytest
 
 from tests.conformance.matrix.conftest import Door
 from tests.conformance.matrix.futures import LONG_MS, V3, batch, future, is_gone, path, post, running, used
-from tests.conformance.matrix.people import CLIENT, Person, fresh, text, until
+from tests.conformance.matrix.people import CLIENT, Person, fresh, text
+from tests.waiting import until
 
 KIND = "org.example.state"
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tests.conformance.matrix.futures import LONG_MS, batch, is_gone, running, used
-from tests.conformance.matrix.people import CLIENT, Person, fresh, text, until
+from tests.conformance.matrix.people import CLIENT, Person, fresh, text
+from tests.waiting import until
 
 KIND = "org.example.state"
 MESSAGE = "m.room.message"

@@ -4,9 +4,10 @@ import time
 
 import pytest
 
-from tests.conformance.matrix.people import CLIENT, Person, until
+from tests.conformance.matrix.people import CLIENT, Person
 from tests.conformance.matrix.sdk import ran, sdk
 from tests.conformance.matrix.synapse import Synapse
+from tests.waiting import until
 
 MEMBER = "org.matrix.msc3401.call.member"
 

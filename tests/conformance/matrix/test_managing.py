@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.conformance.matrix.conftest import Door
-from tests.conformance.matrix.people import CLIENT, Person, fresh, text, until
+from tests.conformance.matrix.people import CLIENT, Person, fresh, text
+from tests.waiting import until
 
 HOURS_MS = 6 * 3600 * 1000
 

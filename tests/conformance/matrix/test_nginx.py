@@ -13,9 +13,10 @@ import pytest
 from bench.peers import packages
 from bench.peers.peer import Skipped
 from tests.conformance.matrix.conftest import Door, Stage
-from tests.conformance.matrix.people import CLIENT, UNSTABLE, Person, fresh, schedule_path, text, until
+from tests.conformance.matrix.people import CLIENT, UNSTABLE, Person, fresh, schedule_path, text
 from tests.conformance.matrix.synapse import Synapse
 from tests.processes import ROOT, free_port
+from tests.waiting import until
 
 
 class Nginx(NamedTuple):

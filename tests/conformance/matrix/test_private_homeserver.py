@@ -9,10 +9,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.conformance.matrix.people import CLIENT, Person, text, until
+from tests.conformance.matrix.people import CLIENT, Person, text
 from tests.conformance.matrix.synapse import ENVIRONMENT, interpreter
 from tests.documents import Reader, runnable
 from tests.processes import ROOT, free_port
+from tests.waiting import until
 
 
 class Up:

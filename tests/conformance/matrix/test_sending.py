@@ -10,7 +10,8 @@ from collections.abc import Callable
 import httpx
 
 from tests.conformance.matrix.conftest import Door
-from tests.conformance.matrix.people import CLIENT, UNSTABLE, Person, fresh, schedule_path, text, until
+from tests.conformance.matrix.people import CLIENT, UNSTABLE, Person, fresh, schedule_path, text
+from tests.waiting import until
 
 SOON_MS = 2_500
 """Long enough for a busy machine to change something in the room before."""

@@ -7,7 +7,8 @@ import pytest
 from tarry.outlets.dapr.component import BulkEntry, Component, Reply
 from tarry.outlets.dapr.errors import ComponentError, Denied, Unreachable
 from tests.conformance.dapr.brokers.kinds import Broker
-from tests.unit.broker_kit import Inbox, until
+from tests.unit.broker_kit import Inbox
+from tests.waiting import until
 
 
 async def test_each_group_gets_each_message_and_in_a_group_one_member(broker: Broker) -> None:

@@ -17,7 +17,8 @@ from tarry.outlets.dapr.component import Component, Received, Reply
 from tarry.outlets.dapr.errors import TopicMissing
 from tests.conformance.dapr.brokers.kinds import Broker
 from tests.processes import ServerProcess, free_port, running
-from tests.unit.broker_kit import Inbox, until
+from tests.unit.broker_kit import Inbox
+from tests.waiting import until
 
 COUNT = 40
 

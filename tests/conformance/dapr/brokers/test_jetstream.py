@@ -18,8 +18,9 @@ from tarry.outlets.dapr.errors import Misconfigured, NeverTaken, TopicMissing
 from tarry.outlets.dapr.properties import Properties
 from tests.conformance.dapr.brokers.kinds import Broker
 from tests.conformance.dapr.brokers.servers import NatsServer
-from tests.unit.broker_kit import Inbox, made, until
+from tests.unit.broker_kit import Inbox, made
 from tests.unit.dapr_kit import Doors, dapr, resources
+from tests.waiting import until
 
 
 @pytest.fixture

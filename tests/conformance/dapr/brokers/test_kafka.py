@@ -14,7 +14,8 @@ from tarry.outlets.dapr.errors import Misconfigured, NeverTaken, TopicMissing
 from tarry.outlets.dapr.properties import Properties
 from tests.conformance.dapr.brokers.kinds import Broker
 from tests.conformance.dapr.brokers.servers import KafkaServer
-from tests.unit.broker_kit import Inbox, made, until
+from tests.unit.broker_kit import Inbox, made
+from tests.waiting import until
 
 real = pytest.mark.soak
 

@@ -14,7 +14,8 @@ from tarry.outlets.dapr.component import Received, Reply
 from tarry.outlets.dapr.errors import Denied, Misconfigured, NeverTaken, TopicMissing, Unreachable
 from tests.conformance.dapr.brokers.apache_pulsar import PulsarServer, token
 from tests.conformance.dapr.brokers.kinds import PulsarBroker
-from tests.unit.broker_kit import Inbox, made, until
+from tests.unit.broker_kit import Inbox, made
+from tests.waiting import until
 
 library = pytest.importorskip("pulsar")
 

@@ -12,7 +12,8 @@ from aio_pika.exceptions import ChannelNotFoundEntity, ChannelPreconditionFailed
 from tarry.outlets.dapr.component import Feature, Reply
 from tarry.outlets.dapr.errors import Misconfigured, TopicMissing
 from tests.conformance.dapr.brokers.kinds import Broker
-from tests.unit.broker_kit import Inbox, made, until
+from tests.unit.broker_kit import Inbox, made
+from tests.waiting import until
 
 BARE = {"deliveryMode": "", "requeueInFailure": ""}
 """The contract's settings taken back: Dapr's defaults."""

@@ -14,7 +14,8 @@ from tarry.outlets.dapr.errors import Denied, Misconfigured, NeverTaken, Unreach
 from tests.conformance.dapr.brokers.kinds import Broker
 from tests.conformance.dapr.brokers.servers import RedisServer, Server, need
 from tests.processes import free_port
-from tests.unit.broker_kit import Inbox, made, until
+from tests.unit.broker_kit import Inbox, made
+from tests.waiting import until
 
 
 @pytest.fixture
