@@ -44,6 +44,7 @@ class Quick:
 
     def __init__(self, refuse: bytes = b"") -> None:
         self.heads: list[str] = []
+        self.scopes: list[Any] = []
         self.clients: list[Any] = []
         self.ways: list[str] = []
         self.replies: list[Any] = []
@@ -55,7 +56,8 @@ class Quick:
         await echo(scope, receive, send)
 
     def quick(self, scope: Any) -> Any:
-        self.heads.append(scope["path"])
+        self.heads.append(scope["raw_path"].decode())
+        self.scopes.append(scope)
         return self._answer
 
     def _answer(self, body: bytes, client: Any, reply: Any) -> bool:
@@ -69,8 +71,8 @@ class Quick:
         return True
 
 
-def request(body: bytes, *headers: bytes) -> bytes:
-    lines = [b"POST / HTTP/1.1", b"host: x", b"content-length: %d" % len(body), *headers, b"", body]
+def request(body: bytes, *headers: bytes, line: bytes = b"POST / HTTP/1.1") -> bytes:
+    lines = [line, b"host: x", b"content-length: %d" % len(body), *headers, b"", body]
     return b"\r\n".join(lines)
 
 

@@ -5,7 +5,10 @@ import pytest
 from tarry.core import limits
 from tarry.core.delivery import Delivered, Refused, Retry
 from tarry.core.errors import Conflict, DelayTooLong, Invalid
+from tarry.core.message import Message
 from tarry.core.policy import Policy
+from tarry.engine import bodies as bodies_module
+from tarry.ledger.reader import Stored
 from tests.unit.engine_kit import FOREIGN, Bench
 
 
@@ -249,6 +252,60 @@ def test_a_restarted_message_is_found_by_its_id_through_many_versions(bench: Ben
     (entry,) = bench.drain("orders", "b").got
     assert entry.message_id == done.id
     assert bench.engine.stats().pending == 0
+
+
+def test_a_heartbeat_does_not_read_the_ledger(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what is commanded by its id the newest bodies are in memory, as far as they fit, and only while they live."""
+    read: list[int] = []
+    ledger = bench.engine.journal.ledger
+    from_disk = ledger.read
+
+    def counted(seq: int) -> Stored:
+        read.append(seq)
+        return from_disk(seq)
+
+    monkeypatch.setattr(ledger, "read", counted)
+    beats = [bench.schedule(FOREIGN, delay_ms=60_000, listed=True, payload=b"x" * 1000) for _ in range(3)]
+    for _ in range(3):
+        for beat in beats:
+            assert bench.ask(bench.engine.restart(beat.id)).payload == b"x" * 1000
+    assert not read
+    bodies = bench.engine.journal.bodies
+    assert len(bodies._recent) == 3
+    assert bodies._recent_bytes == sum(map(len, bodies._recent.values()))
+    bench.ask(bench.engine.cancel(beats.pop().id))
+    assert len(bodies._recent) == 2
+
+    monkeypatch.setattr(bodies_module, "RECENT_BYTES", 1500)
+    bench.ask(bench.engine.restart(beats[0].id))
+    assert len(bodies._recent) == 1
+    assert bodies._recent_bytes <= 1500
+    bench.ask(bench.engine.restart(beats[0].id))
+    assert not read
+    assert bench.ask(bench.engine.restart(beats[1].id)).payload == b"x" * 1000
+    assert len(read) == 1
+
+
+def test_a_message_that_is_not_listed_is_kept_in_memory_once_it_was_restarted(bench: Bench) -> None:
+    bodies = bench.engine.journal.bodies
+    done = bench.schedule(delay_ms=100)
+    assert not bodies._recent
+    bench.ask(bench.engine.restart(done.id))
+    assert len(bodies._recent) == 1
+    reader = bench.drain("orders")
+    bench.wait(100)
+    assert len(reader.got) == 1
+    assert not bodies._recent
+    assert not bodies._recent_bytes
+
+
+def test_a_version_that_is_replaced_before_it_is_durable_is_not_kept(bench: Bench) -> None:
+    first = bench.engine.schedule(Message(destination=FOREIGN, delay_ms=100, listed=True))
+    bench.ask(first)
+    answers = [bench.engine.restart(first.value().id) for _ in range(3)]
+    for answer in answers:
+        bench.ask(answer)
+    assert len(bench.engine.journal.bodies._recent) == 1
 
 
 def test_restart_counts_attempts_anew_and_keeps_the_acceptance(bench: Bench) -> None:

@@ -4,9 +4,10 @@ import asyncio
 from typing import Any
 
 import pytest
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tarry.config.settings import Http
-from tarry.serve import connections
+from tarry.serve import connections, heads
 from tarry.serve.listener import Listener
 from tests.unit.listener_kit import Quick, answer_of, connect, listening, request
 
@@ -27,6 +28,89 @@ async def test_a_head_that_is_the_same_is_read_once_for_all_connections() -> Non
             stream[1].close()
     assert app.ways == ["quick"] * 10
     assert app.heads == ["/", "/"]
+
+
+@pytest.fixture
+def parsed(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The targets of requests that the parser has read."""
+    targets: list[bytes] = []
+    complete = connections.HttpConnection.on_headers_complete
+
+    def counted(self: connections.HttpConnection) -> None:
+        targets.append(self.url)
+        complete(self)
+
+    monkeypatch.setattr(connections.HttpConnection, "on_headers_complete", counted)
+    return targets
+
+
+async def test_a_head_with_another_target_is_told_as_the_parser_would(parsed: list[bytes]) -> None:
+    """Each is sent twice: behind one with the same fields, and as the first that ever came."""
+    lines = [
+        b"PUT /rooms/%21a:b.c/send/m.room.message/t-1?org.matrix.msc4140.delay=5 HTTP/1.1",
+        b"POST /a//b/./c?x=%20&y=1+2;z?/:@ HTTP/1.1",
+        b"POST //x/y HTTP/1.1",
+        b"POST /? HTTP/1.1",
+        b"PUT /!$&'()*+,;=:@-._~%C3%A4 HTTP/1.1",
+        b"POST / HTTP/1.1",
+    ]
+    behind = Quick()
+    async with listening(behind) as port:
+        stream = await connect(port)
+        await exchange(stream, b"one")
+        for line in lines:
+            stream[1].write(request(b"two", line=line))
+            await answer_of(stream[0], b"two")
+        stream[1].close()
+    assert parsed == [b"/"]
+    assert behind.ways == ["quick"] * (1 + len(lines))
+    for line, told in zip(lines, behind.scopes[1:], strict=True):
+        first = Quick()
+        async with listening(first) as port:
+            stream = await connect(port)
+            stream[1].write(request(b"two", line=line))
+            await answer_of(stream[0], b"two")
+            stream[1].close()
+        assert first.scopes == [told]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"GET / HTTP/1.1",
+        b"FETCH / HTTP/1.1",
+        b"POST / HTTP/1.0",
+        b"POST http://x/ HTTP/1.1",
+        b"POST * HTTP/1.1",
+        b"POST /a#b HTTP/1.1",
+        b"POST /a?b#c HTTP/1.1",
+        b"POST  / HTTP/1.1",
+        b"POST /a b HTTP/1.1",
+        b"POST /\xc3\xa4 HTTP/1.1",
+        b'POST /"{}\\^`|<> HTTP/1.1',
+        b"POST /\x7f HTTP/1.1",
+        b"POST / HTTP/1.1 ",
+    ],
+)
+async def test_a_line_that_is_not_of_the_plainest_kind_is_for_the_parser(
+    line: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fed: list[bytes] = []
+    feed = HttpToolsProtocol.data_received
+
+    def counted(self: HttpToolsProtocol, data: bytes) -> None:
+        fed.append(data)
+        feed(self, data)
+
+    monkeypatch.setattr(HttpToolsProtocol, "data_received", counted)
+    async with listening(Quick()) as port:
+        reader, writer = stream = await connect(port)
+        await exchange(stream, b"one", b"two")
+        assert fed == [request(b"one")]
+        writer.write(request(b"six", line=line))
+        assert await reader.readuntil(b"\r\n\r\n")
+        assert fed == [request(b"one"), request(b"six", line=line)]
+        writer.close()
 
 
 async def test_what_a_known_head_does_not_say_of_a_body_is_looked_at() -> None:
@@ -99,21 +183,20 @@ async def test_a_head_of_an_application_that_does_not_want_it_is_not_kept() -> N
 
 
 async def test_heads_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "MAX_KNOWN_HEADS", 3)
-    kept: list[Any] = []
-    make = connections.Heads
+    monkeypatch.setattr(heads, "MAX_KNOWN_HEADS", 3)
+    made: list[heads.Heads] = []
 
-    def made() -> Any:
-        kept.append(make())
-        return kept[0]
+    def make(quick: Any) -> heads.Heads:
+        made.append(heads.Heads(quick))
+        return made[0]
 
-    monkeypatch.setattr(connections, "Heads", made)
+    monkeypatch.setattr(connections, "Heads", make)
     app = Quick()
     async with listening(app) as port:
         stream = await connect(port)
         for length in range(10):
             await exchange(stream, b"x" * length)
-            assert len(kept[0]._known) <= 3
+            assert len(made[0]._kept) <= 3
         stream[1].close()
 
 

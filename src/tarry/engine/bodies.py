@@ -1,12 +1,13 @@
 """Bodies of records, wherever they are: in memory, in the ledger, or in the index alone.
 
-What is in memory or in the ledger is read at once. What only the index has (its segment was reclaimed, or it came with a
+What is in memory or in the ledger is read at once; of messages that are commanded by their ids, those touched last are in
+memory: a heartbeat follows the one before it within seconds, and reading the ledger for it costs as much as writing to it. What only the index has (its segment was reclaimed, or it came with a
 batch) is *absent*: it is fetched on another thread and then *held* in memory until its version is dead. What is due
 soon is fetched ahead, so that a due message rarely waits for it.
 """
 
 import logging
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -39,6 +40,10 @@ AGAIN_MS: Final = 200
 """How soon a fetch that failed is tried again."""
 
 
+RECENT_BYTES: Final = 16 * 1024 * 1024
+"""Of bodies that were written last. Ten thousand heartbeats are four million."""
+
+
 class Absent(Exception):
     """A body is in the index alone: fetch it, and look again."""
 
@@ -62,6 +67,8 @@ class Bodies:
         self._horizon = horizon
         self._offload = offload
         self._clock = clock
+        self._recent: OrderedDict[int, bytes] = OrderedDict()
+        self._recent_bytes = 0
         self._held: dict[int, Body] = {}
         self._held_bytes = 0
         self._fetches: deque[Fetch] = deque()
@@ -73,7 +80,7 @@ class Bodies:
 
     def one(self, seq: int) -> bytes:
         """The body of one record, checked (R3); raises `Absent`, `Damage` or `NotFound`."""
-        body: Body = self.enqueued.get(seq)
+        body: Body = self.enqueued.get(seq) or self._recent.get(seq)
         if body is None:
             if self._in_ledger(seq):
                 return self._ledger.read(seq).body
@@ -85,6 +92,16 @@ class Bodies:
         if body is None:
             raise NotFound(f"there is no record at seq {seq}")
         return body
+
+    def written(self, seq: int, *, recent: bool) -> None:
+        """A record can be read from the ledger now, or never will be; if it is `recent`, its body stays at hand for a while."""
+        body = self.enqueued.pop(seq, None)
+        # It may have been replaced since it was enqueued.
+        if recent and body is not None and seq not in self._horizon.dead:
+            self._recent[seq] = body
+            self._recent_bytes += len(body)
+            while self._recent_bytes > RECENT_BYTES:
+                self._recent_bytes -= len(self._recent.popitem(last=False)[1])
 
     def many(self, seqs: NDArray[np.int64]) -> list[Body]:
         """The bodies of records that are not absent."""
@@ -149,15 +166,17 @@ class Bodies:
 
     def forget(self, seq: int) -> None:
         """A version is dead: its body is wanted no more."""
+        recent = self._recent.pop(seq, None)
+        if recent is not None:
+            self._recent_bytes -= len(recent)
         body = self._held.pop(seq, None)
         if isinstance(body, bytes):
             self._held_bytes -= len(body)
 
     def forget_many(self, seqs: Iterable[int]) -> None:
         """Versions are dead."""
-        if self._held:
-            for seq in seqs:
-                self.forget(seq)
+        for seq in [seq for seq in seqs if seq in self._recent or seq in self._held]:
+            self.forget(seq)
 
     def turn(self, now_ms: int) -> None:
         """Try again what failed, and fetch ahead what is due soon."""

@@ -42,7 +42,7 @@ from tarry.engine.sizes import SMALL_BYTES, Sizes
 from tarry.engine.standby import Standby
 from tarry.engine.subjects import Subjects
 from tarry.engine.topics import Topics
-from tarry.engine.versions import ended_row, past_due
+from tarry.engine.versions import ended_row, is_commanded, past_due
 from tarry.index.index import Index
 from tarry.ledger.frame import Unit
 from tarry.ledger.ledger import Ledger
@@ -136,7 +136,7 @@ class Journal:
             for seq, (record, encoded) in enumerate(zip(records, unit, strict=True), first):
                 if error is None:
                     self._effect(seq, record, encoded)
-                self.bodies.enqueued.pop(seq, None)
+                self.bodies.written(seq, recent=error is None and is_commanded(record))
             done(error)
             self._tell_durable(first + len(unit) - 1, error)
 

@@ -6,7 +6,7 @@ import msgspec
 
 from tarry.core.names import parse_topic
 from tarry.ledger.read_record import PutHead
-from tarry.ledger.record import NO_PUT, Entry, Finalise, Kept, Key, Put
+from tarry.ledger.record import NO_PUT, Entry, Finalise, Kept, Key, Put, Record
 from tarry.registry.registry import Ended
 
 
@@ -83,6 +83,11 @@ def dead_letter_topic(namespace: str, name: str) -> str:
 def lateness_of(put: Put | PutHead, now_ms: int) -> int:
     """How late a message is at an instant. One without a due instant never is."""
     return 0 if put.due_at_ms is None else now_ms - max(put.due_at_ms, put.accepted_at_ms)
+
+
+def is_commanded(record: Record) -> bool:
+    """Whether it is a version of a message that is likely to be restarted, sent or cancelled by its id, and soon."""
+    return type(record) is Put and (record.listed or record.origin is not None)
 
 
 def past_due(put: Put) -> bool:

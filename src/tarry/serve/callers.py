@@ -13,7 +13,7 @@ from typing import Any, Final
 from tarry.core.tracing import TRACEPARENT
 from tarry.doors.dapr.http2.call import Call, Service, Streaming, Unary
 from tarry.engine.engine import Engine
-from tarry.serve.connections import Answering, Client, Quick, Reply
+from tarry.serve.heads import Answering, Client, Quick, Reply
 
 _HEADER: Final = TRACEPARENT.encode()
 _caller: ContextVar[str | None] = ContextVar("caller", default=None)

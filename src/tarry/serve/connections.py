@@ -6,7 +6,7 @@
   is closed (uvicorn's own timeout starts only after a first answer).
 - A bound on the size of a request's head (httptools has none).
 - One write for an answer, and no task for a request that has come whole, if the application can do without (`Quick`):
-  that halves what a small request costs. A head that is the same to the byte as one before it is not even parsed (`Heads`).
+  that halves what a small request costs. A head whose fields are those of one before it is not even parsed (`Heads`).
 
 Knows nothing of what the application does.
 """
@@ -14,41 +14,25 @@ Knows nothing of what the application does.
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from tarry.serve.heads import Heads, Quick, quick_scope
 from tarry.serve.room import Part
 
 BODY_SILENCE_MS: Final = 20_000
 """A request whose next bytes do not come within this is given up."""
 MAX_HEAD_BYTES: Final = 64 * 1024
-MAX_KNOWN_HEADS: Final = 1_024
-MAX_KNOWN_HEAD_BYTES: Final = 2_048
 SWEEP_MS: Final = 1_000
-HEAD_END: Final = b"\r\n\r\n"
 _NOBODY_WAITS: Final = asyncio.Event()
-
-Reply = Callable[[int, list[tuple[bytes, bytes]], bytes], None]
-"""Sends a whole answer: the status, the headers but for the length, and the body."""
-
-Client = tuple[str, int] | None
-"""The address that a request comes from."""
-
-Answering = Callable[[bytes, Client, Reply], bool]
-"""Gets the body of a request that has come whole, and who sends it; says whether it will reply."""
-
-Quick = Callable[[Any], Answering | None]
-"""What an application may have beside ASGI, as `quick`: it gets a scope without the connection, and gives what answers
-requests with that head. That saves a task and two dozen calls; and what it gives is kept for the next such head."""
 
 
 def connection_class(app: Any, known: "Connections") -> type[HttpToolsProtocol]:
     """The class of connections to an application, which may have a way to answer without a task."""
     quick = getattr(app, "quick", None)
-    named = {"known": known, "heads": Heads(), "quick": None if quick is None else staticmethod(quick)}
+    named = {"known": known, "heads": Heads(quick), "quick": None if quick is None else staticmethod(quick)}
     return type("HttpConnection", (HttpConnection,), named)
 
 
@@ -90,33 +74,6 @@ async def sweep_on(connections: Connections, idle_s: float) -> None:
     while True:
         await asyncio.sleep(SWEEP_MS / 1000)
         connections.sweep(time.monotonic(), idle_s)
-
-
-class Heads:
-    """What answers requests, by their heads: a client's are the same again and again, but for a length that differs.
-
-    Parsing a head costs a third of what scheduling a message does. Only heads that were answered quickly are kept, so nobody
-    fills the memory who is not let in.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[bytes, tuple[Answering, int]] = {}
-
-    def keep(self, data: bytes, cycle: RequestResponseCycle, answering: Answering) -> None:
-        """Keep the head of a request that came by itself, as these bytes."""
-        end = data.find(HEAD_END) + len(HEAD_END)
-        body_bytes = len(cycle.body)
-        # A body that is as long as it was sent is one of an announced length.
-        if cycle.keep_alive and end + body_bytes == len(data) and end <= MAX_KNOWN_HEAD_BYTES:
-            if len(self._known) >= MAX_KNOWN_HEADS:
-                self._known.clear()
-            self._known[data[:end]] = answering, body_bytes
-
-    def find(self, data: bytes) -> tuple[Answering, bytes] | None:
-        """What answers it and the body, if this is one whole request with a head that was kept."""
-        end = data.find(HEAD_END) + len(HEAD_END)
-        known = self._known.get(data[:end])
-        return (known[0], data[end:]) if known is not None and end + known[1] == len(data) else None
 
 
 class QuickCycle(RequestResponseCycle):
@@ -231,9 +188,7 @@ class HttpConnection(HttpToolsProtocol):
         self._feeding = False
         if self._begun is not None:
             begun, self._begun = self._begun, None
-            answering = self._begin(begun)
-            if alone and answering is not None:
-                self.heads.keep(data, begun, answering)
+            self._begin(begun, data if alone else None)
         self._head_bytes += len(data)
         if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
             self._refuse(b"431 Request Header Fields Too Large", b"")
@@ -283,18 +238,20 @@ class HttpConnection(HttpToolsProtocol):
         else:
             super()._start_asgi_task(cycle, app)
 
-    def _begin(self, cycle: RequestResponseCycle) -> Answering | None:
-        """Answer at once what has come whole and can be, and say by what; else begin a task."""
+    def _begin(self, cycle: RequestResponseCycle, alone: bytes | None) -> None:
+        """Answer at once what has come whole and can be; else begin a task. `alone` is a request that is all that has come."""
         if self._socket.is_closing():
-            return None
+            return
         whole = not cycle.more_body and not cycle.waiting_for_100_continue and not self.flow.write_paused
         if whole and self.quick is not None:
-            answering = self.quick({**cycle.scope, "client": None, "server": None})
-            reply = partial(self._reply, cycle)
-            if answering is not None and answering(bytes(cycle.body), self.client, reply):
-                return answering
+            scope = quick_scope(cycle.scope)
+            answering = self.quick(scope)
+            body = bytes(cycle.body)
+            if answering is not None and answering(body, self.client, partial(self._reply, cycle)):
+                if alone is not None and cycle.keep_alive:
+                    self.heads.keep(alone, scope, answering, len(body))
+                return
         super()._start_asgi_task(cycle, self.app)
-        return None
 
     def _reply(
         self, cycle: RequestResponseCycle, status: int, headers: list[tuple[bytes, bytes]], body: bytes

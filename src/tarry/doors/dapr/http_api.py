@@ -8,7 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
 from typing import Any, Final
-from urllib.parse import unquote_plus
+from urllib.parse import unquote, unquote_plus
 
 import msgspec
 from msgspec import Struct
@@ -81,20 +81,22 @@ class HttpApi:
 
     def quick(self, scope: Scope) -> Callable[[bytes, Any, Reply], bool] | None:
         """What answers scheduled publishes with this head that have come whole; None leaves them to a task."""
-        path: str = scope["path"]
-        if b"scheduledSendTime" not in scope["query_string"] or not path.startswith(_PUBLISH):
+        if b"scheduledSendTime" not in scope["query_string"] or scope["method"] not in ("POST", "PUT"):
             return None
-        if scope["method"] not in ("POST", "PUT") or path.startswith(_BULK):
+        path = unquote(scope["raw_path"].decode())
+        if not path.startswith(_PUBLISH) or path.startswith(_BULK):
             return None
-        return partial(self._answer_quick, scope)
+        pubsub, _, topic = path.removeprefix(_PUBLISH).partition("/")
+        return partial(self._answer_quick, scope, pubsub, topic)
 
-    def _answer_quick(self, scope: Scope, body: bytes, _client: Any, reply: Reply) -> bool:
+    def _answer_quick(
+        self, scope: Scope, pubsub: str, topic: str, body: bytes, _client: Any, reply: Reply
+    ) -> bool:
         if len(body) > self._max_body_bytes:
             return False
         try:
             get = dict(scope["headers"]).get
             caller = self._let_in(get)
-            pubsub, _, topic = scope["path"][len(_PUBLISH) :].partition("/")
             metadata = self._metadata_in(scope["query_string"], pubsub)
             planned = self._publishing.plan(
                 pubsub, topic, body, _text(get(b"content-type")), metadata, _trace(get)

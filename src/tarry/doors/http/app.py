@@ -179,7 +179,7 @@ class HttpApp:
 
         Schedules, one a request, are most of what a busy server gets, and a task costs more than the schedule.
         """
-        if scope["path"] != "/v1/messages" or scope["method"] != "POST":
+        if scope["raw_path"] != b"/v1/messages" or scope["method"] != "POST":
             return None
         schedule = self._schedule_quick(scope)
         return None if schedule is None else partial(_answer, schedule)

@@ -23,11 +23,16 @@ from tarry.doors.matrix.management import RESTARTS, Management
 from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.paths import Found, Paths, unquoted
 from tarry.doors.matrix.proxy import PREFIXES, Gone, Proxy, Receive, Scope, Send
-from tarry.doors.matrix.scheduling import Scheduling, asks_to_delay, read_own, read_send
+from tarry.doors.matrix.scheduling import Asked, Scheduling, asks_to_delay, read_own, read_send
 from tarry.doors.matrix.transactions import Transactions
 from tarry.doors.matrix.wire import MAX_BODY_BYTES, Answered, Request, preflight, refused
 
 log = logging.getLogger(__name__)
+
+Answering = Callable[[bytes, Any, Any], bool]
+"""Gets the body of a request that has come whole, and who sends it; says whether it will reply. See `serve.heads`."""
+
+Read = Callable[[Request], Asked]
 
 MAX_DISCARDED_BYTES: Final = 64 << 20
 """Of a body that is too large so much more is read and thrown away: only then does its sender see the answer."""
@@ -77,7 +82,7 @@ class MatrixApp:
         if not scope["raw_path"].startswith(PREFIXES) or _would_be_sent_at_once(scope):
             await _respond(send, refused(unrecognised()))
             return
-        afterwards = await self._departures.watch(_request(None, scope, b""))
+        afterwards = await self._departures.watch(_request(None, scope, b"", scope.get("client")))
         status = await self._proxy(scope, receive, send)
         if afterwards is not None and 200 <= status <= 299:
             await afterwards()
@@ -90,9 +95,8 @@ class MatrixApp:
         try:
             if endpoint is None:
                 raise unrecognised(found.route.allowed)
-            return await endpoint(
-                _request(found, scope, await _read_body(receive, found.route.max_body_bytes))
-            )
+            body = await _read_body(receive, found.route.max_body_bytes)
+            return await endpoint(_request(found, scope, body, scope.get("client")))
         except MatrixError as error:
             return refused(error)
         except TarryError as error:
@@ -103,46 +107,56 @@ class MatrixApp:
             log.error("a request failed with %s", told(error))
             return refused(internal())
 
-    def quick(self, scope: Scope) -> Callable[[bytes, Any, Any], bool] | None:
+    def quick(self, scope: Scope) -> Answering | None:
         """What answers requests with this head that have come whole, without a task; None if they go the longer way."""
-        return partial(self._answer_quick, scope) if scope["method"] in ("PUT", "POST") else None
-
-    def _answer_quick(self, head: Scope, body: bytes, client: Any, reply: Any) -> bool:
-        scope = {**head, "client": client}
-        method = scope["method"]
         try:
             found = self._paths.find(scope["raw_path"], scope["query_string"])
-            if found is None:
-                return False
-            if found.route is self._management.action:
-                if method != "POST" or found.params[1] not in RESTARTS:
-                    return False
-                return self._management.restart_quick(unquoted(found.params[0]), found.unstable, reply)
-            if found.route is self._futures.by_token:
-                if method == "POST" and len(body) <= MAX_BODY_BYTES:
-                    self._futures.act_quick(_request(found, scope, body), reply)
-                    return True
-                return False
-            return method == "PUT" and self._schedule_quick(found, scope, body, reply)
-        except (MatrixError, TarryError):
-            # The longer way says what is wrong.
-            return False
-        except Exception as error:  # noqa: BLE001 - the last resort; nothing may pass it
-            log.error("a request failed with %s", told(error))
-            reply(*refused(internal()))
-            return True
+            answering = None if found is None else self._quick_way(found, scope)
+        except MatrixError:
+            return None
+        return None if answering is None else partial(_answer_quick, answering)
 
-    def _schedule_quick(self, found: Found, scope: Scope, body: bytes, reply: Any) -> bool:
-        if found.route is self._scheduling.own:
-            read = read_own
-        elif found.route is self._send_put and b"future" not in scope["query_string"]:
-            read = read_send
-        else:
+    def _quick_way(self, found: Found, scope: Scope) -> Answering | None:
+        route, method = found.route, scope["method"]
+        if method == "POST" and route is self._management.action and found.params[1] in RESTARTS:
+            return partial(self._restart_quick, unquoted(found.params[0]), found.unstable)
+        if method == "POST" and route is self._futures.by_token:
+            return partial(self._act_quick, found, scope)
+        if method == "PUT" and route is self._scheduling.own:
+            return partial(self._schedule_quick, read_own, found, scope)
+        if method == "PUT" and route is self._send_put and b"future" not in scope["query_string"]:
+            return partial(self._schedule_quick, read_send, found, scope)
+        return None
+
+    def _restart_quick(self, delay_id: str, unstable: bool, _body: bytes, _client: Any, reply: Any) -> bool:
+        return self._management.restart_quick(delay_id, unstable, reply)
+
+    def _act_quick(self, found: Found, scope: Scope, body: bytes, client: Any, reply: Any) -> bool:
+        if len(body) > MAX_BODY_BYTES:
             return False
-        account = self._parts.accounts.cached(dict(scope["headers"]), scope["query_string"])
+        self._futures.act_quick(_request(found, scope, body, client), reply)
+        return True
+
+    def _schedule_quick(
+        self, read: Read, found: Found, scope: Scope, body: bytes, client: Any, reply: Any
+    ) -> bool:
+        request = _request(found, scope, body, client)
+        account = self._parts.accounts.cached(request)
         if account is None or len(body) > MAX_BODY_BYTES or not self._scheduling.has_room(account):
             return False
-        self._scheduling.quick(account, read(_request(found, scope, body)), reply)
+        self._scheduling.quick(account, read(request), reply)
+        return True
+
+
+def _answer_quick(answering: Answering, body: bytes, client: Any, reply: Any) -> bool:
+    try:
+        return answering(body, client, reply)
+    except (MatrixError, TarryError):
+        # The longer way says what is wrong.
+        return False
+    except Exception as error:  # noqa: BLE001 - the last resort; nothing may pass it
+        log.error("a request failed with %s", told(error))
+        reply(*refused(internal()))
         return True
 
 
@@ -153,8 +167,7 @@ def _would_be_sent_at_once(scope: Scope) -> bool:
     return asks_to_delay(scope["query_string"])
 
 
-def _request(found: Found | None, scope: Scope, body: bytes) -> Request:
-    client = scope.get("client")
+def _request(found: Found | None, scope: Scope, body: bytes, client: Any) -> Request:
     return Request(
         method=scope["method"],
         path=scope["raw_path"],

@@ -4,6 +4,7 @@ Paths are matched as they were sent, part by part, so that a quoted slash in a s
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
@@ -91,8 +92,10 @@ class Paths:
         node = self._root
         params: list[bytes] = []
         for part in path.split(b"/"):
-            # A word of ours that is spelled with percent signs is that word: a lenient homeserver would say so too.
-            step = node.next.get(unquote_to_bytes(part) if b"%" in part else part)
+            step = node.next.get(part)
+            if step is None and b"%" in part and node.next:
+                # A word of ours that is spelled with percent signs is that word: a lenient homeserver would say so too.
+                step = node.next.get(unquote_to_bytes(part))
             if step is None:
                 step = node.open
                 if step is None:
@@ -105,6 +108,12 @@ class Paths:
 def unquoted(part: bytes) -> str:
     """A part of a path as text; raises for one that is not UTF-8."""
     try:
-        return (unquote_to_bytes(part) if b"%" in part else part).decode()
+        return _plain(part) if b"%" in part else part.decode()
     except UnicodeDecodeError:
         raise MatrixError(400, "M_INVALID_PARAM", "The path is not UTF-8.") from None
+
+
+@lru_cache(maxsize=8_192)
+def _plain(part: bytes) -> str:
+    """Rooms come again and again, and always with percent signs."""
+    return unquote_to_bytes(part).decode()

@@ -38,7 +38,7 @@ VERSIONS: Final = tuple(f"{CLIENT}/{version}" for version in ("v3", "v1", "r0", 
 """Where homeservers have /send, /state and /redact."""
 
 DELAYS: Final = frozenset({"delay", f"{UNSTABLE}.delay"})
-DELAYING: Final = DELAYS | FUTURES
+DELAYING: Final = frozenset(name.encode() for name in DELAYS | FUTURES)
 """Query parameters that ask for anything but sending at once."""
 
 
@@ -60,8 +60,8 @@ def asks_to_delay(raw_query: bytes) -> bool:
         return False
     # Whatever a homeserver may take for a name is one: with semicolons, or in a query that is otherwise nonsense.
     pairs = raw_query.replace(b";", b"&").replace(b"+", b" ").split(b"&")
-    names = (unquote_to_bytes(pair.partition(b"=")[0]).decode("utf-8", "replace") for pair in pairs)
-    return not DELAYING.isdisjoint(names)
+    names = [pair.partition(b"=")[0] for pair in pairs]
+    return not DELAYING.isdisjoint([unquote_to_bytes(name) if b"%" in name else name for name in names])
 
 
 class Asked(Struct, frozen=True):
