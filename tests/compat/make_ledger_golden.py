@@ -11,6 +11,7 @@ from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 import msgspec
+import numpy as np
 from google_crc32c import value
 
 from tarry.ledger.disk import RealDisk
@@ -116,7 +117,9 @@ def shortest(of: Record) -> Encoded:
 def quickly_fired() -> Encoded:
     """A fired entry as a burst encodes it: without the fields that have defaults."""
     key = FIRED_KEY
-    (body,) = FiredEntries(TOPIC, NOW_MS).bodies(10, [key.fire_at_ms], [key.seq], [encode(FIRED).body])
+    (body,) = FiredEntries(TOPIC, NOW_MS).bodies(
+        10, np.array([key.fire_at_ms]), np.array([key.seq]), [encode(FIRED).body]
+    )
     return encode(decode(body))._replace(body=body, crc=value(body))
 
 

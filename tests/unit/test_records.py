@@ -126,7 +126,9 @@ def test_heads_of_anything_else_are_refused() -> None:
 def test_the_quick_encoder_of_fired_entries_writes_what_the_plain_one_reads() -> None:
     body = encode(put(origin=Key(5, 6))).body
     for entry_id, seq in ((0, 1), (1 << 40, (1 << 48) - 1)):
-        (quick,) = FiredEntries("persistent://a/b/c", 123).bodies(entry_id, [2000], [seq], [body])
+        (quick,) = FiredEntries("persistent://a/b/c", 123).bodies(
+            entry_id, np.array([2000]), np.array([seq]), [body]
+        )
         plain = Entry("persistent://a/b/c", 0, 123, entry_id, Key(2000, seq), msgspec.Raw(body))
         assert decode(quick) == plain
         read = read_entry(quick)

@@ -8,7 +8,7 @@ soon is fetched ahead, so that a due message rarely waits for it.
 
 import logging
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -173,10 +173,11 @@ class Bodies:
         if isinstance(body, bytes):
             self._held_bytes -= len(body)
 
-    def forget_many(self, seqs: Iterable[int]) -> None:
+    def forget_many(self, seqs: NDArray[np.int64]) -> None:
         """Versions are dead."""
-        for seq in [seq for seq in seqs if seq in self._recent or seq in self._held]:
-            self.forget(seq)
+        if self._recent or self._held:
+            for seq in [seq for seq in seqs.tolist() if seq in self._recent or seq in self._held]:
+                self.forget(seq)
 
     def turn(self, now_ms: int) -> None:
         """Try again what failed, and fetch ahead what is due soon."""
@@ -194,7 +195,8 @@ class Bodies:
             return
         if self._held_bytes >= AHEAD_BYTES:
             # Those of a batch that was cancelled as a whole ended without a word.
-            self.forget_many([seq for seq in self._held if seq in self._horizon.dead])
+            for seq in [seq for seq in self._held if seq in self._horizon.dead]:
+                self.forget(seq)
             if self._held_bytes >= AHEAD_BYTES:
                 return
         due = self._horizon.wheel.entries(Key(0, 0), AHEAD_ENTRIES)

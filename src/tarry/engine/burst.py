@@ -4,9 +4,9 @@ When ten thousand messages are due at one instant this is the hot path, so that 
 loop over all messages of a topic, or none.
 """
 
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import Final
 
 import google_crc32c
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.ids import Ids
+from tarry.engine.alike import Alike, all_alike
 from tarry.engine.consumer import Received
 from tarry.engine.topic_records import TopicRecords
 from tarry.engine.versions import lateness_of
@@ -28,39 +29,57 @@ _ENTRY_BYTES: Final = 64
 class Lot:
     """Due messages for one topic, as columns of one length."""
 
-    __slots__ = ("bodies", "fires", "puts", "seqs")
+    __slots__ = ("bodies", "fires", "kinds", "puts", "seqs")
 
     def __init__(self) -> None:
         self.puts: list[ReadPut] = []
-        self.fires: list[int] = []
-        self.seqs: list[int] = []
         self.bodies: list[bytes] = []
+        self.fires = array("q")
+        self.seqs = array("q")
+        self.kinds: Counter[Alike] = Counter()
+        """How many of them are alike."""
 
-    def add(self, put: ReadPut, fire_at_ms: int, seq: int, body: bytes) -> None:
+    def add(self, put: ReadPut, body: bytes, alike: Alike, key: Key) -> None:
         """Take one more."""
         self.puts.append(put)
-        self.fires.append(fire_at_ms)
-        self.seqs.append(seq)
         self.bodies.append(body)
+        self.fires.append(key.fire_at_ms)
+        self.seqs.append(key.seq)
+        self.kinds[alike] += 1
 
     def extend(
-        self, puts: Sequence[ReadPut], fires: Sequence[int], seqs: Sequence[int], bodies: Sequence[bytes]
+        self,
+        puts: Sequence[ReadPut],
+        bodies: Sequence[bytes],
+        kinds: Counter[Alike],
+        fires: NDArray[np.int64],
+        seqs: NDArray[np.int64],
     ) -> None:
         """Take more."""
-        self.puts.extend(puts)
-        self.fires.extend(fires)
-        self.seqs.extend(seqs)
-        self.bodies.extend(bodies)
+        self.puts += puts
+        self.bodies += bodies
+        self.fires.frombytes(fires.tobytes())
+        self.seqs.frombytes(seqs.tobytes())
+        self.kinds += kinds
+
+    def __len__(self) -> int:
+        return len(self.seqs)
+
+    def size_bytes(self) -> int:
+        """Of their bodies."""
+        return sum(map(len, self.bodies))
 
     def between(self, start: int, stop: int) -> "Lot":
         """Some of them."""
         some, part = Lot(), slice(start, stop)
-        some.extend(self.puts[part], self.fires[part], self.seqs[part], self.bodies[part])
+        some.puts, some.bodies = self.puts[part], self.bodies[part]
+        some.fires, some.seqs = self.fires[part], self.seqs[part]
+        some.kinds = Counter(all_alike(some.puts))
         return some
 
     def keys(self) -> Iterator[Key]:
         """Their keys."""
-        return map(Key._make, zip(self.fires, self.seqs, strict=True))
+        return map(Key, self.fires, self.seqs)
 
     def received(self, first_id: int, at_ms: int, ids: Ids) -> list[Received]:
         """The entries that fire them, numbered from one on, as consumers get them."""
@@ -81,7 +100,7 @@ class Burst:
         self.by_topic: dict[str, Lot] = {}
 
     def __len__(self) -> int:
-        return sum(len(lot.seqs) for lot in self.by_topic.values())
+        return sum(map(len, self.by_topic.values()))
 
     def of(self, topic: str) -> Lot:
         """The messages for one topic, to add to."""
@@ -90,28 +109,33 @@ class Burst:
             lot = self.by_topic[topic] = Lot()
         return lot
 
-    def puts(self) -> list[ReadPut]:
-        """Every message, in the order of the unit."""
-        return list(chain.from_iterable(lot.puts for lot in self.by_topic.values()))
+    def items(self) -> Iterator[tuple[ReadPut, Key]]:
+        """Every message with the key of the version that ends, in the order of the unit."""
+        for lot in self.by_topic.values():
+            yield from zip(lot.puts, lot.keys(), strict=True)
 
-    def keys(self) -> list[Key]:
-        """The keys of the versions that end."""
-        return list(chain.from_iterable(lot.keys() for lot in self.by_topic.values()))
-
-    def seqs(self) -> list[int]:
+    def seqs(self) -> NDArray[np.int64]:
         """The seqs of the versions that end."""
-        return list(chain.from_iterable(lot.seqs for lot in self.by_topic.values()))
+        return _column([lot.seqs for lot in self.by_topic.values()])
+
+    def fires(self) -> NDArray[np.int64]:
+        """Their fire instants."""
+        return _column([lot.fires for lot in self.by_topic.values()])
+
+    def kinds(self) -> Counter[Alike]:
+        """How many of the messages are alike."""
+        return sum((lot.kinds for lot in self.by_topic.values()), Counter())
 
     def floor(self) -> Key:
         """A key that is not above any in it."""
-        return Key(min(min(lot.fires) for lot in self.by_topic.values()), 0)
+        return Key(int(self.fires().min()), 0)
 
     def parts(self, max_bytes: int) -> "list[Burst]":
         """The same as bursts that each fit one unit of the ledger: nearly always this one alone."""
         # A topic that got nothing in the end must not be made by it: no record would say so.
-        self.by_topic = {topic: lot for topic, lot in self.by_topic.items() if lot.seqs}
+        self.by_topic = {topic: lot for topic, lot in self.by_topic.items() if len(lot)}
         extra_bytes = ROW_BYTES + _ENTRY_BYTES + max(len(topic.encode()) for topic in self.by_topic)
-        size_bytes = sum(sum(map(len, lot.bodies)) for lot in self.by_topic.values())
+        size_bytes = sum(lot.size_bytes() for lot in self.by_topic.values())
         if size_bytes + extra_bytes * len(self) <= max_bytes:
             return [self]
         parts = [Burst(self.now_ms)]
@@ -126,37 +150,31 @@ class Burst:
                     parts.append(Burst(self.now_ms))
                     start, room = at, max_bytes
                 room -= size_bytes
-            parts[-1].by_topic[topic] = lot.between(start, len(lot.bodies))
+            parts[-1].by_topic[topic] = lot.between(start, len(lot))
         return parts
 
-    def bodies(self, records: TopicRecords) -> list[bytes]:
-        """The bodies of the entries that fire them, topic after topic, with the next entry ids of each."""
+    def unit(self, records: TopicRecords) -> Unit:
+        """The records of the entries that fire them, topic after topic, with the next entry ids of each."""
         bodies: list[bytes] = []
         for topic, lot in self.by_topic.items():
             entries = FiredEntries(topic, self.now_ms)
-            bodies += entries.bodies(records.next_id(topic), lot.fires, lot.seqs, lot.bodies)
-        return bodies
-
-    def unit(self, bodies: list[bytes], seqs: NDArray[np.int64]) -> Unit:
-        """The records with these bodies, which end these versions, as columns."""
+            bodies += entries.bodies(
+                records.next_id(topic), _column([lot.fires]), _column([lot.seqs]), lot.bodies
+            )
         count = len(bodies)
         table = np.zeros(count, FIXED)
         table["kind"] = Kind.ENTRY
         table["size"] = np.fromiter(map(len, bodies), np.uint32, count)
         table["crc"] = np.fromiter(map(google_crc32c.value, bodies), np.uint32, count)
-        table["kills_seq"] = seqs
-        table["kills_fire_at_ms"] = list(chain.from_iterable(lot.fires for lot in self.by_topic.values()))
+        table["kills_seq"] = self.seqs()
+        table["kills_fire_at_ms"] = self.fires()
         return Unit(count, table.tobytes(), b"".join(bodies))
+
+
+def _column(parts: "list[array[int]]") -> NDArray[np.int64]:
+    return np.concatenate([np.frombuffer(part, np.int64) for part in parts])
 
 
 def lateness(heads: Sequence[PutHead], now_ms: int) -> Counter[tuple[str, int]]:
     """How many messages of which door are how late at an instant."""
-    # Most were accepted before their due instant: for them no call is made.
-    return Counter(
-        [
-            (head.door, now_ms - due_at_ms)
-            if (due_at_ms := head.due_at_ms) is not None and due_at_ms >= head.accepted_at_ms
-            else (head.door, lateness_of(head, now_ms))
-            for head in heads
-        ]
-    )
+    return Counter((head.door, lateness_of(head, now_ms)) for head in heads)

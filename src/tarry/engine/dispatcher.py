@@ -6,9 +6,10 @@ the order stays. Nothing is sent before its instant: the clock is read here, at 
 """
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from heapq import heappop, heappush
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -22,12 +23,14 @@ from tarry.core.lifecycle import State
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective
 from tarry.core.run import Due
+from tarry.engine.alike import Alike
 from tarry.engine.burst import Burst, Lot, lateness
 from tarry.engine.flight import Flight
 from tarry.engine.flights import Flights, Launch
 from tarry.engine.journal import Journal
 from tarry.engine.rates import Rates
 from tarry.engine.settings import EngineSettings
+from tarry.engine.standby import Reads
 from tarry.engine.tracing import tell_fired, tell_ready
 from tarry.engine.versions import end_of, end_unread, has_expired, new_version
 from tarry.engine.writing import ROOM_RETRY_MS, Writing
@@ -70,8 +73,8 @@ class Dispatcher:
             journal, outlets, settings, launch, self.writing, self._later, self._expire, seed
         )
         self.flights.on_sent = self._tell_sent
-        self.firing: set[int] = set()
-        """Seqs of messages whose firing into a topic is enqueued and not durable yet."""
+        self._firing: dict[int, NDArray[np.int64]] = {}
+        """Seqs of messages whose firing into a topic is enqueued and not durable yet, by the number of their unit."""
         self.stuck = False
         """Whether what is due has to wait, because the ledger has no room or has failed."""
         self.on_sent: OnSent | None = None
@@ -225,58 +228,49 @@ class Dispatcher:
         if not len(seqs):
             return
         self._burst = Burst(now_ms)
-        due, bodies = zip(*self._journal.standby.take(seqs), strict=True)
-        if set(map(type, due)) == {ReadPut} and self._postponed.keys().isdisjoint(seqs.tolist()):
-            self._dispatch_puts(due, bodies, fires.tolist(), seqs.tolist(), now_ms)
+        reads = self._journal.standby.take(seqs)
+        kinds = Counter(reads.alike)
+        if not self._postponed and self._are_one_lot(kinds):
+            lot = self._burst.of(reads.read[0].destination)  # type: ignore[union-attr]
+            lot.extend(reads.read, reads.bodies, kinds, fires, seqs)  # type: ignore[arg-type]
         else:
-            # Delayed entries of topics, or something that cannot be read, are among them.
-            self._dispatch_each(due, bodies, fires.tolist(), seqs.tolist(), now_ms)
+            self._dispatch_each(reads, fires.tolist(), seqs.tolist(), now_ms)
         self._fire_burst()
 
-    def _dispatch_puts(
-        self, puts: Sequence[ReadPut], bodies: Sequence[bytes], fires: list[int], seqs: list[int], now_ms: int
-    ) -> None:
-        """The common case: messages for topics, with nothing about them to decide one by one."""
-        if (
-            len({put.destination for put in puts}) == 1
-            and self._is_simple(puts[0])
-            and not any(put.ttl_ms is not None or put.group is not None for put in puts)
-        ):
-            self._burst.of(puts[0].destination).extend(puts, fires, seqs, bodies)
-            return
-        simple: dict[str, Lot | None] = {}
-        for put, body, fire_at_ms, seq in zip(puts, bodies, fires, seqs, strict=True):
-            destination = put.destination
-            try:
-                lot = simple[destination]
-            except KeyError:
-                lot = simple[destination] = self._burst.of(destination) if self._is_simple(put) else None
-            if lot is None or put.ttl_ms is not None or put.group is not None:
-                self._dispatch_one(Key(fire_at_ms, seq), put, body, now_ms, charged=False)
-                # It may have fired the burst, so that what follows belongs to another.
-                simple.clear()
-            else:
-                lot.add(put, fire_at_ms, seq, body)
+    def _are_one_lot(self, kinds: Mapping[Alike | None, int]) -> bool:
+        """The common case: messages for one topic, with nothing about them to decide one by one."""
+        first = next(iter(kinds))
+        return (
+            first is not None
+            and self._is_simple(first)
+            and all(
+                alike is not None and alike.plain and alike.destination == first.destination
+                for alike in kinds
+            )
+        )
 
-    def _is_simple(self, head: PutHead) -> bool:
-        if not head.destination.startswith(TOPIC_SCHEME):
+    def _is_simple(self, alike: Alike) -> bool:
+        if not alike.plain:
             return False
-        return not self._journal.policies.effective(head.destination, head.namespace).send_per_second
+        return not self._journal.policies.effective(alike.destination, alike.namespace).send_per_second
 
-    def _dispatch_each(
-        self,
-        due: Sequence[ReadPut | ReadEntry | Damage | None],
-        bodies: Sequence[bytes],
-        fires: list[int],
-        seqs: list[int],
-        now_ms: int,
-    ) -> None:
+    def _dispatch_each(self, reads: Reads, fires: list[int], seqs: list[int], now_ms: int) -> None:
         entries: list[tuple[int, ReadEntry]] = []
-        for read, body, fire_at_ms, seq in zip(due, bodies, fires, seqs, strict=True):
+        lots: dict[Alike, Lot | None] = {}
+        for read, body, alike, fire_at_ms, seq in zip(*reads, fires, seqs, strict=True):
             postponed = self._postponed.pop(seq, None)
             key = postponed or Key(fire_at_ms, seq)
             if isinstance(read, ReadPut):
-                self._dispatch_one(key, read, body, now_ms, charged=postponed is not None)
+                assert alike is not None
+                if alike not in lots:
+                    lots[alike] = self._burst.of(alike.destination) if self._is_simple(alike) else None
+                lot = lots[alike]
+                if lot is not None:
+                    lot.add(read, body, alike, key)
+                else:
+                    self._dispatch_one(key, read, body, alike, now_ms, charged=postponed is not None)
+                    # It may have fired the burst, so that what follows belongs to another.
+                    lots.clear()
             elif isinstance(read, ReadEntry):
                 entries.append((seq, read))
             else:
@@ -284,14 +278,16 @@ class Dispatcher:
         if entries:
             late = self._journal.topics.records.ready(entries)
             if self._journal.tracer is not None:
-                for read, body in zip(due, bodies, strict=True):
+                for read, body in zip(reads.read, reads.bodies, strict=True):
                     if isinstance(read, ReadEntry):
                         tell_ready(self._journal.tracer, body, now_ms)
             if self.on_sent is not None:
                 for (door, lateness_ms), count in late.items():
                     self.on_sent(door, lateness_ms, count)
 
-    def _dispatch_one(self, key: Key, head: ReadPut, body: bytes, now_ms: int, *, charged: bool) -> None:
+    def _dispatch_one(
+        self, key: Key, head: ReadPut, body: bytes, alike: Alike, now_ms: int, *, charged: bool
+    ) -> None:
         to_topic = head.destination.startswith(TOPIC_SCHEME)
         if has_expired(key, head, now_ms):
             self._fire_burst()
@@ -311,7 +307,7 @@ class Dispatcher:
             if key.seq not in self._journal.dead:
                 self._fire_grouped(key, head, body, now_ms)
         else:
-            self._burst.of(head.destination).add(head, key.fire_at_ms, key.seq, body)
+            self._burst.of(head.destination).add(head, body, alike, key)
 
     def _end_unread(self, key: Key, damage: Damage | None, now_ms: int) -> None:
         if self._journal.topics.records.ready_unread(key.seq):
@@ -346,21 +342,20 @@ class Dispatcher:
 
     def _fire(self, burst: Burst) -> None:
         unit = self.writing.open(burst.floor())
-        seqs = burst.seqs()
-        self.firing.update(seqs)
+        self._firing[unit] = seqs = burst.seqs()
 
         def done(error: Exception | None) -> None:
             self.writing.close(unit)
-            self.firing.difference_update(seqs)
+            del self._firing[unit]
             if error is None:
                 self._tell_burst(burst)
-                self.writing.settled(seqs)
+                self.writing.settled(map(int, seqs))
 
         try:
             self._journal.append_burst(burst, done)
         except Unavailable as error:
             done(error)
-            for put, key in zip(burst.puts(), burst.keys(), strict=True):
+            for put, key in burst.items():
                 self._later(key, lane_of(put.owner, put.door), burst.now_ms + ROOM_RETRY_MS)
 
     def _fire_grouped(self, key: Key, head: PutHead, body: bytes, now_ms: int) -> None:
@@ -370,11 +365,11 @@ class Dispatcher:
         records: list[Record] = [Entry(head.destination, 0, now_ms, entry_id, key, msgspec.Raw(body))]
         records += self._journal.groups.ends_of_siblings(head.owner, head.group, head.origin or key, now_ms)
         unit = self.writing.open(key)
-        self.firing.add(key.seq)
+        self._firing[unit] = np.array([key.seq])
 
         def done(error: Exception | None) -> None:
             self.writing.close(unit)
-            self.firing.discard(key.seq)
+            del self._firing[unit]
             if error is None:
                 self._tell_sent([head], now_ms)
                 if self._journal.tracer is not None:
@@ -397,7 +392,9 @@ class Dispatcher:
             for lot in burst.by_topic.values():
                 for body in lot.bodies:
                     tell_fired(self._journal.tracer, body, burst.now_ms)
-        self._tell_sent(burst.puts(), burst.now_ms)
+        if self.on_sent is not None:
+            for alike, count in burst.kinds().items():
+                self.on_sent(alike.door, alike.late_ms(burst.now_ms), count)
 
     # Later
 
@@ -468,7 +465,12 @@ class Dispatcher:
 
     def open_between(self, first_seq: int, last_seq: int) -> list[int]:
         """Seqs in a range that are on their way and so cannot be moved."""
-        return [seq for seq in (*self.flights.by_seq, *self.firing) if first_seq <= seq <= last_seq]
+        firing = [seqs.tolist() for seqs in self._firing.values()]
+        return [seq for seq in chain(self.flights.by_seq, *firing) if first_seq <= seq <= last_seq]
+
+    def is_firing(self, seq: int) -> bool:
+        """Whether a message's firing into a topic is enqueued and not durable yet."""
+        return any((seqs == seq).any() for seqs in self._firing.values())
 
     @property
     def backlogged(self) -> bool:

@@ -38,13 +38,13 @@ from tarry.engine.planner import Plan
 from tarry.engine.policies import Policies
 from tarry.engine.publication import Publication
 from tarry.engine.settings import EngineSettings
-from tarry.engine.sizes import SMALL_BYTES, Sizes
+from tarry.engine.sizes import Sizes
 from tarry.engine.standby import Standby
 from tarry.engine.subjects import Subjects
 from tarry.engine.topics import Topics
 from tarry.engine.versions import ended_row, is_commanded, past_due
 from tarry.index.index import Index
-from tarry.ledger.frame import Unit
+from tarry.ledger.frame import FIXED, Unit
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.read_record import PutHead, decode_head, read_entries
 from tarry.ledger.record import (
@@ -340,46 +340,42 @@ class Journal:
     def append_burst(self, burst: Burst, done: Done) -> None:
         """Enqueue the records that fire a burst."""
         records = self.topics.records
-        bodies = burst.bodies(records)
-        count = len(bodies)
-        sizes = {topic: (len(lot.bodies), sum(map(len, lot.bodies))) for topic, lot in burst.by_topic.items()}
-        ended = burst.seqs()
-        seqs = np.array(ended, np.int64)
+        unit = burst.unit(records)
 
         def durable(error: TarryError | None) -> None:
             if error is None:
                 seq = first
                 for topic, lot in burst.by_topic.items():
-                    size, next_id = len(lot.seqs), next_ids[topic]
+                    next_id = next_ids[topic]
                     if records.has_consumers(topic):
-                        entries = lot.received(next_id - size, burst.now_ms, self.ids)
-                        self.fresh.add(range(seq, seq + size), entries)
+                        entries = lot.received(next_id - len(lot), burst.now_ms, self.ids)
+                        self.fresh.add(range(seq, seq + len(lot)), entries)
                     records.appended(topic, next_id - 1)
-                    seq += size
+                    seq += len(lot)
             done(error)
-            self._tell_durable(first + count - 1, error)
+            self._tell_durable(first + unit.records - 1, error)
 
-        first = self.ledger.append_unit(burst.unit(bodies, seqs), durable)
-        for at, body in enumerate(bodies):
-            if len(body) > SMALL_BYTES:
-                self.sizes.add(first + at, len(body))
+        first = self.ledger.append_unit(unit, durable)
+        self.sizes.add_many(first, np.frombuffer(unit.table, FIXED)["size"])
+        sizes = {topic: (len(lot), lot.size_bytes()) for topic, lot in burst.by_topic.items()}
         next_ids = records.place_many(first, sizes, burst.now_ms)
-        self.counters["sent"] += count
+        self.counters["sent"] += unit.records
+        self._end_fired(burst)
+
+    def _end_fired(self, burst: Burst) -> None:
+        seqs, kinds = burst.seqs(), burst.kinds()
         self.dead.add_many(seqs)
-        self.bodies.forget_many(ended)
-        puts = burst.puts()
-        for put, seq in zip(puts, ended, strict=True):
-            if put.origin is not None or put.listed or seq >= FIRST_BATCH_SEQ:
-                origin_seq = seq if put.origin is None else put.origin.seq
+        self.bodies.forget_many(seqs)
+        for alike, count in kinds.items():
+            self.pending.change(alike.owner, -count)
+        if any(alike.known for alike in kinds) or seqs.max() >= FIRST_BATCH_SEQ:
+            for put, key in burst.items():
+                origin_seq = key.seq if put.origin is None else put.origin.seq
                 if put.listed or put.origin is not None:
                     self.registry.live.remove(origin_seq)
                 if origin_seq >= FIRST_BATCH_SEQ:
                     self.batches.ended(origin_seq, put.owner, apart=put.origin is not None)
-        for owner, ended_count in Counter([put.owner for put in puts]).items():
-            self.pending.change(owner, -ended_count)
-        self.registry.defer_ended(
-            lambda: [ended_row(put, key, burst.now_ms) for put, key in zip(puts, burst.keys(), strict=True)]
-        )
+        self.registry.defer_ended(lambda: [ended_row(put, key, burst.now_ms) for put, key in burst.items()])
 
     # Entries that are published, and a batch: the same, as columns
 

@@ -5,13 +5,16 @@ second is looked for now and then, and read a few at a time while nothing is due
 by, because it was scheduled too late or is too much, is read when it is due, with the same result.
 """
 
-from typing import Final
+from collections.abc import Sequence
+from itertools import repeat
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.errors import Damage
+from tarry.engine.alike import Alike, all_alike
 from tarry.engine.bodies import Bodies
 from tarry.engine.horizon import Horizon
 from tarry.engine.sizes import Sizes
@@ -28,8 +31,19 @@ MAX_ENTRIES: Final = 100_000
 MAX_BYTES: Final = 32 * 1024 * 1024
 """Of bodies; what they hold in memory is about three times that."""
 
-Read = tuple[ReadPut | ReadEntry | Damage | None, bytes]
-"""A version or a delayed entry with its body; `Damage` or None for one that cannot be read, or is not there."""
+Read = ReadPut | ReadEntry | Damage | None
+"""A version or a delayed entry; `Damage` or None for one that cannot be read, or is not there."""
+
+One = tuple[Read, bytes, Alike | None]
+"""One that was read, its body, and for a version with which others it is alike."""
+
+
+class Reads(NamedTuple):
+    """What was read, as columns: see `One`."""
+
+    read: Sequence[Read]
+    bodies: Sequence[bytes]
+    alike: Sequence[Alike | None]
 
 
 class Standby:
@@ -39,7 +53,7 @@ class Standby:
         self._bodies = bodies
         self._horizon = horizon
         self._sizes = sizes
-        self._ready: dict[int, Read] = {}
+        self._ready: dict[int, One] = {}
         self._bytes = 0
         self._wanted = np.empty(0, np.int64)
         """Seqs that were found and are not read yet."""
@@ -48,18 +62,20 @@ class Standby:
     def __len__(self) -> int:
         return len(self._ready)
 
-    def take(self, seqs: NDArray[np.int64]) -> list[Read]:
-        """What is due now, in this order: they stand by no more."""
+    def take(self, seqs: NDArray[np.int64]) -> Reads:
+        """What is due now, in this order: it stands by no more."""
         if not self._ready:
             return self._read(seqs)
-        pop = self._ready.pop
-        found = [pop(seq, None) for seq in seqs.tolist()]
-        self._bytes -= sum([len(read[1]) for read in found if read is not None])
-        missing = [at for at, read in enumerate(found) if read is None]
-        if missing:
-            for at, read in zip(missing, self._read(seqs[missing]), strict=True):
-                found[at] = read
-        return found  # type: ignore[return-value]
+        found: list[One | None] = list(map(self._ready.pop, seqs.tolist(), repeat(None)))
+        if not all(found):
+            missing = [at for at, one in enumerate(found) if one is None]
+            late = self._read(seqs[missing])
+            self._bytes += sum(map(len, late.bodies))
+            for at, one in zip(missing, zip(*late, strict=True), strict=True):
+                found[at] = one
+        reads = Reads(*zip(*found, strict=True))
+        self._bytes -= sum(map(len, reads.bodies))
+        return reads
 
     def forget(self, seq: int) -> None:
         """A version is dead."""
@@ -98,24 +114,23 @@ class Standby:
         return len(self._ready) >= MAX_ENTRIES or self._bytes >= MAX_BYTES
 
     def _add(self, seqs: NDArray[np.int64]) -> None:
-        for seq, read in zip(seqs.tolist(), self._read(seqs), strict=True):
+        for seq, one in zip(seqs.tolist(), zip(*self._read(seqs), strict=True), strict=True):
             if self._bytes >= MAX_BYTES:
                 self._wanted = self._wanted[:0]
                 return
             # What cannot be read is looked at again when it is due.
-            if isinstance(read[0], ReadPut | ReadEntry):
-                self._ready[seq] = read
-                self._bytes += len(read[1])
+            if isinstance(one[0], ReadPut | ReadEntry):
+                self._ready[seq] = one
+                self._bytes += len(one[1])
 
-    def _read(self, seqs: NDArray[np.int64]) -> list[Read]:
+    def _read(self, seqs: NDArray[np.int64]) -> Reads:
         bodies = self._bodies.many(seqs)
         try:
-            return list(zip(read_due(bodies), bodies, strict=True))  # type: ignore[arg-type]
+            read: Sequence[Read] = read_due(bodies)  # type: ignore[arg-type]
         except (msgspec.DecodeError, TypeError):
-            return [_read_one(body) for body in bodies]
-
-
-def _read_one(body: bytes | Damage | None) -> Read:
-    if isinstance(body, bytes):
-        return read_due([body])[0], body
-    return body, b""
+            read = [read_due([body])[0] if isinstance(body, bytes) else body for body in bodies]
+        whole = [body if isinstance(body, bytes) else b"" for body in bodies]
+        if set(map(type, read)) == {ReadPut}:
+            return Reads(read, whole, all_alike(read))  # type: ignore[arg-type]
+        alike = [all_alike([one])[0] if isinstance(one, ReadPut) else None for one in read]
+        return Reads(read, whole, alike)

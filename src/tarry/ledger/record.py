@@ -11,15 +11,16 @@ new tag. Anything else raises `FORMAT_VERSION` in `frame.py`. Golden files in `t
 Stored fields are all there is here; nothing in memory is kept on these structs.
 """
 
-import struct
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from itertools import count
+from operator import add
 from typing import Final, NamedTuple
 
 import google_crc32c
 import msgspec
+import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from tarry.core.lanes import lane_of
 
@@ -358,7 +359,10 @@ _decoder = msgspec.msgpack.Decoder(Record)
 _put_decoder = msgspec.msgpack.Decoder(Put)
 _entry_decoder = msgspec.msgpack.Decoder(Entry)
 _crc = google_crc32c.value
-_pack_ids = struct.Struct(">BQBBQBQ").pack
+_FIRED: Final = [
+    ("u64", "u1"), ("entry_id", ">u8"), ("two", "u1"), ("u64_2", "u1"), ("fire_at_ms", ">u8"), ("u64_3", "u1"), ("seq", ">u8"),
+]  # fmt: skip
+"""How msgpack writes an entry id and a key."""
 
 
 encode_body: Callable[[Record], bytes] = _encoder.encode
@@ -398,15 +402,22 @@ class FiredEntries:
         )
 
     def bodies(
-        self, first_id: int, fires: Sequence[int], seqs: Sequence[int], put_bodies: Sequence[bytes]
+        self,
+        first_id: int,
+        fires: NDArray[np.int64],
+        seqs: NDArray[np.int64],
+        put_bodies: Sequence[bytes],
     ) -> list[bytes]:
         """The bodies of entries, numbered from one on, that end the versions of these keys with these bodies."""
+        heads = np.empty(len(put_bodies), [("prefix", f"V{len(self._prefix)}"), *_FIRED])
+        heads["prefix"] = np.void(self._prefix)
+        heads["entry_id"] = np.arange(first_id, first_id + len(put_bodies))
+        heads["fire_at_ms"] = fires
+        heads["seq"] = seqs
         # 0xcf: an unsigned integer of eight bytes; 0x92: an array of two, the key.
-        prefix, pack = self._prefix, _pack_ids
-        return [
-            prefix + pack(0xCF, entry_id, 0x92, 0xCF, fire_at_ms, 0xCF, seq) + body
-            for entry_id, fire_at_ms, seq, body in zip(count(first_id), fires, seqs, put_bodies)
-        ]
+        heads["u64"] = heads["u64_2"] = heads["u64_3"] = 0xCF
+        heads["two"] = 0x92
+        return list(map(add, heads.view(f"V{heads.itemsize}").tolist(), put_bodies))
 
 
 def decode(body: bytes) -> Record:

@@ -89,7 +89,7 @@ class Session:
             while len(taken) < count and size < GATHER_BYTES and not consumer.closed:
                 before = len(taken)
                 consumer.flow(min(self._permits, count - before))
-                fresh = sum(len(entry.payload) for entry in taken[before:])
+                fresh = sum([len(entry.payload) for entry in taken[before:]])
                 size += fresh
                 if consumer.permits > 0:
                     consumer.flow(-consumer.permits)
@@ -125,8 +125,7 @@ class Session:
     def hold(self, entries: Iterable[Received], timeout_s: float) -> None:
         """Count the time that the client has for these."""
         due_at = self._now() + timeout_s
-        for entry in entries:
-            self._due[entry.entry_id] = due_at
+        self._due.update(dict.fromkeys([entry.entry_id for entry in entries], due_at))
         self._first_due = min(self._first_due, due_at)
         self._used_at = self._now()
 
