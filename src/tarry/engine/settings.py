@@ -20,7 +20,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """How far ahead of the clock the wheel is filled."""
     wheel_entries: int = 4_000_000
     """When the wheel has so many, of 18 bytes each, it is filled only as they go out."""
-    batch: int = 1024
+    batch: int = 2048
     """Due messages taken in one turn of the dispatcher."""
     concurrency: int = 256
     """Calls of other systems at one time; a broker takes many messages in one."""

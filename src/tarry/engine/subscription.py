@@ -341,10 +341,11 @@ class Subscription:
         ids = self._take(wanted)
         if not ids:
             return False
-        together = self._topics.together(self, ids)
+        seqs = self.topic.seqs(np.array(ids))
+        together = self._topics.together(seqs)
         for entry_id in ids[together:]:
             self._queue(entry_id)
-        entries, gone = self._topics.read(self, ids[:together])
+        entries, gone = self._topics.read(self, ids[:together], seqs[:together])
         if gone:
             _ = self.ack(gone)
         if not entries:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from tarry.core.errors import Conflict, Invalid, NotFound, QuotaExceeded, TarryError, Unavailable
 from tarry.core.names import check_name, parse_topic
@@ -384,7 +385,7 @@ class Topics:
         target = sub.properties.get("dead_letter_topic", f"{sub.topic.name}-{sub.name}-DLQ")
         now_ms = self._journal.clock.now_ms()
         left: list[int] = []
-        entries, gone = self.read(sub, entry_ids)
+        entries, gone = self.read(sub, entry_ids, sub.topic.seqs(np.array(entry_ids)))
         if gone:
             try:
                 self._journal.append([Ack(sub.topic.name, sub.name, 0, gone)], lambda _: None, essential=True)
@@ -409,15 +410,17 @@ class Topics:
                 left.append(received.entry_id)
         return left
 
-    def together(self, sub: Subscription, entry_ids: list[int]) -> int:
-        """How many of these entries can be read together."""
-        return self._journal.sizes.together(sub.topic.seqs(np.array(entry_ids, np.int64)))
+    def together(self, seqs: NDArray[np.int64]) -> int:
+        """How many of the entries at these seqs can be read together."""
+        return self._journal.sizes.together(seqs)
 
     def entry(self, topic: Topic, entry_id: int) -> Received | None:
         """One entry as a consumer gets it the first time; None if it is gone."""
         return self._journal.entries(topic.seqs(np.array([entry_id], np.int64)))[0]
 
-    def read(self, sub: Subscription, entry_ids: list[int]) -> tuple[list[Received], list[int]]:
+    def read(
+        self, sub: Subscription, entry_ids: list[int], seqs: NDArray[np.int64]
+    ) -> tuple[list[Received], list[int]]:
         """The entries that there are to give out, and the ids of those that are gone or whose time to live is over."""
         journal = self._journal
         now_ms = journal.clock.now_ms()
@@ -426,7 +429,7 @@ class Topics:
         counts, partial = sub.redeliveries, sub.partial
         entries: list[Received] = []
         gone: list[int] = []
-        found = journal.entries(sub.topic.seqs(np.array(entry_ids, np.int64)))
+        found = journal.entries(seqs)
         if not (ttl_ms or counts or partial) and all([entry and entry.ttl_ms is None for entry in found]):
             # The common case, for which nothing is looked at twice.
             return found, []  # type: ignore[return-value]

@@ -9,6 +9,7 @@ Nothing else in the project knows all the parts, and this module decides nothing
 
 import asyncio
 import gc
+import importlib
 import logging
 import os
 import resource
@@ -88,6 +89,8 @@ def _tune() -> None:
     sys.setswitchinterval(0.0005)
     # Records and answers make no cycles; looking for them after every 700 objects cost a quarter of a burst.
     gc.set_threshold(200_000, 50, 1_000)
+    # `np.unique` imports it when it is first called, for ten milliseconds: not at a due instant.
+    importlib.import_module("numpy.ma")
 
 
 def _raise_open_files() -> None:
