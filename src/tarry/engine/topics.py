@@ -430,9 +430,11 @@ class Topics:
         entries: list[Received] = []
         gone: list[int] = []
         found = journal.entries(seqs)
-        if not (ttl_ms or counts or partial) and all([entry and entry.ttl_ms is None for entry in found]):
-            # The common case, for which nothing is looked at twice.
-            return found, []  # type: ignore[return-value]
+        if not (ttl_ms or counts or partial):
+            there = [entry for entry in found if entry is not None and entry.ttl_ms is None]
+            if len(there) == len(found):
+                # The common case: there is nothing to decide about each.
+                return there, []
         for entry_id, entry in zip(entry_ids, found, strict=True):
             if entry is None or ((ttl_ms or entry.ttl_ms is not None) and entry.has_expired(now_ms, ttl_ms)):
                 gone.append(entry_id)
