@@ -93,9 +93,8 @@ class Lines:
         while self._kept and not self._is_good(self._kept[0]):
             self._kept.popleft().close()
         missing = min(requests, MAX_KEPT) - len(self._kept)
-        if missing > 0 and self._ahead is None and not self._closed:
+        if missing > 0 and not self._closed and (self._ahead is None or self._ahead.done()):
             self._ahead = asyncio.create_task(self._make_ahead(missing))
-            self._ahead.add_done_callback(self._made_ahead)
 
     @property
     def idle(self) -> int:
@@ -113,9 +112,6 @@ class Lines:
                     self._keep(line)
             missing -= AHEAD
             await asyncio.sleep(AHEAD_EVERY_S)
-
-    def _made_ahead(self, _task: asyncio.Task[None]) -> None:
-        self._ahead = None
 
     def close(self) -> None:
         """Close all connections; what is under way breaks off, and nothing can be asked any more."""
