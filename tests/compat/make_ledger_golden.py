@@ -42,7 +42,7 @@ def sample(kind: Any, name: str, n: int) -> Any:
     if origin in (Union, UnionType):
         return None if n % 3 == 0 and type(None) in args else sample(args[0], name, n)
     if origin is dict:
-        return {f"{name}-{n}": sample(args[1], name, n)}
+        return {n if args[0] is int else f"{name}-{n}": sample(args[1], name, n)}
     if origin is list:
         return [sample(args[0], name, n + i) for i in range(3)]
     if origin is tuple:
@@ -58,6 +58,7 @@ def sample(kind: Any, name: str, n: int) -> Any:
         bool: n % 2 == 0,
         str: f"{name} {n} é",
         bytes: name.encode() + bytes([n % 256]),
+        Any: n,
     }
     return made[kind]
 
