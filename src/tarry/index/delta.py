@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import NamedTuple
 
 import google_crc32c
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.fs
@@ -22,12 +21,13 @@ from numpy.typing import NDArray
 
 from tarry.core.errors import Damage, Unavailable
 from tarry.core.run import Due
+from tarry.index.adopted import at_floor
 from tarry.index.census import Counts, File, slots_of, tallies
 from tarry.index.groups import Group, read_groups
 from tarry.index.index import NOTHING, IndexMoved, Loaded, SlotFigures, Staged
 from tarry.index.schema import DEL, KEY_COLUMNS
 from tarry.index.table import CURSOR
-from tarry.ledger.record import Key, decode_put, encode
+from tarry.ledger.record import Key
 
 BROKEN = (pa.ArrowException, OSError, ValueError, KeyError)
 """What pyarrow raises where a file is not what it should be."""
@@ -217,7 +217,7 @@ class IndexView:
                     self._place.name_of(file), 0, f"the checksum of the body of seq {seq} does not match"
                 )
             else:
-                found[seq] = body if fire >= file.floor_ms else _raised(body, file.floor_ms)
+                found[seq] = body if fire >= file.floor_ms else at_floor(body, file.floor_ms).body
 
 
 class Place:
@@ -382,13 +382,6 @@ def _below(fire: NDArray[np.int64], seqs: NDArray[np.int64], key: Key) -> NDArra
 def _stretches(keys: Sequence[Key], size: int = 4096) -> Iterator[Sequence[Key]]:
     for start in range(0, len(keys), size):
         yield keys[start : start + size]
-
-
-def _raised(body: bytes, floor_ms: int) -> bytes:
-    """The body of a version of a batch that was adopted only after its instant."""
-    put = decode_put(body)
-    accepted_ms = max(put.accepted_at_ms, floor_ms)
-    return encode(msgspec.structs.replace(put, fire_at_ms=floor_ms, accepted_at_ms=accepted_ms)).body
 
 
 def _trouble(path: str, error: Exception) -> Exception:
