@@ -9,8 +9,11 @@ from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import Damage, Unavailable
 from tarry.core.message import Message, Scheduled
 from tarry.core.policy import Policy
+from tarry.engine.dispatcher import BURST_MS
 from tarry.engine.settings import EngineSettings
+from tarry.engine.upkeep import FLUSH_LATEST_MS
 from tarry.ledger.ledger import LedgerSettings
+from tarry.registry.registry import Flush, Meta
 from tests.unit.engine_kit import FOREIGN, Bench
 
 LARGE = LedgerSettings(segment_bytes=16 << 20)
@@ -365,3 +368,28 @@ def test_what_became_durable_late_is_not_passed_by_the_watermark() -> None:
     bench.start()
     bench.wait(2000)
     assert bench.state(id_) == "sent"
+
+
+def test_the_registry_waits_while_a_burst_goes_on_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(settings=EngineSettings(batch=4, flush_every_ms=100))
+    bench.wait(1_000)
+    flushed: list[int] = []
+    begin, began_ms = bench.engine.journal.registry.begin, bench.now_ms
+
+    def spied(meta: Meta) -> Flush:
+        flushed.append(bench.now_ms - began_ms)
+        return begin(meta)
+
+    monkeypatch.setattr(bench.engine.journal.registry, "begin", spied)
+    # Single messages, and then a whole batch, again and again: the next before the last is taken.
+    for delay_ms in (*range(100, 1_000, 100), *[ms for ms in range(1_000, 8_000, 100) for _ in range(4)]):
+        _ = bench.engine.schedule(Message(destination="orders", delay_ms=delay_ms, listed=True, owner="ann"))
+    bench.wait(10_000)
+    before, during, after = (
+        [at for at in flushed if low <= at < high]
+        for low, high in ((0, 1_000), (1_000, 7_900), (7_900, 10_000))
+    )
+    assert len(before) >= 9
+    assert [at for at in during if at - before[-1] < FLUSH_LATEST_MS] == []
+    assert len(during) == 1
+    assert after[0] <= 7_900 + BURST_MS + 2 * 100
