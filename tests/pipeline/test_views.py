@@ -157,6 +157,9 @@ def test_the_ledger_is_shown_record_by_record_without_secrets(spark: SparkSessio
     assert "once" not in text
     part = frame.filter("seq between 3 and 5")
     assert sorted(row.seq for row in part.collect()) == [3, 4, 5]
+    # What has no such instant is in no range of it.
+    ends = view(spark, year, "ledger", **{"max.fire_at_ms": START_MS + HOUR_MS}).collect()
+    assert {row.kind for row in ends} == {"put"}
 
 
 def test_the_history_streams_each_new_row_once(spark: SparkSession, writer: Writer, tmp_path: Path) -> None:
@@ -221,6 +224,8 @@ def test_a_batch_waits_from_its_adoption_on_and_not_after_its_cancel(
         rows = view(spark, writer, "scheduled").orderBy("seq").collect()
         assert [(row.seq, row.fire_at_ms) for row in rows] == keys
         assert {row.batch for row in rows} == {"b"}
+        some = view(spark, writer, "scheduled", **{"min.seq": FIRST_BATCH_SEQ + 1})
+        assert sorted(row.seq for row in some.collect()) == [FIRST_BATCH_SEQ + 1, FIRST_BATCH_SEQ + 2]
         index_locally(writer, tables_of(writer))
     spared = Spared(Key(hour[2], FIRST_BATCH_SEQ + 1), "")
     record(writer, CancelBatch("b", FIRST_BATCH_SEQ, 3, hour[3], START_MS, [spared]))

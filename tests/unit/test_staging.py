@@ -128,8 +128,9 @@ def test_due_instants_by_type(tmp_path: Path, column: Any, expected_ms: int | No
     assert put.fire_at_ms == max(put.due_at_ms or 0, NOW_MS)
 
 
-def test_a_delay_counts_from_the_beginning_of_the_job(tmp_path: Path) -> None:
-    staged = stage(place(tmp_path), rows(delay_ms=[0, 1500], payload=["a", "b"]))
+@pytest.mark.parametrize("delays", [[0, 1500], ["0", "1500"], pa.array(["0", "1500"], pa.large_string())])
+def test_a_delay_counts_from_the_beginning_of_the_job(tmp_path: Path, delays: Any) -> None:
+    staged = stage(place(tmp_path), rows(delay_ms=delays, payload=["a", "b"]))
     puts = sorted(read_back(tmp_path, staged.files), key=lambda put: put.payload)
     assert [(put.due_at_ms, put.delay_ms) for put in puts] == [(NOW_MS, 0), (NOW_MS + 1500, 1500)]
 

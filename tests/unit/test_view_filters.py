@@ -52,8 +52,30 @@ def test_an_address_that_may_be_masked_is_left_to_spark() -> None:
     assert wanted_of([EqualTo(("destination",), "https://example.org/?a=********")], STORED) == Wanted()
 
 
+def test_what_an_option_and_a_filter_ask_for_must_both_be_so() -> None:
+    asked = Wanted({"seq": (3, None)}, {"owner": ["a", "b"], "door": ["http"]})
+    pushed = Wanted({"seq": (1, 9)}, {"owner": ["b", "c"], "key": ["k"]})
+    both = asked.both(pushed)
+    assert (
+        both
+        == pushed.both(asked)
+        == Wanted({"seq": (3, 9)}, {"owner": ["b"], "door": ["http"], "key": ["k"]})
+    )
+    table = pa.table({"owner": ["a", "b", "c"]})
+    assert both.rows(table).column("owner").to_pylist() == ["b"]
+    neither = asked.both(Wanted({}, {"owner": ["c"]}))
+    assert neither.rows(table).num_rows == 0
+    assert not neither.holds({"owner": "c"})
+
+
 def test_row_groups_are_chosen_by_their_statistics(tmp_path: Path) -> None:
-    table = pa.table({"fire_at_ms": list(range(100)), "owner": [f"o{n // 10}" for n in range(100)]})
+    table = pa.table(
+        {
+            "fire_at_ms": list(range(100)),
+            "seq": list(range(100)),
+            "owner": [f"o{n // 10}" for n in range(100)],
+        }
+    )
     pq.write_table(table, tmp_path / "f.parquet", row_group_size=10)
     with pq.ParquetFile(tmp_path / "f.parquet") as file:
         assert Wanted({"fire_at_ms": (25, 41)}).row_groups(file) == [2, 3, 4]
@@ -61,6 +83,8 @@ def test_row_groups_are_chosen_by_their_statistics(tmp_path: Path) -> None:
         # Nothing fires before the floor.
         assert Wanted({"fire_at_ms": (25, 50)}).row_groups(file, floor_ms=50) == [0, 1, 2, 3, 4, 5]
         assert Wanted({"fire_at_ms": (25, 49)}).row_groups(file, floor_ms=50) == []
+        # The rows of a batch are counted from zero in its file.
+        assert Wanted({"seq": (1025, 1041)}).row_groups(file, base=1000) == [2, 3, 4]
     assert Wanted({"fire_at_ms": (25, 41)}, {"owner": ["o3"]}).rows(table).column(
         "fire_at_ms"
     ).to_pylist() == [*range(30, 40)]

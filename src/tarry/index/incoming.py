@@ -206,7 +206,7 @@ def _whole_numbers(column: Any, name: str, errors: dict[int, TarryError]) -> Num
     """A column of whole numbers, which may be written as text."""
     if pa.types.is_timestamp(column.type):
         raise Invalid(name, f"is a column of {column.type} and not of whole milliseconds")
-    if not pa.types.is_string(column.type):
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return integers_of(column, name, len(column))
     said = column.to_pylist()
     wrong = [text is not None and not _WHOLE.fullmatch(text) for text in said]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tarry.core.errors import Rejected, TooLarge, Unavailable
 from tarry.core.lanes import lane_of
-from tarry.core.slots import sizes_for
+from tarry.core.slots import Slot, sizes_for
 from tarry.index.files import filesystem_of, write_file
 from tarry.index.incoming import Incoming, Mapping, read
 from tarry.index.manifest import MAX_FILES, Manifest, ManifestFile, Place
@@ -186,7 +186,7 @@ class Stager:
             ]
             # While this file is compressed and synced, the next one is encoded.
             self._wait(FILES_AHEAD)
-            rows, slot = pa.concat_tables(pieces), f"{sizes[low]}_{starts[low]}"
+            rows, slot = pa.concat_tables(pieces), Slot(int(sizes[low]), int(starts[low])).name
             self._writing.append(self._thread.submit(self._write_file, rows, slot))
 
     def _wait(self, left: int = 0) -> None:

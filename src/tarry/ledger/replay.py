@@ -92,7 +92,7 @@ def _proved(segment: Segment, offset: int, seq: int, upto_seq: int) -> Iterator[
     except BadFrame as bad:
         raise Damage(segment.path, offset, str(bad)) from None
     if points is not None and seq > segment.last_seq:
-        segment.adopt(points, offset)
+        segment.take_over(points, offset)
 
 
 def _runs(frames: Iterator[Scanned]) -> Iterator[list[Scanned]]:

@@ -218,8 +218,8 @@ class Segment:
         self.last_seq = first_seq + count - 1
         self.end += length
 
-    def adopt(self, points: Points, end: int) -> None:
-        """Take points over that were collected while reading the whole segment. It is not written any more."""
+    def take_over(self, points: Points, end: int) -> None:
+        """Take points that were collected while reading the whole segment. It is not written any more."""
         if not self.walked:
             self.points, self.end, self.walked = points, end, True
 
@@ -233,7 +233,7 @@ class Segment:
         return point
 
     def _walk(self) -> None:
-        """Find all frames by their headers. Damage if it does not end where the next segment begins.
+        """Find all frames by their headers. Damage where one does not follow the other.
 
         Two threads may do it at once: each collects points of its own, and either are good.
         """
@@ -251,7 +251,7 @@ class Segment:
             length, records = self.skim(data, at, offset, seq)
             seq += records
             offset += length
-        self.adopt(points, offset)
+        self.take_over(points, offset)
 
     def skim(self, data: bytes, at: int, offset: int, first_seq: int) -> tuple[int, int]:
         """The length and number of records of a frame that must be there, unproved, to walk past it.

@@ -37,27 +37,30 @@ class Wanted(Struct, frozen=True):
     values: dict[str, list[Any]] = {}
 
     def both(self, other: "Wanted") -> "Wanted":
-        """What both ask for; where both name values of a column, the other one's."""
+        """What both ask for."""
         ranges = {
             name: _both(self.ranges.get(name, OPEN), other.ranges.get(name, OPEN))
             for name in {*self.ranges, *other.ranges}
         }
-        return Wanted(ranges, self.values | other.values)
+        values = self.values | other.values
+        for name in self.values.keys() & other.values.keys():
+            values[name] = [value for value in self.values[name] if value in other.values[name]]
+        return Wanted(ranges, values)
 
     def overlaps(self, column: str, low: int, high: int) -> bool:
         """Whether values from low to high can be wanted."""
         least, most = self.ranges.get(column, OPEN)
         return (least is None or high >= least) and (most is None or low <= most)
 
-    def row_groups(self, file: pq.ParquetFile, floor_ms: int = 0) -> list[int]:
-        """The row groups that can hold wanted rows; no row fires before the floor."""
+    def row_groups(self, file: pq.ParquetFile, base: int = 0, floor_ms: int = 0) -> list[int]:
+        """The row groups that can hold wanted rows, whose keys are what base and floor make of them (`schema.py`)."""
         return [
             number
             for number in range(file.metadata.num_row_groups)
-            if self._in_group(file.metadata.row_group(number), floor_ms)
+            if self._in_group(file.metadata.row_group(number), base, floor_ms)
         ]
 
-    def _in_group(self, group: Any, floor_ms: int) -> bool:
+    def _in_group(self, group: Any, base: int, floor_ms: int) -> bool:
         for at in range(group.num_columns):
             column = group.column(at)
             name, statistics = column.path_in_schema, column.statistics
@@ -66,6 +69,8 @@ class Wanted(Struct, frozen=True):
             low, high = statistics.min, statistics.max
             if name == "fire_at_ms":
                 low, high = max(low, floor_ms), max(high, floor_ms)
+            elif name == "seq":
+                low, high = low + base, high + base
             if name in self.ranges and not self.overlaps(name, low, high):
                 return False
             if name in self.values and not any(low <= value <= high for value in self.values[name]):

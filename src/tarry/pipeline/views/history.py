@@ -16,11 +16,11 @@ from tarry.core.errors import Damage, Unavailable
 from tarry.index.files import Folder
 from tarry.index.history import history_rows
 from tarry.index.table import IndexFile
-from tarry.pipeline.source import PARTITION_ROWS, Place, Range, ranges, read_range
+from tarry.pipeline.source import PARTITION_ROWS, Range, ranges, read_range
 from tarry.pipeline.views.filters import Wanted
 from tarry.pipeline.views.masking import masked_address
 from tarry.pipeline.views.place import (
-    RECORD_BYTES,
+    LedgerPart,
     TableState,
     Whereabouts,
     table_state,
@@ -48,33 +48,20 @@ class HistoryFile(Struct, frozen=True):
     size_bytes: int
 
 
-class HistoryTail(Struct, frozen=True):
-    """A range of the ledger above the table's cursor."""
-
-    ledger: Place
-    first_seq: int
-    last_seq: int
-
-    @property
-    def size_bytes(self) -> int:
-        """What reading it costs, about."""
-        return (self.last_seq - self.first_seq + 1) * RECORD_BYTES
-
-
 class History(Struct, frozen=True):
     """What every part needs to know. It travels to the executors."""
 
     schema: StructType
     wanted: Wanted
 
-    def read(self, part: HistoryFile | HistoryTail) -> Iterator[pa.RecordBatch]:
+    def read(self, part: HistoryFile | LedgerPart) -> Iterator[pa.RecordBatch]:
         """The rows of one part."""
         tables = self._file(part) if isinstance(part, HistoryFile) else self._tail(part)
         for rows in tables:
             if (found := self.wanted.rows(rows)).num_rows:
                 yield self._batch(found)
 
-    def _tail(self, part: HistoryTail) -> Iterator[pa.Table]:
+    def _tail(self, part: LedgerPart) -> Iterator[pa.Table]:
         for records in read_range(part.ledger, Range(part.first_seq, part.last_seq)):
             yield history_rows(records, bodies="payload" in self.schema.fieldNames())
 
@@ -98,14 +85,14 @@ class History(Struct, frozen=True):
         return shaped(columns, self.schema, rows.num_rows)
 
 
-def plan(place: Whereabouts, wanted: Wanted) -> list[HistoryFile | HistoryTail]:
+def plan(place: Whereabouts, wanted: Wanted) -> list[HistoryFile | LedgerPart]:
     """The parts that can hold wanted rows."""
     table = table_state(place, "history") or TableState("", 0, 0, {}, [])
-    parts: list[HistoryFile | HistoryTail] = [*files_of(table, wanted)]
+    parts: list[HistoryFile | LedgerPart] = [*files_of(table, wanted)]
     tail = tail_of(place, table.cursor)
     if place.ledger is not None and tail.head >= tail.first_seq:
         parts += [
-            HistoryTail(place.ledger, part.first_seq, part.last_seq)
+            LedgerPart(place.ledger, part.first_seq, part.last_seq)
             for part in ranges(tail.first_seq, tail.head, [], PARTITION_ROWS)
         ]
     return parts

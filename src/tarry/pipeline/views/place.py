@@ -92,8 +92,21 @@ def _whereabouts(
     return Whereabouts(tables, ledger, source, storage, moment)
 
 
+class LedgerPart(Struct, frozen=True):
+    """A range of the ledger, as a part of a view."""
+
+    ledger: LedgerPlace
+    first_seq: int
+    last_seq: int
+
+    @property
+    def size_bytes(self) -> int:
+        """What reading it costs, about."""
+        return (self.last_seq - self.first_seq + 1) * RECORD_BYTES
+
+
 class TableState(Struct, frozen=True):
-    """One table at its newest version."""
+    """One table at one version."""
 
     uri: str
     version: int
@@ -103,7 +116,7 @@ class TableState(Struct, frozen=True):
 
 
 def table_state(place: Whereabouts, name: str) -> TableState | None:
-    """The table `index` or `history` as it is now; None while there is none."""
+    """The table `index` or `history`, now or as of the moment to read; None while there is none."""
     layout: Layout = INDEX if name == "index" else HISTORY
     uri = f"{place.tables}/{name}"
     if "://" not in uri and not _is_folder(uri, "_delta_log"):

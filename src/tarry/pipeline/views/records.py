@@ -28,10 +28,10 @@ from tarry.ledger.record import (
     decode,
     decode_put,
 )
-from tarry.pipeline.source import PARTITION_ROWS, Place, Range, ranges, read_range
+from tarry.pipeline.source import PARTITION_ROWS, Range, ranges, read_range
 from tarry.pipeline.views.filters import Wanted
 from tarry.pipeline.views.masking import masked_address, masked_headers
-from tarry.pipeline.views.place import RECORD_BYTES, Whereabouts
+from tarry.pipeline.views.place import LedgerPart, Whereabouts
 from tarry.pipeline.views.shape import View, shaped
 
 LEDGER: Final = View(
@@ -44,19 +44,6 @@ LEDGER: Final = View(
 )
 
 KIND_NAMES: Final = {int(kind): kind.name.lower() for kind in Kind}
-
-
-class LedgerPart(Struct, frozen=True):
-    """A range of the ledger."""
-
-    ledger: Place
-    first_seq: int
-    last_seq: int
-
-    @property
-    def size_bytes(self) -> int:
-        """What reading it costs, about."""
-        return (self.last_seq - self.first_seq + 1) * RECORD_BYTES
 
 
 class Records(Struct, frozen=True):
@@ -73,9 +60,7 @@ class Records(Struct, frozen=True):
         for records in read_range(part.ledger, Range(part.first_seq, part.last_seq)):
             if kinds is not None:
                 records = records.filter(pc.is_in(records.column("kind"), pa.array(kinds, pa.int32())))
-            found = rest.rows(
-                pa.Table.from_batches([records]).select(["seq", "kind", "fire_at_ms", "kills_seq", "body"])
-            )
+            found = rest.rows(_shown(records))
             if found.num_rows:
                 yield self._batch(found)
 
@@ -97,10 +82,17 @@ class Records(Struct, frozen=True):
         columns["seq"] = rows.column("seq")
         columns["kind"] = [KIND_NAMES[kind] for kind in rows.column("kind").to_pylist()]
         columns["body_bytes"] = pc.binary_length(rows.column("body"))
-        for name in ("fire_at_ms", "kills_seq"):
-            values = rows.column(name)
-            columns[name] = pc.if_else(pc.equal(values, 0), pa.scalar(None, pa.int64()), values)
+        columns |= {name: rows.column(name) for name in ("fire_at_ms", "kills_seq")}
         return shaped(columns, self.schema, rows.num_rows)
+
+
+def _shown(records: pa.RecordBatch) -> pa.Table:
+    """The columns of records that are shown as they are, and their bodies. What is 0 in the ledger is nothing."""
+    columns: dict[str, Any] = {name: records.column(name) for name in ("seq", "kind", "body")}
+    for name in ("fire_at_ms", "kills_seq"):
+        values = records.column(name)
+        columns[name] = pc.if_else(pc.equal(values, 0), pa.scalar(None, pa.int64()), values)
+    return pa.table(columns)
 
 
 def _told(seq: int, record: Record) -> dict[str, Any]:

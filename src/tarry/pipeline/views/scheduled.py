@@ -22,11 +22,11 @@ from tarry.index.schema import DEL, ENTRY, INDEX_SCHEMA
 from tarry.index.table import IndexFile
 from tarry.ledger.read_record import decode_heads
 from tarry.ledger.record import Entry, Key, Put, decode
-from tarry.pipeline.source import PARTITION_ROWS, Place, Range, ranges, read_range
+from tarry.pipeline.source import PARTITION_ROWS, Range, ranges, read_range
 from tarry.pipeline.views.filters import Wanted
 from tarry.pipeline.views.masking import masked_address, masked_headers
 from tarry.pipeline.views.place import (
-    RECORD_BYTES,
+    LedgerPart,
     TableState,
     Whereabouts,
     table_state,
@@ -89,18 +89,10 @@ class FilePart(Struct, frozen=True):
         return self.file.size
 
 
-class TailPart(Struct, frozen=True):
+class TailPart(LedgerPart, frozen=True):
     """A range of the ledger above the cursor."""
 
-    ledger: Place
-    first_seq: int
-    last_seq: int
     ended: Ended
-
-    @property
-    def size_bytes(self) -> int:
-        """What reading it costs, about."""
-        return (self.last_seq - self.first_seq + 1) * RECORD_BYTES
 
 
 class Scheduled(Struct, frozen=True):
@@ -128,7 +120,7 @@ class Scheduled(Struct, frozen=True):
         ended = with_dels(part)
         columns = [*_STORED, "body"] if _IN_BODY & set(self.schema.fieldNames()) else list(_STORED)
         with _open(part.uri, part.file) as file:
-            for number in self.wanted.row_groups(file, part.file.floor_ms):
+            for number in self.wanted.row_groups(file, part.file.base, part.file.floor_ms):
                 rows = _read(file, number, columns, part)
                 yield _waiting(rows, ended, part.file.base, part.file.floor_ms)
 
