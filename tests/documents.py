@@ -51,7 +51,7 @@ NOT_RUN: Final = {
 LINES_NOT_RUN: Final = {
     "pulsar-admin ": "a program of Pulsar's, which tests/conformance/pulsar runs where it can be had",
     "make simulate SEEDS=100000": "takes hours",
-    ".venv/bin/tarry pipeline ": "as a process of its own, once and until it is stopped: tests/pipeline/test_program.py",
+    "tarry pipeline ": "as a process of its own, once and until it is stopped: tests/pipeline/test_program.py",
     "tarry audit /var/lib/tarry": "needs Spark; run for docs/data.md, and on a backup by tests/pipeline/test_backup.py",
 }
 """By how they begin: single lines of blocks that are run otherwise, and why."""
