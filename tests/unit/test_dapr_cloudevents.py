@@ -16,6 +16,7 @@ from tarry.doors.dapr.cloudevents import (
     make,
     new_trace,
     of_raw,
+    parent_in_binary,
     trace_of,
 )
 
@@ -151,3 +152,12 @@ def test_a_trace_context_is_taken_over_or_made() -> None:
         assert re.fullmatch(r"00-[0-9a-f]{32}-[0-9a-f]{16}-00", found.parent)
         assert found.state == ""
     assert new_trace() != new_trace()
+
+
+def test_a_trace_context_in_the_binary_form_of_grpc() -> None:
+    whole = bytes.fromhex(
+        "0000" + "0af7651916cd43dd8448eb211c80319c" + "01" + "b7ad6b7169203331" + "02" + "01"
+    )
+    assert parent_in_binary(whole) == "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    for bad in (b"", whole[:-1], b"\x01" + whole[1:], whole[:18] + b"\x09" + whole[19:], bytes(29)):
+        assert parent_in_binary(bad) is None

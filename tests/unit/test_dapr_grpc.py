@@ -17,6 +17,7 @@ from tests.unit.dapr_kit import Doors, acknowledged, app, dapr, in_s, resources,
 
 LATER = "2045-11-05T08:15:30-05:00"
 WITHIN_S = 30
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 class Client:
@@ -322,11 +323,13 @@ class Callback(grpc.GenericRpcHandler):  # type: ignore[misc] # the library has 
         self.got: asyncio.Queue[Any] = asyncio.Queue()
         self.answers: list[int] = []
         self.refuse: Any = None
+        self.metadata: dict[str, Any] = {}
 
     async def list(self, _request: Any, _context: Any) -> Any:
         return appcallback_pb2.ListTopicSubscriptionsResponse(subscriptions=self.subscriptions)
 
     async def event(self, request: Any, context: Any) -> Any:
+        self.metadata = dict(context.invocation_metadata())
         await self.got.put(request)
         if self.refuse is not None:
             refuse, self.refuse = self.refuse, None
@@ -377,8 +380,9 @@ async def test_an_application_over_grpc_is_called_back(tmp_path: Path) -> None:
         async with dapr(tmp_path, app_port=port, app_protocol="grpc") as doors, asyncio.timeout(WITHIN_S):
             callback.answers = [status.Value("RETRY"), status.Value("SUCCESS")]
             callback.refuse = grpc.StatusCode.UNAVAILABLE
-            await doors.publish("t", {"n": 1}, scheduledSendTime="PT0S")
+            await doors.publish("t", {"n": 1}, headers={"traceparent": PARENT}, scheduledSendTime="PT0S")
             events = [await callback.got.get() for _ in range(3)]
+            assert callback.metadata["traceparent"] == PARENT
             assert {one.id for one in events} == {events[0].id}
             assert (events[0].data, events[0].path) == (b'{"n":1}', "")
             callback.refuse = grpc.StatusCode.UNIMPLEMENTED

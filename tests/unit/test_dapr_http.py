@@ -266,6 +266,7 @@ async def test_health_and_metadata_are_as_sdks_expect_them(tmp_path: Path) -> No
         assert said["components"][0]["type"] == "pubsub.tarry"
         assert said["enabledFeatures"] == ["DelayedMessaging"]
         assert said["extended"]["tarry.scheduled"] == "1"
+        assert said["extended"]["tarry.nextDueAt"] == "2045-11-05T13:15:30.000Z"
         assert said["subscriptions"][0]["topic"] == "t"
         assert said["appConnectionProperties"]["port"] == shop.port
         assert (await doors.client.put("/v1.0/metadata/mine", content=b"yes")).status_code == 204

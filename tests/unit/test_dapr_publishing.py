@@ -8,10 +8,13 @@ import grpc
 import pytest
 from dapr.proto.runtime.v1 import pubsub_pb2
 from google.protobuf.empty_pb2 import Empty
+from google.rpc import error_details_pb2, status_pb2
 
 from tarry.doors.dapr.delayed_message import Delayed
 from tarry.doors.dapr.http_api import MAX_SHOWN_IDS
 from tarry.outlets.dapr.errors import Unreachable
+from tests.processes import free_port
+from tests.serving import until
 from tests.unit.dapr_kit import Doors, app, component, dapr, resources, to
 
 LATER = "2090-01-01T00:00:00Z"
@@ -190,3 +193,87 @@ async def test_a_token_reaches_its_namespaces_only_over_grpc_too(tmp_path: Path)
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await call(request, metadata=(("dapr-api-token", "secret-token"),))
             assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+@pytest.mark.parametrize("kind", ["pubsub.tarry", "pubsub.in-memory"])
+async def test_what_waits_is_found_moved_and_sent_by_its_id_after_a_restart(
+    tmp_path: Path, kind: str
+) -> None:
+    """Publish, delay, restart of everything, delivery; list, reschedule, send now and cancel by the native API."""
+    folder = resources(tmp_path, component("pubsub", kind, enableDelayedMessaging=True))
+    async with app(to("t")) as shop:
+        settings: dict[str, Any] = {"app_port": shop.port, "resources_path": [str(folder)]}
+        async with dapr(tmp_path / "data", **settings) as doors:
+            answers = [await doors.publish("t", n, scheduledSendTime=LATER) for n in range(3)]
+        sent, moved, cancelled = (answer.headers["tarry-message-id"] for answer in answers)
+        async with dapr(tmp_path / "data", **settings) as doors:
+
+            async def subscribed() -> bool:
+                return bool((await doors.client.get("/v1.0/metadata")).json()["subscriptions"])
+
+            await until(subscribed)
+            native = doors.served.client
+            listed = (await native.get("/v1/messages", params={"owner": "app"})).json()["messages"]
+            assert {one["id"] for one in listed} == {sent, moved, cancelled}
+            assert (await native.post(f"/v1/messages/{sent}/send")).status_code == 200
+            await shop.count(1)
+            later = await native.post(
+                f"/v1/messages/{moved}/restart", json={"due_at": "2091-01-01T00:00:00Z"}
+            )
+            assert later.json()["due_at"] == "2091-01-01T00:00:00.000Z"
+            assert (
+                await native.post(f"/v1/messages/{moved}/restart", json={"delay": "10ms"})
+            ).status_code == 200
+            await shop.count(2)
+            assert (await native.delete(f"/v1/messages/{cancelled}")).json()["state"] == "cancelled"
+            assert doors.engine.stats().pending == 0
+            assert shop.data == [0, 1]
+
+
+async def test_over_grpc_too_a_broker_that_is_down_refuses_what_is_at_once(tmp_path: Path) -> None:
+    away = f"127.0.0.1:{free_port()}"
+    folder = resources(
+        tmp_path, component("redis", "pubsub.redis", redisHost=away, enableDelayedMessaging=True)
+    )
+    async with (
+        dapr(tmp_path / "data", resources_path=[str(folder)]) as doors,
+        grpc.aio.insecure_channel(f"127.0.0.1:{doors.door.grpc_ports[0]}") as channel,
+    ):
+        publish = channel.unary_unary(
+            "/dapr.proto.runtime.v1.Dapr/PublishEvent",
+            pubsub_pb2.PublishEventRequest.SerializeToString,
+            Empty.FromString,
+        )
+        request = pubsub_pb2.PublishEventRequest(pubsub_name="redis", topic="t", data=b"x")
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await publish(request)
+        assert refused.value.code() is grpc.StatusCode.INTERNAL
+        status = status_pb2.Status.FromString(
+            dict(refused.value.trailing_metadata())["grpc-status-details-bin"]
+        )
+        info = error_details_pb2.ErrorInfo()
+        status.details[0].Unpack(info)
+        assert info.reason == "DAPR_PUBSUB_PUBLISH_MESSAGE"
+        request.metadata["scheduledSendTime"] = LATER
+        await publish(request)
+
+
+async def test_a_trace_context_comes_over_grpc_as_well(tmp_path: Path) -> None:
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    async with (
+        app(to("t")) as shop,
+        dapr(tmp_path, app_port=shop.port) as doors,
+        grpc.aio.insecure_channel(f"127.0.0.1:{doors.door.grpc_ports[0]}") as channel,
+    ):
+        publish = channel.unary_unary(
+            "/dapr.proto.runtime.v1.Dapr/PublishEvent",
+            pubsub_pb2.PublishEventRequest.SerializeToString,
+            Empty.FromString,
+        )
+        request = pubsub_pb2.PublishEventRequest(pubsub_name="pubsub", topic="t", data=b"x")
+        request.metadata["scheduledSendTime"] = "1ms"
+        await publish(request, metadata=(("traceparent", parent), ("tracestate", "a=1")))
+        await shop.count(1)
+        event = shop.got[0][1]
+        assert (event["traceparent"], event["tracestate"]) == (parent, "a=1")
+        assert shop.headers[0]["traceparent"] == parent

@@ -235,6 +235,23 @@ async def test_scopes_forbid_a_subscription(tmp_path: Path) -> None:
         assert [one["topic"] for one in shown] == ["yes"]
 
 
+async def test_a_dead_letter_topic_that_the_application_may_not_write_forbids_its_subscription(
+    tmp_path: Path,
+) -> None:
+    folder = resources(tmp_path, BUILT_IN | {"publishingScopes": "app=t,u,grave"})
+    subscriptions = [to("t", deadLetterTopic="elsewhere"), to("u", deadLetterTopic="grave")]
+    async with (
+        app(*subscriptions) as shop,
+        dapr(tmp_path / "data", app_port=shop.port, resources_path=[str(folder)]) as doors,
+    ):
+        await doors.publish("t", 1)
+        await doors.publish("u", 2)
+        await shop.count(1)
+        assert shop.data == [2]
+        shown = (await doors.client.get("/v1.0/metadata")).json()["subscriptions"]
+        assert [one["topic"] for one in shown] == ["u"]
+
+
 async def test_the_application_may_come_later_than_the_sidecar(tmp_path: Path) -> None:
     async with app(to("t")) as shop:
         port = shop.port

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.processes import ROOT
+from tests.processes import ROOT, free_port
 
 PRINT = "import json, os; print(json.dumps({k: v for k, v in os.environ.items() if 'DAPR' in k or k.startswith('APP_')}))"
 PUBLISH = """
@@ -16,6 +16,18 @@ url = os.environ["DAPR_HTTP_ENDPOINT"] + "/v1.0/publish/pubsub/t?metadata.schedu
 answer = urllib.request.urlopen(urllib.request.Request(url, data=b"1", method="POST"))
 print(answer.status, len(answer.headers["tarry-message-id"]))
 raise SystemExit(7)
+"""
+
+
+ASK = """
+import json, os, urllib.error, urllib.request
+url = os.environ["DAPR_HTTP_ENDPOINT"] + "/v1.0/"
+shown = json.load(urllib.request.urlopen(url + "metadata"))
+print(json.dumps([shown["id"], [one["name"] for one in shown["components"]], shown["enabledFeatures"], shown["appConnectionProperties"]]))
+try:
+    urllib.request.urlopen(url + "publish/mine/t?metadata.scheduledSendTime=PT1H", data=b"1")
+except urllib.error.HTTPError as refused:
+    print(json.load(refused)["errorCode"])
 """
 
 
@@ -59,6 +71,32 @@ def test_the_application_finds_the_door_and_its_end_is_the_end(tmp_path: Path) -
     out, err = again.communicate(timeout=120)
     assert again.returncode == 7, err
     assert out.splitlines()[1].split()[0] == "204"
+
+
+def test_every_option_of_dapr_is_heeded(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(
+        "apiVersion: dapr.io/v1alpha1\nkind: Configuration\nmetadata: {name: c}\n"
+        "spec: {features: [{name: DelayedMessaging, enabled: false}]}\n"
+    )
+    (tmp_path / "mine.yaml").write_text(
+        "apiVersion: dapr.io/v1alpha1\nkind: Component\nmetadata: {name: mine}\n"
+        "spec: {type: pubsub.in-memory, version: v1, metadata: [{name: enableDelayedMessaging, value: true}]}\n"
+    )
+    port = free_port()
+    options = {
+        "--app-id": "shop", "--app-port": "4321", "--app-protocol": "grpc", "--config": "config.yaml",
+        "--resources-path": "mine.yaml", "--namespace": "eu", "--dapr-http-port": str(port),
+    }  # fmt: skip
+    given = [word for option in options.items() for word in option]
+    run = start(tmp_path, *given, "--", sys.executable, "-c", ASK)
+    out, err = run.communicate(timeout=120)
+    assert run.returncode == 0, err
+    ready, shown, refused = out.splitlines()
+    assert str(port) in ready
+    id_, components, features, connection = json.loads(shown)
+    assert (id_, components, features) == ("shop", ["mine"], [])
+    assert (connection["port"], connection["protocol"]) == (4321, "grpc")
+    assert refused == "ERR_PUBSUB_DELAYED_MESSAGING_DISABLED"
 
 
 def test_a_signal_ends_both(tmp_path: Path) -> None:

@@ -156,15 +156,7 @@ class HttpChannel:
         return {one.entryId: _status(one.status) for one in statuses}
 
     async def _post(self, path: str, body: bytes, type_: str, event: Mapping[str, Any]) -> tuple[int, bytes]:
-        headers = {"content-type": type_, **self._headers}
-        for name in TRACE_FIELDS:
-            if (
-                isinstance(value := event.get(name), str)
-                and value.isascii()
-                and value.isprintable()
-                and value
-            ):
-                headers[name] = value
+        headers = {"content-type": type_, **self._headers, **trace_fields(event)}
         url = f"{self._base}/{path.removeprefix('/')}"
         try:
             async with self._session.post(url, data=body, headers=headers, allow_redirects=False) as answer:
@@ -176,6 +168,16 @@ class HttpChannel:
     async def close(self) -> None:
         """Close the connections."""
         await self._session.close()
+
+
+def trace_fields(event: Mapping[str, Any]) -> dict[str, str]:
+    """The trace context of an event as an application is told it beside the event, if it can be written there."""
+    given = ((name, event.get(name)) for name in TRACE_FIELDS)
+    return {
+        name: value
+        for name, value in given
+        if isinstance(value, str) and value and value.isascii() and value.isprintable()
+    }
 
 
 def bulk_envelope(arrivals: Sequence[Arrival]) -> dict[str, Any]:

@@ -74,6 +74,13 @@ def trace_of(parent: str | None, state: str | None) -> Trace:
     return Trace(parent, state or "")
 
 
+def parent_in_binary(data: bytes) -> str | None:
+    """The parent in `grpc-trace-bin`, as SDKs of other languages send it: the fields 0, 1 and 2 of version 0."""
+    if len(data) < 29 or (data[0], data[1], data[18], data[27]) != (0, 0, 1, 2):
+        return None
+    return f"00-{data[2:18].hex()}-{data[19:27].hex()}-{data[28]:02x}"
+
+
 class Place(Struct, frozen=True):
     """Where an event is published, and by whom."""
 

@@ -6,7 +6,7 @@ answered when the ledger has it.
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -20,7 +20,7 @@ from tarry.core.errors import Forbidden, TarryError
 from tarry.core.faults import told
 from tarry.core.message import Scheduled
 from tarry.doors.dapr import errors
-from tarry.doors.dapr.cloudevents import Trace, trace_of
+from tarry.doors.dapr.cloudevents import Trace, parent_in_binary, trace_of
 from tarry.doors.dapr.errors import DOMAIN, Refusal, refusal_of
 from tarry.doors.dapr.http2.call import INTERNAL, Call, Streaming, Unary
 from tarry.doors.dapr.metadata import Metadata
@@ -34,6 +34,7 @@ MESSAGE_ID: Final = "tarry-message-id"
 MESSAGE_IDS: Final = "tarry-message-ids"
 MAX_SHOWN_IDS: Final = 200
 DETAILS: Final = "grpc-status-details-bin"
+TRACE_BINARY: Final = "grpc-trace-bin"
 
 _SubscribeRequest: Final[Any] = pubsub_pb2.SubscribeTopicEventsRequestAlpha1
 _log = logging.getLogger(__name__)
@@ -78,17 +79,16 @@ class GrpcApi:
 
     def _let_in(self, call: Call, role: Role = "produce") -> tuple[Trace | None, Caller]:
         """The trace context of a call that is let in, and whose it is; raises `Refusal`."""
-        given = {name: value for name, value in call.metadata if isinstance(value, str)}
+        given = dict(call.metadata)
         token = given.get("dapr-api-token")
-        caller = self._access.known(None if token is None else token.encode())
+        caller = self._access.known(token.encode() if isinstance(token, str) else None)
         if caller is None:
             raise Refusal(errors.TOKEN, "invalid api token")
         try:
             caller.require(role)
         except Forbidden as error:
             raise Refusal(errors.TOKEN, f"invalid api token: {error}") from None
-        parent = given.get("traceparent")
-        return None if parent is None else trace_of(parent, given.get("tracestate")), caller
+        return _trace(given), caller
 
     def _publish(self, call: Call, message: bytes) -> None:
         trace, caller = self._let_in(call)
@@ -194,6 +194,16 @@ class GrpcPassing:
     async def close(self) -> None:
         """Close the connection."""
         await self._channel.close()
+
+
+def _trace(given: Mapping[str, str | bytes]) -> Trace | None:
+    """The trace context among a call's metadata: binary, as gRPC has it, or as HTTP has it."""
+    binary, parent, state = (given.get(name) for name in (TRACE_BINARY, "traceparent", "tracestate"))
+    if isinstance(binary, bytes):
+        parent = parent_in_binary(binary) or parent
+    if not isinstance(parent, str):
+        return None
+    return trace_of(parent, state if isinstance(state, str) else None)
 
 
 def _refusing(serve: Unary, call: Call, message: bytes) -> None:

@@ -17,6 +17,7 @@ from tarry.doors.dapr.channel import (
     LONGEST_WAIT_S,
     Arrival,
     Status,
+    trace_fields,
     until_listening,
 )
 from tarry.doors.dapr.subscriptions import Subscription, of_callback
@@ -41,7 +42,9 @@ class GrpcChannel:
         self._bulk_alpha = self._method(
             "AppCallbackAlpha/OnBulkTopicEventAlpha1", appcallback_pb2.TopicEventBulkResponse
         )
-        self._metadata = () if app.app_token is None else (("dapr-api-token", app.app_token),)
+        self._metadata: tuple[tuple[str, str], ...] = (
+            () if app.app_token is None else (("dapr-api-token", app.app_token),)
+        )
 
     def _method(self, name: str, answer: Any) -> Any:
         return self._channel.unary_unary(
@@ -71,7 +74,8 @@ class GrpcChannel:
     async def deliver(self, arrival: Arrival) -> Status:
         """Call `OnTopicEvent`."""
         try:
-            answer = await self._call(self._event, topic_event(arrival))
+            trace = tuple(trace_fields(arrival.event).items())
+            answer = await self._call(self._event, topic_event(arrival), trace)
         except grpc.aio.AioRpcError as error:
             return Status.DROP if error.code() is grpc.StatusCode.UNIMPLEMENTED else Status.RETRY
         return status_of(answer.status)
@@ -91,8 +95,8 @@ class GrpcChannel:
             return {one.entry_id: said for one in arrivals}
         return {one.entry_id: status_of(one.status) for one in answer.statuses}
 
-    async def _call(self, method: Any, request: Any) -> Any:
-        return await method(request, timeout=DELIVERY_TIMEOUT_S, metadata=self._metadata)
+    async def _call(self, method: Any, request: Any, more: tuple[tuple[str, str], ...] = ()) -> Any:
+        return await method(request, timeout=DELIVERY_TIMEOUT_S, metadata=self._metadata + more)
 
     async def close(self) -> None:
         """Close the connection."""

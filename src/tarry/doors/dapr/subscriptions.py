@@ -199,5 +199,6 @@ def _declared(document: Document) -> Subscription:
         reason, _, place = str(error).partition(" - at `$.")
         raise document.refuse(f"spec.{place.rstrip('`')}" if place else "spec", reason) from None
     except Invalid as error:
-        raise document.refuse(f"spec.{error.field}", error.reason) from None
+        places = {"match": "routes.rules.match", "route": "route" if version == V1 else "routes"}
+        raise document.refuse(f"spec.{places.get(error.field, error.field)}", error.reason) from None
     return msgspec.structs.replace(found, scopes=document.texts("scopes"), kind="DECLARATIVE")

@@ -28,7 +28,7 @@ class Sidecar:
 
     def __init__(self, process: ServerProcess, port: int) -> None:
         self.process = process
-        self._url = f"http://127.0.0.1:{port}/v1.0"
+        self.url = f"http://127.0.0.1:{port}/v1.0"
 
     async def publish(self, topic: str, after_s: float = 3) -> tuple[set[int], float]:
         """Schedule as many as there are to be; gives the numbers that are their data, and when they are due."""
@@ -39,7 +39,7 @@ class Sidecar:
             {"entryId": str(number), "event": {"number": number}, "contentType": "application/json"}
             for number in numbers[1:]
         ]
-        async with httpx.AsyncClient(base_url=self._url, params=due, trust_env=False, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=self.url, params=due, trust_env=False, timeout=30) as client:
 
             async def published(kind: str, body: object) -> bool:
                 answer = await client.post(f"{kind}/pubsub/{topic}", json=body)
@@ -176,6 +176,22 @@ async def test_foreign_writers_of_the_delayed_topic_are_served(
         await inbox.expect_all({b"raw 1", b"raw 2"})
         await graves.expect_all({b"no DelayedMessage"})
     await component.close()
+
+
+async def test_the_door_tells_that_a_broker_does_not_know_it(
+    redis: Broker, app_id: str, tmp_path: Path
+) -> None:
+    with sidecar(tmp_path, redis, app_id, **redis.wrong_credentials()) as one:
+        async with httpx.AsyncClient(base_url=one.url, trust_env=False, timeout=30) as client:
+            at_once = await client.post("/publish/pubsub/t", json=1)
+            assert (at_once.status_code, at_once.json()["errorCode"]) == (500, "ERR_PUBSUB_PUBLISH_MESSAGE")
+            later = await client.post(
+                "/publish/pubsub/t", params={"metadata.scheduledSendTime": "PT1H"}, json=1
+            )
+            assert later.status_code == 204
+            shown = (await client.get("/metadata")).json()["extended"]
+            assert "tarry.trouble.pubsub" in shown
+            assert "guess" not in at_once.text + str(shown)
 
 
 async def _written(component: Component, topic: str, data: bytes) -> bool:
