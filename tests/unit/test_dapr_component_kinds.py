@@ -4,6 +4,7 @@ import pytest
 
 from tarry.outlets.dapr.component import kinds
 from tarry.outlets.dapr.errors import LibraryMissing, Misconfigured, UnknownKind
+from tarry.outlets.dapr.events import event_id
 from tarry.outlets.dapr.properties import Properties, go_duration_ms, ttl_ms_of
 from tests.unit.broker_kit import made
 
@@ -110,6 +111,12 @@ def test_a_duration_field() -> None:
     for field in ("bare", "bad", "less"):
         with pytest.raises(Misconfigured, match=f"{field}: .* is not a duration"):
             properties.duration_ms(field, 1)
+
+
+def test_the_id_of_an_event_is_a_text() -> None:
+    assert event_id(b'{"id":"a","other":1}') == "a"
+    for none in (b"", b"raw", b"[]", b"{}", b'{"id":""}', b'{"id":5}', b'{"id":null}', b'{"id":["a"]}'):
+        assert event_id(none) is None
 
 
 def test_a_time_to_live() -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from tarry.core.delivery import Delivered, Delivery, Refused, Retry, Verdict
-from tarry.core.errors import Invalid, Unavailable
+from tarry.core.errors import Invalid, TarryError, Unavailable
 from tarry.core.message import Message
 from tarry.core.names import TopicName
 from tarry.outlets.dapr.brokers.tarry import OwnTopicsComponent
 from tarry.outlets.dapr.component import BulkEntry
-from tarry.outlets.dapr.delivery import destination, headers_of, metadata_of, target_of
+from tarry.outlets.dapr.delivery import destination, headers_of, metadata_of, next_of, target_of
 from tarry.outlets.dapr.errors import ComponentError, Denied, NeverTaken, TopicMissing, Unreachable
 from tarry.outlets.dapr.outlet import DaprOutlet
 from tests.unit.dapr_kit import app, dapr, in_s, resources, to
@@ -162,7 +162,7 @@ async def test_what_follows_is_there_before_an_occurrence_goes_out_and_once_howe
     outlet.open(lambda _app_id, _pubsub: broker, schedule, lambda: now_ms)
     headers = headers_of({}, "application/cloudevents+json", "R1/PT5S")
     first = Delivery(
-        "id1", destination("app", "redis", "t"), b'{"id":"a","x":1}', headers, None, "app", 9_000, 0, 1
+        "id1", destination("app", "redis", "t"), b'{"id":"a","x":1}', headers, "k", "app", 9_000, 0, 1
     )
     broker.error = Unreachable("away")
     assert await outlet.send(first) == Retry("away")
@@ -170,7 +170,7 @@ async def test_what_follows_is_there_before_an_occurrence_goes_out_and_once_howe
     now_ms = 15_000
     assert await outlet.send(first) == Delivered()
     (following,) = kept.values()
-    assert following.due_at_ms == 14_000
+    assert (following.due_at_ms, following.key) == (14_000, "k")
     assert following.headers["repeat"] == "R0/PT5S"
     assert b'"id":"a"' not in following.payload
     assert b'"x":1' in following.payload
@@ -201,19 +201,35 @@ async def test_of_those_that_leave_together_each_that_repeats_is_followed() -> N
     assert kept == ["repeat:a", "repeat:c"]
 
 
-async def test_an_occurrence_waits_while_what_follows_cannot_be_scheduled() -> None:
+def test_what_is_no_event_is_repeated_as_it_is() -> None:
+    """Its data may well have an id, which is the application's own."""
+    data = b'{"id":"a"}'
+    for type_ in ("application/json", ""):
+        headers = headers_of({}, type_, "@every 5s")
+        following = next_of(Delivery("1", "dapr://app/redis/t", data, headers, None, "app", 0, 0, 1), 0)
+        assert following is not None
+        assert following.payload == data
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [(Unavailable("the disk is full"), Retry), (Invalid("payload", "is too large now"), Refused)],
+)
+async def test_an_occurrence_waits_while_what_follows_cannot_be_scheduled_and_fails_if_it_never_can(
+    error: TarryError, verdict: type[Verdict]
+) -> None:
     broker = Broker()
 
     async def refuse(_message: Message) -> None:
-        raise Unavailable("the disk is full")
+        raise error
 
     outlet = DaprOutlet()
     outlet.open(lambda _app_id, _pubsub: broker, refuse, lambda: 0)
     headers = headers_of({}, "text/plain", "@every 5s")
-    verdict = await outlet.send(
+    said = await outlet.send(
         Delivery("1", destination("app", "redis", "t"), b"x", headers, None, "app", 0, 0, 1)
     )
-    assert isinstance(verdict, Retry)
+    assert type(said) is verdict
     assert not broker.calls
 
 

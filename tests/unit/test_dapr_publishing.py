@@ -14,8 +14,8 @@ from tarry.doors.dapr.delayed_message import Delayed
 from tarry.doors.dapr.http_api import MAX_SHOWN_IDS
 from tarry.outlets.dapr.errors import Unreachable
 from tests.processes import free_port
-from tests.serving import until
 from tests.unit.dapr_kit import Doors, app, component, dapr, resources, to
+from tests.waiting import until
 
 LATER = "2090-01-01T00:00:00Z"
 BULK = "/v1.0/publish/bulk"
