@@ -184,6 +184,35 @@ async def test_a_client_that_was_away_too_long_gives_up_what_it_held(jetstream: 
     await component.close()
 
 
+async def test_what_comes_again_while_it_is_held_is_still_held_once(jetstream: Broker) -> None:
+    """The server gives a message out again whose acknowledgement is late; its receiver is still at work."""
+    topic = await jetstream.topic()
+    component, inbox = jetstream.component(**jetstream.patience), Inbox(hold=asyncio.Event())
+    member: Any = await component.subscribe(topic, "shop", inbox, {}, lasting=True, hold=True)
+    await component.publish(topic, b"held", {}, lasting=True)
+    await inbox.expect(1)
+    # A refusal behind the receiver's back: to the server that is what a lost word comes to.
+    (message,) = member._held.values()
+    await message.nak()
+    await until(lambda: [one for one in member._held.values() if one is not message])
+    assert inbox.data == [b"held"]
+    await component.close()
+
+
+async def test_what_a_member_held_when_it_left_comes_at_once(jetstream: Broker) -> None:
+    """Long before the server's deadline for it."""
+    topic = await jetstream.topic()
+    component, heir = jetstream.component(ackWait="1h"), jetstream.component(ackWait="1h")
+    held, inbox = Inbox(hold=asyncio.Event()), Inbox()
+    await component.subscribe(topic, "shop", held, {}, lasting=True, hold=True)
+    await component.publish(topic, b"one", {}, lasting=True)
+    await held.expect(1)
+    await heir.subscribe(topic, "shop", inbox, {}, lasting=True, hold=True)
+    await component.close()
+    assert await inbox.expect(1) == [b"one"]
+    await heir.close()
+
+
 @pytest.mark.parametrize("custody", ["ledger", "broker"])
 async def test_where_topics_are_not_made_the_delayed_topic_must_exist_and_that_is_said(
     jetstream: Broker, tmp_path: Path, caplog: pytest.LogCaptureFixture, custody: str

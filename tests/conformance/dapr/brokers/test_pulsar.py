@@ -11,13 +11,23 @@ from typing import Any
 import pytest
 
 from tarry.outlets.dapr.component import Received, Reply
-from tarry.outlets.dapr.errors import Denied, Misconfigured, NeverTaken, TopicMissing, Unreachable
+from tarry.outlets.dapr.errors import (
+    ComponentError,
+    Denied,
+    Misconfigured,
+    NeverTaken,
+    TopicMissing,
+    Unreachable,
+)
 from tests.conformance.dapr.brokers.apache_pulsar import PulsarServer, token
 from tests.conformance.dapr.brokers.kinds import PulsarBroker
 from tests.unit.broker_kit import Inbox, made
 from tests.waiting import until
 
 library = pytest.importorskip("pulsar")
+from pulsar.asyncio import PulsarException  # noqa: E402 - only where the library is there
+
+from tarry.outlets.dapr.brokers.pulsar import component_error  # noqa: E402
 
 
 @pytest.fixture(params=["pulsar", pytest.param("apache_pulsar", marks=pytest.mark.soak)])
@@ -113,6 +123,52 @@ async def test_what_was_done_out_of_order_is_not_done_again(broker: PulsarBroker
     await inbox.expect_all({b"0", b"new"})
     await heir.close()
     assert sorted(inbox.data) == [b"0", b"new"]
+
+
+async def test_what_must_last_is_shared_whatever_the_metadata_say(broker: PulsarBroker) -> None:
+    """Instances of one application share its delayed topic."""
+    topic = await broker.topic()
+    component = broker.component(subscribeType="exclusive", processMode="sync")
+    held, inbox = Inbox(hold=asyncio.Event()), Inbox()
+    first = await component.subscribe(topic, "shop", held, {}, lasting=True, hold=True)
+    await component.publish(topic, b"one", {}, lasting=True)
+    await component.publish(topic, b"two", {}, lasting=True)
+    await held.expect(2)
+    await component.subscribe(topic, "shop", inbox, {}, lasting=True, hold=True)
+    await first.close()
+    await inbox.expect_all({b"one", b"two"})
+    await component.close()
+
+
+async def test_more_than_the_library_takes_at_a_time_waits_for_room(broker: PulsarBroker) -> None:
+    topic = await broker.topic()
+    component: Any = broker.component()
+    component._settings.producer["max_pending_messages"] = 10
+    inbox = Inbox()
+    await component.subscribe(topic, "shop", inbox, {})
+    sent = {b"%d" % number for number in range(200)}
+    await asyncio.gather(*(component.publish(topic, data, {}) for data in sent))
+    await inbox.expect_all(sent)
+    await component.close()
+
+
+@pytest.mark.parametrize(
+    ("result", "sent", "meant", "uncertain"),
+    [
+        (library.Result.Timeout, True, Unreachable, True),
+        (library.Result.Timeout, False, Denied, None),
+        (library.Result.ConnectError, False, Unreachable, False),
+        (library.Result.AuthorizationError, True, Denied, None),
+        (library.Result.TopicNotFound, False, TopicMissing, None),
+        (library.Result.MessageTooBig, True, NeverTaken, None),
+    ],
+)
+def test_what_failures_mean(
+    result: Any, sent: bool, meant: type[ComponentError], uncertain: bool | None
+) -> None:
+    found = component_error(PulsarException(result), "t", sent=sent)
+    assert type(found) is meant
+    assert getattr(found, "uncertain", None) is uncertain
 
 
 async def test_few_producers_serve_many_topics(broker: PulsarBroker, monkeypatch: pytest.MonkeyPatch) -> None:

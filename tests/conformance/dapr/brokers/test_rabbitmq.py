@@ -92,8 +92,29 @@ async def test_a_published_message_is_as_dapr_makes_it(
     assert message.body == b'{"id":"1"}'
     assert (message.exchange, message.routing_key) == (topic, "")
     for name, value in expected.items():
-        assert (getattr(message, name) or value) == value, name
+        assert getattr(message, name) == value, name
     await message.ack()
+    await component.close()
+
+
+async def test_what_must_last_neither_expires_nor_has_bounds_whatever_the_metadata_say(
+    rabbitmq: Broker, raw: AbstractChannel
+) -> None:
+    topic = await rabbitmq.topic()
+    component = rabbitmq.component(
+        deliveryMode="1", ttlInSeconds="1", maxLen="5", durable="false", deletedWhenUnused="true"
+    )
+    subscribed = await component.subscribe(topic, "shop", Inbox(), {}, lasting=True)
+    await subscribed.close()
+    for number in range(10):
+        await component.publish(topic, b"%d" % number, {"ttlInSeconds": "1"}, lasting=True)
+    queue = await raw.get_queue(f"shop-{topic}")
+    messages = [await queue.get() for _ in range(10)]
+    assert [message.body for message in messages] == [b"%d" % number for number in range(10)]
+    assert {(message.delivery_mode, message.expiration) for message in messages} == {(2, None)}
+    for message in messages:
+        await message.ack()
+    await queue.delete()
     await component.close()
 
 
