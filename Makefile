@@ -18,9 +18,9 @@ BIN := .venv/bin
 # Folders that hold Python of ours (bench/ and others may be absent in a partial checkout).
 CODE := $(wildcard src tests bench demo)
 
-# Workers get whole files, or folders that share something costly (tests/conftest.py), in the order of their names: the long
-# ones come first. There is one more of them than cores, since much of the time is spent waiting for an instant or a server.
-WORKERS ?= 3
+# Workers get whole files, or folders that share something costly, those that take longest first (tests/conftest.py).
+# There are more of them than cores, since much of the time is spent waiting for an instant or a server.
+WORKERS ?= 4
 PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 ##@ Every day

@@ -1,5 +1,6 @@
 """What holds for all tests."""
 
+import gc
 from typing import Final
 
 import pytest
@@ -12,20 +13,59 @@ settings.load_profile("tarry")
 
 SHARED: Final = {
     "tests/conformance/matrix/": (),
+    "tests/conformance/dapr/brokers/": (),
     "tests/pipeline/": ("test_cluster.py", "test_failures.py", "test_program.py"),
 }
 """Folders whose tests share something that takes long to start, a Synapse or a Spark; but for files that have their own."""
 
+FIRST: Final = (
+    "tests/conformance/matrix/",
+    "tests/crash/test_sigkill_pipeline.py",
+    "tests/crash/test_failures.py",
+    "tests/pipeline/",
+    "tests/conformance/dapr/brokers/",
+    "tests/crash/",
+    "tests/unit/test_serve_server.py",
+    "tests/unit/test_wheel.py",
+)
+"""What takes longest is begun first, so that nobody is left alone with it in the end. The rest follows by name."""
+
+FILLING: Final = "tests/simulation/test_simulation.py::test_every_guarantee_holds"
+"""Tests that are given out one by one, and last: they never wait, and so keep every core busy until the end."""
+
+
+def scope_of(nodeid: str) -> str:
+    """What is given to one worker as a whole: a file, or a folder where that saves a second Synapse or Spark."""
+    if nodeid.startswith(FILLING):
+        return nodeid
+    file = nodeid.partition("::")[0]
+    for folder, apart in SHARED.items():
+        if file.startswith(folder) and not file.endswith(apart):
+            return folder
+    return file
+
+
+def _place(item: pytest.Item) -> int:
+    if item.nodeid.startswith(FILLING):
+        return len(FIRST) + 1
+    return next((place for place, first in enumerate(FIRST) if item.nodeid.startswith(first)), len(FIRST))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put all tests into the order in which they are begun."""
+    items.sort(key=_place)
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests live until the end: the collector of garbage need not look at them again and again."""
+    gc.freeze()
+
 
 class SharedScheduling(LoadFileScheduling):  # type: ignore[misc] # the library has no types
-    """Gives a worker whole files, and whole folders where that saves a second Synapse or Spark."""
+    """Gives a worker what belongs together."""
 
     def _split_scope(self, nodeid: str) -> str:
-        file: str = super()._split_scope(nodeid)
-        for folder, apart in SHARED.items():
-            if file.startswith(folder) and not file.endswith(apart):
-                return folder
-        return file
+        return scope_of(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> SharedScheduling:

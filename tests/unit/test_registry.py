@@ -197,8 +197,7 @@ def test_a_registry_in_memory_can_be_had_again() -> None:
     one = Registry(":memory:")
     one.owners.put(("ann",), 7)
     flush(one, 5)
-    two = Registry(":memory:")
-    two.deserialize(one.serialize())
+    two = Registry(":memory:", one.serialize())
     assert two.meta == one.meta
     assert list(two.owners.rows()) == [(("ann",), 7)]
     one.close()

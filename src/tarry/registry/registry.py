@@ -160,8 +160,8 @@ class Flush:
 class Registry:
     """The tables, and the flush that makes them durable."""
 
-    def __init__(self, path: str) -> None:
-        """Open or create the registry at a path; `:memory:` is for simulations."""
+    def __init__(self, path: str, image: bytes | None = None) -> None:
+        """Open or create the registry at a path; `:memory:`, and the database that it begins as, are for simulations."""
         self.path = path
         self.live: Table[Live] = Table("live", ("origin_seq",), Live, ("owner", "due_at_ms"))
         self.finalised: Table[Ended] = Table(
@@ -191,7 +191,7 @@ class Registry:
         ]  # fmt: skip
         self._ended: list[Callable[[], Any]] = []
         try:
-            self._writer = _connect(path)
+            self._writer = _connect(path, image)
             # A memory database belongs to its connection; there, one connection does both.
             self._reader = self._writer if path == ":memory:" else _connect(path)
         except sqlite3.DatabaseError as error:
@@ -317,11 +317,6 @@ class Registry:
         """The whole database as bytes; for simulations."""
         return self._writer.serialize()
 
-    def deserialize(self, data: bytes) -> None:
-        """Become the database that these bytes are; for simulations."""
-        self._writer.deserialize(data)
-        self.meta = self._meta.get("registry")
-
     def close(self) -> None:
         """Close the connections."""
         self._reader.close()
@@ -329,8 +324,10 @@ class Registry:
             self._writer.close()
 
 
-def _connect(path: str) -> sqlite3.Connection:
+def _connect(path: str, image: bytes | None = None) -> sqlite3.Connection:
     connection = sqlite3.connect(path, check_same_thread=False, cached_statements=256)
+    if image is not None:
+        connection.deserialize(image)
     connection.execute("PRAGMA journal_mode = WAL")
     # NORMAL may lose the newest transactions at a power loss, never the order: the ledger replays them.
     connection.execute("PRAGMA synchronous = NORMAL")
