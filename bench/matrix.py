@@ -1,6 +1,7 @@
 """The Matrix door beside Synapse's own delayed events: rates of requests, and events that are due at one instant.
 
-Both are asked the same requests, those of today's clients, in turns, and both end in the same Synapse. How late an event is
+Both are asked the same requests, those of today's clients, in turns, and both end in the same Synapse. Synapse slows down as
+its delayed events pile up: it begins every measurement of a rate without any but those that are needed for it. How late an event is
 has two parts: until it was handed to the homeserver, which is Tarry's, and until a client that syncs has seen it.
 """
 
@@ -121,13 +122,15 @@ class Target:
         return ids
 
 
-def rates(figures: Figures, target: Target, seconds: float) -> None:
-    """Requests a second: schedule, restart, cancel, with one client and with sixteen."""
+def rates(figures: Figures, target: Target, seconds: float, begin: Callable[[], None]) -> None:
+    """Requests a second: schedule, restart, cancel, with one client and with sixteen. `begin` comes before each of them."""
     for clients in CLIENTS:
+        begin()
         room_id = target.rooms[0]
         requests: Iterator[bytes] = (target.schedule(room_id, 80_000_000) for _ in itertools.count())
         loaded = drive(connect(target.port, clients), requests, HttpReply, seconds)
         figures.add(target.who, f"matrix schedule {clients}", loaded.per_s)
+        begin()
         again = itertools.cycle([target.manage(one, "restart") for one in target.held(HELD)])
         loaded = drive(connect(target.port, clients), again, HttpReply, seconds)
         figures.add(target.who, f"matrix restart {clients}", loaded.per_s)
@@ -136,6 +139,7 @@ def rates(figures: Figures, target: Target, seconds: float) -> None:
             f"matrix restart {clients} p99",
             float(np.percentile(np.frombuffer(loaded.latencies_ns, np.int64), 99)) / 1e6,
         )
+        begin()
         # Each can be cancelled once: as many as the restarts have shown that the time allows.
         enough = target.held(int(loaded.per_s * seconds * 1.5) + 100)
         loaded = drive(
@@ -258,7 +262,7 @@ def _turns(run: Run, homeserver: SynapseServer, port: int, record: Path) -> None
         target.held(HELD // 10)
     for _ in run.turns():
         for target in load:
-            rates(run.figures, target, run.plan.load_s)
+            rates(run.figures, target, run.plan.load_s, homeserver.forget_delayed)
         for target in due:
             record.write_text("")
             burst(run.figures, target, homeserver, lambda: handed(record))
