@@ -1,6 +1,6 @@
 """The Matrix door as one ASGI application: Tarry's own paths, and the proxy for all others.
 
-The requests that must be fast, a schedule from an account that is known, a restart and a future's token, are answered
+The requests that must be fast, a schedule from an account that is known, a restart, a cancel and a future's token, are answered
 without a task of their own (`quick`). Whatever goes wrong on an own path is answered in the words of Matrix; what should not have
 happened is logged by its place in the code only, because an error's text may hold an id.
 """
@@ -19,7 +19,7 @@ from tarry.doors.matrix.features import Features
 from tarry.doors.matrix.futures import Futures
 from tarry.doors.matrix.futures_batch import Batches
 from tarry.doors.matrix.lists import Lists
-from tarry.doors.matrix.management import RESTARTS, Management
+from tarry.doors.matrix.management import QUICK, Management
 from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.paths import Found, Paths, unquoted
 from tarry.doors.matrix.proxy import PREFIXES, Gone, Proxy, Receive, Scope, Send
@@ -118,8 +118,9 @@ class MatrixApp:
 
     def _quick_way(self, found: Found, scope: Scope) -> Answering | None:
         route, method = found.route, scope["method"]
-        if method == "POST" and route is self._management.action and found.params[1] in RESTARTS:
-            return partial(self._restart_quick, unquoted(found.params[0]), found.unstable)
+        if method == "POST" and route is self._management.action and found.params[1] in QUICK:
+            action = QUICK[found.params[1]]
+            return partial(self._manage_quick, unquoted(found.params[0]), action, found.unstable)
         if method == "POST" and route is self._futures.by_token:
             return partial(self._act_quick, found, scope)
         if method == "PUT" and route is self._scheduling.own:
@@ -128,8 +129,10 @@ class MatrixApp:
             return partial(self._schedule_quick, read_send, found, scope)
         return None
 
-    def _restart_quick(self, delay_id: str, unstable: bool, _body: bytes, _client: Any, reply: Any) -> bool:
-        return self._management.restart_quick(delay_id, unstable, reply)
+    def _manage_quick(
+        self, delay_id: str, action: str, unstable: bool, _body: bytes, _client: Any, reply: Any
+    ) -> bool:
+        return self._management.quick(delay_id, action, unstable, reply)
 
     def _act_quick(self, found: Found, scope: Scope, body: bytes, client: Any, reply: Any) -> bool:
         if len(body) > MAX_BODY_BYTES:

@@ -29,7 +29,8 @@ ROOTS: Final = (f"{CLIENT}/v1/delayed_events", f"{MSC4140}/delayed_events")
 ACTIONS: Final = {"send": "send", "cancel": "cancel", "restart": "restart", "refresh": "restart"}
 """What can be done; `refresh` is a name that the proposal uses once for `restart`."""
 
-RESTARTS: Final = frozenset(name.encode() for name, action in ACTIONS.items() if action == "restart")
+QUICK: Final = {name.encode(): action for name, action in ACTIONS.items() if action != "send"}
+"""What is answered as soon as it is durable, and so without a task; a `send` waits for the homeserver."""
 
 
 class _Body(Struct):
@@ -46,11 +47,11 @@ class Management:
         self._parts = parts
         self._engine = parts.engine
         self._rates = Rates()
-        self._act: dict[str, Callable[[str], Awaitable[object]]] = {
-            "send": self._send,
+        self._act_quick: dict[str, Callable[[str], Answer[MessageView]]] = {
             "cancel": self._engine.cancel,
             "restart": self._engine.restart,
         }
+        self._act: dict[str, Callable[[str], Awaitable[object]]] = {"send": self._send, **self._act_quick}
         self.action = Route({"POST": self.by_path}, *(f"{events}/{{}}/{{}}" for events in ROOTS))
         self.routes = [self.action]
 
@@ -81,8 +82,8 @@ class Management:
             raise explain(error) from None
         return ok()
 
-    def restart_quick(self, delay_id: str, unstable: bool, reply: Any) -> bool:
-        """Restart an event without a task; False if it has to go the longer way."""
+    def quick(self, delay_id: str, action: str, unstable: bool, reply: Any) -> bool:
+        """Restart or cancel an event without a task; False if it has to go the longer way."""
         if self._parts.settings.management_token:
             return False
         try:
@@ -90,16 +91,18 @@ class Management:
         except RateLimited as error:
             reply(*refused(explain(error)))
             return True
-        self._engine.restart(delay_id).then(partial(self._restarted, delay_id, unstable, reply))
+        self._act_quick[action](delay_id).then(partial(self._acted, delay_id, action, unstable, reply))
         return True
 
-    def _restarted(self, delay_id: str, unstable: bool, reply: Any, answer: Answer[MessageView]) -> None:
+    def _acted(
+        self, delay_id: str, action: str, unstable: bool, reply: Any, answer: Answer[MessageView]
+    ) -> None:
         error = answer.error()
         if error is None:
             reply(*ok())
         elif isinstance(error, Conflict):
             # What it comes to depends on the event, which is looked up first.
-            self._engine.get(delay_id).then(partial(_reply_conflict, "restart", unstable, reply))
+            self._engine.get(delay_id).then(partial(_reply_conflict, action, unstable, reply))
         else:
             reply(*refused(explain(error) if isinstance(error, TarryError) else internal()))
 
