@@ -21,7 +21,8 @@ async def test_success_in_all_its_forms_is_the_end(tmp_path: Path) -> None:
     forms: list[Any] = [
         (200, None), (204, None), (200, {"status": "SUCCESS"}), (200, {"status": ""}), (200, {}), (201, ["odd"]),
     ]  # fmt: skip
-    async with app(to("t")) as shop, dapr(tmp_path, app_port=shop.port) as doors:
+    # One that is wrong costs an application none of its others.
+    async with app(to("wrong", ""), to("t")) as shop, dapr(tmp_path, app_port=shop.port) as doors:
         shop.answer = lambda _path, event: forms[event["data"]]
         for form in range(len(forms)):
             await doors.publish("t", form)

@@ -90,14 +90,21 @@ def test_a_subscription_without_its_parts(tmp_path: Path, changes: dict[str, Any
 
 @pytest.mark.parametrize(
     "wrong",
-    [{}, {"pubsubname": ""}, {"topic": ""}, {"route": ""}, {"topic": 5}, {"routes": {"rules": [{"match": "=="}]}}],
+    [{}, {"pubsubname": ""}, {"topic": ""}, {"route": ""}, {"routes": {"rules": [{"match": "=="}]}}],
 )  # fmt: skip
-def test_what_an_application_says_of_its_subscriptions_is_read_as_strictly(wrong: dict[str, Any]) -> None:
-    said = [SPEC | wrong] if wrong else [{}]
-    with pytest.raises(Invalid):
-        programmatic(msgspec.json.encode(said))
+def test_one_wrong_subscription_of_an_application_costs_it_none_of_the_others(wrong: dict[str, Any]) -> None:
+    said = [SPEC, SPEC | wrong if wrong else {}, SPEC | {"topic": "more"}]
+    asked = programmatic(msgspec.json.encode(said))
+    assert [one.topic for one in asked.subscriptions] == ["orders", "more"]
+    assert len(asked.wrong) == 1
+
+
+def test_what_is_no_list_of_subscriptions_is_refused_and_nothing_is_none() -> None:
+    for odd in (b"{", b"{}", b'"x"', b'[{"topic":5}]', b"[5]"):
+        with pytest.raises(Invalid):
+            programmatic(odd)
     for none in (b"", b"null", b"[]"):
-        assert programmatic(none) == []
+        assert programmatic(none).subscriptions == []
 
 
 def configuration(folder: Path, **changes: Any) -> Path:

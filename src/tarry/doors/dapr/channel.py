@@ -13,7 +13,7 @@ from msgspec import Struct
 from tarry.config.dapr import DaprApp
 from tarry.core.errors import Invalid
 from tarry.doors.dapr import cloudevents
-from tarry.doors.dapr.subscriptions import Subscription, programmatic
+from tarry.doors.dapr.subscriptions import Asked, Subscription, programmatic
 
 _log = logging.getLogger(__name__)
 
@@ -117,7 +117,7 @@ class HttpChannel:
                     if answer.status == 404:
                         return []
                     if answer.status < 300:
-                        return programmatic(await answer.read())
+                        return readable(self._app, programmatic(await answer.read()))
                     reason = f"status {answer.status}"
             except Invalid as error:
                 _log.error("application %s: %s", self._app.app_id, error)
@@ -168,6 +168,13 @@ class HttpChannel:
     async def close(self) -> None:
         """Close the connections."""
         await self._session.close()
+
+
+def readable(app: DaprApp, asked: Asked) -> list[Subscription]:
+    """The subscriptions that an application asks for and that can be; of the others the log tells why not."""
+    for error in asked.wrong:
+        _log.error("a subscription of application %s cannot be: %s", app.app_id, error)
+    return asked.subscriptions
 
 
 def trace_fields(event: Mapping[str, Any]) -> dict[str, str]:

@@ -10,13 +10,13 @@ from dapr.proto.runtime.v1 import appcallback_pb2
 from google.protobuf.empty_pb2 import Empty
 
 from tarry.config.dapr import DaprApp
-from tarry.core.errors import Invalid
 from tarry.doors.dapr.channel import (
     CONNECT_AGAIN_S,
     DELIVERY_TIMEOUT_S,
     LONGEST_WAIT_S,
     Arrival,
     Status,
+    readable,
     trace_fields,
     until_listening,
 )
@@ -58,10 +58,7 @@ class GrpcChannel:
         while True:
             try:
                 answer = await self._call(self._list, Empty())
-                return of_callback(answer.subscriptions)
-            except Invalid as error:
-                _log.error("application %s: %s", self._app.app_id, error)
-                return []
+                return readable(self._app, of_callback(answer.subscriptions))
             except grpc.aio.AioRpcError as error:
                 if error.code() is grpc.StatusCode.UNIMPLEMENTED:
                     return []

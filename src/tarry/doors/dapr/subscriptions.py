@@ -101,37 +101,50 @@ class _Wanted(Struct):
     bulkSubscribe: _Bulk | None = None  # noqa: N815
 
 
-def programmatic(body: bytes) -> list[Subscription]:
-    """What an application answers to `GET /dapr/subscribe`; raises `Invalid`."""
+class Asked(Struct, frozen=True):
+    """What an application says that it subscribes to. One that is wrong costs it none of the others, as in Dapr."""
+
+    subscriptions: list[Subscription]
+    wrong: list[Invalid]
+
+
+def programmatic(body: bytes) -> Asked:
+    """What an application answers to `GET /dapr/subscribe`; raises `Invalid` if it is no list of subscriptions."""
     try:
         wanted = msgspec.json.decode(body or b"[]", type=list[_Wanted] | None) or []
     except msgspec.MsgspecError as error:
         raise Invalid("/dapr/subscribe", f"the answer is not a list of subscriptions: {error}") from None
-    return [_subscription(one, allow_empty_path=False) for one in wanted]
+    return _asked(wanted, allow_empty_path=False)
 
 
-def of_callback(wanted: Sequence[Any]) -> list[Subscription]:
-    """What a gRPC application answers to `ListTopicSubscriptions`; raises `Invalid`."""
-    return [
-        _subscription(
-            _Wanted(
-                pubsubname=one.pubsub_name,
-                topic=one.topic,
-                deadLetterTopic=one.dead_letter_topic,
-                metadata=dict(one.metadata),
-                routes=_Routes(
-                    [_Rule(rule.match, rule.path) for rule in one.routes.rules], one.routes.default
-                ),
-                bulkSubscribe=_Bulk(
-                    one.bulk_subscribe.enabled,
-                    one.bulk_subscribe.max_messages_count,
-                    one.bulk_subscribe.max_await_duration_ms,
-                ),
+def of_callback(wanted: Sequence[Any]) -> Asked:
+    """What a gRPC application answers to `ListTopicSubscriptions`."""
+    read = [
+        _Wanted(
+            pubsubname=one.pubsub_name,
+            topic=one.topic,
+            deadLetterTopic=one.dead_letter_topic,
+            metadata=dict(one.metadata),
+            routes=_Routes([_Rule(rule.match, rule.path) for rule in one.routes.rules], one.routes.default),
+            bulkSubscribe=_Bulk(
+                one.bulk_subscribe.enabled,
+                one.bulk_subscribe.max_messages_count,
+                one.bulk_subscribe.max_await_duration_ms,
             ),
-            allow_empty_path=True,
         )
         for one in wanted
     ]
+    return _asked(read, allow_empty_path=True)
+
+
+def _asked(wanted: Sequence[_Wanted], *, allow_empty_path: bool) -> Asked:
+    asked = Asked([], [])
+    for one in wanted:
+        try:
+            asked.subscriptions.append(_subscription(one, allow_empty_path=allow_empty_path))
+        except Invalid as error:
+            asked.wrong.append(Invalid(error.field, f"{error.reason} (topic {one.topic!r})"))
+    return asked
 
 
 def _subscription(wanted: _Wanted, *, allow_empty_path: bool) -> Subscription:
