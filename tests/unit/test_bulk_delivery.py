@@ -18,6 +18,7 @@ from tarry.index.incoming import Mapping
 from tarry.index.manifest import new_token
 from tarry.index.staging import Stager, manifest_of
 from tests.unit.engine_kit import FOREIGN, Bench
+from tests.unit.test_engine_traces import Told
 
 
 class BulkBench(Bench):
@@ -225,3 +226,30 @@ def test_what_was_overdue_at_a_restart_may_have_been_sent_and_is_not_cancelled_u
     bench.wait(1)
     assert (answer.value().cancelled, answer.value().remaining) == (1, 0)
     assert bench.engine.stats().counters["sent"] == 1
+
+
+def test_what_is_sent_of_a_batch_is_told_with_the_trace_of_its_acceptance(bench: BulkBench) -> None:
+    told = Told()
+    bench.tracer = told
+    bench.reopen()
+    now = bench.now_ms
+    bench.bulk([now + 1000, now + 1000, now + 5000])
+    bench.bulk([now + 1000], FOREIGN, "cards")
+    assert told.accepts == [("adopt", "bulk", 3, [], None), ("adopt", "bulk", 1, [], None)]
+    # The same again is another acceptance of nothing: the first one's trace stays.
+    bench.bulk([now + 1000], FOREIGN, "cards")
+    bench.reopen()
+    bench.wait(1000)
+    bench.verdict(Retry("busy", after_ms=70_000))
+    # That is so late that it has a version of its own.
+    bench.reopen()
+    bench.wait(70_000)
+    bench.verdict(Delivered())
+    assert sorted((context, facts["outlet"], outcome) for context, facts, outcome in told.sends) == [
+        (b"context 0", "persistent", "sent"),
+        (b"context 0", "persistent", "sent"),
+        (b"context 0", "persistent", "sent"),
+        (b"context 1", "sim", "retried"),
+        (b"context 1", "sim", "sent"),
+    ]
+    assert {facts["door"] for _, facts, _ in told.sends} == {"bulk"}

@@ -9,6 +9,7 @@ one by one, each by the rules of its own life (R11).
 """
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
@@ -32,8 +33,10 @@ from tarry.engine.batches import Batch
 from tarry.engine.commands import Commands
 from tarry.engine.dispatcher import Dispatcher
 from tarry.engine.journal import Journal
+from tarry.engine.tracing import accepted
 from tarry.engine.upkeep import Upkeep
 from tarry.index.manifest import Manifest, Place, Terms
+from tarry.index.staging import DOOR
 from tarry.ledger.frame import ROW_BYTES
 from tarry.ledger.record import Adopt, CancelBatch, Key, Spared, encode
 
@@ -118,6 +121,12 @@ class Adoption:
 
     def adopt(self, name: str, manifest: Manifest) -> Answer[BatchView]:
         """Accept every message of a batch, or none; the answer comes when that is durable."""
+        if self._journal.tracer is None:
+            return self._adopt(name, manifest, None)
+        take = partial(self._adopt, name, manifest)
+        return accepted(self._journal.tracer, "adopt", DOOR, manifest.count, (), take)
+
+    def _adopt(self, name: str, manifest: Manifest, trace: bytes | None) -> Answer[BatchView]:
         answer: Answer[BatchView] = Answer()
         try:
             check_name(name, "name")
@@ -126,7 +135,7 @@ class Adoption:
                 return self._repeat(known, manifest)
             now_ms = self._clock.now_ms()
             self._check(manifest, now_ms)
-            record = self._record(name, manifest, now_ms)
+            record = self._record(name, manifest, now_ms, trace)
             if len(encode(record).body) + ROW_BYTES > self._journal.ledger.unit_max_bytes:
                 raise TooLarge("manifest", self._journal.ledger.unit_max_bytes)
             self._journal.append(
@@ -164,12 +173,12 @@ class Adoption:
                 if self._journal.pending.by_owner.get(owner, 0) + count > limit:
                     raise TooManyPending(limit)
 
-    def _record(self, name: str, manifest: Manifest, now_ms: int) -> Adopt:
+    def _record(self, name: str, manifest: Manifest, now_ms: int, trace: bytes | None) -> Adopt:
         floor_ms = max(now_ms, self._journal.watermark.fire_at_ms)
         files = [file.staged() for file in manifest.files]
         return Adopt(
             name, self._journal.batches.next_seq, manifest.count, floor_ms, now_ms, files, manifest.owners,
-            sorted(manifest.namespaces), manifest.fingerprint,
+            sorted(manifest.namespaces), manifest.fingerprint, trace,
         )  # fmt: skip
 
     # Showing

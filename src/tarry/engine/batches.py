@@ -113,7 +113,7 @@ class Batches:
         high_ms = max([record.floor_ms, *(file.high_ms for file in record.files)])
         row = BatchRow(
             seq, record.first_seq, record.count, record.floor_ms, record.adopted_at_ms, high_ms, record.fingerprint,
-            record.namespaces, record.owners,
+            record.namespaces, record.owners, trace=record.trace,
         )  # fmt: skip
         self._add(Batch(record.name, row, record.files))
         self.next_seq = max(self.next_seq, record.first_seq + record.count)
@@ -168,6 +168,11 @@ class Batches:
             return seq
         batch = self.of(seq)
         return 0 if batch is None else batch.adopt_seq
+
+    def trace_of(self, seq: int) -> bytes | None:
+        """The trace of the acceptance of the batch of a message, by its first seq."""
+        batch = self.of(seq) if seq >= FIRST_BATCH_SEQ else None
+        return None if batch is None else batch.row.trace
 
     def moved(self, origin_seq: int, owner: str) -> None:
         """A message has got its first version of its own."""

@@ -373,7 +373,7 @@ class Dispatcher:
             if error is None:
                 self._tell_sent([head], now_ms)
                 if self._journal.tracer is not None:
-                    tell_fired(self._journal.tracer, body, now_ms)
+                    tell_fired(self._journal, key.seq, body, now_ms)
                 self.writing.settled([key.seq])
 
         try:
@@ -390,8 +390,8 @@ class Dispatcher:
     def _tell_burst(self, burst: Burst) -> None:
         if self._journal.tracer is not None:
             for lot in burst.by_topic.values():
-                for body in lot.bodies:
-                    tell_fired(self._journal.tracer, body, burst.now_ms)
+                for seq, body in zip(lot.seqs, lot.bodies, strict=True):
+                    tell_fired(self._journal, seq, body, burst.now_ms)
         if self.on_sent is not None:
             for alike, count in burst.kinds().items():
                 self.on_sent(alike.door, alike.late_ms(burst.now_ms), count)

@@ -194,7 +194,7 @@ class Flights:
             flight.put = put if isinstance(put, Put) and put.listed else None
             if self._journal.tracer is not None and isinstance(put, Put):
                 now_ms = self._journal.clock.now_ms()
-                flight.span = attempt_of(self._journal.tracer, put, flight.attempts, now_ms)
+                flight.span = attempt_of(self._journal, flight.key.seq, put, flight.attempts, now_ms)
             delivery = Delivery(
                 id_, put.destination, put.payload, put.headers, put.key, put.owner,
                 put.due_at_ms or put.fire_at_ms, put.accepted_at_ms, flight.attempts, put.door,

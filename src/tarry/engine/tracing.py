@@ -5,13 +5,16 @@ topics is told once that is durable, with the context from the records. Attempts
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.tracing import Sending, Tracer
 from tarry.engine.answer import Answer
 from tarry.engine.versions import lateness_of
 from tarry.ledger.record import Entry, Put, decode, decode_put
+
+if TYPE_CHECKING:
+    from tarry.engine.journal import Journal
 
 T = TypeVar("T")
 
@@ -31,12 +34,14 @@ def accepted(
     return answer
 
 
-def attempt_of(tracer: Tracer, put: Put, attempt: int, now_ms: int) -> Sending | None:
-    """An attempt to send a message begins; None if it is not traced."""
-    if put.trace is None:
+def attempt_of(journal: "Journal", seq: int, put: Put, attempt: int, now_ms: int) -> Sending | None:
+    """An attempt to send a version begins; None if it is not traced. Messages of a batch have the trace of its acceptance."""
+    origin_seq = seq if put.origin is None else put.origin.seq
+    trace = journal.batches.trace_of(origin_seq) if put.trace is None else put.trace
+    if trace is None or journal.tracer is None:
         return None
-    return tracer.send(
-        put.trace,
+    return journal.tracer.send(
+        trace,
         door=put.door,
         outlet=put.destination.partition(":")[0],
         namespace=put.namespace,
@@ -45,10 +50,10 @@ def attempt_of(tracer: Tracer, put: Put, attempt: int, now_ms: int) -> Sending |
     )
 
 
-def tell_fired(tracer: Tracer, body: bytes, now_ms: int) -> None:
-    """A message was fired into a topic."""
+def tell_fired(journal: "Journal", seq: int, body: bytes, now_ms: int) -> None:
+    """A version was fired into a topic."""
     put = decode_put(body)
-    sending = attempt_of(tracer, put, put.attempts + 1, now_ms)
+    sending = attempt_of(journal, seq, put, put.attempts + 1, now_ms)
     if sending is not None:
         sending.end("sent")
 

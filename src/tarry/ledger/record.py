@@ -281,6 +281,8 @@ class Adopt(Struct, tag=int(Kind.ADOPT), array_like=True, frozen=True):
     namespaces: list[str]
     fingerprint: str = ""
     """Of what was asked for, to tell a repeated request from another one with the same name; empty: the name says it."""
+    trace: bytes | None = None
+    """Of its acceptance, for all of its messages."""
 
 
 class Spared(Struct, array_like=True, frozen=True):

@@ -123,6 +123,8 @@ class BatchRow(Struct, array_like=True, frozen=True):
     """Keys of messages that were being sent when the batch was cancelled."""
     past: bool = False
     """Whether the watermark has passed it, so that its seqs are forgotten."""
+    trace: bytes | None = None
+    """Of its acceptance."""
 
 
 class Relied(Struct, array_like=True, frozen=True):
