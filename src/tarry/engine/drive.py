@@ -6,6 +6,7 @@ to `Fault`, and who provides that ends the process as a crash would; a start fin
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
@@ -16,6 +17,7 @@ from tarry.core.delivery import BulkOutlet, Delivery, Outlet, Retry, Verdict
 from tarry.engine.engine import Engine
 from tarry.engine.flights import Launch, Told
 from tarry.engine.horizon import Offload
+from tarry.ledger.bell import Bell
 
 log = logging.getLogger(__name__)
 
@@ -94,6 +96,9 @@ class Driver:
         self._engine = engine
         self._loop = loop
         self._fault = fault
+        self._posted: deque[Callable[[], None]] = deque()
+        self._bell = Bell()
+        loop.add_reader(self._bell.fd, self._run_posted)
         self._timer: asyncio.TimerHandle | None = None
         self._wake_ms: float = 0
         self._stopped = False
@@ -112,16 +117,27 @@ class Driver:
             self._timer.cancel()
 
     def post(self, work: Callable[[], None]) -> None:
-        """Bring a call from the ledger's thread to the engine's, and give out what it made visible."""
+        """Bring a call from the ledger's thread to the engine's."""
+        if self._loop.is_closed():
+            raise RuntimeError("the loop is closed")
+        self._posted.append(work)
+        self._bell.ring()
 
-        def run() -> None:
+    def _run_posted(self) -> None:
+        """Make the calls that were brought."""
+        self._make_calls()
+        # Not before, because it lets the other thread at the interpreter; what that brings now may have been rung for already.
+        self._bell.wait()
+        self._make_calls()
+
+    def _make_calls(self) -> None:
+        """Make calls, and give out what they made visible."""
+        while self._posted:
             try:
-                work()
+                self._posted.popleft()()
                 self._engine.topics.records.pump()
             except Exception as error:  # noqa: BLE001 - see above
                 self._fault(error)
-
-        self._loop.call_soon_threadsafe(run)
 
     def _turn(self) -> None:
         if self._stopped:

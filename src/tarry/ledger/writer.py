@@ -14,13 +14,13 @@ from collections import deque
 from collections.abc import Callable
 from errno import EIO
 from functools import partial
-from queue import SimpleQueue
 from typing import Final
 
 from msgspec import Struct
 
 from tarry.core.clock import Clock
 from tarry.core.errors import TarryError, Unavailable
+from tarry.ledger.bell import Bell
 from tarry.ledger.disk import Disk, File
 from tarry.ledger.frame import SEAL_BYTES, Unit, encode_rows, encode_seal, frame_bytes
 from tarry.ledger.head import Head, encode_head
@@ -93,7 +93,8 @@ class Writer:
         self.on_room: Callable[[], None] | None = None
         """Called on the engine's thread when there may be more room than before, or never will be."""
         self._post: Post | None = None
-        self._wake: SimpleQueue[None] = SimpleQueue()
+        self._wake: Bell | None = None
+        """What the writer's thread waits for, if there is one."""
         self._nudged = False
         """Whether a nudge is on its way: then what is queued meanwhile goes with it."""
         self._defer: Defer | None = None
@@ -117,7 +118,8 @@ class Writer:
         Woken at the first unit, it would sync that one alone, and fight with the rest of the turn for the interpreter.
         """
         self._nudged = False
-        self._wake.put(None)
+        if self._wake is not None:
+            self._wake.ring()
 
     def plan_anew(self) -> None:
         """Make the plan of the engine's side exact again."""
@@ -261,8 +263,11 @@ class Writer:
         """Start the two threads."""
         self._post = post
         self._defer = defer
+        self._wake = Bell()
         self._threads = [
-            threading.Thread(target=self._write_on, name="tarry-ledger-writer", daemon=True),
+            threading.Thread(
+                target=self._write_on, args=[self._wake], name="tarry-ledger-writer", daemon=True
+            ),
             threading.Thread(target=self._prepare_on, name="tarry-ledger-preparer", daemon=True),
         ]
         for thread in self._threads:
@@ -271,7 +276,8 @@ class Writer:
     def stop(self) -> None:
         """Write out all that has queued and end the threads."""
         self._stopping = True
-        self._wake.put(None)
+        if self._wake is not None:
+            self._wake.ring()
         self._prepare.set()
         for thread in self._threads:
             thread.join()
@@ -279,14 +285,14 @@ class Writer:
         while self.queue:
             self.commit()
 
-    def _write_on(self) -> None:
+    def _write_on(self, wake: Bell) -> None:
         while True:
             # What queues while it writes brings a nudge of its own.
             while self.queue and (not self._nudged or self._stopping):
                 self._commit_or_fail()
             if self._stopping:
                 return
-            self._wake.get()
+            wake.wait()
 
     def _commit_or_fail(self) -> None:
         """A fault in this program stops the writer as a fault of the disk does: never silently."""
