@@ -153,7 +153,10 @@ def test_a_delayed_entry_is_told_when_it_can_be_had_and_others_only_when_they_co
             [
                 NewEntry(payload=b"now", door="pulsar", headers={"traceparent": PARENT}),
                 NewEntry(
-                    payload=b"later", door="pulsar", deliver_at_ms=bench.now_ms + 500, caller="of a property"
+                    payload=b"later",
+                    door="pulsar",
+                    deliver_at_ms=bench.now_ms + 500,
+                    callers=["of a property"],
                 ),
             ],
         )

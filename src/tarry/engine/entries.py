@@ -1,5 +1,7 @@
 """Entries of topics on their way in and out: as they are published, as their records, as consumers get them."""
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
 from tarry.core import limits
@@ -28,8 +30,8 @@ class NewEntry(Struct, frozen=True, kw_only=True):
     """From when a policy's longest delay is counted; None is the instant of its publication here."""
     messages: int = 1
     """How many messages of a client's it is."""
-    caller: str | None = None
-    """The trace that it belongs to, as in `traceparent`, where that is not in its headers."""
+    callers: Sequence[str] = ()
+    """The traces that it belongs to, as in `traceparent`, where that is not in its headers."""
 
 
 def received_entry(entry: ReadEntry, ids: Ids) -> Received:

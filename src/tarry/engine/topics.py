@@ -156,10 +156,11 @@ class Topics:
         tracer = self._journal.tracer
         if tracer is None or not entries:
             return self._append(topic, entries, each, None)
-        given = [entry.caller or entry.headers.get(TRACEPARENT) for entry in entries]
-        callers = [caller for caller in given if caller is not None]
+        named = [entry.headers[TRACEPARENT] for entry in entries if TRACEPARENT in entry.headers]
+        callers = [*named, *(caller for entry in entries for caller in entry.callers)]
         take = partial(self._append, topic, entries, each)
-        return accepted(tracer, "publish", entries[0].door, len(entries), callers, take)
+        messages = sum(entry.messages for entry in entries)
+        return accepted(tracer, "publish", entries[0].door, messages, callers, take)
 
     def _append(
         self, topic: str, entries: Sequence[NewEntry], each: bool, trace: bytes | None

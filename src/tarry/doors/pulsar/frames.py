@@ -101,6 +101,12 @@ def metadata_of(message: bytes) -> bytes:
     return message[start:stop]
 
 
+def payload_of(message: bytes) -> bytes:
+    """What follows the metadata of a message, which `metadata_of` could read."""
+    start = 10 if message.startswith(_CHECKSUMMED) else 4
+    return message[start + int.from_bytes(message[start - 4 : start], "big") :]
+
+
 def with_checksum(metadata: bytes, payload: bytes) -> bytes:
     """A message as it stands behind a command."""
     body = len(metadata).to_bytes(4, "big") + metadata + payload

@@ -17,7 +17,6 @@ from google.protobuf.message import DecodeError
 from tarry.core.errors import DelayTooLong, Rejected, TarryError
 from tarry.core.limits import MAX_KEY_BYTES
 from tarry.core.policy import Effective
-from tarry.core.tracing import TRACEPARENT
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.errors import Code, Refused, code_of, text_of
 from tarry.doors.pulsar.frames import (
@@ -31,6 +30,7 @@ from tarry.doors.pulsar.frames import (
     text,
     varint,
 )
+from tarry.doors.pulsar.traces import callers_of
 from tarry.engine.answer import Answer
 from tarry.engine.entries import NewEntry
 
@@ -136,7 +136,7 @@ class Producer:
             producer_sequence=-1 if _is_early_chunk(metadata) else max(sequence_id, highest),
             door=DOOR,
             messages=max(1, send.num_messages),
-            caller=_trace_of(metadata) if self._traced else None,
+            callers=callers_of(metadata, message) if self._traced else (),
         )
         self._entries.append(entry)
         self._sequences.append(sequence_id)
@@ -278,11 +278,6 @@ def _is_early_chunk(metadata: wire.MessageMetadata) -> bool:
     """Whether it is a chunk but not the last: all chunks of a message have one sequence id, which the last one uses up."""
     chunks = metadata.num_chunks_from_msg
     return chunks > 1 and metadata.chunk_id != chunks - 1
-
-
-def _trace_of(metadata: wire.MessageMetadata) -> str | None:
-    """The trace that a message belongs to, in the property in which OpenTelemetry's clients put it."""
-    return next((str(one.value) for one in metadata.properties if one.key == TRACEPARENT), None)
 
 
 def _key_of(metadata: wire.MessageMetadata) -> str | None:
