@@ -90,7 +90,9 @@ async def test_a_head_with_another_target_is_told_as_the_parser_would(parsed: li
         b'POST /"{}\\^`|<> HTTP/1.1',
         b"POST /\x7f HTTP/1.1",
         b"POST / HTTP/1.1 ",
+        b"POST /" + b"a" * 3_000 + b" HTTP/1.1",
     ],
+    ids=lambda line: line[:30].decode("latin-1"),
 )
 async def test_a_line_that_is_not_of_the_plainest_kind_is_for_the_parser(
     line: bytes, monkeypatch: pytest.MonkeyPatch

@@ -67,7 +67,7 @@ class Heads:
         """What answers it and the body, if this is one whole request whose fields were kept."""
         line_end, end = _ends(data)
         kept = self._kept.get(data[line_end:end])
-        if kept is None or end + kept.body_bytes != len(data):
+        if kept is None or end + kept.body_bytes != len(data) or end > MAX_KNOWN_HEAD_BYTES:
             return None
         line = data[:line_end]
         if line != kept.line:
