@@ -7,6 +7,7 @@ a component of that kind is made, so that the libraries of the others need not b
 Must not know: CloudEvents, applications, scopes, schedules. A component moves bytes and metadata.
 """
 
+import asyncio
 import pkgutil
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum, StrEnum
@@ -20,6 +21,8 @@ from tarry.outlets.dapr.errors import ComponentError, LibraryMissing, UnknownKin
 from tarry.outlets.dapr.properties import Properties
 
 KIND_PREFIX: Final = "pubsub."
+MAX_AT_ONCE: Final = 10_000
+"""Messages of a bulk that wait for their answers together, where the broker has no bound of its own."""
 _BROKERS: Final = "tarry.outlets.dapr.brokers"
 
 
@@ -128,6 +131,25 @@ class Component(Protocol):
 
     async def close(self) -> None:
         """End the subscriptions and the connections."""
+
+
+async def publish_each(
+    component: Component, topic: str, entries: Sequence[BulkEntry], at_once: int = MAX_AT_ONCE
+) -> dict[str, ComponentError]:
+    """A bulk publish to a broker that takes messages one by one: so many wait for their answers together."""
+    failed: dict[str, ComponentError] = {}
+    for start in range(0, len(entries), at_once):
+        some = entries[start : start + at_once]
+        done = await asyncio.gather(
+            *(component.publish(topic, one.data, one.metadata, one.content_type) for one in some),
+            return_exceptions=True,
+        )
+        for entry, outcome in zip(some, done, strict=True):
+            if isinstance(outcome, ComponentError):
+                failed[entry.entry_id] = outcome
+            elif outcome is not None:
+                raise outcome
+    return failed
 
 
 class Surroundings(Struct, frozen=True, kw_only=True):

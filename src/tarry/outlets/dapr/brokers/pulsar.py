@@ -31,6 +31,7 @@ from tarry.outlets.dapr.component import (
     Reply,
     Subscribed,
     Surroundings,
+    publish_each,
 )
 from tarry.outlets.dapr.errors import (
     ComponentError,
@@ -218,16 +219,7 @@ class PulsarTopics:
         self, topic: str, entries: Sequence[BulkEntry], metadata: Mapping[str, str]
     ) -> dict[str, ComponentError]:
         """Send all; the library puts them into batches."""
-        done = await asyncio.gather(
-            *(self.publish(topic, one.data, one.metadata) for one in entries), return_exceptions=True
-        )
-        failed: dict[str, ComponentError] = {}
-        for entry, outcome in zip(entries, done, strict=True):
-            if isinstance(outcome, ComponentError):
-                failed[entry.entry_id] = outcome
-            elif outcome is not None:
-                raise outcome
-        return failed
+        return await publish_each(self, topic, entries)
 
     async def subscribe(
         self,

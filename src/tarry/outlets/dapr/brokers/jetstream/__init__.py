@@ -7,7 +7,6 @@ consumer, durable by `durableName` and shared by `queueGroupName`: NATS knows no
 Unlike Dapr's component, several members of a queue group share the consumer that is there already.
 """
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -17,7 +16,15 @@ from tarry.outlets.dapr.brokers.jetstream.failures import FAILURES, component_er
 from tarry.outlets.dapr.brokers.jetstream.link import Link
 from tarry.outlets.dapr.brokers.jetstream.member import Member
 from tarry.outlets.dapr.brokers.jetstream.settings import Settings, read_settings
-from tarry.outlets.dapr.component import BulkEntry, Component, Feature, Receive, Subscribed, Surroundings
+from tarry.outlets.dapr.component import (
+    BulkEntry,
+    Component,
+    Feature,
+    Receive,
+    Subscribed,
+    Surroundings,
+    publish_each,
+)
 from tarry.outlets.dapr.errors import ComponentError, TopicMissing
 from tarry.outlets.dapr.events import event_id
 from tarry.outlets.dapr.properties import Properties
@@ -77,18 +84,7 @@ class JetStream:
         self, topic: str, entries: Sequence[BulkEntry], metadata: Mapping[str, str]
     ) -> dict[str, ComponentError]:
         """Publish all, many at a time."""
-        failed: dict[str, ComponentError] = {}
-        for start in range(0, len(entries), AT_ONCE):
-            batch = entries[start : start + AT_ONCE]
-            done = await asyncio.gather(
-                *(self.publish(topic, one.data, one.metadata) for one in batch), return_exceptions=True
-            )
-            for entry, outcome in zip(batch, done, strict=True):
-                if isinstance(outcome, ComponentError):
-                    failed[entry.entry_id] = outcome
-                elif outcome is not None:
-                    raise outcome
-        return failed
+        return await publish_each(self, topic, entries, AT_ONCE)
 
     async def subscribe(
         self,

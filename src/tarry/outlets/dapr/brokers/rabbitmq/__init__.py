@@ -21,7 +21,15 @@ from tarry.outlets.dapr.brokers.rabbitmq.failures import FAILURES, component_err
 from tarry.outlets.dapr.brokers.rabbitmq.link import Link
 from tarry.outlets.dapr.brokers.rabbitmq.member import Member
 from tarry.outlets.dapr.brokers.rabbitmq.settings import Settings, read_settings
-from tarry.outlets.dapr.component import BulkEntry, Component, Feature, Receive, Subscribed, Surroundings
+from tarry.outlets.dapr.component import (
+    BulkEntry,
+    Component,
+    Feature,
+    Receive,
+    Subscribed,
+    Surroundings,
+    publish_each,
+)
 from tarry.outlets.dapr.errors import ComponentError, TopicMissing
 from tarry.outlets.dapr.properties import Properties, ttl_ms_of
 
@@ -122,17 +130,7 @@ class RabbitMq:
         self, topic: str, entries: Sequence[BulkEntry], metadata: Mapping[str, str]
     ) -> dict[str, ComponentError]:
         """Publish all at a time; each is confirmed by itself."""
-        done = await asyncio.gather(
-            *(self.publish(topic, one.data, one.metadata, one.content_type) for one in entries),
-            return_exceptions=True,
-        )
-        failed: dict[str, ComponentError] = {}
-        for entry, outcome in zip(entries, done, strict=True):
-            if isinstance(outcome, ComponentError):
-                failed[entry.entry_id] = outcome
-            elif outcome is not None:
-                raise outcome
-        return failed
+        return await publish_each(self, topic, entries)
 
     async def subscribe(
         self,
