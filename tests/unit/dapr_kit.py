@@ -14,7 +14,7 @@ from aiohttp import web
 from tarry.serve import server as composition
 from tarry.serve.dapr import DaprDoor
 from tests.processes import free_port
-from tests.serving import Serving, serving
+from tests.serving import Serving, plain_client, serving
 from tests.waiting import until
 
 WITHIN_S = 30.0
@@ -94,7 +94,7 @@ async def dapr(folder: Path, **overrides: Any) -> AsyncIterator[Doors]:
         composition.doors_of = doors_of
         async with serving(folder, **settings) as served:
             door = next(one for one in made if isinstance(one, DaprDoor))
-            async with httpx.AsyncClient(base_url=door.urls[0], timeout=20, trust_env=False) as client:
+            async with plain_client(door.urls[0]) as client:
                 yield Doors(served, door, door.urls, client)
 
 

@@ -19,6 +19,7 @@ from tarry.config import load
 from tarry.engine.engine import Engine
 from tarry.serve import server as composition
 from tarry.serve.datafolder import DataFolder
+from tests.serving import plain_client
 from tests.waiting import until
 
 AS_TOKEN = "as-secret-token"
@@ -219,8 +220,8 @@ async def matrix_serving(folder: Path, **overrides: Any) -> AsyncIterator[Matrix
             url = await server.start()
             assert server._engine is not None
             async with (
-                httpx.AsyncClient(base_url=addresses[0], timeout=20, trust_env=False) as client,
-                httpx.AsyncClient(base_url=url, timeout=20, trust_env=False) as native,
+                plain_client(addresses[0]) as client,
+                plain_client(url) as native,
             ):
                 yield MatrixServing(homeserver, server._engine, client, native)
         finally:

@@ -1,5 +1,6 @@
 """The OpenAPI 3.1 document, made of the operations and of the types that decode and encode them."""
 
+import functools
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -57,6 +58,7 @@ _REFUSALS: Final = {
 Components = dict[type, dict[str, Any]]
 
 
+@functools.cache
 def build_document(version: str, *, is_open: bool) -> bytes:
     """The whole document as JSON. Where access is open, a token may be sent and is not asked for."""
     types = sorted(
