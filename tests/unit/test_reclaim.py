@@ -312,8 +312,9 @@ def test_a_damaged_entry_in_a_topic_that_nobody_reads_stops_nothing() -> None:
     bench.flip(b"DAMAGED-BODY")
     bench.leap(limits.HOUR_MS + 1)
     settle(bench)
-    bench.schedule(delay_ms=1)
+    bench.schedule(payload=b"goes on", delay_ms=1)
     bench.wait(1)
+    assert bench.drain("orders").payloads == [b"goes on"]
 
 
 def test_a_failed_removal_is_tried_again_and_loses_nothing(bench: Bench) -> None:
