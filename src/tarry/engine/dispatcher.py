@@ -233,6 +233,8 @@ class Dispatcher:
         if not self._postponed and self._are_one_lot(kinds):
             lot = self._burst.of(reads.read[0].destination)  # type: ignore[union-attr]
             lot.extend(reads.read, reads.bodies, kinds, fires, seqs)  # type: ignore[arg-type]
+        elif not self._postponed and set(map(type, reads.read)) == {ReadEntry}:
+            self._make_ready(seqs.tolist(), reads.read, reads.bodies, now_ms)  # type: ignore[arg-type]
         else:
             self._dispatch_each(reads, fires.tolist(), seqs.tolist(), now_ms)
         self._fire_burst()
@@ -255,7 +257,7 @@ class Dispatcher:
         return not self._journal.policies.effective(alike.destination, alike.namespace).send_per_second
 
     def _dispatch_each(self, reads: Reads, fires: list[int], seqs: list[int], now_ms: int) -> None:
-        entries: list[tuple[int, ReadEntry]] = []
+        entries: list[tuple[int, ReadEntry, bytes]] = []
         lots: dict[Alike, Lot | None] = {}
         for read, body, alike, fire_at_ms, seq in zip(*reads, fires, seqs, strict=True):
             postponed = self._postponed.pop(seq, None)
@@ -272,18 +274,24 @@ class Dispatcher:
                     # It may have fired the burst, so that what follows belongs to another.
                     lots.clear()
             elif isinstance(read, ReadEntry):
-                entries.append((seq, read))
+                entries.append((seq, read, body))
             else:
                 self._end_unread(key, read, now_ms)
         if entries:
-            late = self._journal.topics.records.ready(entries)
-            if self._journal.tracer is not None:
-                for read, body in zip(reads.read, reads.bodies, strict=True):
-                    if isinstance(read, ReadEntry):
-                        tell_ready(self._journal.tracer, body, now_ms)
-            if self.on_sent is not None:
-                for (door, lateness_ms), count in late.items():
-                    self.on_sent(door, lateness_ms, count)
+            due_seqs, due, due_bodies = zip(*entries, strict=True)
+            self._make_ready(due_seqs, due, due_bodies, now_ms)
+
+    def _make_ready(
+        self, seqs: Sequence[int], entries: Sequence[ReadEntry], bodies: Sequence[bytes], now_ms: int
+    ) -> None:
+        """Delayed entries of topics are due."""
+        late = self._journal.topics.records.ready(seqs, entries)
+        if self._journal.tracer is not None:
+            for body in bodies:
+                tell_ready(self._journal.tracer, body, now_ms)
+        if self.on_sent is not None:
+            for (door, lateness_ms), count in late.items():
+                self.on_sent(door, lateness_ms, count)
 
     def _dispatch_one(
         self, key: Key, head: ReadPut, body: bytes, alike: Alike, now_ms: int, *, charged: bool

@@ -1,6 +1,6 @@
 """Entries of topics on their way in and out: as they are published, as their records, as consumers get them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
@@ -34,18 +34,20 @@ class NewEntry(Struct, frozen=True, kw_only=True):
     """The traces that it belongs to, as in `traceparent`, where that is not in its headers."""
 
 
-def received_entry(entry: ReadEntry, ids: Ids) -> Received:
-    """An entry that was read, as a consumer gets it the first time."""
-    put = entry.put
-    if put is not None:
-        origin = put.origin or entry.fired
-        return Received(
-            entry.entry_id, 0, put.payload, put.headers, put.key, entry.published_at_ms, put.due_at_ms, origin, ids
-        )  # fmt: skip
-    return Received(
-        entry.entry_id, 0, entry.payload, entry.headers, entry.key, entry.published_at_ms, entry.due_at_ms,
-        None, None, entry.door, entry.messages, (), entry.ttl_ms,
-    )  # fmt: skip
+def received_entries(entries: Iterable[ReadEntry], ids: Ids) -> list[Received]:
+    """Entries that were read, as a consumer gets them the first time."""
+    return [
+        Received(
+            entry.entry_id, 0, entry.payload, entry.headers, entry.key, entry.published_at_ms, entry.due_at_ms,
+            None, None, entry.door, entry.messages, (), entry.ttl_ms,
+        )
+        if (put := entry.put) is None
+        else Received(
+            entry.entry_id, 0, put.payload, put.headers, put.key, entry.published_at_ms, put.due_at_ms,
+            put.origin or entry.fired, ids,
+        )
+        for entry in entries
+    ]  # fmt: skip
 
 
 def published_entry(entry: NewEntry, entry_id: int, now_ms: int) -> Received:

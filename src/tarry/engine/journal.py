@@ -29,7 +29,7 @@ from tarry.engine.bodies import Bodies
 from tarry.engine.burst import Burst
 from tarry.engine.catalogue import Catalogue
 from tarry.engine.consumer import Received
-from tarry.engine.entries import received_entry
+from tarry.engine.entries import received_entries
 from tarry.engine.fresh import Fresh
 from tarry.engine.groups import Groups
 from tarry.engine.horizon import Horizon, Offload
@@ -421,10 +421,12 @@ class Journal:
         missing = [at for at, entry in enumerate(found) if entry is None]
         if missing:
             bodies = self.entry_bodies(seqs[missing])
-            read = iter(read_entries([body for body in bodies if body is not None]))
+            read = iter(
+                received_entries(read_entries([body for body in bodies if body is not None]), self.ids)
+            )
             for at, body in zip(missing, bodies, strict=True):
                 if body is not None:
-                    found[at] = received_entry(next(read), self.ids)
+                    found[at] = next(read)
         return found
 
     def entry_bodies(self, seqs: NDArray[np.int64]) -> list[bytes | None]:

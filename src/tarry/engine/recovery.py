@@ -152,4 +152,4 @@ def _ready_overdue(journal: Journal, cursor: int) -> None:
             if not isinstance(body, bytes):
                 journal.topics.records.ready_unread(seq)
             elif Key((entry := read_entry(body)).fire_at_ms, seq) < journal.watermark:
-                journal.topics.records.ready([(seq, entry)])
+                journal.topics.records.ready([seq], [entry])

@@ -8,7 +8,7 @@ Nothing here does I/O: bodies come from the topics, acknowledgements go to them 
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -30,6 +30,9 @@ SUBSCRIPTION_TYPES: Final[tuple[SubscriptionType, ...]] = ("exclusive", "shared"
 
 SCAN: Final = 4096
 """Entries looked at in one step of the scan."""
+
+FEW: Final = 16
+"""Fewer than this are put into a heap one by one."""
 
 BATCH: Final = 1024
 """Entries given out in one call: the bound on what one pump holds in memory."""
@@ -292,8 +295,14 @@ class Subscription:
             heappush(self._again, entry_id)
 
     def _queue_all(self, entry_ids: Iterable[int]) -> None:
-        for entry_id in entry_ids:
-            self._queue(entry_id)
+        new = {one for one in entry_ids if one not in self._queued}
+        self._queued |= new
+        if len(new) < FEW:
+            for entry_id in new:
+                heappush(self._again, entry_id)
+        else:
+            self._again += new
+            heapify(self._again)
 
     def seek(self, to: int | None = None, *, at_ms: int | None = None) -> Answer[None]:
         """Go to an entry, or to the first that was published at an instant or later."""
@@ -305,7 +314,7 @@ class Subscription:
         """Delayed entries are due now."""
         if not self.ignores_delay:
             wanted = entry_ids[(entry_ids < self._read_at) & ~self.acked.contains_many(entry_ids)]
-            self._queue_all(one for one in np.sort(wanted).tolist() if one not in self._holders)
+            self._queue_all(one for one in wanted.tolist() if one not in self._holders)
 
     def flowed(self, consumer: Consumer) -> None:
         """A consumer can take more."""
@@ -361,12 +370,7 @@ class Subscription:
 
     def _take(self, wanted: int) -> list[int]:
         """The next entries to give out: first what comes again, then what was never read."""
-        ids: list[int] = []
-        while self._again and len(ids) < wanted:
-            entry_id = heappop(self._again)
-            self._queued.discard(entry_id)
-            if entry_id not in self.acked and entry_id not in self._holders:
-                ids.append(entry_id)
+        ids = self._take_again(wanted)
         # With too much parked, only what comes again is looked at.
         while len(ids) < wanted and self._read_at < self.topic.visible and not self._keys.full:
             start = max(self._read_at, self.topic.first)
@@ -386,6 +390,22 @@ class Subscription:
             else:
                 self._read_at = stop
             ids.extend(fresh.tolist())
+        return ids
+
+    def _take_again(self, wanted: int) -> list[int]:
+        """Of what comes again the lowest, up to so many, that are still to be given out."""
+        ids: list[int] = []
+        while self._again and len(ids) < wanted:
+            room = wanted - len(ids)
+            if len(self._again) <= room:
+                some, self._again = sorted(self._again), []
+            else:
+                some = [heappop(self._again) for _ in range(room)]
+            self._queued.difference_update(some)
+            done = self.acked.contains_many(np.array(some)).tolist()
+            ids += [
+                one for one, acked in zip(some, done, strict=True) if not acked and one not in self._holders
+            ]
         return ids
 
     def _give_in_turn(self, entries: list[Received], takers: list[Consumer]) -> bool:

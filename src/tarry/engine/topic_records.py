@@ -6,6 +6,7 @@ A record is decided when it is enqueued or replayed (`decide`), and an entry is 
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.limits import MAX_PRODUCERS
-from tarry.engine.entries import received_entry
+from tarry.engine.entries import received_entries
 from tarry.engine.subscription import Subscription
 from tarry.engine.topic import Topic
 from tarry.ledger.read_record import ReadEntry
@@ -174,29 +175,35 @@ class TopicRecords:
             for sub in topic.subscriptions.values():
                 self._woken[sub] = None
 
-    def ready(self, due: Sequence[tuple[int, ReadEntry]]) -> Counter[tuple[str, int]]:
+    def ready(self, seqs: Sequence[int], entries: Sequence[ReadEntry]) -> Counter[tuple[str, int]]:
         """Delayed entries are due, given with their seqs; gives how many of which door are how late."""
-        by_topic: dict[str, list[tuple[int, int, int]]] = {}
-        entries = dict(due)
-        for seq, entry in due:
-            due_at_ms = entry.fire_at_ms if entry.due_at_ms is None else entry.due_at_ms
-            by_topic.setdefault(entry.topic, []).append((entry.entry_id, seq, due_at_ms))
-        now_ms, ids = self._journal.clock.now_ms(), self._journal.ids
+        by_topic: dict[str, list[int]] = {}
+        for at, entry in enumerate(entries):
+            by_topic.setdefault(entry.topic, []).append(at)
         late: Counter[tuple[str, int]] = Counter()
-        for name, rows in by_topic.items():
+        for name, chosen in by_topic.items():
             topic = self.by_name.get(name)
             if topic is not None:
-                entry_ids, seqs, dues_ms = np.array(rows, np.int64).T
-                here = topic.waiting.contains_many(entry_ids) & (topic.seqs(entry_ids) == seqs)
-                late_ms = np.maximum(now_ms - dues_ms[here], 0).tolist()
-                if late_ms:
-                    topic.last_late_ms = late_ms[-1]
-                    topic.max_late_ms = max(topic.max_late_ms, *late_ms)
-                ready = seqs[here].tolist()
-                late.update((entries[seq].door, ms) for seq, ms in zip(ready, late_ms, strict=True))
-                self._journal.fresh.add(ready, [received_entry(entries[seq], ids) for seq in ready])
-                self._ready(topic, entry_ids[here])
+                late += self._ready_in(topic, [seqs[at] for at in chosen], [entries[at] for at in chosen])
         return late
+
+    def _ready_in(self, topic: Topic, seqs: list[int], due: list[ReadEntry]) -> Counter[tuple[str, int]]:
+        entry_ids = np.array([entry.entry_id for entry in due], np.int64)
+        here = topic.waiting.contains_many(entry_ids) & (topic.seqs(entry_ids) == np.array(seqs))
+        if not here.all():
+            # Some were cancelled, or carried forward, in the meantime.
+            seqs, due = list(compress(seqs, here)), list(compress(due, here))
+            entry_ids = entry_ids[here]
+        if not due:
+            return Counter()
+        now_ms = self._journal.clock.now_ms()
+        due_at_ms = [entry.fire_at_ms if entry.due_at_ms is None else entry.due_at_ms for entry in due]
+        late_ms = np.maximum(now_ms - np.array(due_at_ms), 0).tolist()
+        topic.last_late_ms = late_ms[-1]
+        topic.max_late_ms = max(topic.max_late_ms, *late_ms)
+        self._journal.fresh.add(seqs, received_entries(due, self._journal.ids))
+        self._ready(topic, entry_ids)
+        return Counter(zip([entry.door for entry in due], late_ms, strict=True))
 
     def ready_unread(self, seq: int) -> bool:
         """The same for an entry that cannot be read, so that nobody waits for it; whether there is one there."""
