@@ -487,3 +487,21 @@ def test_everything_comes_once_to_a_crowd_that_comes_and_goes(bench: Bench) -> N
             reader.handle.close()
     last = bench.reader(sub, "last")
     assert sorted(acked + last.ids) == list(range(2000))
+
+
+@pytest.mark.parametrize("permits", [7, 1000])
+def test_of_many_delayed_entries_that_are_ready_the_lowest_comes_first(permits: int) -> None:
+    bench = Bench()
+    sub = bench.subscribe("orders")
+    reader = bench.reader(sub, permits=1)
+    early, late = bench.now_ms + 1_000, bench.now_ms + 2_000
+    for number in range(60):
+        bench.publish("orders", b"%d" % number, deliver_at_ms=late if number < 30 else early)
+    bench.wait(1_000)
+    assert reader.ids == [30]
+    bench.wait(1_000)
+    # What was acknowledged unread does not come.
+    bench.ask(sub.ack([3, 44]))
+    for _ in range(-(-58 // permits)):
+        reader.handle.flow(permits)
+    assert reader.ids == [30, *(number for number in range(60) if number not in (3, 30, 44))]
