@@ -39,7 +39,8 @@ run: .base .java ## start Tarry here: server and pipeline (ARGS="--data DIR ..."
 	@exec $(BIN)/tarry up $(ARGS)
 
 .PHONY: test
-test: .java .browser lint ## everything that must hold before a push: lint, then all tests but the soak
+test: .dev .java .browser ## everything that must hold before a push: lint, then all tests but the soak
+	@$(BIN)/python -m tests.pipeline.archive & $(MAKE) lint; code=$$?; wait; exit $$code
 	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 .PHONY: lint

@@ -16,10 +16,11 @@ from tests.crash.consumers import Consumer, OrderedConsumer
 from tests.crash.driver import DriverProcess
 from tests.crash.producers import TOPICS, Producer
 from tests.crash.tally import disagreements
+from tests.pipeline import archive
 
 INDEXED: Final = (
     CONFIG.replace("[engine]", "[engine]\nlead_ms = 2000")
-    + """
+    + f"""
 [pipeline]
 flush_every_ms = 500
 cascade_every_ms = 2000
@@ -27,7 +28,7 @@ nice = 0
 
 [pipeline.spark]
 "spark.driver.memory" = "512m"
-"spark.driver.extraJavaOptions" = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"spark.driver.extraJavaOptions" = "{archive.options()}"
 
 [policies.broker]
 slot_ms = 5000

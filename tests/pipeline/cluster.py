@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyspark
 
+from tests.pipeline import archive
 from tests.processes import free_port
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -65,7 +66,7 @@ def running_cluster(folder: Path, forbidden: Path) -> Iterator[Cluster]:
     environment = kept | {
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "128m",
-        "SPARK_DAEMON_JAVA_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "SPARK_DAEMON_JAVA_OPTS": archive.options(),
         "PYTHONPATH": str(guard),
     }
     cluster = Cluster(folder, port)

@@ -8,14 +8,14 @@ from pyspark.sql import SparkSession
 from tarry.pipeline import datasource
 from tarry.pipeline.session import open_session
 from tarry.pipeline.source import LedgerSource
-from tests.pipeline.kit import SHORT_LIVED
+from tests.pipeline import archive
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     session = open_session(
         "local[2]",
-        {"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": SHORT_LIVED},
+        {"spark.driver.memory": "512m", "spark.driver.extraJavaOptions": archive.options()},
         "tarry-tests",
     )
     session.dataSource.register(LedgerSource)

@@ -31,8 +31,6 @@ from tarry.testing.index import SimulatedIndex
 from tests.pipeline.live import live_versions
 
 START_MS = 1_794_740_400_000
-SHORT_LIVED = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""For a Java that lives for a minute: it is done before its best compiler has paid off."""
 
 
 class Writer:

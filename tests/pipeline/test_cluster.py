@@ -11,8 +11,8 @@ from tarry.index.delta import DeltaIndex
 from tarry.index.progress import read_progress
 from tarry.ledger.follow import FolderFollower
 from tarry.ledger.record import Key
+from tests.pipeline import archive
 from tests.pipeline.cluster import WORKERS, Cluster, running_cluster
-from tests.pipeline.kit import SHORT_LIVED
 from tests.pipeline.test_program import once
 from tests.processes import ServerProcess, running
 
@@ -81,8 +81,8 @@ def test_executors_that_cannot_see_the_ledger_read_it_from_the_server(
             {
                 "executor.memory": "512m",
                 "executor.cores": "1",
-                "executor.extraJavaOptions": SHORT_LIVED,
-                "driver.extraJavaOptions": SHORT_LIVED,
+                "executor.extraJavaOptions": archive.options(),
+                "driver.extraJavaOptions": archive.options(),
                 "driver.host": "127.0.0.1",
                 "log.level": "INFO",
             }

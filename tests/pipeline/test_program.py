@@ -22,12 +22,13 @@ from tarry.index.schema import INDEX_SCHEMA
 from tarry.ledger.record import Key
 from tarry.pipeline.session import explain
 from tarry.pipeline.stream import Tables
-from tests.pipeline.kit import SHORT_LIVED, Writer
+from tests.pipeline import archive
+from tests.pipeline.kit import Writer
 from tests.processes import CLOSED_DOORS, environment, free_port
 from tests.waiting import wait_until
 
 QUICK = {
-    "TARRY_PIPELINE__SPARK": json.dumps({"spark.driver.extraJavaOptions": SHORT_LIVED}),
+    "TARRY_PIPELINE__SPARK": json.dumps({"spark.driver.extraJavaOptions": archive.options()}),
     "TARRY_PIPELINE__NICE": "0",
 }
 """Tests wait for it, and a busy machine would let it wait."""
@@ -163,7 +164,7 @@ def test_it_follows_until_it_is_told_to_stop(tmp_path: Path) -> None:
         wait_until(lambda: process.poll() is not None or progress(data).cursor == writer.ledger.durable_seq)
         assert os.getpriority(os.PRIO_PROCESS, process.pid) - os.getpriority(os.PRIO_PROCESS, 0) == 1
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     told = progress(data)
     assert (told.state, told.lag, told.behind_ms, told.failures) == ("stopped", 0, 0, 0)
     assert told.commits >= 2
