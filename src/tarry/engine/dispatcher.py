@@ -77,6 +77,9 @@ class Dispatcher:
         """Seqs of messages whose firing into a topic is enqueued and not durable yet, by the number of their unit."""
         self.stuck = False
         """Whether what is due has to wait, because the ledger has no room or has failed."""
+        self.gathering = False
+        """Whether what is due waits for a burst to be durable: the ledger writes one frame at a time, so that it would
+        not be durable sooner, and all that is due by then goes in one turn."""
         self.on_sent: OnSent | None = None
         self._journal = journal
         self._settings = settings
@@ -117,6 +120,10 @@ class Dispatcher:
             self._dispatch_fetched(now_ms)
             return True
         if self._awaiting and 0 <= now_ms - self._awaiting_since_ms < ORDER_WAITS_MS:
+            self.flights.start(now_ms)
+            return False
+        self.gathering = bool(self._firing) and not self._lanes
+        if self.gathering:
             self.flights.start(now_ms)
             return False
         due = self._journal.horizon.pop_due(now_ms, POP)
@@ -353,8 +360,7 @@ class Dispatcher:
         self._firing[unit] = seqs = burst.seqs()
 
         def done(error: Exception | None) -> None:
-            self.writing.close(unit)
-            del self._firing[unit]
+            self._fired(unit)
             if error is None:
                 self._tell_burst(burst)
                 self.writing.settled(map(int, seqs))
@@ -366,6 +372,12 @@ class Dispatcher:
             for put, key in burst.items():
                 self._later(key, lane_of(put.owner, put.door), burst.now_ms + ROOM_RETRY_MS)
 
+    def _fired(self, unit: int) -> None:
+        self.writing.close(unit)
+        del self._firing[unit]
+        if self.gathering and not self._firing:
+            self._journal.horizon.wake()
+
     def _fire_grouped(self, key: Key, head: PutHead, body: bytes, now_ms: int) -> None:
         """Fire a member of a group: the same unit ends its siblings (R11)."""
         assert head.group is not None
@@ -376,8 +388,7 @@ class Dispatcher:
         self._firing[unit] = np.array([key.seq])
 
         def done(error: Exception | None) -> None:
-            self.writing.close(unit)
-            del self._firing[unit]
+            self._fired(unit)
             if error is None:
                 self._tell_sent([head], now_ms)
                 if self._journal.tracer is not None:

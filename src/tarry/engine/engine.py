@@ -151,14 +151,17 @@ class Engine:
         self.journal.horizon.advance(now_ms)
         self.journal.bodies.turn(now_ms)
         # Reading ahead is for when there is nothing to send.
-        more = self.dispatcher.turn(now_ms) or self.journal.standby.turn(now_ms)
+        more = self.dispatcher.turn(now_ms)
+        read_ms = None if more else self.journal.standby.turn(now_ms)
         self.batches.turn(now_ms)
         self.backups.turn(now_ms)
         self.topics.records.pump()
         again_ms = self.upkeep.tick(now_ms)
-        if more:
+        if more or (read_ms is not None and read_ms <= now_ms):
             return 0
-        if self.dispatcher.stuck:
+        if read_ms is not None:
+            again_ms = min(again_ms, read_ms)
+        if self.dispatcher.stuck or self.dispatcher.gathering:
             return again_ms
         next_ms = self.journal.horizon.next_fire_at_ms()
         return again_ms if next_ms is None else min(again_ms, next_ms)

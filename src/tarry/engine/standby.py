@@ -24,8 +24,13 @@ AHEAD_MS: Final = 1_000
 LOOK_EVERY_MS: Final = 500
 """What was scheduled at least a second ahead is found in time by a look."""
 
-SLICE: Final = 256
-"""Read between two turns: about half a millisecond."""
+SLICES: Final = 32
+MAX_SLICE: Final = 256
+"""What is found is read in so many slices, or more if they would be too large: one takes half a millisecond or two."""
+
+PACE_MS: Final = 5
+READ_WITHIN_MS: Final = 400
+"""Between two slices there is time for what is due; but all is read before the next look."""
 
 MAX_ENTRIES: Final = 100_000
 MAX_BYTES: Final = 32 * 1024 * 1024
@@ -57,7 +62,10 @@ class Standby:
         self._bytes = 0
         self._wanted = np.empty(0, np.int64)
         """Seqs that were found and are not read yet."""
+        self._slice = 0
+        """How many of them are read at once."""
         self._next_look_ms = 0
+        self._next_read_ms = 0
 
     def __len__(self) -> int:
         return len(self._ready)
@@ -83,17 +91,18 @@ class Standby:
         if read is not None:
             self._bytes -= len(read[1])
 
-    def turn(self, now_ms: int) -> bool:
-        """Read some of what is due soon. Answers whether there is more to read at once."""
+    def turn(self, now_ms: int) -> int | None:
+        """Read some of what is due soon. Answers when there is more to read, if there is."""
         if now_ms >= self._next_look_ms or self._next_look_ms - now_ms > LOOK_EVERY_MS:
             self._next_look_ms = now_ms + LOOK_EVERY_MS
             self._look(now_ms)
-        if len(self._wanted):
-            count = min(SLICE, self._sizes.together(self._wanted[:SLICE]))
+        if len(self._wanted) and (now_ms >= self._next_read_ms or self._next_read_ms - now_ms > PACE_MS):
+            count = min(self._slice, self._sizes.together(self._wanted[: self._slice]))
+            self._next_read_ms = now_ms + min(PACE_MS, READ_WITHIN_MS * count // len(self._wanted))
             some, self._wanted = self._wanted[:count], self._wanted[count:]
             # Some may have ended, or come due and be gone, since they were found.
             self._add(some[~self._horizon.dead.contains_many(some)])
-        return len(self._wanted) > 0
+        return self._next_read_ms if len(self._wanted) else None
 
     def _look(self, now_ms: int) -> None:
         next_ms = self._horizon.wheel.next_fire_at_ms()
@@ -104,6 +113,7 @@ class Standby:
         ready = np.fromiter(self._ready, np.int64, len(self._ready))
         seqs = seqs[~np.isin(seqs, ready)]
         self._wanted = seqs[~self._bodies.absent(seqs)]
+        self._slice = min(MAX_SLICE, -(-len(self._wanted) // SLICES))
 
     def _is_full(self) -> bool:
         if len(self._ready) < MAX_ENTRIES and self._bytes < MAX_BYTES:

@@ -9,6 +9,7 @@ It knows nothing of what its values mean, and never waits for a writer.
 import sqlite3
 from collections.abc import Callable
 from importlib.resources import files
+from itertools import chain
 from typing import Any, Final
 
 from msgspec import Struct
@@ -229,8 +230,7 @@ class Registry:
             with self._writer:
                 for table, changes in zip(self.tables, flush.changes, strict=True):
                     table.write(self._writer, changes)
-                for rows in flush.ended:
-                    self.finalised.insert(self._writer, rows())
+                self.finalised.insert(self._writer, chain.from_iterable(rows() for rows in flush.ended))
                 self._meta.insert(self._writer, [(("registry",), (), flush.meta)])
         except sqlite3.DatabaseError as error:
             raise self._trouble(error) from error

@@ -7,6 +7,7 @@ look-up sees the newest. Nothing here decides when to flush or what a value mean
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from typing import Any, Final, Generic, TypeVar
 
 import google_crc32c
@@ -55,6 +56,13 @@ _encode = msgspec.msgpack.encode
 PROVED_AT_ONCE: Final = 500
 """Rows that are checked before other threads get their turn."""
 
+WRITTEN_AT_ONCE: Final = 25
+"""Rows that are inserted by one statement."""
+
+PAUSE_S: Final = 0.001
+PAUSES: Final = 100
+"""Between two of these statements other threads have the interpreter to themselves; but a long flush must go on."""
+
 _REMOVED: Final[Any] = object()
 
 
@@ -71,9 +79,9 @@ class Table(Generic[V]):
         where = " AND ".join(f"{key} = ?" for key in keys)
         marks = ", ".join("?" * (self._columns + 2))
         self._select = f"SELECT body, crc FROM {name} WHERE {where}"
-        self._insert = (
-            f"INSERT OR REPLACE INTO {name} ({', '.join((*keys, *searched))}, body, crc) VALUES ({marks})"
-        )
+        insert = f"INSERT OR REPLACE INTO {name} ({', '.join((*keys, *searched))}, body, crc) VALUES "
+        self._insert = f"{insert}({marks})"
+        self._insert_many = insert + ", ".join([f"({marks})"] * WRITTEN_AT_ONCE)
         self._delete = f"DELETE FROM {name} WHERE {where}"
         self._changes: dict[tuple[Any, ...], Any] = {}
         self._flushing: dict[tuple[Any, ...], Any] = {}
@@ -181,9 +189,8 @@ class Table(Generic[V]):
         removed = [key for key, change in changes.items() if change is _REMOVED]
         if removed:
             connection.executemany(self._delete, removed)
-        connection.executemany(
-            self._insert,
-            self.encode((key, *change) for key, change in changes.items() if change is not _REMOVED),
+        self.insert(
+            connection, ((key, *change) for key, change in changes.items() if change is not _REMOVED)
         )
 
     def encode(self, rows: Iterable[tuple[tuple[Any, ...], tuple[Any, ...], V]]) -> Iterator[tuple[Any, ...]]:
@@ -196,4 +203,12 @@ class Table(Generic[V]):
         self, connection: sqlite3.Connection, rows: Iterable[tuple[tuple[Any, ...], tuple[Any, ...], V]]
     ) -> None:
         """Insert rows directly, past the changes. Called on the registry's thread."""
-        connection.executemany(self._insert, self.encode(rows))
+        encoded, pauses = self.encode(rows), 0
+        # SQLite lets go of the interpreter once in a statement. Were each row one, this thread and those that have
+        # messages to deliver would take it from each other a thousand times in a flush.
+        while len(some := list(islice(encoded, WRITTEN_AT_ONCE))) == WRITTEN_AT_ONCE:
+            connection.execute(self._insert_many, list(chain.from_iterable(some)))
+            if pauses < PAUSES:
+                pauses += 1
+                time.sleep(PAUSE_S)
+        connection.executemany(self._insert, some)

@@ -86,7 +86,7 @@ def _refuse(reason: str) -> int:
 def _tune() -> None:
     """Settings of the interpreter that suit one busy thread beside two that mostly wait for the disk."""
     # The ledger's thread must not wait five milliseconds for its turn after each sync.
-    sys.setswitchinterval(0.0005)
+    sys.setswitchinterval(0.0001)
     # Records and answers make no cycles; looking for them after every 700 objects cost a quarter of a burst.
     gc.set_threshold(200_000, 50, 1_000)
     # `np.unique` imports it when it is first called, for ten milliseconds: not at a due instant.
