@@ -1,7 +1,7 @@
 """A consumer that writes a tape: it stamps what its socket gives and reads it later.
 
 By long poll it asks again as soon as an answer is complete and acknowledges nothing meanwhile. By event stream it
-acknowledges as it goes, because the server allows a thousand unacknowledged entries at most; acknowledgements go
+acknowledges as it goes, because the server allows ten thousand unacknowledged entries at most; acknowledgements go
 over a second connection and nobody waits for them.
 
     python -m bench.consumer PORT COUNT DUE    for the steady load: prints a line when it listens, then its figures
@@ -22,7 +22,7 @@ from bench.tape import Tape, lateness
 from bench.tarry_server import SUBSCRIPTION
 from bench.wire import RECV_BYTES, Refused, connect
 
-MAX_RECEIVE = 1000
+MAX_RECEIVE = 10_000
 ACK_EVERY = 250
 
 

@@ -189,9 +189,7 @@ class Table(Generic[V]):
         removed = [key for key, change in changes.items() if change is _REMOVED]
         if removed:
             connection.executemany(self._delete, removed)
-        self.insert(
-            connection, ((key, *change) for key, change in changes.items() if change is not _REMOVED)
-        )
+        self.insert(connection, ((key, *change) for key, change in changes.items() if change is not _REMOVED))
 
     def encode(self, rows: Iterable[tuple[tuple[Any, ...], tuple[Any, ...], V]]) -> Iterator[tuple[Any, ...]]:
         """Rows as they are inserted."""

@@ -15,7 +15,7 @@ from tarry.doors.http.problems import Problem
 MAX_EXACT_INT = 2**53 - 1
 """The largest integer that every JSON parser keeps exact."""
 DEFAULT_CONSUMER = "http"
-MAX_RECEIVE = 1_000
+MAX_RECEIVE = 10_000
 MAX_WAIT_MS = MINUTE_MS
 MAX_PAGE = 1_000
 MAX_ACKS = 10_000
