@@ -393,3 +393,28 @@ def test_the_registry_waits_while_a_burst_goes_on_but_not_for_ever(monkeypatch: 
     assert [at for at in during if at - before[-1] < FLUSH_LATEST_MS] == []
     assert len(during) == 1
     assert after[0] <= 7_900 + BURST_MS + 2 * 100
+
+
+def test_what_is_due_while_a_burst_is_written_gathers_and_goes_in_one_turn(bench: Bench) -> None:
+    reader = bench.reader(bench.subscribe("orders"))
+    for number in range(5):
+        bench.schedule(payload=b"%d" % number, delay_ms=100 + number)
+    bench.wait(99)
+    bench.clock.advance(1)
+    bench.tick()
+    woken: list[int] = []
+    bench.engine.journal.horizon.on_earlier = woken.append
+    for _ in range(4):
+        bench.clock.advance(1)
+        # Nothing is to be done before the burst is durable, also for the driver's timer.
+        assert bench.tick() > bench.now_ms
+    before = bench.engine.journal.ledger.next_seq
+    assert not reader.got
+    assert not woken
+    bench.commit()
+    assert reader.payloads == [b"0"]
+    assert woken == [0]
+    bench.tick()
+    assert bench.engine.journal.ledger.next_seq == before + 4
+    bench.commit()
+    assert reader.payloads == [b"0", b"1", b"2", b"3", b"4"]

@@ -11,6 +11,7 @@ from tarry.core.errors import Damage, Unavailable
 from tarry.ledger.record import Key
 from tarry.registry.registry import Ended, Flush, Group, Live, Meta, Registry, Repeat
 from tarry.registry.snapshots import SNAPSHOTS, restore
+from tarry.registry.table import WRITTEN_AT_ONCE
 
 LEDGER = bytes(range(16))
 
@@ -107,6 +108,20 @@ def test_rows_made_late_are_made_at_the_flush(registry: Registry) -> None:
     flush(registry, 1)
     assert registry.finalised.get(8) == ended(8, 3)
     assert not registry.dirty
+
+
+@pytest.mark.parametrize("count", [WRITTEN_AT_ONCE - 1, WRITTEN_AT_ONCE, 3 * WRITTEN_AT_ONCE + 1])
+def test_of_many_rows_in_a_flush_each_is_there(registry: Registry, path: str, count: int) -> None:
+    rows = [((seq,), ("ann", 100 + seq), ended(seq, 100 + seq)) for seq in range(count)]
+    registry.defer_ended(lambda: rows[: count // 2])
+    registry.defer_ended(lambda: rows[count // 2 :])
+    for seq in range(count):
+        registry.owners.put((f"owner {seq}",), seq)
+    flush(registry, 7)
+    again = Registry(path)
+    assert sorted(again.finalised.select("owner = ?", ("ann",))) == sorted(rows)
+    assert sorted(again.owners.rows()) == sorted(((f"owner {seq}",), seq) for seq in range(count))
+    again.close()
 
 
 def test_pruning_forgets_what_is_past_its_retention_and_no_more(registry: Registry) -> None:

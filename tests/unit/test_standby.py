@@ -1,6 +1,7 @@
 """What is due soon stands by: it is read ahead, within bounds, and nothing about it changes but the speed."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -130,3 +131,22 @@ def test_what_died_without_a_word_makes_room(monkeypatch: pytest.MonkeyPatch) ->
     bench.schedule(delay_ms=790)
     bench.wait(450)
     assert len(standby) == 1
+
+
+def test_between_two_slices_there_is_time_for_what_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    for number in range(640):
+        _ = bench.engine.schedule(Message(destination="orders", payload=b"%d" % number, delay_ms=2_000))
+    bench.wait(900)
+    reads = Reads(bench, monkeypatch)
+    read: list[int] = []
+    for _ in range(800):
+        bench.clock.advance(1)
+        bench.tick()
+        read.append(len(reads.seqs))
+    slices = [after - before for before, after in pairwise(read) if after > before]
+    assert len(slices) >= module.SLICES - 1
+    assert set(slices) == {640 // module.SLICES}
+    assert read[-1] == 640
+    first = next(at for at, count in enumerate(read) if count)
+    assert read[first + module.PACE_MS - 1] == read[first]
