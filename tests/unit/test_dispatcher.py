@@ -13,6 +13,7 @@ from tarry.engine.dispatcher import BURST_MS
 from tarry.engine.settings import EngineSettings
 from tarry.engine.upkeep import FLUSH_LATEST_MS
 from tarry.ledger.ledger import LedgerSettings
+from tarry.ledger.record import Key
 from tarry.registry.registry import Flush, Meta
 from tests.unit.engine_kit import FOREIGN, Bench
 
@@ -418,3 +419,20 @@ def test_what_is_due_while_a_burst_is_written_gathers_and_goes_in_one_turn(bench
     assert bench.engine.journal.ledger.next_seq == before + 4
     bench.commit()
     assert reader.payloads == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_what_gathers_is_not_below_the_watermark() -> None:
+    bench = Bench(ledger_settings=LedgerSettings(segment_bytes=1 << 20, commit_max_records=1))
+    bench.schedule(delay_ms=103)
+    bench.wait(100)
+    accepted_at_ms = bench.now_ms
+    late = bench.engine.schedule(Message(destination="orders", payload=b"late", delay_ms=0))
+    for _ in range(3):
+        bench.clock.advance(1)
+        bench.tick()
+    # Its acceptance is durable only now, after later instants had their turn; a burst is still being written.
+    bench.commit()
+    assert late.settled
+    bench.tick()
+    assert bench.engine.dispatcher.gathering
+    assert bench.engine.dispatcher.lowest_open(bench.now_ms) <= Key(accepted_at_ms, 0)

@@ -467,6 +467,10 @@ class Dispatcher:
             heappop(heap)
         lows = [Key(min(self._dispatched_ms, now_ms), 0), self.flights.lowest(), self.writing.lowest()]
         lows += heap[:1]
+        # What is due and had to wait for its turn, in the wheel, may be due before what had its turn: its acceptance was
+        # durable later.
+        in_wheel_ms = self._journal.horizon.wheel.next_fire_at_ms()
+        lows.append(None if in_wheel_ms is None else Key(in_wheel_ms, 0))
         lows += (min(keys) for keys in self._awaiting.values())
         # Each part of a lane is in order; but what became durable late may be behind what is due after it.
         parts = (part for queue in self._lanes.values() for part in queue)
