@@ -1,9 +1,10 @@
 """Bodies of records, wherever they are: in memory, in the ledger, or in the index alone.
 
-What is in memory or in the ledger is read at once; of messages that are commanded by their ids, those touched last are in
-memory: a heartbeat follows the one before it within seconds, and reading the ledger for it costs as much as writing to it. What only the index has (its segment was reclaimed, or it came with a
-batch) is *absent*: it is fetched on another thread and then *held* in memory until its version is dead. What is due
-soon is fetched ahead, so that a due message rarely waits for it.
+What is in memory or in the ledger is read at once; of messages that are commanded by their ids, those touched last are
+in memory: a heartbeat follows the one before it within seconds, and reading the ledger for it costs as much as writing
+to it. What only the index has (its segment was reclaimed, or it came with a batch) is *absent*: it is fetched on another
+thread and then *held* in memory until its version is dead. What is due soon is fetched ahead, so that a due message
+rarely waits for it.
 """
 
 import logging

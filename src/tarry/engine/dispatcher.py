@@ -116,14 +116,12 @@ class Dispatcher:
         if now_ms < self._turned_ms:
             self._put_back()
         self._turned_ms = now_ms
+        self.gathering = bool(self._firing) and not self._lanes
         if self._fetched:
             self._dispatch_fetched(now_ms)
             return True
-        if self._awaiting and 0 <= now_ms - self._awaiting_since_ms < ORDER_WAITS_MS:
-            self.flights.start(now_ms)
-            return False
-        self.gathering = bool(self._firing) and not self._lanes
-        if self.gathering:
+        ordered = bool(self._awaiting) and 0 <= now_ms - self._awaiting_since_ms < ORDER_WAITS_MS
+        if ordered or self.gathering:
             self.flights.start(now_ms)
             return False
         due = self._journal.horizon.pop_due(now_ms, POP)
@@ -237,10 +235,11 @@ class Dispatcher:
         self._burst = Burst(now_ms)
         reads = self._journal.standby.take(seqs)
         kinds = Counter(reads.alike)
-        if not self._postponed and self._are_one_lot(kinds):
+        timely = not self._postponed or self._postponed.keys().isdisjoint(seqs.tolist())
+        if timely and self._are_one_lot(kinds):
             lot = self._burst.of(reads.read[0].destination)  # type: ignore[union-attr]
             lot.extend(reads.read, reads.bodies, kinds, fires, seqs)  # type: ignore[arg-type]
-        elif not self._postponed and set(map(type, reads.read)) == {ReadEntry}:
+        elif timely and set(map(type, reads.read)) == {ReadEntry}:
             self._make_ready(seqs.tolist(), reads.read, reads.bodies, now_ms)  # type: ignore[arg-type]
         else:
             self._dispatch_each(reads, fires.tolist(), seqs.tolist(), now_ms)
