@@ -32,7 +32,8 @@ help: ## list the targets and what they do
 		/^[a-z-]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 	@printf '\nThe first run of a target sets up .venv; nothing outside this folder is touched,\n'
 	@printf 'except that root on Debian gets the packages python3-venv, default-jre-headless and chromium, and for\n'
-	@printf 'the tests redis-server, rabbitmq-server and nats-server, none of which is started as a service.\n'
+	@printf 'the tests redis-server, rabbitmq-server and nats-server, none of which is started as a service;\n'
+	@printf 'for `make container` podman, runc, netavark and mmdebstrap.\n'
 
 .PHONY: run
 run: .base .java ## start Tarry here: server and pipeline (ARGS="--data DIR ..." goes to `tarry up`)
@@ -70,6 +71,10 @@ simulate: .dev ## crash and clock simulation, SEEDS=10000 of them; a failure pri
 .PHONY: soak
 soak: .dev .java ## kill the real server and pipeline under load for MINUTES=30, auditing what arrived
 	@$(BIN)/python -m tests.crash.soak --minutes $(MINUTES) $(ARGS)
+
+.PHONY: container
+container: .dev ## build the container file and run the image, as root on Debian: five minutes and 4 GB of disk
+	@$(BIN)/python -m pytest -m soak -o faulthandler_timeout=1800 tests/system $(ARGS)
 
 .PHONY: demo
 demo: .dev .java ## every door with its real client, a crash in the middle, and the audit's verdict (two minutes)

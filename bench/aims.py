@@ -115,9 +115,19 @@ _PULSAR: Final = [
     Aim("pulsar", "delayed sends of the real client, messages/s", "pulsar client", 20_000, at_least=True),
     Aim("pulsar", "delayed sends replayed as frames, messages/s", "pulsar replay", 40_000, at_least=True),
     Aim("pulsar", "receive and acknowledge, messages/s", "pulsar consume", 50_000, at_least=True),
-    Aim("pulsar", "10,000 due at one instant, real client, p99", "pulsar burst 10000 p99", 150, " ms"),
     Aim(
-        "pulsar", "50,000 due at one instant, real client, the last", "pulsar burst 50000 worst", 1_000, " ms"
+        "pulsar",
+        "10,000 due at one instant, real client's receive, p99",
+        "pulsar burst 10000 p99",
+        150,
+        " ms",
+    ),
+    Aim(
+        "pulsar",
+        "50,000 due at one instant, real client's receive, the last",
+        "pulsar burst 50000 worst",
+        1_000,
+        " ms",
     ),
     Aim("pulsar", "memory of ten subscriptions over one", "pulsar ten subscriptions", 10, " %"),
 ]

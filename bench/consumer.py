@@ -22,14 +22,16 @@ from bench.tape import Tape, lateness
 from bench.tarry_server import SUBSCRIPTION
 from bench.wire import RECV_BYTES, Refused, connect
 
-MAX_RECEIVE = 10_000
+POLLED = 4_096
+"""Messages that one poll asks for at the most: while it reads an answer, the next one is made."""
+WINDOW = 10_000
 ACK_EVERY = 250
 
 
 def poll(port: int, count: int, max_wait_ms: int = 60_000) -> Tape:
     """Take so many messages by long poll."""
     tape = Tape()
-    body = json.dumps({"max": MAX_RECEIVE, "wait_ms": max_wait_ms}).encode()
+    body = json.dumps({"max": POLLED, "wait_ms": max_wait_ms}).encode()
     ask = request("POST", f"{SUBSCRIPTION}/receive", body)
     reply = HttpReply()
     connection = connect(port)[0]
@@ -54,7 +56,7 @@ class EventReader:
 
     def __init__(self, port: int) -> None:
         self._stream, self._acks = connect(port, 2)
-        self._stream.sendall(request("GET", f"{SUBSCRIPTION}/events?window={MAX_RECEIVE}"))
+        self._stream.sendall(request("GET", f"{SUBSCRIPTION}/events?window={WINDOW}"))
         self.tape = Tape()
         self._acked = 0
 

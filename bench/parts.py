@@ -59,6 +59,6 @@ PARTS: Final = (
         30,
         usual=False,
     ),
-    Part("conference", "10,000 participants on the Matrix door", matrix_load.measure, 12, usual=False),
+    Part("conference", "10,000 participants on the Matrix door", matrix_load.measure, 33, usual=False),
 )
 NAMES: Final = [part.name for part in PARTS]

@@ -6,13 +6,15 @@ users get; on two cores it is mostly the client that is measured.
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bench.figures import Figures, Lateness
 from bench.peers.peer import FAILURES
@@ -31,6 +33,9 @@ WINDOW: Final = 2_000
 """Messages under way, as a client that does not wait for each has them."""
 FAST_TICK_MS: Final = 1
 PAYLOAD: Final = bytes(PAYLOAD_BYTES)
+
+Arrivals = Callable[[], NDArray[np.float64]]
+"""Waits for messages, and gives when each came, in milliseconds."""
 
 
 class Broker(Protocol):
@@ -111,10 +116,11 @@ def _tarry(run: Run, place: Path) -> None:
         replay(topic, plan.pulsar, None)
         consume(topic, plan.pulsar).add_to(figures, TARRY, "pulsar consume")
     for count in plan.pulsar_bursts:
-        with serving(place / f"burst{count}") as topic:
-            late = real_burst(topic, count)
         with serving(place / f"own{count}") as topic:
-            run.add_lateness(f"pulsar burst {count}", late, own_burst(topic, count))
+            run.add_lateness(f"pulsar burst {count} own", own_burst(topic, count))
+        for way, reader in READERS.items():
+            with serving(place / f"burst{count}{way}") as topic:
+                run.add_lateness(f"pulsar burst {count}{way}", real_burst(topic, count, reader))
     one, ten = subscriptions_memory(place / "memory", plan.pulsar_delayed)
     run.add("pulsar ten subscriptions", (ten / one - 1) * 100)
 
@@ -126,8 +132,10 @@ def _pulsar(run: Run, peer: PulsarStandalone, tick_ms: int, turn: int) -> None:
         if tick_ms == DEFAULT_TICK_MS:
             _rates(run, peer, turn)
         for count in run.plan.pulsar_bursts:
-            late = real_burst(Topic(peer, peer.port, peer.topic(f"burst-{count}-{turn}")), count)
-            run.figures.add_lateness(PULSAR, f"pulsar burst {count} tick {tick_ms}", late)
+            for way, reader in READERS.items():
+                topic = Topic(peer, peer.port, peer.topic(f"burst-{count}-{turn}{way.strip()}"))
+                late = real_burst(topic, count, reader)
+                run.figures.add_lateness(PULSAR, f"pulsar burst {count}{way} tick {tick_ms}", late)
     except FAILURES as error:
         run.skip(PULSAR, str(error))
 
@@ -203,11 +211,23 @@ def real_sends(topic: Topic, count: int) -> float:
     return count / seconds
 
 
-def real_burst(topic: Topic, count: int) -> Lateness:
-    """How late a real client's listener gets messages that are all due at one instant."""
-    import pulsar
+def receiving(subscribe: Callable[..., Any], count: int) -> Arrivals:
+    """One `receive` after another, each acknowledged."""
+    consumer = subscribe()
+    arrived = np.zeros(count, np.float64)
 
-    client = _client(topic)
+    def wait() -> NDArray[np.float64]:
+        for number in range(count):
+            message = consumer.receive(int(WITHIN_S * 1_000))
+            arrived[number] = time.time() * 1e3
+            consumer.acknowledge(message)
+        return arrived
+
+    return wait
+
+
+def listening(subscribe: Callable[..., Any], count: int) -> Arrivals:
+    """A listener, which the client calls with each message in a thread of its own, and which acknowledges it."""
     arrived = np.zeros(count, np.float64)
     seen = 0
     done = threading.Event()
@@ -220,15 +240,37 @@ def real_burst(topic: Topic, count: int) -> Lateness:
         if seen == count:
             done.set()
 
-    client.subscribe(
-        topic.name,
-        "burst",
-        pulsar.ConsumerType.Shared,
-        message_listener=listen,
-        initial_position=pulsar.InitialPosition.Earliest,
+    def wait() -> NDArray[np.float64]:
+        assert done.wait(WITHIN_S), f"{count - seen} messages did not come"
+        return arrived
+
+    subscribe(message_listener=listen)
+    return wait
+
+
+Reader = Callable[[Callable[..., Any], int], Arrivals]
+READERS: Final[dict[str, Reader]] = {"": receiving, " listener": listening}
+"""The client's ways to get messages, by what is added to the names of their figures: each subscribes, and gives back who
+waits for so many messages."""
+
+
+def real_burst(topic: Topic, count: int, reader: Reader) -> Lateness:
+    """How late a real client gets messages that are all due at one instant."""
+    import pulsar
+
+    client = _client(topic)
+    wait = reader(
+        partial(
+            client.subscribe,
+            topic.name,
+            "burst",
+            pulsar.ConsumerType.Shared,
+            initial_position=pulsar.InitialPosition.Earliest,
+        ),
+        count,
     )
     due_ms = _send_due(topic, count)
-    assert done.wait(WITHIN_S), f"{count - seen} messages did not come"
+    arrived = wait()
     client.close()
     return Lateness.of(arrived - due_ms)
 

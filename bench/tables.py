@@ -175,25 +175,23 @@ def pulsar(result: Result) -> list[str]:
     rows.append([text, said(figures.get(TARRY, "pulsar ten subscriptions")), "", ""])
     late = []
     for count in result.plan.pulsar_bursts:
-        burst = f"pulsar burst {count}"
-        late.append([f"{count:,}: Tarry", *_said(figures, TARRY, burst, (*_LATE, "early")), ""])
+        own = f"pulsar burst {count} own"
+        for way, named in (("", "receive"), (" listener", "a listener")):
+            burst = f"pulsar burst {count}{way}"
+            late.append([f"{count:,}, {named}: Tarry", *_said(figures, TARRY, burst, (*_LATE, "early")), ""])
+            for tick_ms in (1, 1000):
+                theirs = f"{burst} tick {tick_ms}"
+                if figures.get(PULSAR, f"{theirs} p99") is not None:
+                    late.append(
+                        [
+                            f"{count:,}, {named}: Pulsar, tick {tick_ms:,} ms",
+                            *_said(figures, PULSAR, theirs, (*_LATE, "early")),
+                            ratio(figures, PULSAR, f"{burst} p99", f"{theirs} p99"),
+                        ]
+                    )
         late.append(
-            [
-                f"{count:,}: … the server's own part",
-                *_said(figures, TARRY, f"{burst} own", (*_LATE, "early")),
-                "",
-            ]
+            [f"{count:,}: Tarry's own part, as frames", *_said(figures, TARRY, own, (*_LATE, "early")), ""]
         )
-        for tick_ms in (1, 1000):
-            theirs = f"{burst} tick {tick_ms}"
-            if figures.get(PULSAR, f"{theirs} p99") is not None:
-                late.append(
-                    [
-                        f"{count:,}: Pulsar, tick {tick_ms:,} ms",
-                        *_said(figures, PULSAR, theirs, (*_LATE, "early")),
-                        ratio(figures, PULSAR, f"{burst} p99", f"{theirs} p99"),
-                    ]
-                )
     head = ["so many due at one instant, real client, ms late", *_LATE, "early", "p99, Tarry / Pulsar"]
     return [table(["", "Tarry", PULSAR, "Tarry / Pulsar"], rows), table(head, late)]
 

@@ -26,6 +26,7 @@ RUN_BY: Final = {
     "docs/doors/matrix.md": ("tests/conformance/matrix/test_private_homeserver.py",),
     "docs/doors/pulsar.md": ("tests/unit/test_docs.py",),
     "docs/operations/backup.md": ("tests/unit/test_docs.py",),
+    "docs/operations/deploy.md": ("tests/system/test_container.py",),
     "docs/operations/matrix.md": ("tests/unit/test_docs.py",),
     "docs/outlets/webhook.md": ("tests/unit/test_docs.py",),
     "docs/pipeline.md": ("tests/pipeline/test_docs.py",),
@@ -43,7 +44,6 @@ NOT_RUN: Final = {
         ".venv/bin/tarry matrix user alice",
     ): "needs a Synapse: run for docs/doors/matrix.md, which says the same",
     ("docs/operations/deploy.md", "python3 -m venv /opt/tarry"): "installs the published package, as root",
-    ("docs/operations/deploy.md", "podman build"): "needs podman",
     ("docs/testing.md", "make soak"): "takes hours",
 }
 """By page and how it begins: blocks that no test runs, and why."""

@@ -74,3 +74,6 @@ async def serving(
                 yield Serving(url, server._engine, client)
         finally:
             await server.stop()
+        # What it had under way while it stopped has been told by now.
+        await asyncio.sleep(0)
+        assert server.fault is None, server.fault

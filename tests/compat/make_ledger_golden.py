@@ -15,13 +15,13 @@ import numpy as np
 from google_crc32c import value
 
 from tarry.ledger.disk import RealDisk
+from tarry.ledger.fired import fired
 from tarry.ledger.frame import FORMAT_VERSION
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.ledger.record import (
     NO_PUT,
     Encoded,
     Entry,
-    FiredEntries,
     Key,
     Put,
     Record,
@@ -103,8 +103,8 @@ def entries() -> list[Entry]:
     carried = msgspec.structs.replace(delayed, carries=Key(delayed.fire_at_ms, 43))
     cancelled = msgspec.structs.replace(carried, payload=b"", cancelled=True)
     put = msgspec.Raw(encode(FIRED).body)
-    fired = Entry(TOPIC, 0, NOW_MS, 9, FIRED_KEY, put, owner=FIRED.owner)
-    return [published, delayed, carried, cancelled, fired]
+    sent = Entry(TOPIC, 0, NOW_MS, 9, FIRED_KEY, put, owner=FIRED.owner)
+    return [published, delayed, carried, cancelled, sent]
 
 
 def shortest(of: Record) -> Encoded:
@@ -118,9 +118,8 @@ def shortest(of: Record) -> Encoded:
 def quickly_fired() -> Encoded:
     """A fired entry as a burst encodes it: without the fields that have defaults."""
     key = FIRED_KEY
-    (body,) = FiredEntries(TOPIC, NOW_MS).bodies(
-        10, np.array([key.fire_at_ms]), np.array([key.seq]), [encode(FIRED).body]
-    )
+    put = encode(FIRED).body
+    body = bytes(fired(TOPIC, 10, NOW_MS, np.array([key.fire_at_ms]), np.array([key.seq]), [put]).bodies)
     return encode(decode(body))._replace(body=body, crc=value(body))
 
 

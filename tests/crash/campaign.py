@@ -188,9 +188,7 @@ class Campaign:
     def offenders(self) -> list[str]:
         """The verdict."""
         found = audit(self.books)
-        if "Traceback" in self.server.said():
-            found.append(f"the server's log has a traceback: {self.server.log}")
-        return found
+        return found + tracebacks("the server", self.server.said())
 
     def summary(self) -> str:
         """One line of figures."""
@@ -217,6 +215,12 @@ class Campaign:
         self.server.kill()
         if self._receiver.ident is not None:
             self._receiver.end()
+
+
+def tracebacks(who: str, said: str) -> list[str]:
+    """The first traceback in a log, with what led to it: the folder is often gone by the time somebody reads of it."""
+    before, found, after = said.partition("Traceback")
+    return [f"the log of {who} has a traceback: {before[-500:]}{found}{after[:5_000]}"] if found else []
 
 
 def run(campaign: Campaign, go_on: Callable[[int], bool], say: Callable[[str], None]) -> list[str]:

@@ -9,9 +9,11 @@ import time
 from pathlib import Path
 from typing import Final
 
+from tarry.ledger.follow import FolderFollower
+from tarry.pipeline.stream import Tables
 from tests.crash.books import ALL, Receipt, now_ms
 from tests.crash.bulk import BulkProducer
-from tests.crash.campaign import CONFIG, Campaign
+from tests.crash.campaign import CONFIG, Campaign, tracebacks
 from tests.crash.consumers import Consumer, OrderedConsumer
 from tests.crash.driver import DriverProcess
 from tests.crash.producers import TOPICS, Producer
@@ -54,7 +56,11 @@ class IndexedCampaign(Campaign):
         self._unbalanced: list[str] = []
 
     def begin(self) -> None:
-        """Start both, and everybody else."""
+        """Start both, and everybody else. The index is there first: what went before it, its books would not have."""
+        self.server.start()
+        ledger = FolderFollower(str(self.server.folder / "ledger"))
+        Tables.open(str(self.server.folder / "tables"), ledger.ledger_id())
+        self.server.stop()
         super().begin()
         self.driver.launch()
 
@@ -164,10 +170,7 @@ class IndexedCampaign(Campaign):
 
     def offenders(self) -> list[str]:
         """The verdict."""
-        found = [*super().offenders(), *self._unbalanced]
-        if "Traceback" in self.driver.said():
-            found.append(f"the driver's log has a traceback: {self.driver.log}")
-        return found
+        return [*super().offenders(), *self._unbalanced, *tracebacks("the driver", self.driver.said())]
 
     def summary(self) -> str:
         """One line of figures."""

@@ -133,6 +133,7 @@ def index_folder(folder: str) -> None:
     """Index a ledger that another process writes, as a driver does."""
     follower = FolderFollower(folder)
     tables = Tables.open(f"{folder}/../tables", follower.ledger_id())
+    tables.begin(follower.first_seq())
     batch = LocalBatch(folder, tables.index.cursor() + 1, follower.durable_seq())
     IndexStream(tables, 300_000).process(cast(Any, batch), 0)
 

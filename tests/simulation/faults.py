@@ -66,9 +66,11 @@ class Faults:
         """The clock is set."""
         sim = self._sim
         sim.say(f"the clock jumps by {ms}")
-        sim.clock.jump(ms)
         if ms < 0:
+            # What is accepted from now on may be late until the clock shows this again.
+            sim.note_due(sim.clock.now_ms())
             sim.model.set_back()
+        sim.clock.jump(ms)
 
     # Damage
 

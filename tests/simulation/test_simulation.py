@@ -39,7 +39,7 @@ from tests.simulation.run import Failure, run_range, run_seed
 
 CHUNKS = 20
 SEEDS_IN_CHUNK = 100
-STEPS = 160
+STEPS = 100
 BOUND = 400
 """A sabotage must be noticed within so many seeds."""
 

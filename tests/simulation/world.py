@@ -288,9 +288,13 @@ class Simulation:
         """The pipeline does something: it indexes what is durable or a part of it, compacts, or cleans up."""
         index, ledger, random = self.world.index, self.engine.journal.ledger, self.random
         kind = random.random()
-        if kind < 0.6:
+        if not index.cursor and kind < 0.3:
+            self.say("begin the index")
+            index.begin()
+        elif kind < 0.6:
             upto = ledger.durable_seq
-            if random.random() < 0.5:
+            # The first time it takes all that there is: that much was there when segments went that it does not find.
+            if index.cursor and random.random() < 0.5:
                 upto = random.randint(min(index.cursor, upto), upto)
             try:
                 index.flush(ledger, upto)

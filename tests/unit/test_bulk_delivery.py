@@ -4,12 +4,13 @@ The engine and its clock are simulated; the staged files and the index are real.
 """
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from tarry.core.delivery import Delivered, Retry
-from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS
+from tarry.core.limits import DAY_MS, FINALISED_RETENTION_MS, HOUR_MS, MINUTE_MS
 from tarry.core.policy import Policy
 from tarry.engine.adoption import BatchView
 from tarry.engine.engine import Engine
@@ -17,15 +18,17 @@ from tarry.index.delta import DeltaIndex
 from tarry.index.incoming import Mapping
 from tarry.index.manifest import new_token
 from tarry.index.staging import Stager, manifest_of
+from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import FOREIGN, Bench
 from tests.unit.test_engine_traces import Told
+from tests.unit.test_reclaim import QUICK, SEGMENT, churn, settle
 
 
 class BulkBench(Bench):
     """A bench whose index lies in a folder."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(start=False)
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        super().__init__(start=False, **settings)
         self.folder = str(folder / "index")
         (folder / "index").mkdir()
         self.start()
@@ -253,3 +256,20 @@ def test_what_is_sent_of_a_batch_is_told_with_the_trace_of_its_acceptance(bench:
         (b"context 1", "sim", "sent"),
     ]
     assert {facts["door"] for _, facts, _ in told.sends} == {"bulk"}
+
+
+def test_while_there_is_no_index_the_ledger_keeps_what_became_of_a_batch(tmp_path: Path) -> None:
+    """The staged files have every message of it, also those that have ended: only the ledger tells them apart."""
+    bench = BulkBench(tmp_path, settings=QUICK, ledger_settings=LedgerSettings(segment_bytes=SEGMENT))
+    bench.bulk([bench.now_ms + HOUR_MS + n for n in range(3)])
+    ids = {message.payload: message.id for message in bench.listed()}
+    bench.ask(bench.engine.cancel(ids[b"letters 1"]))
+    churn(bench)
+    settle(bench)
+    bench.reopen()
+    bench.leap(2 * HOUR_MS)
+    assert bench.in_topic() == letters(0, 2)
+    # Until nothing is known of the batch any more.
+    bench.leap(FINALISED_RETENTION_MS + DAY_MS)
+    settle(bench)
+    assert bench.engine.journal.ledger.first_seq > 1

@@ -51,15 +51,13 @@ def test_being_killed_at_the_very_start_is_no_reason_to_give_up() -> None:
     assert child().ended(-signal.SIGKILL, 0.1) is None
 
 
-def supervised(*codes: str, marks: Path) -> "subprocess.Popen[str]":
-    """A supervisor of one child for each piece of code."""
+def supervised(*codes: str, marks: Path, first: str = "") -> "subprocess.Popen[str]":
+    """A supervisor of one child for each piece of code; it begins with a piece of its own."""
     children = [
         f"Child('c{n}', [sys.executable, '-c', {LOUD + code!r}, {str(marks)!r}])"
         for n, code in enumerate(codes)
     ]
-    program = (
-        f"import sys; from tarry.cli.supervisor import *; sys.exit(Supervisor([{', '.join(children)}]).run())"
-    )
+    program = f"{first}import sys; from tarry.cli.supervisor import *; sys.exit(Supervisor([{', '.join(children)}]).run())"
     return subprocess.Popen(
         [sys.executable, "-c", program], env=environment(), stderr=subprocess.PIPE, text=True
     )
@@ -113,3 +111,18 @@ def test_children_do_not_outlive_a_killed_supervisor(tmp_path: Path) -> None:
         running.kill()
         running.wait()
         wait_until(lambda: not is_alive(pids(marks)[0]))
+
+
+def test_orphans_that_have_ended_do_not_stay(tmp_path: Path) -> None:
+    """As the first process of a container does; outside of one, a process may ask for the orphans below it."""
+    marks = tmp_path / "m"
+    orphan = f"import os; os.fork() or open({str(marks)!r}, 'a').write(f'{{os.getpid()}}\\n')"
+    adopting = "import ctypes; ctypes.CDLL(None).prctl(36, 1); "  # PR_SET_CHILD_SUBREAPER
+    leaving = f"import subprocess; subprocess.run([sys.executable, '-c', {orphan!r}]); time.sleep(60)"
+    with supervised(leaving, marks=marks, first=adopting) as running:
+        wait_until(lambda: len(pids(marks)) == 2)
+        child, orphaned = pids(marks)
+        wait_until(lambda: not is_alive(orphaned))
+        assert is_alive(child)
+        running.terminate()
+        assert running.wait(20) == 0

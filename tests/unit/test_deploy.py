@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from tarry.cli.app import app
 from tarry.config import load
+from tests.documents import runnable
 from tests.processes import ROOT
 from tests.serving import serving
 
@@ -79,8 +80,21 @@ def test_the_container_file_names_files_and_settings_that_there_are() -> None:
     variables.pop("TARRY_CONFIG")
     secret = {"TARRY_TOKENS": '[{"name": "a", "token": "long-enough", "roles": ["admin"]}]'}
     config = load(environment=variables | secret).config
-    assert (config.data, config.http.host) == ("/data", "0.0.0.0")
+    doors = (config.http, config.doors.matrix, config.doors.dapr, config.doors.pulsar)
+    assert (config.data, {door.host for door in doors}) == ("/data", {"0.0.0.0"})
+    exposed = re.search(r"^EXPOSE (.+)$", text, re.MULTILINE)
+    assert exposed is not None
+    assert {int(port) for port in exposed[1].split()} == {config.doors.dapr.grpc_port} | {
+        door.port for door in doors
+    }
     assert re.search(r"^USER \d+:\d+$", text, re.MULTILINE)
+
+
+def test_the_container_file_is_used_as_its_page_says() -> None:
+    (block,) = runnable("docs/operations/deploy.md")
+    commands = [line.removeprefix("#").strip() for line in CONTAINER.read_text().splitlines()]
+    for line in block.text.splitlines():
+        assert line.strip() in commands
 
 
 async def test_the_grafana_dashboard_asks_for_metrics_that_there_are(tmp_path: Path) -> None:

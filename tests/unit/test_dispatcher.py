@@ -9,7 +9,7 @@ from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import Damage, Unavailable
 from tarry.core.message import Message, Scheduled
 from tarry.core.policy import Policy
-from tarry.engine.dispatcher import BURST_MS
+from tarry.engine.dispatcher import APART_MS, BURST_MS
 from tarry.engine.settings import EngineSettings
 from tarry.engine.upkeep import FLUSH_LATEST_MS
 from tarry.ledger.ledger import LedgerSettings
@@ -436,3 +436,28 @@ def test_what_gathers_is_not_below_the_watermark() -> None:
     bench.tick()
     assert bench.engine.dispatcher.gathering
     assert bench.engine.dispatcher.lowest_open(bench.now_ms) <= Key(accepted_at_ms, 0)
+
+
+def test_turns_that_send_lie_apart_but_nobody_waits_who_is_due_alone(bench: Bench) -> None:
+    began_ms = bench.now_ms
+    for delay_ms in (1_000, 1_001, 1_500):
+        bench.schedule(delay_ms=delay_ms)
+    bench.leap(997)
+    assert bench.tick() == began_ms + 1_000
+    bench.leap(3)
+    # What is due in the next millisecond goes with what is due in the one after.
+    assert bench.tick() == began_ms + 1_000 + APART_MS
+    bench.leap(APART_MS)
+    assert len(bench.drain("orders").got) == 2
+    bench.clock.set(began_ms + 1_498)
+    assert bench.rest() == began_ms + 1_500
+
+
+def test_a_clock_that_was_set_back_keeps_nobody_waiting_for_the_turn_after_the_last(bench: Bench) -> None:
+    bench.schedule(delay_ms=1_000)
+    bench.leap(1_000)
+    bench.clock.jump(-2_000)
+    bench.schedule(delay_ms=100)
+    assert bench.rest() == bench.now_ms + 100
+    bench.leap(100)
+    assert len(bench.drain("orders").got) == 2

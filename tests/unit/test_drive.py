@@ -4,11 +4,14 @@ import asyncio
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
-from tarry.engine.drive import Driver
+from tarry.engine.drive import Driver, Offloader
+from tarry.index.index import View
 from tarry.ledger.bell import Bell
+from tests.serving import serving
 from tests.unit.engine_kit import Bench
 from tests.waiting import until, wait_until
 
@@ -82,6 +85,80 @@ def test_nothing_is_brought_to_a_loop_that_is_closed() -> None:
     driver = asyncio.run(make())
     with pytest.raises(RuntimeError):
         driver.post(lambda: None)
+
+
+async def test_once_closed_nothing_is_brought_over() -> None:
+    driver = driven()
+    made: list[str] = []
+    driver.post(lambda: made.append("too late"))
+    driver.close()
+    await asyncio.sleep(0.02)
+    assert made == []
+
+
+# Slow work
+
+
+async def test_slow_work_is_done_elsewhere_and_told_here() -> None:
+    faults: list[Exception] = []
+    offload = Offloader(asyncio.get_running_loop(), "slow", faults.append)
+    told: list[tuple[Exception | None, int]] = []
+    done: list[int] = []
+    offload(
+        lambda: done.append(threading.get_ident()), lambda error: told.append((error, threading.get_ident()))
+    )
+    await until(lambda: bool(told))
+    assert told == [(None, threading.get_ident())]
+    assert done != [threading.get_ident()]
+    assert faults == []
+    offload.close()
+
+
+async def test_what_was_under_way_when_it_was_closed_ends_and_nobody_goes_on_from_it() -> None:
+    """Going on would mean more slow work, or a registry that is closed: a fault in a server that is only stopping."""
+    faults: list[Exception] = []
+    offload = Offloader(asyncio.get_running_loop(), "slow", faults.append)
+    begun, go_on = threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def work() -> None:
+        begun.set()
+        go_on.wait(30)
+        done.append("first")
+
+    offload(work, lambda _: done.append("told"))
+    offload(lambda: done.append("not begun yet"), lambda _: None)
+    begun.wait(30)
+    threading.Timer(0.05, go_on.set).start()
+    offload.close()
+    await asyncio.sleep(0.02)
+    offload(lambda: done.append("too late"), lambda _: None)
+    assert done == ["first"]
+    assert faults == []
+
+
+async def test_a_server_that_stops_while_it_reads_its_index_has_no_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+    async with serving(tmp_path / "data") as server:
+        horizon = server.engine.journal.horizon
+        newest = horizon.index.newest
+
+        def slow() -> View:
+            begun.set()
+            go_on.wait(30)
+            return newest()
+
+        def look_again(_: View | None) -> None:
+            horizon.look(lambda _: None)
+
+        monkeypatch.setattr(horizon.index, "newest", slow)
+        while not begun.is_set():
+            horizon.look(look_again)
+            await asyncio.sleep(0.001)
+        # By then it is stopping; `serving` asserts that there was no fault.
+        threading.Timer(0.3, go_on.set).start()
 
 
 # The bell

@@ -1,5 +1,6 @@
 """Fresh entries are kept within a bound, and what is not kept is read as before."""
 
+import numpy as np
 import pytest
 
 from tarry.engine import fresh as module
@@ -20,7 +21,7 @@ def room(monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def kept(of: Fresh, stop: int) -> list[int]:
-    return [seq for seq, found in enumerate(of.find(range(stop))) if found is not None]
+    return [seq for seq, found in enumerate(of.find(np.arange(stop))) if found is not None]
 
 
 def test_the_oldest_go_when_there_is_no_room_for_more(room: int) -> None:

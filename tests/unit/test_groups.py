@@ -1,11 +1,14 @@
 """Groups: of several messages at most one is ever sent, and what is left of a group does not wait for ever."""
 
+from collections import Counter
+
 import pytest
 
 from tarry.core import limits
 from tarry.core.delivery import Delivered, Refused, Retry
-from tarry.core.errors import Conflict
+from tarry.core.errors import Conflict, TooLarge
 from tarry.core.message import Message
+from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import FOREIGN, Bench
 
 
@@ -209,6 +212,21 @@ def test_a_group_has_a_limit_of_members(bench: Bench) -> None:
     bench.schedule(group="h", delay_ms=1000)
     bench.wait(1000)
     assert len(bench.drain("orders").got) == 2
+
+
+def test_the_ends_of_a_group_fit_into_the_ledger_together() -> None:
+    """Of a listed message its end remembers the content."""
+    bench = Bench(ledger_settings=LedgerSettings(segment_bytes=1 << 20))
+    large = Message(destination=FOREIGN, group="g", delay_ms=10, listed=True, payload=bytes(20_000))
+    limit = bench.refused(bench.engine.schedule(large), TooLarge).limit
+    ids = [
+        bench.schedule(FOREIGN, group="g", delay_ms=10, listed=True, payload=bytes(limit), owner="o" * 255).id
+        for _ in range(limits.MAX_GROUP_MEMBERS)
+    ]
+    bench.run(100)
+    assert Counter(states(bench, *ids)) == {"sent": 1, "cancelled": limits.MAX_GROUP_MEMBERS - 1}
+    # What leaves nothing behind may be as large as any message.
+    bench.schedule(FOREIGN, group="h", delay_ms=10, payload=bytes(500_000))
 
 
 @pytest.mark.parametrize("flushed", [False, True])

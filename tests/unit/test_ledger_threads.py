@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from tarry.core.errors import TarryError, Unavailable
-from tarry.ledger.disk import RealDisk, RealFile
+from tarry.ledger.disk import COPIED_BYTES, MAX_PARTS, RealDisk, RealFile
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.ledger.segment import Segment
 from tarry.ledger.spares import Spares
+from tarry.ledger.writer import LARGE_BYTES
 from tests.unit.ledger_kit import StandingClock, contents, record
 
 SETTINGS = LedgerSettings(segment_bytes=1 << 18)
@@ -259,3 +260,45 @@ def test_a_write_that_the_kernel_cuts_up_is_finished(tmp_path: Path, monkeypatch
     assert file.read(10, 0) == b"0123456789"
     assert file.read(100, 2) == b"23456789"
     file.close()
+
+
+@pytest.mark.parametrize("count", [1, 3, MAX_PARTS, MAX_PARTS + 1])
+@pytest.mark.parametrize("size", [0, 1, 3 * COPIED_BYTES])
+@pytest.mark.parametrize("cut", [False, True])
+def test_parts_are_written_as_if_they_were_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, size: int, cut: bool
+) -> None:
+    whole = os.urandom(size)
+    step = -(-size // count)
+    parts = [whole[at * step : (at + 1) * step] for at in range(count)]
+    file = RealDisk().open(str(tmp_path / "x"), create=True)
+    if cut:
+        # The kernel writes a byte of the second part, and no more.
+        writev, upto = os.pwritev, len(parts[0]) + 1
+        monkeypatch.setattr(os, "pwritev", lambda fd, _, at: writev(fd, [whole[:upto]], at))
+    file.write(b"before", 0)
+    file.write_parts(parts, 6)
+    assert file.read(size + 100, 0) == b"before" + whole
+    file.close()
+
+
+async def test_small_units_of_one_turn_are_written_together_and_a_large_one_does_not_wait_for_more(
+    tmp_path: Path,
+) -> None:
+    ledger = opened(tmp_path, LedgerSettings(segment_bytes=4 << 20))
+    loop = asyncio.get_running_loop()
+    deferred: list[Callable[[], None]] = []
+    ledger.start(loop.call_soon_threadsafe, deferred.append)
+    answers: list[TarryError | None] = []
+    small = [asyncio.ensure_future(appended(ledger, [record(n)])) for n in range(3)]
+    await asyncio.sleep(0)
+    assert len(deferred) == 1
+    assert not any(answer.done() for answer in small)
+    # Nobody nudges the writer for it.
+    await appended(ledger, [record(7, LARGE_BYTES)])
+    assert len(deferred) == 1
+    assert [await answer for answer in small] == [1, 2, 3]
+    deferred[0]()
+    ledger.append([record(9)], answers.append)
+    assert len(deferred) == 2
+    ledger.close()

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import httpx
 
+from tarry.outlets.matrix.destination import parse
 from tests.unit.matrix_kit import ROOM, SELDOM, STABLE, UNSTABLE, MatrixServing, bearer, matrix_serving
 
 ANN = bearer("ann-token")
@@ -311,6 +312,46 @@ async def test_a_token_that_was_logged_out_is_forgotten(tmp_path: Path) -> None:
         assert (await serving.client.post("/_matrix/client/v3/logout", headers=ANN)).status_code == 200
         for path in asked:
             assert said(await put(serving, path, body)) == (401, "M_UNKNOWN_TOKEN")
+
+
+async def test_what_is_remembered_of_one_request_is_not_taken_for_another(tmp_path: Path) -> None:
+    """All but the transaction and the content of a /send is read once; whatever differs is another one."""
+    other = "!other:example.org"
+    ways = [
+        (room, type_, name, delay)
+        for room in (ROOM, other)
+        for type_ in ("m.x", "m.y")
+        for name, delay in (("delay", 60_000), ("delay", 70_000), ("org.matrix.msc4140.delay", 60_000))
+    ]
+    async with matrix_serving(tmp_path / "data", schedule_per_second=0) as serving:
+        asked = []
+        for count in range(3):
+            for number, (room, type_, name, delay) in enumerate(ways):
+                path = f"/_matrix/client/v3/rooms/{quote(room)}/send/{type_}/t{count}-{number}?{name}={delay}"
+                content = b'{"count":%d,"number":%d}' % (count, number)
+                delay_id = (await put(serving, path, raw=content)).json()["delay_id"]
+                asked.append((delay_id, (room, type_, None), delay, content))
+        # Without a delay it is the homeserver's, and with a future's parameter it is a future.
+        assert "event_id" in (await put(serving, f"{SEND}/m.x/u1")).json()
+        assert "event_id" in (await put(serving, f"{SEND}/m.x/u2?other=60000")).json()
+        assert "send_token" in (await put(serving, f"{SEND}/m.x/u3?future_timeout=60000")).json()
+        for both in ("delay=60000", "future_timeout=60000"):
+            refused = await put(serving, f"{SEND}/m.x/u4?delay=60000&{both}")
+            assert said(refused) == (400, "M_INVALID_PARAM")
+        assert said(await put(serving, f"{SEND}/m.x/u5?delay=60000", raw=b"[]")) == (400, "M_BAD_JSON")
+        views = [await serving.engine.get(delay_id) for delay_id, *_ in asked]
+        assert [(view.id, parse(view.destination), view.delay_ms, view.payload) for view in views] == asked
+
+
+async def test_a_token_that_was_logged_out_is_refused_where_its_head_was_known(tmp_path: Path) -> None:
+    """On one connection, with requests that differ in nothing but their transactions: the short way must ask each time."""
+    async with matrix_serving(tmp_path / "data") as serving:
+        for txn in range(3):
+            assert (await put(serving, f"{SEND}/m.x/{txn}?delay=60000")).status_code == 200
+        assert serving.homeserver.whoami_asked == 1
+        assert (await serving.client.post("/_matrix/client/v3/logout", headers=ANN)).status_code == 200
+        del serving.homeserver.users["ann-token"]
+        assert said(await put(serving, f"{SEND}/m.x/3?delay=60000")) == (401, "M_UNKNOWN_TOKEN")
 
 
 async def test_scheduling_is_limited_by_user(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import Unavailable
 from tarry.core.message import Message
 from tarry.engine.settings import EngineSettings
+from tarry.index.index import View
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import FOREIGN, Bench
 
@@ -346,3 +347,67 @@ def test_the_registry_can_be_had_again_from_either_snapshot(bench: Bench) -> Non
         again = bench.engine.topics.subscription("t", "s")
         assert again.backlog == 5
         assert bench.reader(again).ids == [0, 1, 2, 3, 4]
+
+
+def test_a_pipeline_that_begins_just_before_segments_go_finds_them(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    churn(bench, 6)
+    before = size(bench)
+    reclaim = bench.engine.upkeep.reclaim
+    rely = reclaim._rely
+
+    def begins_now(upto_seq: int) -> None:
+        bench.index.begin()
+        rely(upto_seq)
+
+    monkeypatch.setattr(reclaim, "_rely", begins_now)
+    settle(bench)
+    assert (size(bench), bench.engine.journal.ledger.first_seq) == (before, 1)
+    # Nor do they go while the index has not reached them; then they do.
+    settle(bench)
+    assert size(bench) == before
+    bench.index.flush(bench.engine.journal.ledger)
+    settle(bench)
+    assert size(bench) < before
+
+
+def test_an_index_that_cannot_be_seen_keeps_what_is_there(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    churn(bench, 6)
+    before = size(bench)
+    reclaim, newest = bench.engine.upkeep.reclaim, bench.index.newest
+    rely = reclaim._rely
+
+    def unreachable() -> View:
+        raise Unavailable("no answer")
+
+    def fails_now(upto_seq: int) -> None:
+        monkeypatch.setattr(bench.index, "newest", unreachable)
+        rely(upto_seq)
+
+    monkeypatch.setattr(reclaim, "_rely", fails_now)
+    settle(bench)
+    assert size(bench) == before
+    monkeypatch.undo()
+    assert bench.index.newest == newest
+    settle(bench)
+    assert size(bench) < before
+
+
+def test_a_new_index_begins_with_the_ledger_that_has_let_go_of_its_beginning(bench: Bench) -> None:
+    kept = bench.schedule(delay_ms=limits.DAY_MS, payload=b"kept")
+    churn(bench, 6)
+    settle(bench)
+    assert bench.engine.journal.ledger.first_seq > 1
+    bench.index.begin()
+    bench.reopen()
+    assert bench.engine.journal.horizon.trouble is None
+    assert bench.engine.journal.horizon.followed
+    bench.index.flush(bench.engine.journal.ledger)
+    churn(bench, 6, "more")
+    settle(bench)
+    assert len(bench.engine.journal.horizon) == 0
+    bench.leap(limits.DAY_MS)
+    assert bench.drain("orders").payloads == [b"kept"], kept

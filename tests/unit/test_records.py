@@ -16,7 +16,7 @@ from tarry.engine.arrow import columns_of
 from tarry.engine.planner import Planner
 from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, end_unread, new_version
 from tarry.ledger.frame import ROW, Unit
-from tarry.ledger.read_record import ReadEntry, ReadPut, decode_head, decode_heads, read_due, read_entry
+from tarry.ledger.read_record import ReadEntry, ReadPut, decode_head, decode_heads, read_due
 from tarry.ledger.record import (
     NO_PUT,
     Ack,
@@ -24,7 +24,6 @@ from tarry.ledger.record import (
     Encoded,
     Entry,
     Finalise,
-    FiredEntries,
     Key,
     Kind,
     Mark,
@@ -121,20 +120,6 @@ def test_heads_of_anything_else_are_refused() -> None:
     entry = encode(Entry("t", 77, 5, 6, None, NO_PUT)).body
     with pytest.raises(msgspec.ValidationError):
         decode_heads([encode(put()).body, entry])
-
-
-def test_the_quick_encoder_of_fired_entries_writes_what_the_plain_one_reads() -> None:
-    body = encode(put(origin=Key(5, 6))).body
-    for entry_id, seq in ((0, 1), (1 << 40, (1 << 48) - 1)):
-        (quick,) = FiredEntries("persistent://a/b/c", 123).bodies(
-            entry_id, np.array([2000]), np.array([seq]), [body]
-        )
-        plain = Entry("persistent://a/b/c", 0, 123, entry_id, Key(2000, seq), msgspec.Raw(body))
-        assert decode(quick) == plain
-        read = read_entry(quick)
-        assert (read.entry_id, read.fired) == (entry_id, Key(2000, seq))
-        assert read.put is not None
-        assert (read.put.payload, read.put.headers, read.put.origin) == (b"payload", {"a": "b"}, Key(5, 6))
 
 
 def test_what_may_become_due_is_read_in_one_call() -> None:

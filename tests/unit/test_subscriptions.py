@@ -1,8 +1,11 @@
 """Subscriptions: the four types, permits, redelivery, seeking, and who holds what."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from tarry.core.errors import Conflict, Invalid, NotFound
+from tarry.engine.consumer import Received
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import Bench
 
@@ -106,7 +109,7 @@ def test_permits_given_while_being_served_count_at_once(bench: Bench, type_: str
     reader = bench.reader(sub, permits=0)
     got: list[int] = []
 
-    def deliver(entries: list) -> None:  # type: ignore[type-arg]
+    def deliver(entries: Sequence[Received]) -> None:
         got.extend(entry.entry_id for entry in entries)
         reader.handle.flow(len(entries))
 
@@ -121,7 +124,7 @@ def test_a_consumer_that_closes_while_being_served(bench: Bench) -> None:
     first = bench.reader(sub, "first", permits=0)
     got: list[int] = []
 
-    def deliver(entries: list) -> None:  # type: ignore[type-arg]
+    def deliver(entries: Sequence[Received]) -> None:
         got.extend(entry.entry_id for entry in entries)
         first.handle.close()
 

@@ -6,10 +6,11 @@ import pytest
 
 from tarry.core import limits
 from tarry.core.delivery import Delivered, Refused, Retry, Verdict
-from tarry.core.errors import Conflict, DelayTooLong, Invalid, NotFound, TooManyPending
+from tarry.core.errors import Conflict, DelayTooLong, Invalid, NotFound, TooLarge, TooManyPending
 from tarry.core.message import LED_BY, Message, Scheduled
 from tarry.core.policy import Policy
 from tarry.engine.commands import Ending
+from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import FOREIGN, Bench
 
 
@@ -349,3 +350,15 @@ def test_a_crash_at_any_moment_leaves_all_or_nothing(verdict: Verdict) -> None:
         outcomes.add((accepted, len(arrived)))
     # Crashes came before the batch was durable, in between, and after it all.
     assert {accepted for accepted, _ in outcomes} == {0, 3}
+
+
+def test_a_group_that_is_led_fits_into_the_ledger_once_more_when_it_begins() -> None:
+    bench = Bench(ledger_settings=LedgerSettings(segment_bytes=1 << 16))
+    few = [member(bytes(5_000), 10) for _ in range(5)]
+    many = [member(bytes(5_000), 10) for _ in range(11)]
+    assert bench.refused(bench.engine.schedule_together([LEADER, *many]), TooLarge).limit < 1 << 15
+    bench.ask(bench.engine.schedule_together([LEADER, *few]))
+    bench.rest()
+    bench.verdict(Delivered("r" * 1_000))
+    bench.wait(10)
+    assert bench.outlet.under_way

@@ -3,7 +3,8 @@
 A child that ends is started again after a wait that doubles while it keeps ending soon, and begins anew once
 it has run for a while. One that ends cleanly, or at once at its very first start (its configuration is wrong:
 trying again helps nobody), ends the whole. One that is not essential never does; if it says that it cannot run here, it is
-left alone. A signal to stop is passed on, and after it nothing is started again.
+left alone. A signal to stop is passed on, and after it nothing is started again. In a container this is the first
+process, which is given the orphans of all others: those that have ended are taken leave of.
 """
 
 import contextlib
@@ -131,7 +132,17 @@ class Supervisor:
                     return ended
             if child.start_at_s is not None and child.start_at_s <= now_s and self._stopped_by is None:
                 child.start(now_s)
+        self._reap_orphans()
         return None
+
+    def _reap_orphans(self) -> None:
+        own = {child.process.pid for child in self._children if child.process is not None}
+        with contextlib.suppress(ChildProcessError):
+            while (ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)) is not None:
+                if ended.si_pid in own:
+                    # Its end is looked at in the next turn, to which its signal wakes us.
+                    return
+                os.waitpid(ended.si_pid, 0)
 
     def _sleep(self, wake: int) -> None:
         """Until a child ends, a signal comes, or one is to be started again."""

@@ -96,6 +96,8 @@ def _check_size(field: str, text: str, limit: int) -> None:
 
 
 def _utf8_length(field: str, text: str) -> int:
+    if text.isascii():
+        return len(text)
     try:
         return len(text.encode())
     except UnicodeEncodeError:

@@ -63,6 +63,7 @@ def unpartitioned(topic: str) -> str:
     return head if found and number.isdigit() else topic
 
 
+@lru_cache(maxsize=4_096)
 def parse_namespace(name: str, field: str = "namespace") -> str:
     """Check a `tenant/namespace` name and give it back."""
     parts = name.split("/")

@@ -8,6 +8,7 @@ Sizes are those of whole chunks, spread evenly over their entries. All of it is 
 number of entries at a time.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -93,7 +94,7 @@ class Backlog:
             self._looked.pop(sub, None)
         return more
 
-    def _read(self, topic: Topic, ids: NDArray[np.int64]) -> list[Received | None]:
+    def _read(self, topic: Topic, ids: NDArray[np.int64]) -> Sequence[Received | None]:
         return self._journal.entries(topic.seqs(ids))
 
     # Quota

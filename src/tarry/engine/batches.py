@@ -192,6 +192,11 @@ class Batches:
 
     # For the horizon
 
+    @property
+    def first_adopt_seq(self) -> int:
+        """The seq of the record by which the oldest batch was adopted; beyond all seqs if there is none."""
+        return min((batch.adopt_seq for batch in self._ordered), default=FIRST_BATCH_SEQ)
+
     def unindexed(self, cursor: int) -> list[Batch]:
         """Batches above the index's cursor of which anything is left: their files are part of the tail."""
         return [

@@ -9,18 +9,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.ids import Ids
 from tarry.engine.alike import Alike, all_alike
-from tarry.engine.consumer import Received
+from tarry.engine.sheaf import Sheaf
+from tarry.engine.standby import Reads
 from tarry.engine.topic_records import TopicRecords
 from tarry.engine.versions import lateness_of
+from tarry.ledger.fired import Draft, Fired, filled, fired
 from tarry.ledger.frame import FIXED, ROW_BYTES, Unit
 from tarry.ledger.read_record import PutHead, ReadPut
-from tarry.ledger.record import FiredEntries, Key, Kind
+from tarry.ledger.record import Key, Kind
 
 _ENTRY_BYTES: Final = 64
 """What an entry adds to the version that it fires, its topic's name apart."""
@@ -29,7 +30,7 @@ _ENTRY_BYTES: Final = 64
 class Lot:
     """Due messages for one topic, as columns of one length."""
 
-    __slots__ = ("bodies", "fires", "kinds", "puts", "seqs")
+    __slots__ = ("bodies", "drafts", "fires", "kinds", "puts", "seqs", "shown", "size_bytes")
 
     def __init__(self) -> None:
         self.puts: list[ReadPut] = []
@@ -38,6 +39,12 @@ class Lot:
         self.seqs = array("q")
         self.kinds: Counter[Alike] = Counter()
         """How many of them are alike."""
+        self.size_bytes = 0
+        """Of their bodies."""
+        self.shown: list[bytes] = []
+        """See `Reads.shown`."""
+        self.drafts: dict[int, Draft] = {}
+        """See `Reads.drafts`."""
 
     def add(self, put: ReadPut, body: bytes, alike: Alike, key: Key) -> None:
         """Take one more."""
@@ -46,28 +53,21 @@ class Lot:
         self.fires.append(key.fire_at_ms)
         self.seqs.append(key.seq)
         self.kinds[alike] += 1
+        self.size_bytes += len(body)
 
-    def extend(
-        self,
-        puts: Sequence[ReadPut],
-        bodies: Sequence[bytes],
-        kinds: Counter[Alike],
-        fires: NDArray[np.int64],
-        seqs: NDArray[np.int64],
-    ) -> None:
-        """Take more."""
-        self.puts += puts
-        self.bodies += bodies
+    def extend(self, reads: Reads, fires: NDArray[np.int64], seqs: NDArray[np.int64]) -> None:
+        """Take versions that were read, all of them for this topic."""
+        self.drafts |= {len(self) + at: draft for at, draft in reads.drafts.items()}
+        self.puts += reads.read  # type: ignore[arg-type]
+        self.bodies += reads.bodies
         self.fires.frombytes(fires.tobytes())
         self.seqs.frombytes(seqs.tobytes())
-        self.kinds += kinds
+        self.kinds.update(reads.kinds)  # type: ignore[arg-type]
+        self.size_bytes += reads.size_bytes
+        self.shown += reads.shown
 
     def __len__(self) -> int:
         return len(self.seqs)
-
-    def size_bytes(self) -> int:
-        """Of their bodies."""
-        return sum(map(len, self.bodies))
 
     def between(self, start: int, stop: int) -> "Lot":
         """Some of them."""
@@ -75,21 +75,43 @@ class Lot:
         some.puts, some.bodies = self.puts[part], self.bodies[part]
         some.fires, some.seqs = self.fires[part], self.seqs[part]
         some.kinds = Counter(all_alike(some.puts))
+        some.size_bytes = sum(map(len, some.bodies))
+        some.shown = self.shown[part] if len(self.shown) == len(self) else []
         return some
 
     def keys(self) -> Iterator[Key]:
         """Their keys."""
         return map(Key, self.fires, self.seqs)
 
-    def received(self, first_id: int, at_ms: int, ids: Ids) -> list[Received]:
+    def fired(self, topic: str, first_id: int, at_ms: int) -> list[Fired]:
+        """The entries that fire them, numbered from one on, as the ledger has them."""
+        starts = sorted(self.drafts)
+        drafts = [self.drafts[start] for start in starts]
+        parts = filled(drafts, [first_id + start for start in starts], at_ms) if drafts else []
+        if sum(map(len, drafts)) == len(self):
+            return parts
+        # Some were not drafted.
+        fires, seqs = _column([self.fires]), _column([self.seqs])
+        stops = [start + len(draft) for start, draft in zip(starts, drafts, strict=True)]
+        found = dict(zip(starts, parts, strict=True))
+        for start, stop in zip((0, *stops), (*starts, len(self)), strict=True):
+            if start < stop:
+                part = slice(start, stop)
+                ids = first_id + start
+                found[start] = fired(topic, ids, at_ms, fires[part], seqs[part], self.bodies[part])
+        return [found[start] for start in sorted(found)]
+
+    def sheaf(self, first_id: int, at_ms: int, ids: Ids) -> Sheaf:
         """The entries that fire them, numbered from one on, as consumers get them."""
-        keys = zip(self.fires, self.seqs, strict=True)
-        return [
-            Received(
-                entry_id, 0, put.payload, put.headers, put.key, at_ms, put.due_at_ms, put.origin or key, ids
-            )
-            for entry_id, (put, key) in enumerate(zip(self.puts, keys, strict=True), first_id)
-        ]  # fmt: skip
+        return Sheaf(
+            range(first_id, first_id + len(self)),
+            array("q", [at_ms]) * len(self),
+            self.puts,
+            self.fires,
+            self.seqs,
+            ids,
+            self.shown if len(self.shown) == len(self) else (),
+        )
 
 
 class Burst:
@@ -135,7 +157,7 @@ class Burst:
         # A topic that got nothing in the end must not be made by it: no record would say so.
         self.by_topic = {topic: lot for topic, lot in self.by_topic.items() if len(lot)}
         extra_bytes = ROW_BYTES + _ENTRY_BYTES + max(len(topic.encode()) for topic in self.by_topic)
-        size_bytes = sum(lot.size_bytes() for lot in self.by_topic.values())
+        size_bytes = sum(lot.size_bytes for lot in self.by_topic.values())
         if size_bytes + extra_bytes * len(self) <= max_bytes:
             return [self]
         parts = [Burst(self.now_ms)]
@@ -155,20 +177,18 @@ class Burst:
 
     def unit(self, records: TopicRecords) -> Unit:
         """The records of the entries that fire them, topic after topic, with the next entry ids of each."""
-        bodies: list[bytes] = []
-        for topic, lot in self.by_topic.items():
-            entries = FiredEntries(topic, self.now_ms)
-            bodies += entries.bodies(
-                records.next_id(topic), _column([lot.fires]), _column([lot.seqs]), lot.bodies
-            )
-        count = len(bodies)
-        table = np.zeros(count, FIXED)
+        parts = [
+            part
+            for topic, lot in self.by_topic.items()
+            for part in lot.fired(topic, records.next_id(topic), self.now_ms)
+        ]
+        table = np.zeros(len(self), FIXED)
         table["kind"] = Kind.ENTRY
-        table["size"] = np.fromiter(map(len, bodies), np.uint32, count)
-        table["crc"] = np.fromiter(map(google_crc32c.value, bodies), np.uint32, count)
+        table["size"] = np.concatenate([part.sizes for part in parts])
+        table["crc"] = np.concatenate([part.crcs for part in parts])
         table["kills_seq"] = self.seqs()
         table["kills_fire_at_ms"] = self.fires()
-        return Unit(count, table.tobytes(), b"".join(bodies))
+        return Unit(len(self), table.tobytes(), b"".join([part.bodies for part in parts]))
 
 
 def _column(parts: "list[array[int]]") -> NDArray[np.int64]:

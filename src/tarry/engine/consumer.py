@@ -7,6 +7,7 @@ from msgspec import Struct
 
 from tarry.core.ids import Ids
 from tarry.engine.answer import Answer
+from tarry.ledger.read_record import ReadPut
 
 if TYPE_CHECKING:
     from tarry.engine.subscription import Subscription
@@ -16,6 +17,9 @@ Ranges = Sequence[tuple[int, int]]
 
 Partial = Sequence[tuple[int, list[int]]]
 """Entries of which some messages are acknowledged, each with the bits of those that are left, 64 in a word."""
+
+Prepare = Callable[[Sequence[ReadPut]], list[bytes]]
+"""Makes of versions what a door will show of the entries that they become. One door does: there is one `shown` for all."""
 
 
 class Received(Struct, frozen=True, gc=False):
@@ -68,10 +72,11 @@ class Consumer:
         self,
         subscription: "Subscription",
         name: str,
-        deliver: Callable[[list[Received]], None],
+        deliver: Callable[[Sequence[Received]], None],
         priority: int,
         ranges: Ranges | None = None,
         max_unacked: int | None = None,
+        prepare: Prepare | None = None,
     ) -> None:
         self.subscription = subscription
         self.name = name
@@ -81,6 +86,7 @@ class Consumer:
         """The hash slots that it gets in a key-shared subscription, if it chose them itself."""
         self.max_unacked = max_unacked
         """It is given no more while it holds so many entries."""
+        self.prepare = prepare
         self.permits = 0
         self.held: set[int] = set()
         self.closed = False

@@ -10,16 +10,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
-from typing import Any
+from typing import Any, Final
 
 from tarry.core import faults
 from tarry.core.delivery import BulkOutlet, Delivery, Outlet, Retry, Verdict
+from tarry.engine.alarm import Alarm
 from tarry.engine.engine import Engine
 from tarry.engine.flights import Launch, Told
-from tarry.engine.horizon import Offload
 from tarry.ledger.bell import Bell
 
 log = logging.getLogger(__name__)
+
+MAX_SLEEP_MS: Final = 1_000
 
 Fault = Callable[[Exception], None]
 """Told of an error that escaped from the engine."""
@@ -66,27 +68,41 @@ def launcher(loop: asyncio.AbstractEventLoop, fault: Fault) -> Launch:
     return launch
 
 
-def offloader(loop: asyncio.AbstractEventLoop, pool: ThreadPoolExecutor, fault: Fault) -> Offload:
-    """Slow work in a thread of its own, one piece after another."""
+class Offloader:
+    """Slow work in a thread of its own, one piece after another: an `Offload`. Who was told of it goes on, on the loop."""
 
-    def offload(work: Callable[[], Any], done: Callable[[Exception | None], None]) -> None:
-        def finish(error: Exception | None) -> None:
-            try:
-                done(error)
-            except Exception as escaped:  # noqa: BLE001 - see above
-                fault(escaped)
+    def __init__(self, loop: asyncio.AbstractEventLoop, name: str, fault: Fault) -> None:
+        self._loop = loop
+        self._fault = fault
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._closed = False
 
-        def run() -> None:
-            try:
-                work()
-                error = None
-            except Exception as caught:  # noqa: BLE001 - whatever it was, the engine is told
-                error = caught
-            loop.call_soon_threadsafe(finish, error)
+    def __call__(self, work: Callable[[], Any], done: Callable[[Exception | None], None]) -> None:
+        """Do it, and then tell `done` on the loop how that went."""
+        if not self._closed:
+            self._pool.submit(self._run, work, done)
 
-        pool.submit(run)
+    def _run(self, work: Callable[[], Any], done: Callable[[Exception | None], None]) -> None:
+        try:
+            work()
+            error = None
+        except Exception as caught:  # noqa: BLE001 - whatever it was, the engine is told
+            error = caught
+        self._loop.call_soon_threadsafe(self._finish, done, error)
 
-    return offload
+    def _finish(self, done: Callable[[Exception | None], None], error: Exception | None) -> None:
+        # Who is told goes on, and would find everything closed.
+        if self._closed:
+            return
+        try:
+            done(error)
+        except Exception as escaped:  # noqa: BLE001 - see above
+            self._fault(escaped)
+
+    def close(self) -> None:
+        """Let what is under way end, begin nothing more, and tell nobody of either."""
+        self._closed = True
+        self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 class Driver:
@@ -99,10 +115,13 @@ class Driver:
         self._posted: deque[Callable[[], None]] = deque()
         self._bell = Bell()
         loop.add_reader(self._bell.fd, self._run_posted)
-        self._timer: asyncio.TimerHandle | None = None
+        self._alarm = Alarm()
+        loop.add_reader(self._alarm.fd, self._rung)
+        self._next: asyncio.TimerHandle | None = None
+        """The turn that follows at once."""
         self._wake_ms: float = 0
         self._stopped = False
-        # A turn belongs to no request, also where it is a request that sets the timer.
+        # A turn belongs to no request, also where it is a request that asks for it.
         self._context = copy_context()
         engine.journal.horizon.on_earlier = self._earlier
 
@@ -111,10 +130,15 @@ class Driver:
         self._turn()
 
     def stop(self) -> None:
-        """No more turns."""
+        """No more turns; what the ledger brings is still taken."""
         self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._loop.remove_reader(self._alarm.fd)
+        if self._next is not None:
+            self._next.cancel()
+
+    def close(self) -> None:
+        """Take nothing more from the ledger either: who would be told is closed as well."""
+        self._loop.remove_reader(self._bell.fd)
 
     def post(self, work: Callable[[], None]) -> None:
         """Bring a call from the ledger's thread to the engine's."""
@@ -139,10 +163,13 @@ class Driver:
             except Exception as error:  # noqa: BLE001 - see above
                 self._fault(error)
 
+    def _rung(self) -> None:
+        self._alarm.heard()
+        self._turn()
+
     def _turn(self) -> None:
         if self._stopped:
             return
-        self._timer = None
         try:
             wake_ms = self._engine.tick()
         except Exception as error:  # noqa: BLE001 - see above
@@ -155,13 +182,13 @@ class Driver:
             self._arm(fire_at_ms)
 
     def _arm(self, wake_ms: int) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
         self._wake_ms = wake_ms
         if wake_ms == 0:
             # Through the loop, so that doors get their turn between two batches.
-            self._timer = self._loop.call_later(0, self._turn, context=self._context)
-            return
-        # Never sleep long: the wall clock may be set while we do.
-        delay_ms = min(wake_ms - self._engine.clock.now_ms(), 1000)
-        self._timer = self._loop.call_later(max(0, delay_ms) / 1000, self._turn, context=self._context)
+            self._next = self._loop.call_later(0, self._turn, context=self._context)
+        else:
+            # Never for long, whatever the clock does.
+            self._alarm.set(min(wake_ms, self._engine.clock.now_ms() + MAX_SLEEP_MS))

@@ -164,7 +164,7 @@ class Engine:
         if self.dispatcher.stuck or self.dispatcher.gathering:
             return again_ms
         next_ms = self.journal.horizon.next_fire_at_ms()
-        return again_ms if next_ms is None else min(again_ms, next_ms)
+        return again_ms if next_ms is None else min(again_ms, self.dispatcher.next_turn_ms(next_ms, now_ms))
 
     def stats(self) -> EngineStats:
         """Figures of the moment."""

@@ -211,6 +211,20 @@ class Horizon:
         self._followed_ms = now_ms
         self._read(VERSIONS, self.index.newest, self._take, now_ms)
 
+    def look(self, then: Callable[[View | None], None]) -> None:
+        """See what the newest version is at this moment; None if nobody can say."""
+        if VERSIONS in self._under_way:
+            then(None)
+            return
+        self._under_way.add(VERSIONS)
+        newest: list[View] = []
+
+        def done(error: Exception | None) -> None:
+            self._under_way.discard(VERSIONS)
+            then(None if error is not None else newest[0])
+
+        self._offload(lambda: newest.append(self.index.newest()), done)
+
     def follow_soon(self) -> None:
         """A file is gone: a newer version is there."""
         self._followed_ms = -FOLLOW_EVERY_MS

@@ -38,6 +38,7 @@ from tarry.engine.planner import Plan
 from tarry.engine.policies import Policies
 from tarry.engine.publication import Publication
 from tarry.engine.settings import EngineSettings
+from tarry.engine.sheaf import Sheaf
 from tarry.engine.sizes import Sizes
 from tarry.engine.standby import Standby
 from tarry.engine.subjects import Subjects
@@ -100,6 +101,7 @@ class Journal:
         self.fresh = Fresh()
         self.policies = Policies(broker, namespaces)
         self.topics = Topics(self)
+        self.standby.prepares = self.topics.records.prepares
         self.catalogue = Catalogue(self)
         self.backlog = Backlog(self)
         self.pending = Pending()
@@ -131,9 +133,10 @@ class Journal:
     def append(self, records: Sequence[Record], done: Done, *, essential: bool = False) -> int:
         """Enqueue records as one unit and decide them; gives the first seq. Raises `Unavailable`."""
         unit = [encode(record) for record in records]
+        pairs = list(zip(records, unit, strict=True))
 
         def durable(error: TarryError | None) -> None:
-            for seq, (record, encoded) in enumerate(zip(records, unit, strict=True), first):
+            for seq, (record, encoded) in enumerate(pairs, first):
                 if error is None:
                     self._effect(seq, record, encoded)
                 self.bodies.written(seq, recent=error is None and is_commanded(record))
@@ -142,11 +145,11 @@ class Journal:
 
         first = self.ledger.append(unit, durable, essential=essential)
         try:
-            for seq, (record, encoded) in enumerate(zip(records, unit, strict=True), first):
+            for seq, (record, encoded) in enumerate(pairs, first):
                 self.sizes.add(seq, len(encoded.body))
                 self.bodies.enqueued[seq] = encoded.body
                 self.decide(seq, record)
-            self._enters(first + len(unit) - 1, _lowest_fire_ms(unit, records))
+            self._enters(first + len(unit) - 1, _lowest_fire_ms(pairs))
         except Exception as error:
             self._tell_fault(error)
             raise
@@ -348,8 +351,8 @@ class Journal:
                 for topic, lot in burst.by_topic.items():
                     next_id = next_ids[topic]
                     if records.has_consumers(topic):
-                        entries = lot.received(next_id - len(lot), burst.now_ms, self.ids)
-                        self.fresh.add(range(seq, seq + len(lot)), entries)
+                        sheaf = lot.sheaf(next_id - len(lot), burst.now_ms, self.ids)
+                        self.fresh.add_sheaf(seq, sheaf, lot.size_bytes * (2 if sheaf.shown else 1))
                     records.appended(topic, next_id - 1)
                     seq += len(lot)
             done(error)
@@ -357,7 +360,7 @@ class Journal:
 
         first = self.ledger.append_unit(unit, durable)
         self.sizes.add_many(first, np.frombuffer(unit.table, FIXED)["size"])
-        sizes = {topic: (len(lot), lot.size_bytes()) for topic, lot in burst.by_topic.items()}
+        sizes = {topic: (len(lot), lot.size_bytes) for topic, lot in burst.by_topic.items()}
         next_ids = records.place_many(first, sizes, burst.now_ms)
         self.counters["sent"] += unit.records
         self._end_fired(burst)
@@ -415,9 +418,12 @@ class Journal:
             self._tell_fault(error)
             raise
 
-    def entries(self, seqs: NDArray[np.int64]) -> list[Received | None]:
+    def entries(self, seqs: NDArray[np.int64]) -> Sequence[Received | None]:
         """Topic entries as consumers get them the first time; None for one that is gone or damaged."""
-        found = self.fresh.find(seqs.tolist())
+        fresh = self.fresh.find(seqs)
+        if isinstance(fresh, Sheaf):
+            return fresh
+        found = list(fresh)
         missing = [at for at, entry in enumerate(found) if entry is None]
         if missing:
             bodies = self.entry_bodies(seqs[missing])
@@ -481,10 +487,10 @@ class Journal:
         return self.batches.accepted_by(key.seq) <= self.recovered_seq
 
 
-def _lowest_fire_ms(unit: Sequence[Encoded], records: Sequence[Record]) -> int:
+def _lowest_fire_ms(pairs: Sequence[tuple[Record, Encoded]]) -> int:
     """The first fire instant of the versions in a unit, of a batch its floor; 0 if there are none."""
     lowest_ms = 0
-    for encoded, record in zip(unit, records, strict=True):
+    for record, encoded in pairs:
         fire_at_ms = record.floor_ms if type(record) is Adopt else encoded.fire_at_ms
         if fire_at_ms and not 0 < lowest_ms <= fire_at_ms:
             lowest_ms = fire_at_ms

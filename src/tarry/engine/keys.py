@@ -4,7 +4,7 @@ A key is known by its hash slot. It stays with its consumer while that holds ent
 be given now is parked, and whatever comes after it with the same key waits behind it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final
 
@@ -46,7 +46,7 @@ class Keys:
         self._parked.clear()
         self._parked_count = 0
 
-    def share(self, entries: list[Received], takers: list[Consumer]) -> dict[Consumer, list[Received]]:
+    def share(self, entries: Sequence[Received], takers: list[Consumer]) -> dict[Consumer, list[Received]]:
         """Which of these entries each taker is given now; the others are parked."""
         given: dict[Consumer, list[Received]] = {consumer: [] for consumer in takers}
         left = {consumer: consumer.permits for consumer in takers}

@@ -2,9 +2,10 @@
 
 A segment goes when both snapshots of the registry have passed it and nothing in it lives: no version that waits or
 is on its way, no topic entry that somebody has yet to acknowledge. With an index, what waits is there, and a segment
-goes once the index's cursor has passed it. Where little else lives, it is carried forward: written again at the head, as the
-same version or with the same entry id, so that neither one message due in a year nor one subscription that is never
-read keeps everybody's storage.
+goes once the index's cursor has passed it. Without one, all is kept from the first batch on: its staged files have
+every message, and only the ledger says which of them have ended. Where little else lives, it is carried forward:
+written again at the head, as the same version or with the same entry id, so that neither one message due in a year nor
+one subscription that is never read keeps everybody's storage.
 
 Slow work goes to another thread through `Offload`. It knows nothing of what is done with a message.
 """
@@ -14,7 +15,6 @@ import os
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable
-from functools import partial
 from typing import Final
 
 import numpy as np
@@ -26,6 +26,7 @@ from tarry.engine.horizon import Offload
 from tarry.engine.journal import Journal
 from tarry.engine.settings import EngineSettings
 from tarry.engine.versions import new_version
+from tarry.index.index import View
 from tarry.ledger.record import Entry, Key, Put, Record, decode
 from tarry.ledger.segment import SegmentInfo
 from tarry.registry.registry import Relied
@@ -82,9 +83,8 @@ class Reclaim:
         segments = journal.ledger.segments()
         if len(segments) < 2 or self._busy or not self._may_reclaim():
             return
-        bound = min(self._snapshot_seqs)
-        if self._indexed:
-            bound = min(bound, journal.horizon.view.cursor)
+        known = journal.horizon.view.cursor if self._indexed else journal.batches.first_adopt_seq - 1
+        bound = min(*self._snapshot_seqs, known)
         sealed = [segment for segment in segments[:-1] if segment.last_seq <= bound]
         if not sealed:
             return
@@ -113,22 +113,36 @@ class Reclaim:
 
     def _rely(self, upto_seq: int) -> None:
         """Before segments go because the index has what is in them, the registry says so; then they go."""
-        journal = self._journal
-        if self._indexed:
-            journal.relied = Relied(max(upto_seq, journal.relied.seq), journal.horizon.view.identity)
+        journal, index = self._journal, self._journal.horizon.view.identity
+        if index:
+            journal.relied = Relied(max(upto_seq, journal.relied.seq), index)
 
         def flushed(flush: Answer[None]) -> None:
-            error = flush.error()
-            if error is not None:
+            if flush.error() is not None:
                 self._busy = False
             else:
-                journal.when_durable(journal.ledger.next_seq - 1, partial(self._delete, upto_seq))
+                journal.when_durable(journal.ledger.next_seq - 1, durable)
+
+        def durable(error: TarryError | None) -> None:
+            if error is not None:
+                self._busy = False
+            elif index:
+                self._delete(upto_seq)
+            else:
+                # A pipeline that has begun in the meantime counts on finding what was there.
+                journal.horizon.look(looked)
+
+        def looked(newest: View | None) -> None:
+            if newest is None or newest.identity:
+                self._busy = False
+            else:
+                self._delete(upto_seq)
 
         self._flush().then(flushed)
 
-    def _delete(self, upto_seq: int, error: TarryError | None) -> None:
+    def _delete(self, upto_seq: int) -> None:
         self._busy = False
-        if error is not None or not self._may_reclaim():
+        if not self._may_reclaim():
             return
         count = self._journal.ledger.reclaim(upto_seq)
         log.info("reclaimed %d ledger segments, up to seq %d", count, upto_seq)

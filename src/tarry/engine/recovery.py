@@ -54,10 +54,10 @@ def check_view(journal: Journal, view: View) -> None:
         raise Unavailable(
             f"the index ends at seq {view.cursor}, but {relied.seq} was reached before: it is an older copy"
         )
-    if view.identity and view.cursor + 1 < ledger.first_seq:
+    # A new index begins with the ledger, wherever that is; until it does, it has reached nothing.
+    if 0 < view.cursor < ledger.first_seq - 1:
         raise Unavailable(
-            f"the index ends at seq {view.cursor}, but the ledger begins at {ledger.first_seq}:"
-            " type `tarry index rebuild`"
+            f"the index ends at seq {view.cursor}, but the ledger begins at {ledger.first_seq}: it is an older copy"
         )
 
 

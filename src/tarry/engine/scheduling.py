@@ -17,7 +17,15 @@ import pyarrow as pa
 from tarry.core import limits
 from tarry.core.clock import Clock
 from tarry.core.delivery import Outlet
-from tarry.core.errors import Conflict, Invalid, RateLimited, TarryError, TooManyPending, Unavailable
+from tarry.core.errors import (
+    Conflict,
+    Invalid,
+    RateLimited,
+    TarryError,
+    TooLarge,
+    TooManyPending,
+    Unavailable,
+)
 from tarry.core.ids import ID_CHARS
 from tarry.core.message import Message, Scheduled
 from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_namespace, parse_topic
@@ -249,6 +257,7 @@ class Scheduling:
         timed = message.due_at_ms is not None or message.delay_ms is not None
         if message.group is not None:
             self._journal.groups.check(message.owner, message.group, timed, limits.MAX_GROUP_MEMBERS, joining)
+            self._check_member(message)
         due_at_ms, fire_at_ms = self._times(message, now_ms, policy) if timed else (None, limits.NEVER_MS)
         if policy.accept_per_second and not message.follows:
             wait_ms = self._rates.wait_ms((namespace, message.owner), policy.accept_per_second, now_ms)
@@ -266,6 +275,19 @@ class Scheduling:
             subject=message.subject, trace=trace,
         )  # fmt: skip
         return put, due_at_ms
+
+    def _check_member(self, message: Message) -> None:
+        """Raise `TooLarge` if the ends of such messages, which come in one unit, may not fit into the ledger."""
+        if not message.listed:
+            # It leaves nothing of its content behind.
+            return
+        # Half of a unit is for all that is not content.
+        limit = self._journal.ledger.unit_max_bytes // 2 // limits.MAX_GROUP_MEMBERS
+        headers_bytes = sum(
+            len(name.encode()) + len(value.encode()) for name, value in message.headers.items()
+        )
+        if len(message.payload) + headers_bytes > limit:
+            raise TooLarge("a listed message of a group", limit)
 
     def _times(self, message: Message, now_ms: int, policy: Effective) -> tuple[int, int]:
         """The due instant and the fire instant of a timed message."""

@@ -1,28 +1,32 @@
 """Messages that are due soon stand by: read and decoded ahead, so that this is not left to do at their due instant.
 
-When ten thousand are due at one instant, reading them takes as long as firing them does. So what is due within the next
-second is looked for now and then, and read a few at a time while nothing is due. It is speed alone: what does not stand
-by, because it was scheduled too late or is too much, is read when it is due, with the same result.
+When ten thousand are due at one instant, reading them takes as long as firing them does. So what is due soon is
+looked for now and then, and read a few at a time while nothing is due. It is speed alone: what does not stand by,
+because it was scheduled too late or is too much, is read when it is due, with the same result.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from itertools import repeat
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.errors import Damage
+from tarry.core.names import TOPIC_SCHEME
 from tarry.engine.alike import Alike, all_alike
 from tarry.engine.bodies import Bodies
+from tarry.engine.consumer import Prepare
 from tarry.engine.horizon import Horizon
 from tarry.engine.sizes import Sizes
+from tarry.ledger.fired import Draft
 from tarry.ledger.read_record import ReadEntry, ReadPut, read_due
 
-AHEAD_MS: Final = 1_000
+AHEAD_MS: Final = 1_500
 LOOK_EVERY_MS: Final = 500
-"""What was scheduled at least a second ahead is found in time by a look."""
+"""A look finds what was scheduled at least half a second ahead, and there is a second to read a hundred thousand."""
 
 SLICES: Final = 32
 MAX_SLICE: Final = 256
@@ -30,25 +34,77 @@ MAX_SLICE: Final = 256
 
 PACE_MS: Final = 5
 READ_WITHIN_MS: Final = 400
-"""Between two slices there is time for what is due; but all is read before the next look."""
+"""Between two slices there is time for what is due, but not so much that many are not read in time."""
 
 MAX_ENTRIES: Final = 100_000
 MAX_BYTES: Final = 32 * 1024 * 1024
-"""Of bodies; what they hold in memory is about three times that."""
+"""Of bodies; what they hold in memory is four or five times that."""
+
+DRAFTED: Final = 128
+"""Slices as large as that are drafted: with few, a draft costs more than it saves."""
 
 Read = ReadPut | ReadEntry | Damage | None
 """A version or a delayed entry; `Damage` or None for one that cannot be read, or is not there."""
 
-One = tuple[Read, bytes, Alike | None]
-"""One that was read, its body, and for a version with which others it is alike."""
+
+class Reads:
+    """What was read, as columns of one length: each with its body, and for a version with which others it is alike."""
+
+    __slots__ = ("alike", "bodies", "drafts", "kinds", "read", "shown", "size_bytes")
+
+    def __init__(self) -> None:
+        self.read: list[Read] = []
+        self.bodies: list[bytes] = []
+        self.alike: list[Alike | None] = []
+        self.kinds: Counter[Alike | None] = Counter()
+        """How many of them are alike."""
+        self.size_bytes = 0
+        """Of their bodies."""
+        self.shown: list[bytes] = []
+        """What a door has prepared of each: for all of them, or it is of no use."""
+        self.drafts: dict[int, Draft] = {}
+        """The entries that some of them will become: by the place of the first, each of several that follow one another."""
+
+    def __len__(self) -> int:
+        return len(self.read)
+
+    def extend(self, more: "Reads") -> None:
+        """Take others in."""
+        self.drafts |= {len(self) + at: draft for at, draft in more.drafts.items()}
+        self.read += more.read
+        self.bodies += more.bodies
+        self.alike += more.alike
+        self.kinds.update(more.kinds)
+        self.size_bytes += more.size_bytes
+        self.shown += more.shown
+
+    def at(self, places: Sequence[int]) -> "Reads":
+        """Some of them."""
+        some = Reads()
+        some.read = [self.read[at] for at in places]
+        some.bodies = [self.bodies[at] for at in places]
+        some.alike = [self.alike[at] for at in places]
+        some.kinds.update(some.alike)
+        some.size_bytes = sum(map(len, some.bodies))
+        some.shown = [self.shown[at] for at in places] if self.shown else []
+        return some
 
 
-class Reads(NamedTuple):
-    """What was read, as columns: see `One`."""
+class Slice:
+    """Messages and entries that were read ahead together."""
 
-    read: Sequence[Read]
-    bodies: Sequence[bytes]
-    alike: Sequence[Alike | None]
+    __slots__ = ("_place_of", "reads", "seqs")
+
+    def __init__(self, seqs: NDArray[np.int64], reads: Reads) -> None:
+        self.seqs = seqs
+        self.reads = reads
+        self._place_of: dict[int, int] | None = None
+
+    def some(self, seqs: Iterable[int]) -> Reads:
+        """Some of them."""
+        if self._place_of is None:
+            self._place_of = {seq: at for at, seq in enumerate(self.seqs.tolist())}
+        return self.reads.at([self._place_of[seq] for seq in seqs])
 
 
 class Standby:
@@ -58,7 +114,8 @@ class Standby:
         self._bodies = bodies
         self._horizon = horizon
         self._sizes = sizes
-        self._ready: dict[int, One] = {}
+        self._ready: dict[int, Slice] = {}
+        """By seq: what was read, with others."""
         self._bytes = 0
         self._wanted = np.empty(0, np.int64)
         """Seqs that were found and are not read yet."""
@@ -66,6 +123,8 @@ class Standby:
         """How many of them are read at once."""
         self._next_look_ms = 0
         self._next_read_ms = 0
+        self.prepares: Callable[[str], Prepare | None] = _nobody
+        """Who prepares what comes to a topic, if anybody."""
 
     def __len__(self) -> int:
         return len(self._ready)
@@ -74,22 +133,32 @@ class Standby:
         """What is due now, in this order: it stands by no more."""
         if not self._ready:
             return self._read(seqs)
-        found: list[One | None] = list(map(self._ready.pop, seqs.tolist(), repeat(None)))
-        if not all(found):
-            missing = [at for at, one in enumerate(found) if one is None]
-            late = self._read(seqs[missing])
-            self._bytes += sum(map(len, late.bodies))
-            for at, one in zip(missing, zip(*late, strict=True), strict=True):
-                found[at] = one
-        reads = Reads(*zip(*found, strict=True))
-        self._bytes -= sum(map(len, reads.bodies))
-        return reads
+        due = seqs.tolist()
+        slices: list[Slice | None] = list(map(self._ready.pop, due, repeat(None)))
+        taken = Reads()
+        at = 0
+        while at < len(due):
+            one = slices[at]
+            stop = at + (1 if one is None else len(one.seqs))
+            # Nearly always, if many are due: what was read together is due together.
+            if one is not None and stop <= len(due) and np.array_equal(one.seqs, seqs[at:stop]):
+                reads = one.reads
+            else:
+                stop = at + 1
+                while stop < len(due) and slices[stop] is one:
+                    stop += 1
+                reads = self._read(seqs[at:stop]) if one is None else one.some(due[at:stop])
+            if one is not None:
+                self._bytes -= reads.size_bytes
+            taken.extend(reads)
+            at = stop
+        return taken
 
     def forget(self, seq: int) -> None:
         """A version is dead."""
-        read = self._ready.pop(seq, None)
-        if read is not None:
-            self._bytes -= len(read[1])
+        slice_ = self._ready.pop(seq, None)
+        if slice_ is not None:
+            self._bytes -= slice_.some([seq]).size_bytes
 
     def turn(self, now_ms: int) -> int | None:
         """Read some of what is due soon. Answers when there is more to read, if there is."""
@@ -124,23 +193,46 @@ class Standby:
         return len(self._ready) >= MAX_ENTRIES or self._bytes >= MAX_BYTES
 
     def _add(self, seqs: NDArray[np.int64]) -> None:
-        for seq, one in zip(seqs.tolist(), zip(*self._read(seqs), strict=True), strict=True):
-            if self._bytes >= MAX_BYTES:
-                self._wanted = self._wanted[:0]
-                return
-            # What cannot be read is looked at again when it is due.
-            if isinstance(one[0], ReadPut | ReadEntry):
-                self._ready[seq] = one
-                self._bytes += len(one[1])
+        reads = self._read(seqs)
+        # What cannot be read is looked at again when it is due.
+        kept = [at for at, one in enumerate(reads.read) if isinstance(one, ReadPut | ReadEntry)]
+        if len(kept) < len(reads):
+            seqs, reads = seqs[kept], reads.at(kept)
+        self._prepare(seqs, reads)
+        self._ready.update(dict.fromkeys(seqs.tolist(), Slice(seqs, reads)))
+        self._bytes += reads.size_bytes
+        if self._bytes >= MAX_BYTES:
+            self._wanted = self._wanted[:0]
+
+    def _prepare(self, seqs: NDArray[np.int64], reads: Reads) -> None:
+        """Have made now what can be, if all of them go to one topic: what a door will show, and the entries."""
+        topics = {"" if alike is None else alike.destination for alike in reads.kinds}
+        if len(topics) != 1:
+            return
+        topic = topics.pop()
+        prepare = self.prepares(topic)
+        if prepare is not None:
+            reads.shown = prepare(reads.read)  # type: ignore[arg-type]
+        if len(reads) >= DRAFTED and topic.startswith(TOPIC_SCHEME):
+            fires = np.fromiter([put.fire_at_ms for put in reads.read], np.int64)  # type: ignore[union-attr]
+            reads.drafts[0] = Draft(topic, fires, seqs, reads.bodies)
 
     def _read(self, seqs: NDArray[np.int64]) -> Reads:
         bodies = self._bodies.many(seqs)
+        reads = Reads()
         try:
-            read: Sequence[Read] = read_due(bodies)  # type: ignore[arg-type]
+            reads.read += read_due(bodies)  # type: ignore[arg-type]
         except (msgspec.DecodeError, TypeError):
-            read = [read_due([body])[0] if isinstance(body, bytes) else body for body in bodies]
-        whole = [body if isinstance(body, bytes) else b"" for body in bodies]
-        if set(map(type, read)) == {ReadPut}:
-            return Reads(read, whole, all_alike(read))  # type: ignore[arg-type]
-        alike = [all_alike([one])[0] if isinstance(one, ReadPut) else None for one in read]
-        return Reads(read, whole, alike)
+            reads.read += [read_due([body])[0] if isinstance(body, bytes) else body for body in bodies]
+        reads.bodies += [body if isinstance(body, bytes) else b"" for body in bodies]
+        if set(map(type, reads.read)) == {ReadPut}:
+            reads.alike += all_alike(reads.read)  # type: ignore[arg-type]
+        else:
+            reads.alike += [all_alike([one])[0] if isinstance(one, ReadPut) else None for one in reads.read]
+        reads.kinds.update(reads.alike)
+        reads.size_bytes = sum(map(len, reads.bodies))
+        return reads
+
+
+def _nobody(_topic: str) -> Prepare | None:
+    return None

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from tarry.core.errors import Conflict
 from tarry.engine.acks import AckSet
 from tarry.engine.answer import Answer
-from tarry.engine.consumer import Consumer, Partial, Ranges, Received
+from tarry.engine.consumer import Consumer, Partial, Prepare, Ranges, Received
 from tarry.engine.keys import Keys
+from tarry.engine.sheaf import ids_of, messages_in
 from tarry.engine.topic import Topic, save_set
 from tarry.registry.registry import Registry, SubscriptionRow
 
@@ -34,7 +35,7 @@ SCAN: Final = 4096
 FEW: Final = 16
 """Fewer than this are put into a heap one by one."""
 
-BATCH: Final = 1024
+BATCH: Final = 4096
 """Entries given out in one call: the bound on what one pump holds in memory."""
 
 
@@ -105,23 +106,25 @@ class Subscription:
     def attach(
         self,
         consumer_name: str,
-        deliver: Callable[[list[Received]], None],
+        deliver: Callable[[Sequence[Received]], None],
         *,
         priority: int = 0,
         ranges: Ranges | None = None,
         max_unacked: int | None = None,
+        prepare: Prepare | None = None,
     ) -> Consumer:
         """Add a consumer; raises `Conflict` where an exclusive one is there already.
 
         Of shared consumers those of the lowest priority number come first, as long as they have permits. Key-shared
-        consumers share the hash slots evenly, or each says which it takes, and then none is taken twice.
+        consumers share the hash slots evenly, or each says which it takes, and then none is taken twice. Who can
+        `prepare` what it will show of entries gets it with them, where there was time for it.
         """
         if self.type == "exclusive" and self.consumers:
             raise Conflict(f"subscription {self.name} is exclusive and has a consumer", "taken")
         if self.type == "key_shared":
             self._keys.check(ranges)
         before = self.eligible()
-        consumer = Consumer(self, consumer_name, deliver, priority, ranges, max_unacked)
+        consumer = Consumer(self, consumer_name, deliver, priority, ranges, max_unacked, prepare)
         self.consumers.append(consumer)
         if self.type == "failover":
             self.consumers.sort(key=lambda one: (one.priority, one.name))
@@ -348,18 +351,17 @@ class Subscription:
         permits = sum(consumer.permits for consumer in takers)
         wanted = min(-(-permits // self._messages_per_entry), BATCH)
         ids = self._take(wanted)
-        if not ids:
+        if not len(ids):
             return False
-        seqs = self.topic.seqs(np.array(ids))
+        seqs = self.topic.seqs(ids)
         together = self._topics.together(seqs)
-        for entry_id in ids[together:]:
-            self._queue(entry_id)
+        self._queue_all(ids[together:].tolist())
         entries, gone = self._topics.read(self, ids[:together], seqs[:together])
         if gone:
             _ = self.ack(gone)
         if not entries:
             return True
-        self._messages_per_entry = max(1, sum([entry.messages for entry in entries]) // len(entries))
+        self._messages_per_entry = max(1, messages_in(entries) // len(entries))
         if self.type == "key_shared":
             for consumer, given in self._keys.share(entries, takers).items():
                 if given:
@@ -368,9 +370,9 @@ class Subscription:
             return True
         return self._give_in_turn(entries, takers)
 
-    def _take(self, wanted: int) -> list[int]:
+    def _take(self, wanted: int) -> NDArray[np.int64]:
         """The next entries to give out: first what comes again, then what was never read."""
-        ids = self._take_again(wanted)
+        ids = np.array(self._take_again(wanted), np.int64)
         # With too much parked, only what comes again is looked at.
         while len(ids) < wanted and self._read_at < self.topic.visible and not self._keys.full:
             start = max(self._read_at, self.topic.first)
@@ -389,7 +391,7 @@ class Subscription:
                 self._read_at = int(fresh[-1]) + 1
             else:
                 self._read_at = stop
-            ids.extend(fresh.tolist())
+            ids = np.concatenate((ids, fresh)) if len(ids) else fresh
         return ids
 
     def _take_again(self, wanted: int) -> list[int]:
@@ -408,7 +410,7 @@ class Subscription:
             ]
         return ids
 
-    def _give_in_turn(self, entries: list[Received], takers: list[Consumer]) -> bool:
+    def _give_in_turn(self, entries: Sequence[Received], takers: list[Consumer]) -> bool:
         at = 0
         while at < len(entries) and takers:
             consumer = takers[self._turn % len(takers)]
@@ -423,9 +425,9 @@ class Subscription:
             self._queue(entry.entry_id)
         return at > 0
 
-    def _give(self, consumer: Consumer, entries: list[Received]) -> None:
-        consumer.permits -= sum([entry.messages for entry in entries])
-        ids = [entry.entry_id for entry in entries]
+    def _give(self, consumer: Consumer, entries: Sequence[Received]) -> None:
+        consumer.permits -= messages_in(entries)
+        ids = ids_of(entries)
         consumer.held.update(ids)
         self._holders.update(dict.fromkeys(ids, consumer))
         consumer.deliver(entries)
@@ -464,9 +466,9 @@ class Subscription:
         }
 
 
-def _within(entries: list[Received], permits: int) -> list[Received]:
+def _within(entries: Sequence[Received], permits: int) -> Sequence[Received]:
     """The first of these, up to the one with which the permits are used up."""
-    if sum([entry.messages for entry in entries]) <= permits:
+    if messages_in(entries) <= permits:
         return entries
     for count, entry in enumerate(entries, 1):
         permits -= entry.messages

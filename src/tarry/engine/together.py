@@ -11,14 +11,15 @@ import msgspec
 
 from tarry.core import limits
 from tarry.core.clock import Clock
-from tarry.core.errors import Conflict, Invalid, TarryError
+from tarry.core.errors import Conflict, Invalid, TarryError, TooLarge
 from tarry.core.message import Message, Scheduled
 from tarry.core.names import TOPIC_SCHEME
 from tarry.engine.answer import Answer, all_of, failed
 from tarry.engine.journal import Journal
 from tarry.engine.scheduling import Scheduling
 from tarry.engine.versions import past_due
-from tarry.ledger.record import Put
+from tarry.ledger.frame import ROW_BYTES
+from tarry.ledger.record import Put, encode
 
 
 class Together:
@@ -98,6 +99,10 @@ class Together:
                 due_at_ms = None
                 put = msgspec.structs.replace(put, fire_at_ms=limits.NEVER_MS, due_at_ms=None)
             planned.append((put, due_at_ms))
+        # All that is led is written once more, in one unit, when the leader is sent: with what the receiver called it.
+        limit = self._journal.ledger.unit_max_bytes // 2
+        if led and sum(len(encode(put).body) + ROW_BYTES for put, _ in planned) > limit:
+            raise TooLarge("a group that is led", limit)
         return planned
 
 

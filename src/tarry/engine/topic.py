@@ -73,7 +73,7 @@ class Topic:
             chunk = self._chunk(number)
             some = min(count, CHUNK - at)
             chunk[SIZE_AT] += some * each
-            chunk[at : at + some] = array("q", range(first_seq, first_seq + some))
+            np.frombuffer(chunk, np.int64)[at : at + some] = np.arange(first_seq, first_seq + some)
             self._dirty.add(number)
             self.next += some
             first_seq += some

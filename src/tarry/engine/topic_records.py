@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.limits import MAX_PRODUCERS
+from tarry.engine.consumer import Prepare
 from tarry.engine.entries import received_entries
 from tarry.engine.subscription import Subscription
 from tarry.engine.topic import Topic
@@ -166,6 +167,13 @@ class TopicRecords:
         """Whether anybody is there who may read what comes to a topic now."""
         topic = self.by_name.get(name)
         return topic is not None and any(sub.consumers for sub in topic.subscriptions.values())
+
+    def prepares(self, name: str) -> Prepare | None:
+        """Who prepares what comes to a topic, if one of its consumers does."""
+        topic = self.by_name.get(name)
+        subscriptions = () if topic is None else topic.subscriptions.values()
+        consumers = (consumer for sub in subscriptions for consumer in sub.consumers)
+        return next((consumer.prepare for consumer in consumers if consumer.prepare is not None), None)
 
     def appended(self, name: str, entry_id: int) -> None:
         """An entry's record is durable: consumers may see it."""

@@ -20,6 +20,7 @@ from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.consumer import Partial, Received
 from tarry.engine.entries import NewEntry, check_entry
 from tarry.engine.publication import Publication
+from tarry.engine.sheaf import Sheaf
 from tarry.engine.subscription import SUBSCRIPTION_TYPES, Subscription, SubscriptionType
 from tarry.engine.topic import Topic
 from tarry.engine.topic_records import TopicRecords
@@ -386,7 +387,8 @@ class Topics:
         target = sub.properties.get("dead_letter_topic", f"{sub.topic.name}-{sub.name}-DLQ")
         now_ms = self._journal.clock.now_ms()
         left: list[int] = []
-        entries, gone = self.read(sub, entry_ids, sub.topic.seqs(np.array(entry_ids)))
+        spent = np.array(entry_ids, np.int64)
+        entries, gone = self.read(sub, spent, sub.topic.seqs(spent))
         if gone:
             try:
                 self._journal.append([Ack(sub.topic.name, sub.name, 0, gone)], lambda _: None, essential=True)
@@ -420,8 +422,8 @@ class Topics:
         return self._journal.entries(topic.seqs(np.array([entry_id], np.int64)))[0]
 
     def read(
-        self, sub: Subscription, entry_ids: list[int], seqs: NDArray[np.int64]
-    ) -> tuple[list[Received], list[int]]:
+        self, sub: Subscription, entry_ids: NDArray[np.int64], seqs: NDArray[np.int64]
+    ) -> tuple[Sequence[Received], list[int]]:
         """The entries that there are to give out, and the ids of those that are gone or whose time to live is over."""
         journal = self._journal
         now_ms = journal.clock.now_ms()
@@ -432,11 +434,13 @@ class Topics:
         gone: list[int] = []
         found = journal.entries(seqs)
         if not (ttl_ms or counts or partial):
+            if isinstance(found, Sheaf):
+                return found, []
             there = [entry for entry in found if entry is not None and entry.ttl_ms is None]
             if len(there) == len(found):
                 # The common case: there is nothing to decide about each.
                 return there, []
-        for entry_id, entry in zip(entry_ids, found, strict=True):
+        for entry_id, entry in zip(entry_ids.tolist(), found, strict=True):
             if entry is None or ((ttl_ms or entry.ttl_ms is not None) and entry.has_expired(now_ms, ttl_ms)):
                 gone.append(entry_id)
             elif entry_id in counts or entry_id in partial:

@@ -148,8 +148,11 @@ def into_slots(rows: pa.Table, now_ms: int, granularity: dict[str, int], default
     return rows.take(pa.array(order)).add_column(0, "slot", slots)
 
 
-def seen_in(records: pa.RecordBatch) -> tuple[Seen, list[Adopt]]:
-    """What records say beside their rows: the watermark, granularities, batches cancelled; and batches adopted."""
+def seen_in(records: pa.RecordBatch, began: int = 0) -> tuple[Seen, list[Adopt]]:
+    """What records say beside their rows: the watermark, granularities, batches cancelled; and batches adopted.
+
+    The index has never heard of versions up to the seq `began`.
+    """
     kind = _numbers(records, "kind")
     watermark = (0, 0)
     policies: list[tuple[str, int | None]] = []
@@ -172,9 +175,20 @@ def seen_in(records: pa.RecordBatch) -> tuple[Seen, list[Adopt]]:
         elif isinstance(record, Adopt):
             adopted.append(record)
     # A version that replaces none is the first of its message.
-    first = int(((kind == Kind.PUT) & (_numbers(records, "kills_seq") == 0)).sum())
+    kills = _numbers(records, "kills_seq")
+    first = int(((kind == Kind.PUT) & (kills == 0)).sum())
     accepted = first + sum(batch.count for batch in adopted)
+    if began:
+        accepted += _older(taken(records, np.flatnonzero((kills > 0) & (kills <= began))))
     return Seen(watermark, policies, cancelled, accepted), adopted
+
+
+def _older(records: pa.RecordBatch) -> int:
+    """How many messages there are among records that end or replace something; the others are entries of topics."""
+    kind = _numbers(records, "kind")
+    entries = taken(records, np.flatnonzero(kind == Kind.ENTRY)).column("body").to_pylist()
+    fired = sum(isinstance(entry := decode(body), Entry) and entry.fired is not None for body in entries)
+    return int((kind != Kind.ENTRY).sum()) + fired
 
 
 def _numbers(records: pa.RecordBatch, name: str) -> NDArray[np.int64]:

@@ -1,13 +1,14 @@
 """What the pipeline knows beside the rows: carried from commit to commit of the index, in the commit itself.
 
 Small, and made from the ledger alone: the watermark, the granularities of namespaces, the batches that were cancelled,
-how many messages were accepted.
+how many messages were accepted, and where the ledger began when the index did.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 
@@ -39,7 +40,7 @@ class Seen(Struct, frozen=True):
     """Granularities that were set, or with None removed: by namespace, and for the broker under the empty name."""
     cancelled: list[Cancelled] = []
     accepted: int = 0
-    """Messages: first versions, and those of adopted batches."""
+    """Messages: first versions, those of adopted batches, and those that are older than the index."""
 
 
 class State(Struct, frozen=True):
@@ -56,6 +57,9 @@ class State(Struct, frozen=True):
     rows that do not belong there any more."""
     accepted: int = 0
     """How many messages were accepted, ever: by it an audit knows that none is missing when the ledger has let go of them."""
+    began: int | UnsetType = UNSET
+    """The last seq that the ledger had let go of when the index began, if it had. A message that is older counts as
+    accepted when the index first hears of it: by the record that ends or replaces a version up to here."""
 
     def finest_ms(self, default_ms: int) -> int:
         """The finest granularity of any namespace."""
@@ -90,13 +94,13 @@ class State(Struct, frozen=True):
         added = [batch for part in parts for batch in part.cancelled]
         cancelled = [batch for batch in (*self.cancelled, *added) if batch.high_ms >= watermark[0]]
         accepted = self.accepted + sum(part.accepted for part in parts)
-        after = State(watermark, granularity, cancelled, default_ms, self.revised_at_ms, accepted)
+        after = State(watermark, granularity, cancelled, default_ms, self.revised_at_ms, accepted, self.began)
         finer = any(
             after._of(name, default_ms) < self._of(name, self.default_ms or default_ms)
             for name in {"", *self.granularity, *granularity}
         )
         if finer or added:
-            return State(watermark, granularity, cancelled, default_ms, now_ms, accepted)
+            return replace(after, revised_at_ms=now_ms)
         return after
 
     def _of(self, namespace: str, default_ms: int) -> int:

@@ -6,8 +6,13 @@ what an error means is decided by the ledger (R2), never here.
 """
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
+
+COPIED_BYTES: Final = 32 * 1024
+"""Up to this size it is quicker to put parts together than to name them all to the kernel."""
+MAX_PARTS: Final = os.sysconf("SC_IOV_MAX")
 
 
 class File(Protocol):
@@ -15,6 +20,9 @@ class File(Protocol):
 
     def write(self, data: bytes | memoryview, offset: int) -> None:
         """Write all of `data`. It is not durable before `sync`."""
+
+    def write_parts(self, parts: Sequence[bytes], offset: int) -> None:
+        """Write parts one after another, as if they were one."""
 
     def read(self, size: int, offset: int) -> bytes:
         """Read up to `size` bytes; fewer only at the end of the file."""
@@ -76,6 +84,16 @@ class RealFile:
             data = memoryview(data)[written:]
             offset += written
             written = os.pwrite(self._fd, data, offset)
+
+    def write_parts(self, parts: Sequence[bytes], offset: int) -> None:
+        """Write parts one after another; megabytes are not put together for it."""
+        size_bytes = sum(map(len, parts))
+        if size_bytes <= COPIED_BYTES or len(parts) > MAX_PARTS:
+            self.write(b"".join(parts), offset)
+            return
+        written = os.pwritev(self._fd, parts, offset)
+        if written < size_bytes:
+            self.write(memoryview(b"".join(parts))[written:], offset + written)
 
     def read(self, size: int, offset: int) -> bytes:
         """Read up to `size` bytes; fewer only at the end of the file."""

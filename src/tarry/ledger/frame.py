@@ -134,7 +134,7 @@ def _row(
     return ROW.pack(kind, 0, lane, len(body), crc, fire_at_ms, kills_seq, kills_fire_at_ms)
 
 
-def _assemble(units: Sequence[Unit], encoding: int, segment_id: int, number: int, first_seq: int) -> bytes:
+def _parts(units: Sequence[Unit], encoding: int, segment_id: int, number: int, first_seq: int) -> list[bytes]:
     content = sum([unit.content_bytes for unit in units])
     length = frame_bytes(content)
     pad = length - HEADER_BYTES - content
@@ -150,20 +150,23 @@ def _assemble(units: Sequence[Unit], encoding: int, segment_id: int, number: int
     for unit in units:
         crc = extend(crc, unit.bodies)
     crc = extend(crc, _PADS[pad])
-    # The bodies are megabytes at times: they are copied once, here.
-    return b"".join(
-        (MAGIC, crc.to_bytes(4, "little"), table_crc, table, *[unit.bodies for unit in units], _PADS[pad])
-    )
+    head = b"".join((MAGIC, crc.to_bytes(4, "little"), table_crc, table))
+    return [head, *[unit.bodies for unit in units], _PADS[pad]]
+
+
+def rows_parts(units: Sequence[Unit], segment_id: int, number: int, first_seq: int) -> list[bytes]:
+    """The parts of a frame of whole units, in order. The bodies are megabytes at times, and are not copied."""
+    return _parts(units, Encoding.ROWS, segment_id, number, first_seq)
 
 
 def encode_rows(units: Sequence[Unit], segment_id: int, number: int, first_seq: int) -> bytes:
     """A frame of whole units, in order."""
-    return _assemble(units, Encoding.ROWS, segment_id, number, first_seq)
+    return b"".join(rows_parts(units, segment_id, number, first_seq))
 
 
 def encode_seal(segment_id: int, number: int, next_seq: int) -> bytes:
     """The frame that a clean shutdown leaves. `next_seq` is the seq that the next record will get."""
-    return _assemble((), Encoding.SEAL, segment_id, number, next_seq)
+    return b"".join(_parts((), Encoding.SEAL, segment_id, number, next_seq))
 
 
 SEAL_BYTES: Final = frame_bytes(0)

@@ -11,16 +11,13 @@ new tag. Anything else raises `FORMAT_VERSION` in `frame.py`. Golden files in `t
 Stored fields are all there is here; nothing in memory is kept on these structs.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from enum import IntEnum
-from operator import add
 from typing import Final, NamedTuple
 
 import google_crc32c
 import msgspec
-import numpy as np
 from msgspec import Struct
-from numpy.typing import NDArray
 
 from tarry.core.lanes import lane_of
 
@@ -361,14 +358,10 @@ _decoder = msgspec.msgpack.Decoder(Record)
 _put_decoder = msgspec.msgpack.Decoder(Put)
 _entry_decoder = msgspec.msgpack.Decoder(Entry)
 _crc = google_crc32c.value
-_FIRED: Final = [
-    ("u64", "u1"), ("entry_id", ">u8"), ("two", "u1"), ("u64_2", "u1"), ("fire_at_ms", ">u8"), ("u64_3", "u1"), ("seq", ">u8"),
-]  # fmt: skip
-"""How msgpack writes an entry id and a key."""
-
-
 encode_body: Callable[[Record], bytes] = _encoder.encode
 """The body of a record alone, for who lays out the fixed parts as columns."""
+encode_value: Callable[[int | str], bytes] = _encoder.encode
+"""One value of a body, for who lays out whole bodies as columns."""
 
 
 def encode(record: Record) -> Encoded:
@@ -388,38 +381,6 @@ def encode(record: Record) -> Encoded:
     if type(record) is Finalise:
         return Encoded(2, 0, crc, 0, record.kills.seq, record.kills.fire_at_ms, body)
     return Encoded(record.__struct_config__.tag, 0, crc, 0, 0, 0, body)  # type: ignore[arg-type]
-
-
-class FiredEntries:
-    """Encodes entries that fire due messages into one topic, quicker than `encode`.
-
-    When ten thousand messages are due at one instant, this is the hot loop. Such entries differ only in
-    their entry id, the version they end, and that version's body, which is copied as it is.
-    """
-
-    def __init__(self, topic: str, published_at_ms: int) -> None:
-        # An Entry is a msgpack array; here of its tag and the first six fields, the rest have defaults.
-        self._prefix = b"".join(
-            (b"\x97", *map(_encoder.encode, (int(Kind.ENTRY), topic, 0, published_at_ms)))
-        )
-
-    def bodies(
-        self,
-        first_id: int,
-        fires: NDArray[np.int64],
-        seqs: NDArray[np.int64],
-        put_bodies: Sequence[bytes],
-    ) -> list[bytes]:
-        """The bodies of entries, numbered from one on, that end the versions of these keys with these bodies."""
-        heads = np.empty(len(put_bodies), [("prefix", f"V{len(self._prefix)}"), *_FIRED])
-        heads["prefix"] = np.void(self._prefix)
-        heads["entry_id"] = np.arange(first_id, first_id + len(put_bodies))
-        heads["fire_at_ms"] = fires
-        heads["seq"] = seqs
-        # 0xcf: an unsigned integer of eight bytes; 0x92: an array of two, the key.
-        heads["u64"] = heads["u64_2"] = heads["u64_3"] = 0xCF
-        heads["two"] = 0x92
-        return list(map(add, heads.view(f"V{heads.itemsize}").tolist(), put_bodies))
 
 
 def decode(body: bytes) -> Record:

@@ -22,7 +22,7 @@ from tarry.core.clock import Clock
 from tarry.core.errors import TarryError, Unavailable
 from tarry.ledger.bell import Bell
 from tarry.ledger.disk import Disk, File
-from tarry.ledger.frame import SEAL_BYTES, Unit, encode_rows, encode_seal, frame_bytes
+from tarry.ledger.frame import SEAL_BYTES, Unit, encode_seal, frame_bytes, rows_parts
 from tarry.ledger.head import Head, encode_head
 from tarry.ledger.reader import Reader
 from tarry.ledger.room import Room
@@ -37,6 +37,9 @@ Defer = Callable[[Callable[[], None]], object]
 """Calls something at the end of the present turn of the engine's thread."""
 
 RETRY_PREPARING_S: Final = 1.0
+LARGE_BYTES: Final = 128 * 1024
+"""A unit of this size does not wait for others."""
+
 log = logging.getLogger(__name__)
 
 
@@ -105,17 +108,16 @@ class Writer:
     def put(self, queued: Queued) -> None:
         """Queue a unit, for which room was promised."""
         self.queue.append(queued)
-        if not self._nudged:
+        if self._defer is None or queued.content_bytes >= LARGE_BYTES:
+            self._nudge()
+        elif not self._nudged:
             self._nudged = True
-            if self._defer is None:
-                self._nudge()
-            else:
-                self._defer(self._nudge)
+            self._defer(self._nudge)
 
     def _nudge(self) -> None:
-        """Let the writer begin, once for all that was queued in one turn of the engine's thread.
+        """Let the writer begin: for small units once for all that was queued in one turn of the engine's thread.
 
-        Woken at the first unit, it would sync that one alone, and fight with the rest of the turn for the interpreter.
+        Woken at the first of them, it would sync that one alone, and fight with the rest of the turn for the interpreter.
         """
         self._nudged = False
         if self._wake is not None:
@@ -201,11 +203,11 @@ class Writer:
     def _write(self, batch: list[Queued]) -> int:
         active, first_seq = self.active, self.durable_seq + 1
         units = [queued.unit for queued in batch]
-        frame = encode_rows(units, active.segment_id, active.frames, first_seq)
+        parts = rows_parts(units, active.segment_id, active.frames, first_seq)
         records = sum([unit.records for unit in units])
-        active.file.write(frame, active.end)
+        active.file.write_parts(parts, active.end)
         active.file.sync()
-        active.add(first_seq, records, len(frame))
+        active.add(first_seq, records, sum(map(len, parts)))
         self._sealed = False
         self.durable_seq += records
         return records

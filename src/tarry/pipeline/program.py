@@ -200,8 +200,9 @@ class _Run:
         self._reporter = reporter
         self._stop = stop
         self._upkeep = upkeep
+        self._place = Place.of(settings.ledger)
         self._stream = IndexStream(
-            tables, settings.slot_ms, keep_bodies=settings.keep_bodies, place=Place.of(settings.ledger)
+            tables, settings.slot_ms, keep_bodies=settings.keep_bodies, place=self._place
         )
         self._added = 0
         """Files that came since the last upkeep."""
@@ -209,6 +210,7 @@ class _Run:
     def run(self, *, once: bool) -> None:
         threading.Thread(target=self._hasten, daemon=True).start()
         self._spark.dataSource.register(LedgerSource)
+        self._tables.begin(self._place.follower().first_seq())
         cursor = self._tables.index.cursor()
         query = self._start(cursor, once=once)
         self._reporter.running(cursor)

@@ -10,7 +10,7 @@ import json
 import random
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any, Final, NoReturn
 from urllib.parse import SplitResult, urlsplit
@@ -236,6 +236,10 @@ class _Answer:
         raise NotImplementedError
 
     def write(self, data: bytes | memoryview, offset: int) -> None:
+        """Never."""
+        raise NotImplementedError
+
+    def write_parts(self, parts: Sequence[bytes], offset: int) -> None:
         """Never."""
         raise NotImplementedError
 

@@ -64,6 +64,15 @@ class Tables(Struct, frozen=True):
             GuardedTable.open(f"{root}/history", HISTORY, ledger_id, options),
         )
 
+    def begin(self, first_seq: int) -> None:
+        """A new index begins with the ledger: what lived in segments that are gone by now was carried forward (R12)."""
+        began = first_seq - 1
+        if self.index.cursor() or not began:
+            return
+        if self.history.cursor() < began:
+            self.history.append([], self.history.cursor() + 1, began, self.history.state())
+        self.index.append([], 1, began, msgspec.to_builtins(State(began=began)))
+
     def refresh(self) -> None:
         """Go to the newest versions."""
         self.index.refresh()
@@ -110,7 +119,7 @@ class Task(Struct, frozen=True):
         return Written(
             write_partitions(waiting, self.index_uri, INDEX, name),
             write_partitions(ended, self.history_uri, HISTORY, name),
-            *seen_in(records),
+            *seen_in(records, state.began or 0),
         )
 
 

@@ -18,6 +18,7 @@ from msgspec import Struct
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
+from tarry.core.errors import Unavailable
 from tarry.index.adopted import files_of, with_keys
 from tarry.index.files import Folder
 from tarry.index.schema import DEL
@@ -73,6 +74,11 @@ def pin(table: GuardedTable, place: Place) -> Pinned:
     table.refresh()
     follower = place.follower()
     first_seq, cursor = follower.first_seq(), table.cursor()
+    if 0 < cursor < first_seq - 1:
+        raise Unavailable(
+            f"the index ends at seq {cursor}, but the ledger begins at {first_seq}: it is an older copy, and what is "
+            "between is in neither of them; bring a newer one back"
+        )
     folder = Folder(table.uri)
     adopted: list[Adopt] = []
     for frame in follower.frames(first_seq, cursor) if cursor >= first_seq else ():

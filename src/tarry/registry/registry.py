@@ -166,13 +166,15 @@ class Registry:
     def __init__(self, path: str, image: bytes | None = None) -> None:
         """Open or create the registry at a path; `:memory:`, and the database that it begins as, are for simulations."""
         self.path = path
-        self.live: Table[Live] = Table("live", ("origin_seq",), Live, ("owner", "due_at_ms"))
+        self.live: Table[Live] = Table("live", ("origin_seq",), Live, ("owner", "due_at_ms"), recent=True)
         self.finalised: Table[Ended] = Table(
             "finalised", ("origin_seq",), Ended, ("owner", "finalised_at_ms")
         )
         self.groups: Table[Group] = Table("groups", ("owner", "name"), Group, ("closed_at_ms",))
         self.subjects: Table[list[Key]] = Table("subjects", ("subject",), list[Key])
-        self.idempotency: Table[Repeat] = Table("idempotency", ("owner", "key"), Repeat, ("accepted_at_ms",))
+        self.idempotency: Table[Repeat] = Table(
+            "idempotency", ("owner", "key"), Repeat, ("accepted_at_ms",), sieved=True
+        )
         self.owners: Table[int] = Table("owners", ("owner",), int)
         self.policies: Table[dict[str, Any]] = Table("policies", ("scope", "name"), dict[str, Any])
         self.topics: Table[TopicRow] = Table("topics", ("name",), TopicRow)

@@ -79,12 +79,13 @@ async def sweep_on(connections: Connections, idle_s: float) -> None:
 class QuickCycle(RequestResponseCycle):
     """What uvicorn needs to know of a request that it did not parse."""
 
+    keep_alive = True
+    more_body = False
+    response_complete = False
+    message_event = _NOBODY_WAITS
+
     def __init__(self, default_headers: list[tuple[bytes, bytes]]) -> None:
         self.default_headers = default_headers
-        self.keep_alive = True
-        self.more_body = False
-        self.response_complete = False
-        self.message_event = _NOBODY_WAITS
 
 
 class WholeAnswers(asyncio.Transport):

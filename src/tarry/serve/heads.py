@@ -1,16 +1,20 @@
 """Heads of requests that came before: a client's are the same again and again, but for their target and a length.
 
-Parsing a head costs a third of what scheduling a message does. So the header fields of one that was answered quickly are
-kept, with what answered it: the same head to the byte is answered by the same, and one with another target is put to the
-application again, without the parser. Only a request line of the plainest kind is read here; the parser sees every other.
+Parsing a head costs a third of what scheduling a message does. So one that was answered quickly is kept: the same head to the
+byte is answered by the same, and one whose header fields came before with another target is put to the application again,
+without the parser. Only a request line of the plainest kind is read here; the parser sees every other.
 """
 
 import re
 from collections.abc import Callable
 from typing import Any, Final
 
-MAX_KNOWN_HEADS: Final = 1_024
+MAX_KNOWN_FIELDS: Final = 1_024
 MAX_KNOWN_HEAD_BYTES: Final = 2_048
+MAX_KNOWN_HEADS: Final = 16_384
+"""Whole ones, of half that size at the most: as many heartbeats have heads of their own."""
+_ONCE: Final = b"PUT "
+"""What has its transaction in its path does not come again, unless an answer was lost."""
 HEAD_END: Final = b"\r\n\r\n"
 _LINE_END: Final = b"\r\n"
 _LINE: Final = re.compile(rb"(PUT|POST) (/[!$%-;=@-Z_a-z~]*)(?:\?([!$%-;=?-Z_a-z~]*))? HTTP/1\.1")
@@ -35,15 +39,13 @@ def quick_scope(scope: Any) -> Any:
     return {name: value for name, value in scope.items() if name not in ("client", "server", "path")}
 
 
-class _Kept:
-    """The fields of a head, and what answered it last."""
+class _Fields:
+    """The fields of a head: what the parser made of them."""
 
-    __slots__ = ("answering", "body_bytes", "line", "scope")
+    __slots__ = ("body_bytes", "scope")
 
-    def __init__(self, line: bytes, scope: Any, answering: Answering, body_bytes: int) -> None:
-        self.line = line
+    def __init__(self, scope: Any, body_bytes: int) -> None:
         self.scope = scope
-        self.answering = answering
         self.body_bytes = body_bytes
 
 
@@ -52,41 +54,50 @@ class Heads:
 
     def __init__(self, quick: Quick | None) -> None:
         self._quick = quick
-        self._kept: dict[bytes, _Kept] = {}
+        self._fields: dict[bytes, _Fields] = {}
+        self._whole: dict[bytes, tuple[Answering, int]] = {}
 
     def keep(self, data: bytes, scope: Any, answering: Answering, body_bytes: int) -> None:
         """Keep the head of a request that came by itself, as these bytes, on a connection that stays."""
-        line_end, end = _ends(data)
+        end = data.find(HEAD_END) + len(HEAD_END)
         # A body that is as long as it was sent is one of an announced length.
         if end + body_bytes == len(data) and end <= MAX_KNOWN_HEAD_BYTES:
-            if len(self._kept) >= MAX_KNOWN_HEADS:
-                self._kept.clear()
-            self._kept[data[line_end:end]] = _Kept(data[:line_end], scope, answering, body_bytes)
+            if len(self._fields) >= MAX_KNOWN_FIELDS:
+                self._fields.clear()
+            self._fields[data[data.find(_LINE_END) : end]] = _Fields(scope, body_bytes)
+            self._keep_whole(data[:end], answering, body_bytes)
+
+    def _keep_whole(self, head: bytes, answering: Answering, body_bytes: int) -> None:
+        if len(head) <= MAX_KNOWN_HEAD_BYTES // 2 and not head.startswith(_ONCE):
+            if len(self._whole) >= MAX_KNOWN_HEADS:
+                self._whole.clear()
+            self._whole[head] = answering, body_bytes
 
     def find(self, data: bytes) -> tuple[Answering, bytes] | None:
         """What answers it and the body, if this is one whole request whose fields were kept."""
-        line_end, end = _ends(data)
-        kept = self._kept.get(data[line_end:end])
-        if kept is None or end + kept.body_bytes != len(data) or end > MAX_KNOWN_HEAD_BYTES:
+        end = data.find(HEAD_END) + len(HEAD_END)
+        head = data[:end]
+        known = self._whole.get(head)
+        if known is None:
+            known = self._ask_again(head)
+        if known is None or end + known[1] != len(data):
             return None
-        line = data[:line_end]
-        if line != kept.line:
-            answering = self._ask_again(kept.scope, line)
-            if answering is None:
-                return None
-            kept.line, kept.answering = line, answering
-        return kept.answering, data[end:]
+        return known[0], data[end:]
 
-    def _ask_again(self, scope: Any, line: bytes) -> Answering | None:
-        """What answers a request with known fields and another line."""
-        read = _LINE.fullmatch(line)
-        if read is None or self._quick is None:
+    def _ask_again(self, head: bytes) -> tuple[Answering, int] | None:
+        """What answers a request with known fields and another line, and how long its body is."""
+        line_end = head.find(_LINE_END)
+        fields = self._fields.get(head[line_end:])
+        if fields is None or self._quick is None or len(head) > MAX_KNOWN_HEAD_BYTES:
+            return None
+        read = _LINE.fullmatch(head, 0, line_end)
+        if read is None:
             return None
         method, path, query = read.groups(b"")
-        return self._quick({**scope, "method": method.decode(), "raw_path": path, "query_string": query})
-
-
-def _ends(data: bytes) -> tuple[int, int]:
-    """Where the line of a request ends, and its head."""
-    line_end = data.find(_LINE_END)
-    return line_end, data.find(HEAD_END, line_end) + len(HEAD_END)
+        answering = self._quick(
+            {**fields.scope, "method": method.decode(), "raw_path": path, "query_string": query}
+        )
+        if answering is None:
+            return None
+        self._keep_whole(head, answering, fields.body_bytes)
+        return answering, fields.body_bytes

@@ -17,7 +17,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -34,7 +33,7 @@ from tarry.core.lifecycle import State
 from tarry.core.policy import Policy
 from tarry.doors.http.app import HttpApp, build_app
 from tarry.doors.http.settings import HttpSettings
-from tarry.engine.drive import Driver, launcher, offloader
+from tarry.engine.drive import Driver, Offloader, launcher
 from tarry.engine.engine import Engine
 from tarry.index.delta import DeltaIndex
 from tarry.index.progress import read_progress
@@ -106,18 +105,19 @@ async def _serve(config: Config) -> None:
         loop.add_signal_handler(number, stop.set)
     with DataFolder.open(Path(config.data)) as folder:
         server = Server(config, folder)
+        server.on_fault = stop.set
         try:
             url = await server.start()
             print(f"tarry: ready on {url}", flush=True)  # noqa: T201 - who started us waits for it
-            server.on_fault = stop.set
             await stop.wait()
-            if server.fault is not None:
-                raise Unavailable(f"the server ended because of a fault: {server.fault}; start it again")
-            log.info("stopping")
+            if server.fault is None:
+                log.info("stopping")
         finally:
             # After a fault nothing in memory is worth writing down: it ends as a crash does.
             if server.fault is None:
                 await server.stop()
+        if server.fault is not None:
+            raise Unavailable(f"the server ended because of a fault: {server.fault}; start it again")
 
 
 class Server:
@@ -126,8 +126,9 @@ class Server:
     def __init__(self, config: Config, folder: DataFolder) -> None:
         self._config = config
         self._folder = folder
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="registry")
-        self._readers = ThreadPoolExecutor(1, thread_name_prefix="index")
+        loop = asyncio.get_running_loop()
+        self._writing = Offloader(loop, "registry", self._faulted)
+        self._reading = Offloader(loop, "index", self._faulted)
         self._clock = SystemClock()
         self._webhook = WebhookOutlet(config.webhook, self._clock)
         self._ledger: Ledger | None = None
@@ -258,8 +259,8 @@ class Server:
             outlets={"http": self._webhook, "https": self._webhook}
             | {scheme: outlet for door in self._doors for scheme, outlet in door.outlets.items()},
             launch=launcher(loop, self._faulted),
-            offload=offloader(loop, self._pool, self._faulted),
-            reading=offloader(loop, self._readers, self._faulted),
+            offload=self._writing,
+            reading=self._reading,
             settings=config.engine,
             broker_policy=config.doors.pulsar.policy(config.policies.broker),
             namespace_policies=namespace_policies(config),
@@ -291,9 +292,11 @@ class Server:
             await asyncio.to_thread(self._tracer.close)
         if self._running and self._engine is not None and self._ledger is not None:
             await _flush(self._engine)
+            if self._driver is not None:
+                self._driver.close()
             self._ledger.close()
-        self._pool.shutdown(wait=True)
-        self._readers.shutdown(wait=True, cancel_futures=True)
+        self._writing.close()
+        self._reading.close()
         if self._registry is not None:
             self._registry.close()
         if self._running:

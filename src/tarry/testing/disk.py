@@ -17,7 +17,7 @@ Folders are durable once made. Not for several threads.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from errno import EBADF, ENOENT, ENOSPC
 from os import strerror
 from random import Random
@@ -101,6 +101,10 @@ class SimulatedFile:
         _apply(inode.volatile, offset, data)
         inode.pending.append((offset, data))
         disk.end()
+
+    def write_parts(self, parts: Sequence[bytes], offset: int) -> None:
+        """Write parts one after another."""
+        self.write(b"".join(parts), offset)
 
     def read(self, size: int, offset: int) -> bytes:
         """Read from the volatile image."""

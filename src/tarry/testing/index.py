@@ -58,11 +58,16 @@ class SimulatedIndex:
         """The seq up to which it is complete."""
         return self._cursor
 
+    def begin(self) -> None:
+        """The pipeline has made its tables, and nothing is in them yet."""
+        if not self._version:
+            self._commit()
+
     def flush(self, ledger: Ledger, upto_seq: int | None = None) -> None:
         """Index what is durable, or less of it."""
         upto = ledger.durable_seq if upto_seq is None else min(upto_seq, ledger.durable_seq)
         # A new index begins with the ledger; all that lived before was carried forward.
-        first = self._cursor + 1 if self._version else ledger.first_seq
+        first = self._cursor + 1 if self._cursor else ledger.first_seq
         if upto < first:
             return
         for frame in ledger.frames(first):

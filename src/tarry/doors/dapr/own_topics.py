@@ -48,7 +48,7 @@ class OwnSubscription:
         self._topic = subscription.topic.name.rpartition("/")[2].replace("%2F", "/").replace("%25", "%")
         self._again_after_s = again_after_ms / 1000
         self._receivers = Receivers(receive, None)
-        self._arrived: asyncio.Queue[list[Entry]] = asyncio.Queue()
+        self._arrived: asyncio.Queue[Sequence[Entry]] = asyncio.Queue()
         self._consumer: Consumer = subscription.attach(group, self._arrived.put_nowait)
         self._reading = asyncio.create_task(self._read())
         # Permits bound what is held; each entry that is settled makes room for one.

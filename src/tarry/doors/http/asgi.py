@@ -47,8 +47,13 @@ def refusal(error: TarryError) -> tuple[int, Headers, bytes]:
 
 def json_response(value: Any, status: int = 200) -> Response:
     """An answer in JSON. It is not to be kept by anything on its way: it may hold an id or a payload."""
+    return encoded_json(_encoder.encode(value), status)
+
+
+def encoded_json(value: bytes, status: int = 200) -> Response:
+    """The same, where it is JSON already."""
     return Response(
-        _encoder.encode(value),
+        value,
         status,
         {"content-type": "application/json", "cache-control": "no-store"},
     )

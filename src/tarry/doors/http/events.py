@@ -7,7 +7,6 @@ reason, what was not acknowledged goes to others.
 
 import asyncio
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,15 +14,14 @@ from tarry.core.errors import Conflict
 from tarry.doors.http.asgi import Receive, Scope, Send, until_gone
 from tarry.doors.http.bodies import read_query
 from tarry.doors.http.deadlines import Deadlines
+from tarry.doors.http.entries import show_each
 from tarry.doors.http.problems import HttpRefusal
-from tarry.doors.http.session import SessionKey, Stream
+from tarry.doors.http.session import Entries, SessionKey, Stream
 from tarry.doors.http.sessions import Sessions
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import EventsQuery
-from tarry.doors.http.subscriptions import reach_subscription, show_entry
-from tarry.engine.consumer import Received
-
-_encode = msgspec.json.Encoder().encode
+from tarry.doors.http.subscriptions import reach_subscription
+from tarry.engine.sheaf import ids_of
 
 
 class EventEndpoint:
@@ -87,10 +85,10 @@ class _EventResponse(Response):
     async def _run(self, send: Send, gone: "asyncio.Future[None]") -> None:
         stream, session = self._stream, self._stream.session
         while session.ended is None and not gone.done():
-            entries = stream.take()
-            if entries:
-                session.hold(entries, self._ack_timeout_s)
-                await self._push(send, b"".join(map(_event, entries)))
+            lots = stream.take()
+            if lots:
+                session.hold(lots, self._ack_timeout_s)
+                await self._push(send, b"".join(map(_events, lots)))
                 continue
             if not await stream.wait(self._keep_alive_s):
                 await self._push(send, b": keep-alive\n\n")
@@ -100,5 +98,6 @@ class _EventResponse(Response):
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
-def _event(entry: Received) -> bytes:
-    return b"id: %d\ndata: %b\n\n" % (entry.entry_id, _encode(show_entry(entry)))
+def _events(entries: Entries) -> bytes:
+    shown = zip(ids_of(entries), show_each(entries), strict=True)
+    return b"".join([b"id: %d\ndata: %b\n\n" % one for one in shown])

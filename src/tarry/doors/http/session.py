@@ -8,17 +8,21 @@ acknowledged in time is given back and comes again.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from tarry.core.errors import NotFound, TarryError
 from tarry.engine.consumer import Consumer, Received
+from tarry.engine.sheaf import ids_of, payload_bytes
 
 GATHER_BYTES: Final = 4 * 1024 * 1024
 """About how much one answer or the unsent part of a stream may hold; one entry may pass it."""
 FIRST_PERMITS: Final = 4
 """Before it is known how large the entries are; the largest are 5 MiB."""
-MAX_PERMITS: Final = 1024
+MAX_PERMITS: Final = 4096
+
+Entries = Sequence[Received]
+"""As the engine gives them: of a burst, a sheaf."""
 
 
 class SessionKey(NamedTuple):
@@ -41,8 +45,8 @@ class Session:
         self._due: dict[int, float] = {}
         """Entry id -> when it is given back unless it is acknowledged."""
         self._first_due = float("inf")
-        self._taking: list[Received] | None = None
-        self._waiters: deque[asyncio.Future[Received]] = deque()
+        self._taking: list[Entries] | None = None
+        self._waiters: deque[Waiter] = deque()
         self._permits = FIRST_PERMITS
         self.ended: TarryError | None = None
 
@@ -57,10 +61,10 @@ class Session:
         assert self._consumer is not None
         return self._consumer
 
-    def deliver(self, entries: list[Received]) -> None:
+    def deliver(self, entries: Entries) -> None:
         """Called by the engine with what was asked for."""
         if self._taking is not None:
-            self._taking.extend(entries)
+            self._taking.append(entries)
         elif self.stream is not None:
             self.stream.put(entries)
         else:
@@ -68,64 +72,64 @@ class Session:
                 self._hand_over(entry)
 
     def _hand_over(self, entry: Received) -> None:
-        while self._waiters:
+        if self._waiters:
             waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(entry)
-                return
-        # Its waiter has just gone.
-        self.consumer.nack([entry.entry_id])
+            waiter.entry = entry
+            waiter.wake()
+        else:
+            # Its waiter has just gone.
+            self.consumer.nack([entry.entry_id])
 
-    def gather(self, count: int) -> list[Received]:
-        """Up to so many entries of those at hand, within a bound of bytes."""
+    def gather(self, count: int) -> list[Entries]:
+        """Up to so many entries of those at hand, within a bound of bytes, as the engine gave them."""
         consumer = self.consumer
-        taken: list[Received] = []
-        size = 0
+        taken: list[Entries] = []
+        left, size = count, 0
         # Permits of those who wait are set aside, so that none of them is used up here.
         waiting = consumer.permits
         consumer.flow(-waiting)
         self._taking = taken
         try:
-            while len(taken) < count and size < GATHER_BYTES and not consumer.closed:
+            while left > 0 and size < GATHER_BYTES and not consumer.closed:
                 before = len(taken)
-                consumer.flow(min(self._permits, count - before))
-                fresh = sum([len(entry.payload) for entry in taken[before:]])
-                size += fresh
+                consumer.flow(min(self._permits, left))
+                fresh = taken[before:]
+                came, came_bytes = sum(map(len, fresh)), sum(map(payload_bytes, fresh))
+                left -= came
+                size += came_bytes
                 if consumer.permits > 0:
                     consumer.flow(-consumer.permits)
                     break
                 # Entries of a topic are of a kind: the next ones are probably as large.
-                self._permits = (
-                    min(MAX_PERMITS, GATHER_BYTES // 4 * (len(taken) - before) // max(1, fresh)) or 1
-                )
+                self._permits = min(MAX_PERMITS, GATHER_BYTES // 4 * came // max(1, came_bytes)) or 1
         finally:
             self._taking = None
             if not consumer.closed:
                 consumer.flow(waiting)
         return taken
 
-    def wait(self) -> "asyncio.Future[Received]":
-        """The next entry; give it up with `give_up`."""
-        waiter: asyncio.Future[Received] = asyncio.get_running_loop().create_future()
+    def wait(self) -> "Waiter":
+        """Wait for the next entry, until `give_up`."""
+        waiter = Waiter()
         self._waiters.append(waiter)
         self.consumer.flow(1)
         return waiter
 
-    def give_up(self, waiter: "asyncio.Future[Received]") -> None:
+    def give_up(self, waiter: "Waiter") -> None:
         """Stop waiting; what came in this very moment goes back."""
         self._used_at = self._now()
-        if not waiter.done():
-            waiter.cancel()
+        if waiter in self._waiters:
             self._waiters.remove(waiter)
             if not self.consumer.closed:
                 self.consumer.flow(-1)
-        elif waiter.exception() is None:
-            self.consumer.nack([waiter.result().entry_id])
+        elif waiter.entry is not None:
+            self.consumer.nack([waiter.entry.entry_id])
 
-    def hold(self, entries: Iterable[Received], timeout_s: float) -> None:
+    def hold(self, lots: Iterable[Entries], timeout_s: float) -> None:
         """Count the time that the client has for these."""
         due_at = self._now() + timeout_s
-        self._due.update(dict.fromkeys([entry.entry_id for entry in entries], due_at))
+        for entries in lots:
+            self._due.update(dict.fromkeys(ids_of(entries), due_at))
         self._first_due = min(self._first_due, due_at)
         self._used_at = self._now()
 
@@ -182,13 +186,26 @@ class Session:
             return
         self.ended = reason
         for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_exception(reason)
+            waiter.wake()
         self._waiters.clear()
         if self.stream is not None:
             self.stream.changed()
         if self._consumer is not None:
             self._consumer.close()
+
+
+class Waiter:
+    """Somebody who waits for an entry. One future for all that may happen: the next turn of the loop sees to it."""
+
+    __slots__ = ("entry", "woken")
+
+    def __init__(self) -> None:
+        self.entry: Received | None = None
+        self.woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def wake(self, _: object = None) -> None:
+        """Something has happened."""
+        _wake(self.woken)
 
 
 class Stream:
@@ -197,13 +214,13 @@ class Stream:
     def __init__(self, session: Session, window: int) -> None:
         self.session = session
         self._window = window
-        self._unsent: deque[Received] = deque()
+        self._unsent: list[Entries] = []
         self._happened = False
         self._waiter: asyncio.Future[None] | None = None
 
-    def put(self, entries: list[Received]) -> None:
+    def put(self, entries: Entries) -> None:
         """Take entries from the engine."""
-        self._unsent.extend(entries)
+        self._unsent.append(entries)
         self.changed()
 
     def changed(self) -> None:
@@ -212,19 +229,18 @@ class Stream:
         if self._waiter is not None:
             _wake(self._waiter)
 
-    def take(self) -> list[Received]:
+    def take(self) -> list[Entries]:
         """What is to be sent now; asks for more as far as the window and the bytes allow."""
         consumer = self.session.consumer
         room = self._window - consumer.unacked - max(0, consumer.permits)
         if room > 0 and not consumer.closed:
-            self.put(self.session.gather(room))
+            self._unsent += self.session.gather(room)
             # And one permit that stays, for whatever comes next.
             if consumer.permits <= 0 and consumer.unacked < self._window and not consumer.closed:
                 consumer.flow(1)
-        entries = list(self._unsent)
-        self._unsent.clear()
+        lots, self._unsent = self._unsent, []
         self._happened = False
-        return entries
+        return lots
 
     async def wait(self, timeout_s: float) -> bool:
         """Until something happens, for so long at most; whether it did.

@@ -5,6 +5,7 @@ from typing import Final
 
 from tarry.core.errors import Conflict, TarryError, Unavailable
 from tarry.core.names import check_name
+from tarry.doors.http.entries import prepare
 from tarry.doors.http.session import Session, SessionKey, Stream
 from tarry.doors.http.settings import HttpSettings
 from tarry.engine.topics import Topics
@@ -60,7 +61,7 @@ class Sessions:
             raise Unavailable("as many consumer sessions as are allowed are open")
         loop = asyncio.get_running_loop()
         session = Session(key, loop.time)
-        session.attach(subscription.attach(key.consumer, session.deliver))
+        session.attach(subscription.attach(key.consumer, session.deliver, prepare=prepare))
         self._sessions[key] = session
         if self._timer is None:
             self._timer = loop.call_later(SWEEP_S, self._sweep)

@@ -269,14 +269,14 @@ class AdoptedBatchesAnswer(Struct, kw_only=True):
 
 
 class EntryAnswer(Struct, gc=False):
-    """An entry of a topic as a consumer gets it."""
+    """An entry of a topic as a consumer gets it. What is known last comes first (`entries.py`)."""
 
     entry_id: int
+    published_at_ms: int
+    due_at_ms: int | None
     redelivery_count: int
     headers: dict[str, str]
     key: str | None
-    published_at_ms: int
-    due_at_ms: int | None
     payload: str | UnsetType = UNSET
     payload_base64: bytes | UnsetType = UNSET
 

@@ -4,24 +4,22 @@ import asyncio
 from typing import Any
 
 import msgspec
-from msgspec import UNSET, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
 from tarry.core.errors import Invalid
 from tarry.core.names import check_name, parse_topic
-from tarry.doors.http.asgi import json_response, nothing
+from tarry.doors.http.asgi import encoded_json, json_response, nothing
 from tarry.doors.http.bodies import T, check_json, decode, header, read_body
 from tarry.doors.http.deadlines import Deadlines
+from tarry.doors.http.entries import show_all
 from tarry.doors.http.gate import caller_of
 from tarry.doors.http.session import Session, SessionKey
 from tarry.doors.http.sessions import Sessions
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import (
     AckRequest,
-    EntryAnswer,
     NackRequest,
-    ReceiveAnswer,
     ReceiveRequest,
     SeekRequest,
     SubscribeRequest,
@@ -35,20 +33,6 @@ _receive_decoder = msgspec.json.Decoder(ReceiveRequest)
 _ack_decoder = msgspec.json.Decoder(AckRequest)
 _nack_decoder = msgspec.json.Decoder(NackRequest)
 _seek_decoder = msgspec.json.Decoder(SeekRequest)
-
-
-def show_entry(entry: Received) -> EntryAnswer:
-    """An entry as JSON shows it. The message's id is a credential of its producer, so it is not here."""
-    # By position: this is done for every message, and names cost half of it.
-    try:
-        text: str | UnsetType = entry.payload.decode()
-        other: bytes | UnsetType = UNSET
-    except UnicodeDecodeError:
-        text, other = UNSET, entry.payload
-    return EntryAnswer(
-        entry.entry_id, entry.redelivery_count, entry.headers, entry.key, entry.published_at_ms, entry.due_at_ms,
-        text, other,
-    )  # fmt: skip
 
 
 def reach_subscription(request: Request) -> tuple[str, str]:
@@ -107,29 +91,34 @@ class SubscriptionEndpoints:
         topic, name = reach_subscription(request)
         asked = await self._read(request, _receive_decoder, ReceiveRequest())
         session = self._sessions.poll(SessionKey(topic, name, asked.consumer))
-        entries = session.gather(asked.max)
-        if not entries and asked.wait_ms:
+        lots = session.gather(asked.max)
+        if not lots and asked.wait_ms:
             first = await self._wait(session, request, asked.wait_ms / 1000)
             if first is not None:
                 # More may have come with it.
-                entries = [first, *session.gather(asked.max - 1)]
+                lots = [[first], *session.gather(asked.max - 1)]
         timeout_ms = asked.ack_timeout_ms or self._settings.ack_timeout_ms
-        session.hold(entries, timeout_ms / 1000)
-        return json_response(ReceiveAnswer(messages=[show_entry(entry) for entry in entries]))
+        session.hold(lots, timeout_ms / 1000)
+        return encoded_json(show_all(lots))
 
     @staticmethod
     async def _wait(session: Session, request: Request, wait_s: float) -> Received | None:
         """The next entry; None when the time is over or the client has gone."""
         waiter = session.wait()
         gone = asyncio.ensure_future(request.receive())
-        taken = False
+        gone.add_done_callback(waiter.wake)
+        timer = asyncio.get_running_loop().call_later(wait_s, waiter.wake)
+        first: Received | None = None
         try:
-            await asyncio.wait((waiter, gone), timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
-            taken = waiter.done() and not gone.done()
-            return waiter.result() if taken else None
+            await waiter.woken
+            if session.ended is not None:
+                raise session.ended
+            first = None if gone.done() else waiter.entry
+            return first
         finally:
+            timer.cancel()
             gone.cancel()
-            if not taken:
+            if first is None:
                 session.give_up(waiter)
 
     async def ack(self, request: Request) -> Response:

@@ -55,9 +55,8 @@ class Accounts:
         self._known: OrderedDict[bytes, _Known] = OrderedDict()
         self._asking: dict[bytes, asyncio.Task[Account]] = {}
 
-    def cached(self, request: Request) -> Account | None:
+    def cached(self, authorization: bytes | None, raw_query: bytes) -> Account | None:
         """The account, if it is known without asking and the query says nothing of it."""
-        authorization, raw_query = request.headers.get(b"authorization"), request.raw_query
         if authorization is None or b"user_id" in raw_query or b"device_id" in raw_query:
             return None
         if authorization[:7].lower() != _BEARER:

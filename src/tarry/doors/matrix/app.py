@@ -23,7 +23,7 @@ from tarry.doors.matrix.management import QUICK, Management
 from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.paths import Found, Paths, unquoted
 from tarry.doors.matrix.proxy import PREFIXES, Gone, Proxy, Receive, Scope, Send
-from tarry.doors.matrix.scheduling import Asked, Scheduling, asks_to_delay, read_own, read_send
+from tarry.doors.matrix.scheduling import Asked, Scheduling, asks_to_delay, known_send, read_own
 from tarry.doors.matrix.transactions import Transactions
 from tarry.doors.matrix.wire import MAX_BODY_BYTES, Answered, Request, preflight, refused
 
@@ -32,7 +32,8 @@ log = logging.getLogger(__name__)
 Answering = Callable[[bytes, Any, Any], bool]
 """Gets the body of a request that has come whole, and who sends it; says whether it will reply. See `serve.heads`."""
 
-Read = Callable[[Request], Asked]
+Read = Callable[[bytes], Asked]
+"""Reads what is asked for from a body, knowing all the rest of the request."""
 
 MAX_DISCARDED_BYTES: Final = 64 << 20
 """Of a body that is too large so much more is read and thrown away: only then does its sender see the answer."""
@@ -110,7 +111,7 @@ class MatrixApp:
     def quick(self, scope: Scope) -> Answering | None:
         """What answers requests with this head that have come whole, without a task; None if they go the longer way."""
         try:
-            found = self._paths.find(scope["raw_path"], scope["query_string"])
+            found = self._paths.walk(scope["raw_path"])
             answering = None if found is None else self._quick_way(found, scope)
         except MatrixError:
             return None
@@ -124,9 +125,12 @@ class MatrixApp:
         if method == "POST" and route is self._futures.by_token:
             return partial(self._act_quick, found, scope)
         if method == "PUT" and route is self._scheduling.own:
-            return partial(self._schedule_quick, read_own, found, scope)
-        if method == "PUT" and route is self._send_put and b"future" not in scope["query_string"]:
-            return partial(self._schedule_quick, read_send, found, scope)
+            return partial(self._schedule_quick, partial(_read_own, found, scope), scope)
+        if method == "PUT" and route is self._send_put:
+            room_id, type_, txn = found.params
+            known = known_send(room_id, type_, scope["query_string"])
+            if known is not None:
+                return partial(self._schedule_quick, partial(known.with_content, unquoted(txn)), scope)
         return None
 
     def _manage_quick(
@@ -140,15 +144,17 @@ class MatrixApp:
         self._futures.act_quick(_request(found, scope, body, client), reply)
         return True
 
-    def _schedule_quick(
-        self, read: Read, found: Found, scope: Scope, body: bytes, client: Any, reply: Any
-    ) -> bool:
-        request = _request(found, scope, body, client)
-        account = self._parts.accounts.cached(request)
+    def _schedule_quick(self, read: Read, scope: Scope, body: bytes, _client: Any, reply: Any) -> bool:
+        authorization = dict(scope["headers"]).get(b"authorization")
+        account = self._parts.accounts.cached(authorization, scope["query_string"])
         if account is None or len(body) > MAX_BODY_BYTES or not self._scheduling.has_room(account):
             return False
-        self._scheduling.quick(account, read(request), reply)
+        self._scheduling.quick(account, read(body), reply)
         return True
+
+
+def _read_own(found: Found, scope: Scope, body: bytes) -> Asked:
+    return read_own(_request(found, scope, body, None))
 
 
 def _answer_quick(answering: Answering, body: bytes, client: Any, reply: Any) -> bool:

@@ -122,6 +122,8 @@ def _digest(*parts: str) -> str:
 
 
 def _check_name(what: str, name: str) -> None:
+    if name.isascii() and len(name) <= MAX_NAME_BYTES:
+        return
     try:
         size = len(name.encode())
     except UnicodeEncodeError:

@@ -1,6 +1,7 @@
 """The paths that are Tarry's own, as a tree of their parts; everything else is the homeserver's.
 
-Paths are matched as they were sent, part by part, so that a quoted slash in a state key stays inside its part.
+Paths are matched as they were sent, part by part, so that a quoted slash in a state key stays inside its part. Where a path leads
+but for its last two parts is remembered: that much is the same in all that is asked of a room, or of events by their ids.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,6 +18,10 @@ CLIENT: Final = "/_matrix/client"
 MSC4140: Final = f"{CLIENT}/unstable/org.matrix.msc4140"
 
 _OPEN: Final = b"{}"
+
+MAX_KNOWN: Final = 8_192
+"""Beginnings of paths that are remembered, of at most this many bytes:"""
+MAX_KNOWN_BYTES: Final = 512
 
 
 class Route:
@@ -42,7 +47,7 @@ class Found:
 
     __slots__ = ("params", "route", "unstable")
 
-    def __init__(self, route: Route, params: list[bytes], unstable: bool) -> None:
+    def __init__(self, route: Route, params: tuple[bytes, ...], unstable: bool) -> None:
         self.route = route
         self.params = params
         self.unstable = unstable
@@ -59,11 +64,16 @@ class _Node:
         self.unstable = False
 
 
+_Place = tuple[_Node, tuple[bytes, ...]]
+"""Where parts of a path have led, and which of them were in open places."""
+
+
 class Paths:
     """All routes."""
 
     def __init__(self, routes: list[Route]) -> None:
         self._root = _Node()
+        self._known: dict[bytes, _Place] = {}
         for route in routes:
             for template in route.templates:
                 self._add(template, route)
@@ -82,27 +92,45 @@ class Paths:
         node.unstable = "/unstable/" in template
 
     def find(self, path: bytes, query: bytes) -> Found | None:
-        """The route of a path; None where it is the homeserver's."""
-        found = self._walk(path)
+        """The route of a request; None where it is the homeserver's."""
+        found = self.walk(path)
         if found is None or (found.route.when is not None and not found.route.when(query)):
             return None
         return found
 
-    def _walk(self, path: bytes) -> Found | None:
-        node = self._root
-        params: list[bytes] = []
-        for part in path.split(b"/"):
-            step = node.next.get(part)
-            if step is None and b"%" in part and node.next:
-                # A word of ours that is spelled with percent signs is that word: a lenient homeserver would say so too.
-                step = node.next.get(unquote_to_bytes(part))
+    def walk(self, path: bytes) -> Found | None:
+        """The route of a path, whatever the query says."""
+        beginning, *rest = path.rsplit(b"/", 2)
+        place = self._known.get(beginning) or self._begin(beginning)
+        place = None if place is None else _go(place, rest)
+        if place is None or place[0].route is None:
+            return None
+        return Found(place[0].route, place[1], place[0].unstable)
+
+    def _begin(self, beginning: bytes) -> _Place | None:
+        place = _go((self._root, ()), beginning.split(b"/"))
+        if place is not None and len(beginning) <= MAX_KNOWN_BYTES:
+            if len(self._known) >= MAX_KNOWN:
+                self._known.clear()
+            self._known[beginning] = place
+        return place
+
+
+def _go(place: _Place, parts: list[bytes]) -> _Place | None:
+    """Where further parts lead; None if nowhere of ours."""
+    node, params = place
+    for part in parts:
+        step = node.next.get(part)
+        if step is None and b"%" in part and node.next:
+            # A word of ours that is spelled with percent signs is that word: a lenient homeserver would say so too.
+            step = node.next.get(unquote_to_bytes(part))
+        if step is None:
+            step = node.open
             if step is None:
-                step = node.open
-                if step is None:
-                    return None
-                params.append(part)
-            node = step
-        return None if node.route is None else Found(node.route, params, node.unstable)
+                return None
+            params = (*params, part)
+        node = step
+    return node, params
 
 
 def unquoted(part: bytes) -> str:

@@ -5,7 +5,7 @@ The proposal's own endpoint takes the delay in its body (`delay`, or `delay_ms` 
 homeserver behind would send it at once.
 """
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
@@ -21,14 +21,16 @@ from tarry.doors.matrix.event import Event, check_event, message_of
 from tarry.doors.matrix.futures import Futures
 from tarry.doors.matrix.futures_asked import PARAMETERS as FUTURES
 from tarry.doors.matrix.parts import Parts
-from tarry.doors.matrix.paths import CLIENT, MSC4140, Route
+from tarry.doors.matrix.paths import CLIENT, MAX_KNOWN, MAX_KNOWN_BYTES, MSC4140, Route, unquoted
 from tarry.doors.matrix.wire import (
     Answered,
+    Query,
     Request,
     milliseconds,
     ok,
     positive,
     read_object,
+    read_query,
     refused,
 )
 from tarry.engine.answer import Answer
@@ -72,6 +74,11 @@ class Asked(Struct, frozen=True):
     speech: Speech
     txn: tuple[str, ...] | None
 
+    def with_content(self, txn: str, content: bytes) -> "Asked":
+        """The same for another transaction and content."""
+        event = msgspec.structs.replace(self.event, content=content)
+        return Asked(event, self.delay_ms, self.speech, ("send", event.room_id, event.type, txn))
+
 
 class Scheduling:
     """The endpoints that schedule."""
@@ -112,38 +119,43 @@ class Scheduling:
     async def send(self, request: Request) -> Answered:
         """PUT …/rooms/{room}/send/{type}/{txn}?delay=… and the same by POST, without a transaction."""
         room_id, type_, *txn = request.params
-        if _is_future(request):
-            event = Event(room_id=room_id, type=type_, content=request.body, sticky_ms=_sticky(request))
-            return await self._future(request, event, ("send", room_id, type_, *txn) if txn else None)
+        names = ("send", room_id, type_, *txn) if txn else None
+        query = request.query
+        if _is_future(query):
+            event = Event(room_id=room_id, type=type_, content=request.body, sticky_ms=_sticky(query))
+            return await self._future(request, event, names)
         account = await self._parts.accounts.of(request)
-        return await self._accept(account, read_send(request))
+        event = Event(room_id=room_id, type=type_, content=request.body, sticky_ms=_sticky(query))
+        return await self._accept(account, _asked_by_query(query, event, names))
 
     async def state(self, request: Request) -> Answered:
         """PUT …/rooms/{room}/state/{type}/{key}?delay=…; the key may be left out."""
         room_id, type_, *key = request.params
+        query = request.query
         event = Event(
             room_id=room_id,
             type=type_,
             state_key="".join(key),
             content=request.body,
-            sticky_ms=_sticky(request),
+            sticky_ms=_sticky(query),
         )
-        if _is_future(request):
+        if _is_future(query):
             return await self._future(request, event, None)
         account = await self._parts.accounts.of(request)
-        return await self._accept(account, _asked_by_query(request, event, None))
+        return await self._accept(account, _asked_by_query(query, event, None))
 
     async def redact(self, request: Request) -> Answered:
         """PUT …/rooms/{room}/redact/{event}/{txn}?delay=… and the same by POST, without a transaction."""
         room_id, event_id, *txn = request.params
         given = read_object(request.body, _object_decoder) if request.body else {}
         content = msgspec.json.encode({**given, "redacts": event_id})
-        event = Event(room_id=room_id, type=REDACTION, content=content, sticky_ms=_sticky(request))
+        query = request.query
+        event = Event(room_id=room_id, type=REDACTION, content=content, sticky_ms=_sticky(query))
         names = ("redact", room_id, event_id, *txn) if txn else None
-        if _is_future(request):
+        if _is_future(query):
             return await self._future(request, event, names)
         account = await self._parts.accounts.of(request)
-        return await self._accept(account, _asked_by_query(request, event, names))
+        return await self._accept(account, _asked_by_query(query, event, names))
 
     async def _future(self, request: Request, event: Event, txn: tuple[str, ...] | None) -> Answered:
         if not DELAYS.isdisjoint(name for name, _ in request.query):
@@ -193,26 +205,41 @@ def read_own(request: Request) -> Asked:
     room_id, type_, txn = request.params
     body = read_object(request.body, _body_decoder)
     delay_ms, dialect = _delay_of(body)
+    sticky_ms = body.sticky_ms
+    if sticky_ms is None and request.raw_query:
+        sticky_ms = _sticky(request.query)
     event = Event(
         room_id=room_id,
         type=type_,
         state_key=body.state_key,
         content=bytes(body.content),
-        sticky_ms=body.sticky_ms if body.sticky_ms is not None else _sticky(request),
+        sticky_ms=sticky_ms,
     )
     speech = Speech(dialect, request.unstable)
     return Asked(event, delay_ms, speech, ("delayed_event", room_id, type_, txn))
 
 
-def read_send(request: Request) -> Asked:
-    """What /send is asked for."""
-    room_id, type_, *txn = request.params
-    event = Event(room_id=room_id, type=type_, content=request.body, sticky_ms=_sticky(request))
-    return _asked_by_query(request, event, ("send", room_id, type_, *txn) if txn else None)
+def known_send(room: bytes, type_: bytes, raw_query: bytes) -> Asked | None:
+    """What /send is asked for but for its transaction and its content, from two parts of its path; None if it is no delay.
+
+    A client asks for the same again and again, so it is remembered.
+    """
+    size = len(room) + len(type_) + len(raw_query)
+    read = _known_send if size <= MAX_KNOWN_BYTES else _known_send.__wrapped__
+    return read(room, type_, raw_query)
 
 
-def _asked_by_query(request: Request, event: Event, txn: tuple[str, ...] | None) -> Asked:
-    given = [(name, value) for name, value in request.query if name in DELAYS]
+@lru_cache(maxsize=MAX_KNOWN)
+def _known_send(room: bytes, type_: bytes, raw_query: bytes) -> Asked | None:
+    query = read_query(raw_query)
+    if not asks_to_delay(raw_query) or _is_future(query):
+        return None
+    event = Event(room_id=unquoted(room), type=unquoted(type_), content=b"{}", sticky_ms=_sticky(query))
+    return _asked_by_query(query, event, None)
+
+
+def _asked_by_query(query: Query, event: Event, txn: tuple[str, ...] | None) -> Asked:
+    given = [(name, value) for name, value in query if name in DELAYS]
     if len(given) != 1:
         raise MatrixError(400, "M_INVALID_PARAM", "Give one delay.")
     name, value = given[0]
@@ -230,13 +257,13 @@ def _delay_of(body: _Body) -> tuple[int, Dialect]:
     return positive(dialect.delay, delay_ms), dialect
 
 
-def _sticky(request: Request) -> int | None:
-    value = request.parameter(STICKY_PARAMETER) if b"sticky" in request.raw_query else None
+def _sticky(query: Query) -> int | None:
+    value = next((value for name, value in query if name == STICKY_PARAMETER), None)
     return None if value is None else milliseconds(STICKY_PARAMETER, value)
 
 
-def _is_future(request: Request) -> bool:
-    return not FUTURES.isdisjoint(name for name, _ in request.query)
+def _is_future(query: Query) -> bool:
+    return not FUTURES.isdisjoint(name for name, _ in query)
 
 
 def _answer(scheduled: Scheduled) -> Answered:

@@ -14,6 +14,9 @@ from tarry.doors.matrix.errors import Headers, MatrixError
 
 T = TypeVar("T")
 
+Query = list[tuple[str, str]]
+"""The parameters of a query, decoded, in order, with those that repeat."""
+
 Answered = tuple[int, Headers, bytes]
 """A whole answer: the status, the headers but for the length, and the body."""
 
@@ -55,8 +58,8 @@ class Request(Struct, frozen=True, kw_only=True):
     """Whether the path is one of a proposal's own."""
 
     @property
-    def query(self) -> list[tuple[str, str]]:
-        """The parameters, decoded, in order, with those that repeat."""
+    def query(self) -> Query:
+        """The parameters."""
         return read_query(self.raw_query)
 
     def parameter(self, name: str) -> str | None:
@@ -64,7 +67,7 @@ class Request(Struct, frozen=True, kw_only=True):
         return next((value for key, value in self.query if key == name), None)
 
 
-def read_query(raw: bytes) -> list[tuple[str, str]]:
+def read_query(raw: bytes) -> Query:
     """Decode a query; raises for one that is not UTF-8 or has too many parameters."""
     try:
         text = raw.decode("ascii")

@@ -3,6 +3,7 @@
 A client that does not read what it was sent gets nothing more until it does: its permits are set aside meanwhile.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tarry.doors.pulsar import wire_pb2 as wire
@@ -47,9 +48,9 @@ class Consumer:
         self.engine.on_close = self.closed_here
         self.engine.on_active = self.tell_active
 
-    def deliver(self, entries: list[Received]) -> None:
+    def deliver(self, entries: Sequence[Received]) -> None:
         """Called by the engine with what the permits allow."""
-        self.connection.write(frames_of(self._wire_id, self.epoch, entries))
+        self.connection.write(frames_of(self._wire_id, self.epoch, list(entries)))
 
     def flow(self, permits: int) -> None:
         """Allow so many more messages."""

@@ -74,6 +74,8 @@ class Books(Struct, frozen=True):
     """How much of the history was let go."""
     now_ms: int = 0
     """The instant. That a delayed entry of a topic is due is in no record: it is so from its instant on."""
+    began: int = 0
+    """The last seq that the ledger had let go of when the index began."""
 
 
 def open_books(spark: SparkSession, options: Mapping[str, str], now_ms: int) -> Books:
@@ -97,6 +99,7 @@ def open_books(spark: SparkSession, options: Mapping[str, str], now_ms: int) -> 
             "seq,origin_seq,outcome,version_seq,fire_at_ms,due_at_ms,finalised_at_ms,messages,batch,door",
         ).withColumn("whole", sf.expr("batch is not null and door is null")),
         first_seq, index.cursor, _accepted(index), msgspec.convert(history.state, HistoryState), now_ms,
+        index.state.get("began", 0),
     )  # fmt: skip
 
 
@@ -152,8 +155,10 @@ def _sums(books: Books, facts: DataFrame, waiting: DataFrame, ended: DataFrame) 
     """Everything that is counted, in one job."""
     # Above the cursor, where the index stream has counted what is below.
     above = 0 if books.first_seq == 1 else books.cursor
+    first = "fact = 'put' and seq = origin_seq"
+    older = f"fact in ('put', 'end') and kills_seq <= {books.began}"
     of_facts = facts.selectExpr(
-        f"sum(if(seq > {above} and fact = 'put' and seq = origin_seq, 1, 0)) as accepted",
+        f"sum(if(seq > {above} and ({first} or {older}), 1, 0)) as accepted",
         f"sum(if(seq > {above} and fact = 'adopt', messages, 0)) as adopted",
         "count_if(fact = 'entry') as delayed",
         "count_if(fact in ('adopt', 'cancel_batch')) as batches",

@@ -1,0 +1,182 @@
+"""A sheaf is the entries of its bursts, however it is looked at."""
+
+import json
+from array import array
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from tarry.core.ids import KEY_BYTES, Ids
+from tarry.core.message import Message
+from tarry.doors.http.entries import prepare, show_all, show_each
+from tarry.engine import fresh as module
+from tarry.engine.consumer import Received
+from tarry.engine.fresh import EACH_BYTES, Fresh
+from tarry.engine.sheaf import Sheaf, ids_of, messages_in, payload_bytes
+from tarry.ledger.read_record import ReadPut
+from tarry.ledger.record import Key
+from tests.unit.engine_kit import Bench, full
+
+IDS = Ids(bytes(KEY_BYTES))
+
+
+def put(payload: bytes, number: int) -> ReadPut:
+    origin = Key(5, 6) if number % 2 else None
+    return ReadPut(
+        2000 + number, 1999 + number, 1000, "public/default", full("orders"), f"key {number}", "ann", "http", None, None,
+        origin, 0, False, payload, {"number": str(number)},
+    )  # fmt: skip
+
+
+def sheaf(
+    first_id: int, count: int, at_ms: int = 7, payload: bytes = b"x", *, prepared: bool = False
+) -> Sheaf:
+    numbers = range(first_id, first_id + count)
+    puts = [put(payload, number) for number in numbers]
+    return Sheaf(
+        numbers,
+        array("q", [at_ms] * count),
+        puts,
+        array("q", [2000 + number for number in numbers]),
+        array("q", [100 + number for number in numbers]),
+        IDS,
+        prepare(puts) if prepared else (),
+    )
+
+
+def one(number: int, at_ms: int = 7) -> Received:
+    origin = (5, 6) if number % 2 else (2000 + number, 100 + number)
+    return Received(
+        number, 0, b"x", {"number": str(number)}, f"key {number}", at_ms, 1999 + number, origin, IDS
+    )
+
+
+def test_it_is_its_entries() -> None:
+    entries = [one(number) for number in range(3, 8)]
+    bound = sheaf(3, 5)
+    assert list(bound) == entries
+    assert [bound[at] for at in (0, 4, -1)] == [entries[0], entries[4], entries[-1]]
+    assert list(bound[1:3]) == entries[1:3]
+    assert list(bound[4:9]) == entries[4:]
+    assert bound[0].message_id == IDS.make(6, 5)
+    assert bound[1].message_id == IDS.make(104, 2004)
+    with pytest.raises(IndexError):
+        bound[5]
+
+
+def test_two_that_follow_one_another_are_one() -> None:
+    assert list(sheaf(3, 2, 7) + sheaf(5, 3, 9)) == [
+        *(one(number, 7) for number in (3, 4)),
+        *(one(number, 9) for number in (5, 6, 7)),
+    ]
+
+
+@pytest.mark.parametrize("made", [list, lambda bound: bound])
+def test_what_is_asked_of_it_as_a_whole_is_what_its_entries_say(made) -> None:  # type: ignore[no-untyped-def]
+    entries = made(sheaf(3, 5, payload=b"four"))
+    assert list(ids_of(entries)) == [3, 4, 5, 6, 7]
+    assert messages_in(entries) == 5
+    assert payload_bytes(entries) == 20
+
+
+@pytest.mark.parametrize("payload", [b"text", "späte".encode(), b"\xff\0", b'"\n', b""])
+@pytest.mark.parametrize("prepared", [False, True])
+def test_it_is_shown_as_its_entries_are(payload: bytes, prepared: bool) -> None:
+    bound = sheaf(3, 5, prepared=prepared) + sheaf(8, 2, 9, payload, prepared=prepared)
+    assert bool(bound.shown) == prepared
+    for some in (bound, bound[4:6], bound[5:]):
+        assert show_each(some) == show_each(list(some))
+        assert show_all([some]) == show_all([list(some)])
+    lots = [bound[:1], list(bound[1:3]), [], bound[3:3], bound[3:]]
+    assert json.loads(show_all(lots)) == {"messages": [json.loads(shown) for shown in show_each(bound)]}
+
+
+def test_it_is_prepared_as_a_whole_or_not_at_all() -> None:
+    assert not (sheaf(3, 5, prepared=True) + sheaf(8, 2)).shown
+    assert not (sheaf(3, 5) + sheaf(8, 2, prepared=True)).shown
+    assert show_all([]) == b'{"messages":[]}'
+
+
+def received(bench: Bench, *orders: str) -> list[Sequence[Received]]:
+    """What a consumer that prepares gets of messages for these topics that are due at one instant."""
+    bench.subscribe("orders", "s")
+    got: list[Sequence[Received]] = []
+    consumer = bench.engine.topics.subscription(full("orders"), "s").attach("c", got.append, prepare=prepare)
+    consumer.flow(100)
+    due_at_ms = bench.now_ms + 1_000
+    for number, topic in enumerate(orders):
+        bench.schedule(topic, payload=b"%d" % number, due_at_ms=due_at_ms)
+    bench.wait(1_000)
+    return got
+
+
+def test_what_is_read_ahead_is_prepared_if_a_consumer_wants_that() -> None:
+    (bound,) = received(Bench(), *["orders"] * 5)
+    assert isinstance(bound, Sheaf)
+    assert len(bound.shown) == 5
+    assert show_each(bound) == show_each(list(bound))
+
+
+def test_what_is_not_all_for_one_topic_is_not_prepared() -> None:
+    (bound,) = received(Bench(), "orders", "others", "orders")
+    assert [entry.payload for entry in bound] == [b"0", b"2"]
+    assert not (isinstance(bound, Sheaf) and bound.shown)
+
+
+def found(fresh: Fresh, *seqs: int) -> list[int | None]:
+    return [None if entry is None else entry.entry_id for entry in fresh.find(np.array(seqs))]
+
+
+def test_what_follows_one_another_is_found_as_a_sheaf_and_the_rest_one_by_one() -> None:
+    fresh = Fresh()
+    fresh.add_sheaf(1000, sheaf(0, 4), 4)
+    fresh.add_sheaf(1004, sheaf(4, 4), 4)
+    fresh.add([1008], [one(8)])
+    fresh.add_sheaf(1010, sheaf(10, 2), 2)
+    # Of another topic, whose entries have numbers of their own.
+    fresh.add_sheaf(1012, sheaf(0, 2), 2)
+    part = fresh.find(np.arange(1001, 1007))
+    assert isinstance(part, Sheaf)
+    assert list(part) == [one(number) for number in range(1, 7)]
+    assert found(fresh, 1001, 1003) == [1, 3]
+    assert found(fresh, 1003, 1002) == [3, 2]
+    assert found(fresh, *range(1006, 1012)) == [6, 7, 8, None, 10, 11]
+    assert found(fresh, *range(998, 1002)) == [None, None, 0, 1]
+    assert found(fresh, *range(1010, 1014)) == [10, 11, 0, 1]
+    assert found(fresh, *range(1010, 1016)) == [10, 11, 0, 1, None, None]
+    assert found(fresh) == []
+
+
+def test_the_oldest_sheaves_go_when_there_is_no_room_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_BYTES", 18 * (1 + EACH_BYTES))
+    monkeypatch.setattr(module, "KEPT_BYTES", 10 * (1 + EACH_BYTES))
+    fresh = Fresh()
+    for number in range(5):
+        fresh.add_sheaf(1000 + 4 * number, sheaf(4 * number, 4), 4)
+    assert [seq for seq in range(1000, 1020) if found(fresh, seq) != [None]] == list(range(1012, 1020))
+    fresh.add_sheaf(1020, sheaf(20, 10), 10)
+    assert found(fresh, 1012, 1019, 1020) == [12, 19, 20]
+    fresh.add_sheaf(1030, sheaf(30, 19), 19)
+    assert found(fresh, 1029, 1030) == [None, None]
+
+
+def test_a_consumer_gets_the_same_from_a_burst_as_from_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    first = bench.reader(bench.subscribe("orders", "first"))
+    later = bench.subscribe("orders", "later")
+    asked = [
+        bench.engine.schedule(
+            Message(destination="orders", payload=b"%d" % number, key=f"k{number}", delay_ms=9)
+        )
+        for number in range(50)
+    ]
+    bench.rest()
+    ids = {answer.value().id for answer in asked}
+    # Its present version is not its first.
+    bench.ask(bench.engine.restart(asked[3].value().id))
+    bench.wait(9)
+    assert len(first.got) == 50
+    assert {entry.message_id for entry in first.got} == ids
+    monkeypatch.setattr(bench.engine.journal, "fresh", Fresh())
+    assert bench.reader(later).got == first.got
