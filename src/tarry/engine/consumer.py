@@ -88,20 +88,23 @@ class Consumer:
         """It is given no more while it holds so many entries."""
         self.prepare = prepare
         self.permits = 0
-        self.held: set[int] = set()
+        self.unacked = 0
+        """How many entries it holds."""
+        self.entered: set[int] = set()
+        """Those of them that are entered: for `Holdings` alone."""
         self.closed = False
         self.on_active: Callable[[bool], None] | None = None
         self.on_close: Callable[[], None] | None = None
 
     @property
-    def unacked(self) -> int:
-        """How many entries it holds."""
-        return len(self.held)
+    def held(self) -> set[int]:
+        """The entries that it holds, as they are now."""
+        return self.subscription.holdings.of(self)
 
     @property
     def blocked(self) -> bool:
         """Whether it holds so many entries that it is given no more."""
-        return self.max_unacked is not None and len(self.held) >= self.max_unacked
+        return self.max_unacked is not None and self.unacked >= self.max_unacked
 
     @property
     def active(self) -> bool:

@@ -18,6 +18,7 @@ from tarry.core.errors import Conflict
 from tarry.engine.acks import AckSet
 from tarry.engine.answer import Answer
 from tarry.engine.consumer import Consumer, Partial, Prepare, Ranges, Received
+from tarry.engine.holdings import Holdings
 from tarry.engine.keys import Keys
 from tarry.engine.sheaf import ids_of, messages_in
 from tarry.engine.topic import Topic, save_set
@@ -74,7 +75,7 @@ class Subscription:
         self._again: list[int] = []
         """Entries below `_read_at` to be given out: a heap; `_queued` says which are in it."""
         self._queued: set[int] = set()
-        self._holders: dict[int, Consumer] = {}
+        self.holdings = Holdings()
         self._keys = Keys(self.consumers)
         self._pumping = False
         self._blocked = False
@@ -139,7 +140,7 @@ class Subscription:
         before = self.eligible()
         consumer.closed = True
         self.consumers.remove(consumer)
-        self.give_back(consumer, list(consumer.held), counted=False)
+        self.give_back(consumer, consumer.held, counted=False)
         self._queue_all(self._keys.unpark_all())
         self._tell_active(before)
         if not self.consumers and not self.durable:
@@ -151,7 +152,7 @@ class Subscription:
         for consumer in list(self.consumers):
             consumer.closed = True
             self.consumers.remove(consumer)
-            self.give_back(consumer, list(consumer.held), counted=False)
+            self.give_back(consumer, consumer.held, counted=False)
             if consumer.on_close:
                 consumer.on_close()
 
@@ -170,7 +171,7 @@ class Subscription:
                 consumer.on_active(consumer in now)
         for old in before:
             if old not in now and not old.closed:
-                self.give_back(old, list(old.held), counted=False)
+                self.give_back(old, old.held, counted=False)
 
     def close_all(self) -> None:
         """Detach every consumer: the topic or the subscription is going."""
@@ -199,8 +200,7 @@ class Subscription:
         for entry_id in entry_ids:
             self._release(entry_id)
         if below > self.acked.below:
-            for entry_id in [held for held in self._holders if held < below]:
-                self._release(entry_id)
+            self._release_below(below)
             self.acked.add_below(below, self.topic.next)
             self._read_at = max(self._read_at, self.acked.below)
         self.acked.add(entry_ids, self.topic.next)
@@ -248,9 +248,7 @@ class Subscription:
 
     def apply_seek(self, to: int) -> None:
         """Go to an entry: below it all is done with, from it on nothing."""
-        for consumer in self.consumers:
-            consumer.held.clear()
-        self._holders.clear()
+        self.holdings.clear()
         self._keys.clear()
         self.redeliveries.clear()
         self.partial.clear()
@@ -265,21 +263,25 @@ class Subscription:
 
     def _release(self, entry_id: int) -> None:
         self.redeliveries.pop(entry_id, None)
-        holder = self._holders.pop(entry_id, None)
-        if holder is not None:
-            holder.held.discard(entry_id)
-            if self.type == "key_shared":
-                self._queue_all(self._keys.release(entry_id))
+        if self.holdings.release(entry_id) is not None and self.type == "key_shared":
+            self._queue_all(self._keys.release(entry_id))
+
+    def _release_below(self, below: int) -> None:
+        if self.type == "key_shared":
+            for entry_id in self.holdings.below(below):
+                self._release(entry_id)
+        self.holdings.release_below(below)
+        for entry_id in [one for one in self.redeliveries if one < below]:
+            del self.redeliveries[entry_id]
 
     def give_back(self, consumer: Consumer, entry_ids: Sequence[int] | set[int], *, counted: bool) -> None:
         """Entries that a consumer does not keep: they come again, first those of the lowest id."""
         spent: list[int] = []
         limit = int(self.properties.get("max_redeliveries", 0))
         for entry_id in list(entry_ids):
-            if self._holders.get(entry_id) is not consumer:
+            if self.holdings.holder(entry_id) is not consumer:
                 continue
-            del self._holders[entry_id]
-            consumer.held.discard(entry_id)
+            self.holdings.release(entry_id)
             if self.type == "key_shared":
                 self._queue_all(self._keys.release(entry_id))
             self.redeliveries[entry_id] = self.redeliveries.get(entry_id, 0) + counted
@@ -317,7 +319,7 @@ class Subscription:
         """Delayed entries are due now."""
         if not self.ignores_delay:
             wanted = entry_ids[(entry_ids < self._read_at) & ~self.acked.contains_many(entry_ids)]
-            self._queue_all(one for one in wanted.tolist() if one not in self._holders)
+            self._queue_all(one for one in wanted.tolist() if one not in self.holdings)
 
     def flowed(self, consumer: Consumer) -> None:
         """A consumer can take more."""
@@ -406,7 +408,7 @@ class Subscription:
             self._queued.difference_update(some)
             done = self.acked.contains_many(np.array(some)).tolist()
             ids += [
-                one for one, acked in zip(some, done, strict=True) if not acked and one not in self._holders
+                one for one, acked in zip(some, done, strict=True) if not acked and one not in self.holdings
             ]
         return ids
 
@@ -427,9 +429,7 @@ class Subscription:
 
     def _give(self, consumer: Consumer, entries: Sequence[Received]) -> None:
         consumer.permits -= messages_in(entries)
-        ids = ids_of(entries)
-        consumer.held.update(ids)
-        self._holders.update(dict.fromkeys(ids, consumer))
+        self.holdings.give(ids_of(entries), consumer)
         consumer.deliver(entries)
 
     # The registry
@@ -457,7 +457,7 @@ class Subscription:
             "type": self.type,
             "durable": self.durable,
             "backlog": self.backlog,
-            "unacked": len(self._holders),
+            "unacked": len(self.holdings),
             "acknowledged_below": self.acked.below,
             "consumers": [
                 {"name": one.name, "permits": one.permits, "unacked": one.unacked, "active": one.active}

@@ -48,6 +48,7 @@ from tarry.serve.datafolder import DataFolder, DataFolderError, explain
 from tarry.serve.doors import Door
 from tarry.serve.listener import Listener, ListenError
 from tarry.serve.logs import set_up
+from tarry.serve.memory import keep_memory
 from tarry.serve.room import Room
 from tarry.web.pages import dashboard
 
@@ -58,6 +59,10 @@ log = logging.getLogger("tarry.serve")
 
 FLUSH_WITHIN_S: Final = 10.0
 """At a stop the registry is given this long; what it lacks is replayed at the next start."""
+
+KEPT_BLOCK_BYTES: Final = 16 * 1024 * 1024
+KEPT_BYTES: Final = 64 * 1024 * 1024
+"""Of freed memory: the largest block that is kept, and how much in all."""
 
 
 def serve(loaded: Loaded) -> int:
@@ -90,6 +95,7 @@ def _tune() -> None:
     gc.set_threshold(200_000, 50, 1_000)
     # `np.unique` imports it when it is first called, for ten milliseconds: not at a due instant.
     importlib.import_module("numpy.ma")
+    keep_memory(KEPT_BLOCK_BYTES, KEPT_BYTES)
 
 
 def _raise_open_files() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from tarry.core.errors import NotFound, TarryError
+from tarry.doors.http.handed import Handed
 from tarry.engine.consumer import Consumer, Received
 from tarry.engine.sheaf import ids_of, payload_bytes
 
@@ -42,9 +43,7 @@ class Session:
         self._consumer: Consumer | None = None
         self._now = now
         self._used_at = now()
-        self._due: dict[int, float] = {}
-        """Entry id -> when it is given back unless it is acknowledged."""
-        self._first_due = float("inf")
+        self._handed = Handed()
         self._taking: list[Entries] | None = None
         self._waiters: deque[Waiter] = deque()
         self._permits = FIRST_PERMITS
@@ -127,31 +126,28 @@ class Session:
 
     def hold(self, lots: Iterable[Entries], timeout_s: float) -> None:
         """Count the time that the client has for these."""
-        due_at = self._now() + timeout_s
+        now = self._used_at = self._now()
         for entries in lots:
-            self._due.update(dict.fromkeys(ids_of(entries), due_at))
-        self._first_due = min(self._first_due, due_at)
-        self._used_at = self._now()
+            self._handed.add(ids_of(entries), now + timeout_s)
 
     def acknowledged(self, entry_ids: Iterable[int], up_to: int | None) -> None:
-        """The client is done with these."""
-        for entry_id in entry_ids:
-            self._due.pop(entry_id, None)
-        if up_to is not None:
-            self._due = {entry_id: at for entry_id, at in self._due.items() if entry_id > up_to}
+        """The client is done with these, or with all up to an entry."""
+        if up_to is None:
+            self._handed.remove(entry_ids)
+        else:
+            self._handed.remove_upto(up_to)
         self._refresh()
 
     def nack(self, entry_ids: list[int] | None) -> None:
         """Give entries back to come again; None gives back all."""
         given_back = list(self.consumer.held) if entry_ids is None else entry_ids
-        for entry_id in given_back:
-            self._due.pop(entry_id, None)
+        self._handed.remove(given_back)
         self.consumer.nack(given_back)
         self._refresh()
 
     def sought(self) -> None:
         """The subscription went elsewhere: what was handed out does not count any more."""
-        self._due.clear()
+        self._handed.clear()
         self._refresh()
 
     def _refresh(self) -> None:
@@ -162,21 +158,15 @@ class Session:
     def expire(self) -> None:
         """Give back what was not acknowledged in time."""
         now = self._now()
-        if self._first_due > now:
+        if not self._handed.is_any_late(now):
             return
-        late = [entry_id for entry_id, at in self._due.items() if at <= now]
-        for entry_id in late:
-            del self._due[entry_id]
-        held = self.consumer.held
-        self._due = {entry_id: at for entry_id, at in self._due.items() if entry_id in held}
-        self._first_due = min(self._due.values(), default=float("inf"))
-        self.consumer.nack(late)
+        self.consumer.nack(self._handed.take_late(now, self.consumer.held))
         if self.stream is not None:
             self.stream.changed()
 
     def is_idle(self, limit_s: float) -> bool:
         """Whether nobody has used it for so long and nothing is out."""
-        if self.stream is not None or self._waiters or self._due:
+        if self.stream is not None or self._waiters or self._handed:
             return False
         return self._now() - self._used_at >= limit_s
 
