@@ -35,7 +35,7 @@ def run_seed(
     simulation = Simulation(seed, steps, trace, focus)
     try:
         # Bursts are small here: none would have drafts.
-        with mock.patch.object(standby, "DRAFTED", 2):
+        with mock.patch.object(standby, "WHOLE", 2):
             simulation.run()
     except Exception as error:
         again = f"python -m tests.simulation.run --seed {seed} --steps {steps} --trace"

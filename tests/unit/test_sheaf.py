@@ -13,7 +13,7 @@ from tarry.doors.http.entries import prepare, show_all, show_each
 from tarry.engine import fresh as module
 from tarry.engine.consumer import Received
 from tarry.engine.fresh import EACH_BYTES, Fresh
-from tarry.engine.sheaf import Sheaf, ids_of, messages_in, payload_bytes
+from tarry.engine.sheaf import Sheaf, Stretch, about_bytes, ids_of, messages_in
 from tarry.ledger.read_record import ReadPut
 from tarry.ledger.record import Key
 from tests.unit.engine_kit import Bench, full
@@ -32,17 +32,25 @@ def put(payload: bytes, number: int) -> ReadPut:
 def sheaf(
     first_id: int, count: int, at_ms: int = 7, payload: bytes = b"x", *, prepared: bool = False
 ) -> Sheaf:
-    numbers = range(first_id, first_id + count)
+    """Of the numbers from one on, which were read together with one before and one behind."""
+    numbers = range(first_id - 1, first_id + count + 1)
     puts = [put(payload, number) for number in numbers]
-    return Sheaf(
-        numbers,
-        array("q", [at_ms] * count),
+    stretch = Stretch(
+        range(first_id, first_id + count),
+        slice(1, 1 + count),
+        at_ms,
         puts,
         array("q", [2000 + number for number in numbers]),
         array("q", [100 + number for number in numbers]),
-        IDS,
         prepare(puts) if prepared else (),
+        100 * len(puts),
     )
+    return Sheaf([stretch], IDS)
+
+
+def prepared_in(entries: Sequence[Received]) -> list[int]:
+    """How many entries of each stretch are prepared."""
+    return [len(one.shown[one.places]) for one in entries.stretches] if isinstance(entries, Sheaf) else []
 
 
 def one(number: int, at_ms: int = 7) -> Received:
@@ -63,6 +71,7 @@ def test_it_is_its_entries() -> None:
     assert bound[1].message_id == IDS.make(104, 2004)
     with pytest.raises(IndexError):
         bound[5]
+    assert list(bound[5:]) == list(bound[5:][:3]) == []
 
 
 def test_two_that_follow_one_another_are_one() -> None:
@@ -77,24 +86,34 @@ def test_what_is_asked_of_it_as_a_whole_is_what_its_entries_say(made) -> None:  
     entries = made(sheaf(3, 5, payload=b"four"))
     assert list(ids_of(entries)) == [3, 4, 5, 6, 7]
     assert messages_in(entries) == 5
-    assert payload_bytes(entries) == 20
+
+
+def test_how_large_it_is_is_known_without_a_look_at_each() -> None:
+    bound = sheaf(3, 5) + sheaf(8, 2)
+    assert about_bytes(bound) == 700
+    assert about_bytes(bound[1:6]) == 500
+    assert about_bytes(list(bound)) == 7
 
 
 @pytest.mark.parametrize("payload", [b"text", "späte".encode(), b"\xff\0", b'"\n', b""])
 @pytest.mark.parametrize("prepared", [False, True])
 def test_it_is_shown_as_its_entries_are(payload: bytes, prepared: bool) -> None:
     bound = sheaf(3, 5, prepared=prepared) + sheaf(8, 2, 9, payload, prepared=prepared)
-    assert bool(bound.shown) == prepared
-    for some in (bound, bound[4:6], bound[5:]):
+    assert prepared_in(bound) == ([5, 2] if prepared else [0, 0])
+    for some in (bound, bound[4:6], bound[5:], bound[1:2]):
         assert show_each(some) == show_each(list(some))
         assert show_all([some]) == show_all([list(some)])
     lots = [bound[:1], list(bound[1:3]), [], bound[3:3], bound[3:]]
     assert json.loads(show_all(lots)) == {"messages": [json.loads(shown) for shown in show_each(bound)]}
 
 
-def test_it_is_prepared_as_a_whole_or_not_at_all() -> None:
-    assert not (sheaf(3, 5, prepared=True) + sheaf(8, 2)).shown
-    assert not (sheaf(3, 5) + sheaf(8, 2, prepared=True)).shown
+def test_some_of_it_may_be_prepared() -> None:
+    for bound in (
+        sheaf(3, 5, prepared=True) + sheaf(8, 2, 9),
+        sheaf(3, 5) + sheaf(8, 2, 9, prepared=True),
+    ):
+        assert show_each(bound) == show_each(list(bound))
+        assert show_all([bound]) == show_all([list(bound)])
     assert show_all([]) == b'{"messages":[]}'
 
 
@@ -114,14 +133,14 @@ def received(bench: Bench, *orders: str) -> list[Sequence[Received]]:
 def test_what_is_read_ahead_is_prepared_if_a_consumer_wants_that() -> None:
     (bound,) = received(Bench(), *["orders"] * 5)
     assert isinstance(bound, Sheaf)
-    assert len(bound.shown) == 5
+    assert sum(prepared_in(bound)) == 5
     assert show_each(bound) == show_each(list(bound))
 
 
 def test_what_is_not_all_for_one_topic_is_not_prepared() -> None:
     (bound,) = received(Bench(), "orders", "others", "orders")
     assert [entry.payload for entry in bound] == [b"0", b"2"]
-    assert not (isinstance(bound, Sheaf) and bound.shown)
+    assert not any(prepared_in(bound))
 
 
 def found(fresh: Fresh, *seqs: int) -> list[int | None]:

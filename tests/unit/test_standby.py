@@ -215,7 +215,7 @@ def test_what_was_drafted_is_in_the_ledger_as_everything_else(
 
 
 def test_drafts_stand_beside_what_is_written_when_it_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "DRAFTED", 4)
+    monkeypatch.setattr(module, "WHOLE", 4)
     monkeypatch.setattr(module, "SLICES", 5)
     fills = Fills(monkeypatch)
     bench = Bench()
@@ -231,7 +231,7 @@ def test_drafts_stand_beside_what_is_written_when_it_is_due(monkeypatch: pytest.
 
 
 def test_what_goes_to_several_topics_or_to_none_is_not_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "DRAFTED", 2)
+    monkeypatch.setattr(module, "WHOLE", 2)
     fills = Fills(monkeypatch)
     bench = Bench()
     for number in range(4):

@@ -7,18 +7,19 @@ loop over all messages of a topic, or none.
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Final
+from itertools import accumulate
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.ids import Ids
-from tarry.engine.alike import Alike, all_alike
-from tarry.engine.sheaf import Sheaf
-from tarry.engine.standby import Reads
+from tarry.engine.alike import Alike
+from tarry.engine.reads import Reads, joined
+from tarry.engine.sheaf import Sheaf, Stretch
 from tarry.engine.topic_records import TopicRecords
 from tarry.engine.versions import lateness_of
-from tarry.ledger.fired import Draft, Fired, filled, fired
+from tarry.ledger.fired import Fired, filled, fired
 from tarry.ledger.frame import FIXED, ROW_BYTES, Unit
 from tarry.ledger.read_record import PutHead, ReadPut
 from tarry.ledger.record import Key, Kind
@@ -27,91 +28,87 @@ _ENTRY_BYTES: Final = 64
 """What an entry adds to the version that it fires, its topic's name apart."""
 
 
-class Lot:
-    """Due messages for one topic, as columns of one length."""
+class Part(NamedTuple):
+    """Messages that were read together, with the keys of their versions."""
 
-    __slots__ = ("bodies", "drafts", "fires", "kinds", "puts", "seqs", "shown", "size_bytes")
+    reads: Reads
+    fires: "array[int]"
+    seqs: "array[int]"
+
+
+class Lot:
+    """Due messages for one topic, in parts as they were read: either whole ones (`extend`), or one by one (`add`)."""
+
+    __slots__ = ("parts",)
 
     def __init__(self) -> None:
-        self.puts: list[ReadPut] = []
-        self.bodies: list[bytes] = []
-        self.fires = array("q")
-        self.seqs = array("q")
-        self.kinds: Counter[Alike] = Counter()
-        """How many of them are alike."""
-        self.size_bytes = 0
-        """Of their bodies."""
-        self.shown: list[bytes] = []
-        """See `Reads.shown`."""
-        self.drafts: dict[int, Draft] = {}
-        """See `Reads.drafts`."""
+        self.parts: list[Part] = []
 
     def add(self, put: ReadPut, body: bytes, alike: Alike, key: Key) -> None:
         """Take one more."""
-        self.puts.append(put)
-        self.bodies.append(body)
-        self.fires.append(key.fire_at_ms)
-        self.seqs.append(key.seq)
-        self.kinds[alike] += 1
-        self.size_bytes += len(body)
+        if not self.parts:
+            self.parts.append(Part(Reads(), array("q"), array("q")))
+        part = self.parts[-1]
+        part.reads.add(put, body, alike)
+        part.fires.append(key.fire_at_ms)
+        part.seqs.append(key.seq)
 
     def extend(self, reads: Reads, fires: NDArray[np.int64], seqs: NDArray[np.int64]) -> None:
-        """Take versions that were read, all of them for this topic."""
-        self.drafts |= {len(self) + at: draft for at, draft in reads.drafts.items()}
-        self.puts += reads.read  # type: ignore[arg-type]
-        self.bodies += reads.bodies
-        self.fires.frombytes(fires.tobytes())
-        self.seqs.frombytes(seqs.tobytes())
-        self.kinds.update(reads.kinds)  # type: ignore[arg-type]
-        self.size_bytes += reads.size_bytes
-        self.shown += reads.shown
+        """Take versions that were read together, all of them for this topic."""
+        self.parts.append(Part(reads, array("q", fires.tobytes()), array("q", seqs.tobytes())))
 
     def __len__(self) -> int:
-        return len(self.seqs)
+        return sum([len(part.seqs) for part in self.parts])
+
+    @property
+    def size_bytes(self) -> int:
+        """Of their bodies."""
+        return sum([part.reads.size_bytes for part in self.parts])
 
     def between(self, start: int, stop: int) -> "Lot":
         """Some of them."""
-        some, part = Lot(), slice(start, stop)
-        some.puts, some.bodies = self.puts[part], self.bodies[part]
-        some.fires, some.seqs = self.fires[part], self.seqs[part]
-        some.kinds = Counter(all_alike(some.puts))
-        some.size_bytes = sum(map(len, some.bodies))
-        some.shown = self.shown[part] if len(self.shown) == len(self) else []
+        some = Lot()
+        reads = joined(part.reads for part in self.parts).at(range(start, stop))
+        some.extend(
+            reads,
+            _column([part.fires for part in self.parts])[start:stop],
+            _column([part.seqs for part in self.parts])[start:stop],
+        )
         return some
 
-    def keys(self) -> Iterator[Key]:
-        """Their keys."""
-        return map(Key, self.fires, self.seqs)
+    def items(self) -> Iterator[tuple[ReadPut, bytes, Key]]:
+        """Every message with its body and the key of the version that ends."""
+        for part in self.parts:
+            puts: Any = part.reads.read
+            yield from zip(puts, part.reads.bodies, map(Key, part.fires, part.seqs), strict=True)
+
+    def _firsts(self, first: int) -> list[int]:
+        return list(accumulate([len(part.seqs) for part in self.parts[:-1]], initial=first))
 
     def fired(self, topic: str, first_id: int, at_ms: int) -> list[Fired]:
         """The entries that fire them, numbered from one on, as the ledger has them."""
-        starts = sorted(self.drafts)
-        drafts = [self.drafts[start] for start in starts]
-        parts = filled(drafts, [first_id + start for start in starts], at_ms) if drafts else []
-        if sum(map(len, drafts)) == len(self):
-            return parts
-        # Some were not drafted.
-        fires, seqs = _column([self.fires]), _column([self.seqs])
-        stops = [start + len(draft) for start, draft in zip(starts, drafts, strict=True)]
-        found = dict(zip(starts, parts, strict=True))
-        for start, stop in zip((0, *stops), (*starts, len(self)), strict=True):
-            if start < stop:
-                part = slice(start, stop)
-                ids = first_id + start
-                found[start] = fired(topic, ids, at_ms, fires[part], seqs[part], self.bodies[part])
-        return [found[start] for start in sorted(found)]
+        numbered = list(zip(self.parts, self._firsts(first_id), strict=True))
+        drafted = [(part.reads.draft, first) for part, first in numbered if part.reads.draft is not None]
+        drafts, firsts = zip(*drafted, strict=True) if drafted else ((), ())
+        made = iter(filled(drafts, firsts, at_ms) if drafts else ())
+        return [
+            fired(topic, first, at_ms, _column([part.fires]), _column([part.seqs]), part.reads.bodies)
+            if part.reads.draft is None
+            else next(made)
+            for part, first in numbered
+        ]
 
     def sheaf(self, first_id: int, at_ms: int, ids: Ids) -> Sheaf:
         """The entries that fire them, numbered from one on, as consumers get them."""
-        return Sheaf(
-            range(first_id, first_id + len(self)),
-            array("q", [at_ms]) * len(self),
-            self.puts,
-            self.fires,
-            self.seqs,
-            ids,
-            self.shown if len(self.shown) == len(self) else (),
-        )
+        stretches: list[Stretch] = []
+        for (reads, fires, seqs), first in zip(self.parts, self._firsts(first_id), strict=True):
+            puts: Any = reads.read
+            ids_of_these = range(first, first + len(seqs))
+            places = slice(0, len(seqs))
+            stretches.append(
+                Stretch(ids_of_these, places, at_ms, puts, fires, seqs, reads.shown, reads.size_bytes)
+            )
+        return Sheaf(stretches, ids)
 
 
 class Burst:
@@ -134,19 +131,24 @@ class Burst:
     def items(self) -> Iterator[tuple[ReadPut, Key]]:
         """Every message with the key of the version that ends, in the order of the unit."""
         for lot in self.by_topic.values():
-            yield from zip(lot.puts, lot.keys(), strict=True)
+            for put, _, key in lot.items():
+                yield put, key
 
     def seqs(self) -> NDArray[np.int64]:
         """The seqs of the versions that end."""
-        return _column([lot.seqs for lot in self.by_topic.values()])
+        return _column([part.seqs for lot in self.by_topic.values() for part in lot.parts])
 
     def fires(self) -> NDArray[np.int64]:
         """Their fire instants."""
-        return _column([lot.fires for lot in self.by_topic.values()])
+        return _column([part.fires for lot in self.by_topic.values() for part in lot.parts])
 
     def kinds(self) -> Counter[Alike]:
         """How many of the messages are alike."""
-        return sum((lot.kinds for lot in self.by_topic.values()), Counter())
+        kinds: Counter[Any] = Counter()
+        for lot in self.by_topic.values():
+            for part in lot.parts:
+                kinds.update(part.reads.kinds)
+        return kinds
 
     def floor(self) -> Key:
         """A key that is not above any in it."""
@@ -164,7 +166,7 @@ class Burst:
         room = max_bytes
         for topic, lot in self.by_topic.items():
             start = 0
-            for at, body in enumerate(lot.bodies):
+            for at, (_, body, _) in enumerate(lot.items()):
                 size_bytes = len(body) + extra_bytes
                 if size_bytes > room and room < max_bytes:
                     if at > start:

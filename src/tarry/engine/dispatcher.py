@@ -29,8 +29,8 @@ from tarry.engine.flight import Flight
 from tarry.engine.flights import Flights, Launch
 from tarry.engine.journal import Journal
 from tarry.engine.rates import Rates
+from tarry.engine.reads import Reads, joined
 from tarry.engine.settings import EngineSettings
-from tarry.engine.standby import Reads
 from tarry.engine.tracing import tell_fired, tell_ready
 from tarry.engine.versions import end_of, end_unread, has_expired, new_version
 from tarry.engine.writing import ROOM_RETRY_MS, Writing
@@ -240,28 +240,35 @@ class Dispatcher:
         if not len(seqs):
             return
         self._burst = Burst(now_ms)
-        reads = self._journal.standby.take(seqs)
+        parts = self._journal.standby.take(seqs)
         timely = not self._postponed or self._postponed.keys().isdisjoint(seqs.tolist())
-        if timely and self._are_one_lot(reads.kinds):
-            lot = self._burst.of(reads.read[0].destination)  # type: ignore[union-attr]
-            lot.extend(reads, fires, seqs)
-        elif timely and set(map(type, reads.read)) == {ReadEntry}:
-            self._make_ready(seqs.tolist(), reads.read, reads.bodies, now_ms)  # type: ignore[arg-type]
+        topic = self._one_topic(parts) if timely else None
+        if topic is not None:
+            lot = self._burst.of(topic)
+            at = 0
+            for part in parts:
+                stop = at + len(part)
+                lot.extend(part, fires[at:stop], seqs[at:stop])
+                at = stop
         else:
-            self._dispatch_each(reads, fires.tolist(), seqs.tolist(), now_ms)
+            reads = joined(parts)
+            if timely and set(map(type, reads.read)) == {ReadEntry}:
+                self._make_ready(seqs.tolist(), reads.read, reads.bodies, now_ms)  # type: ignore[arg-type]
+            else:
+                self._dispatch_each(reads, fires.tolist(), seqs.tolist(), now_ms)
         self._fire_burst()
 
-    def _are_one_lot(self, kinds: Mapping[Alike | None, int]) -> bool:
-        """The common case: messages for one topic, with nothing about them to decide one by one."""
-        first = next(iter(kinds))
-        return (
-            first is not None
-            and self._is_simple(first)
-            and all(
-                alike is not None and alike.plain and alike.destination == first.destination
-                for alike in kinds
-            )
-        )
+    def _one_topic(self, parts: Sequence[Reads]) -> str | None:
+        """In the common case the topic of all messages: there is nothing about them to decide one by one."""
+        first = next(iter(parts[0].kinds))
+        if first is None or not self._is_simple(first):
+            return None
+        topic = first.destination
+        for part in parts:
+            for alike in part.kinds:
+                if alike is None or not alike.plain or alike.destination != topic:
+                    return None
+        return topic
 
     def _is_simple(self, alike: Alike) -> bool:
         if not alike.plain:
@@ -416,8 +423,8 @@ class Dispatcher:
     def _tell_burst(self, burst: Burst) -> None:
         if self._journal.tracer is not None:
             for lot in burst.by_topic.values():
-                for seq, body in zip(lot.seqs, lot.bodies, strict=True):
-                    tell_fired(self._journal, seq, body, burst.now_ms)
+                for _, body, key in lot.items():
+                    tell_fired(self._journal, key.seq, body, burst.now_ms)
         if self.on_sent is not None:
             for alike, count in burst.kinds().items():
                 self.on_sent(alike.door, alike.late_ms(burst.now_ms), count)

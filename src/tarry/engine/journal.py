@@ -352,7 +352,9 @@ class Journal:
                     next_id = next_ids[topic]
                     if records.has_consumers(topic):
                         sheaf = lot.sheaf(next_id - len(lot), burst.now_ms, self.ids)
-                        self.fresh.add_sheaf(seq, sheaf, lot.size_bytes * (2 if sheaf.shown else 1))
+                        self.fresh.add_sheaf(
+                            seq, sheaf, lot.size_bytes * (2 if lot.parts[0].reads.shown else 1)
+                        )
                     records.appended(topic, next_id - 1)
                     seq += len(lot)
             done(error)

@@ -6,43 +6,68 @@ once, as a door that shows ten thousand, takes the columns instead, which costs 
 
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import overload
+from typing import NamedTuple, overload
 
 from tarry.core.ids import Ids
 from tarry.engine.consumer import Received
 from tarry.ledger.read_record import ReadPut
 
 
+class Stretch(NamedTuple):
+    """Entries that follow one another in a topic: of messages that were read together, fired at one instant.
+
+    The columns are of all that were read together, so that a part of a stretch costs what the whole does.
+    """
+
+    entry_ids: range
+    places: slice
+    """Where these are in the columns."""
+    published_at_ms: int
+    puts: Sequence[ReadPut]
+    """The versions that they fired."""
+    fires: "array[int]"
+    seqs: "array[int]"
+    """The keys of these versions."""
+    shown: Sequence[bytes]
+    """What a door has prepared of each, or nothing."""
+    size_bytes: int
+    """Of all that were read together."""
+
+    def between(self, start: int, stop: int) -> "Stretch":
+        """Some of them."""
+        first = self.places.start
+        return self._replace(entry_ids=self.entry_ids[start:stop], places=slice(first + start, first + stop))
+
+    def entry(self, number: int, ids: Ids) -> Received:
+        """One of them as a consumer gets it."""
+        at = self.places.start + number
+        put = self.puts[at]
+        origin = put.origin or (self.fires[at], self.seqs[at])
+        return Received(
+            self.entry_ids[number], 0, put.payload, put.headers, put.key, self.published_at_ms, put.due_at_ms,
+            origin, ids,
+        )  # fmt: skip
+
+
 class Sheaf(Sequence[Received]):
     """Entries that follow one another in a topic. Each is one message, and none has a time to live."""
 
-    __slots__ = ("_fires", "_ids", "_seqs", "entry_ids", "published_at_ms", "puts", "shown")
+    __slots__ = ("_ids", "entry_ids", "stretches")
 
-    def __init__(
-        self,
-        entry_ids: range,
-        published_at_ms: "array[int]",
-        puts: list[ReadPut],
-        fires: "array[int]",
-        seqs: "array[int]",
-        ids: Ids,
-        shown: Sequence[bytes] = (),
-    ) -> None:
-        self.entry_ids = entry_ids
-        self.published_at_ms = published_at_ms
-        self.puts = puts
-        """The versions that they fired."""
-        self.shown = shown
-        """What a door has prepared of each, or nothing."""
-        self._fires = fires
-        self._seqs = seqs
+    def __init__(self, stretches: list[Stretch], ids: Ids) -> None:
+        self.stretches = stretches
+        self.entry_ids = (
+            range(stretches[0].entry_ids.start, stretches[-1].entry_ids.stop) if stretches else range(0)
+        )
         self._ids = ids
 
     def __len__(self) -> int:
         return len(self.entry_ids)
 
     def __iter__(self) -> Iterator[Received]:
-        return map(self.__getitem__, range(len(self)))
+        for stretch in self.stretches:
+            for number in range(len(stretch.entry_ids)):
+                yield stretch.entry(number, self._ids)
 
     @overload
     def __getitem__(self, at: int) -> Received: ...
@@ -52,33 +77,22 @@ class Sheaf(Sequence[Received]):
 
     def __getitem__(self, at: int | slice) -> "Received | Sheaf":
         if isinstance(at, slice):
-            return Sheaf(
-                self.entry_ids[at],
-                self.published_at_ms[at],
-                self.puts[at],
-                self._fires[at],
-                self._seqs[at],
-                self._ids,
-                self.shown[at],
-            )
-        put = self.puts[at]
-        origin = put.origin or (self._fires[at], self._seqs[at])
-        return Received(
-            self.entry_ids[at], 0, put.payload, put.headers, put.key, self.published_at_ms[at], put.due_at_ms,
-            origin, self._ids,
-        )  # fmt: skip
+            return Sheaf(list(self._cut(self.entry_ids[at])), self._ids)
+        entry_id = self.entry_ids[at]
+        stretch = next(one for one in self.stretches if entry_id < one.entry_ids.stop)
+        return stretch.entry(entry_id - stretch.entry_ids.start, self._ids)
+
+    def _cut(self, wanted: range) -> Iterator[Stretch]:
+        for stretch in self.stretches:
+            here = stretch.entry_ids
+            start, stop = max(wanted.start, here.start), min(wanted.stop, here.stop)
+            if start < stop:
+                whole = start == here.start and stop == here.stop
+                yield stretch if whole else stretch.between(start - here.start, stop - here.start)
 
     def __add__(self, more: "Sheaf") -> "Sheaf":
         """These, and others that follow them in the topic."""
-        return Sheaf(
-            range(self.entry_ids.start, more.entry_ids.stop),
-            self.published_at_ms + more.published_at_ms,
-            self.puts + more.puts,
-            self._fires + more._fires,
-            self._seqs + more._seqs,
-            self._ids,
-            [*self.shown, *more.shown] if self.shown and more.shown else (),
-        )
+        return Sheaf(self.stretches + more.stretches, self._ids)
 
 
 def ids_of(entries: Sequence[Received]) -> Sequence[int]:
@@ -91,8 +105,8 @@ def messages_in(entries: Sequence[Received]) -> int:
     return len(entries) if isinstance(entries, Sheaf) else sum([entry.messages for entry in entries])
 
 
-def payload_bytes(entries: Sequence[Received]) -> int:
-    """The size of their payloads."""
+def about_bytes(entries: Sequence[Received]) -> int:
+    """How large they are, about: of a sheaf without a look at each."""
     if isinstance(entries, Sheaf):
-        return sum([len(put.payload) for put in entries.puts])
+        return sum([one.size_bytes * len(one.entry_ids) // len(one.puts) for one in entries.stretches])
     return sum([len(entry.payload) for entry in entries])

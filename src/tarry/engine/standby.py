@@ -5,8 +5,7 @@ looked for now and then, and read a few at a time while nothing is due. It is sp
 because it was scheduled too late or is too much, is read when it is due, with the same result.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from typing import Final
 
@@ -14,12 +13,12 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core.errors import Damage
 from tarry.core.names import TOPIC_SCHEME
-from tarry.engine.alike import Alike, all_alike
+from tarry.engine.alike import all_alike
 from tarry.engine.bodies import Bodies
 from tarry.engine.consumer import Prepare
 from tarry.engine.horizon import Horizon
+from tarry.engine.reads import Reads
 from tarry.engine.sizes import Sizes
 from tarry.ledger.fired import Draft
 from tarry.ledger.read_record import ReadEntry, ReadPut, read_due
@@ -40,65 +39,24 @@ MAX_ENTRIES: Final = 100_000
 MAX_BYTES: Final = 32 * 1024 * 1024
 """Of bodies; what they hold in memory is four or five times that."""
 
-DRAFTED: Final = 128
-"""Slices as large as that are drafted: with few, a draft costs more than it saves."""
-
-Read = ReadPut | ReadEntry | Damage | None
-"""A version or a delayed entry; `Damage` or None for one that cannot be read, or is not there."""
-
-
-class Reads:
-    """What was read, as columns of one length: each with its body, and for a version with which others it is alike."""
-
-    __slots__ = ("alike", "bodies", "drafts", "kinds", "read", "shown", "size_bytes")
-
-    def __init__(self) -> None:
-        self.read: list[Read] = []
-        self.bodies: list[bytes] = []
-        self.alike: list[Alike | None] = []
-        self.kinds: Counter[Alike | None] = Counter()
-        """How many of them are alike."""
-        self.size_bytes = 0
-        """Of their bodies."""
-        self.shown: list[bytes] = []
-        """What a door has prepared of each: for all of them, or it is of no use."""
-        self.drafts: dict[int, Draft] = {}
-        """The entries that some of them will become: by the place of the first, each of several that follow one another."""
-
-    def __len__(self) -> int:
-        return len(self.read)
-
-    def extend(self, more: "Reads") -> None:
-        """Take others in."""
-        self.drafts |= {len(self) + at: draft for at, draft in more.drafts.items()}
-        self.read += more.read
-        self.bodies += more.bodies
-        self.alike += more.alike
-        self.kinds.update(more.kinds)
-        self.size_bytes += more.size_bytes
-        self.shown += more.shown
-
-    def at(self, places: Sequence[int]) -> "Reads":
-        """Some of them."""
-        some = Reads()
-        some.read = [self.read[at] for at in places]
-        some.bodies = [self.bodies[at] for at in places]
-        some.alike = [self.alike[at] for at in places]
-        some.kinds.update(some.alike)
-        some.size_bytes = sum(map(len, some.bodies))
-        some.shown = [self.shown[at] for at in places] if self.shown else []
-        return some
+WHOLE: Final = 128
+"""Slices as large as that are kept whole, and drafted: with fewer, that costs more than it saves."""
 
 
 class Slice:
-    """Messages and entries that were read ahead together."""
+    """Messages and entries that were read ahead together, in the order in which they are due."""
 
-    __slots__ = ("_place_of", "reads", "seqs")
+    __slots__ = ("_bounds", "_place_of", "reads", "seqs")
 
     def __init__(self, seqs: NDArray[np.int64], reads: Reads) -> None:
         self.seqs = seqs
         self.reads = reads
+        self._bounds = int(seqs.min()), int(seqs.max())
         self._place_of: dict[int, int] | None = None
+
+    def __contains__(self, seq: int) -> bool:
+        low, high = self._bounds
+        return low <= seq <= high and bool((self.seqs == seq).any())
 
     def some(self, seqs: Iterable[int]) -> Reads:
         """Some of them."""
@@ -114,8 +72,10 @@ class Standby:
         self._bodies = bodies
         self._horizon = horizon
         self._sizes = sizes
+        self._whole: dict[int, Slice] = {}
+        """By their first seqs: large slices of which nothing was taken yet. They are taken as a whole, if they can be."""
         self._ready: dict[int, Slice] = {}
-        """By seq: what was read, with others."""
+        """By seq: what else was read, with others."""
         self._bytes = 0
         self._wanted = np.empty(0, np.int64)
         """Seqs that were found and are not read yet."""
@@ -127,35 +87,60 @@ class Standby:
         """Who prepares what comes to a topic, if anybody."""
 
     def __len__(self) -> int:
-        return len(self._ready)
+        return len(self._ready) + sum([len(one.seqs) for one in self._whole.values()])
 
-    def take(self, seqs: NDArray[np.int64]) -> Reads:
-        """What is due now, in this order: it stands by no more."""
+    def take(self, seqs: NDArray[np.int64]) -> list[Reads]:
+        """What is due now, in this order: it stands by no more. What was read together is due together, if many are."""
+        parts: list[Reads] = []
+        at = 0
+        while at < len(seqs):
+            one = self._whole.pop(int(seqs[at]), None)
+            if one is None:
+                stop = self._next_whole(seqs, at + 1)
+                parts += self._take_each(seqs[at:stop])
+            elif np.array_equal(one.seqs, seqs[at : at + len(one.seqs)]):
+                stop = at + len(one.seqs)
+                self._bytes -= one.reads.size_bytes
+                parts.append(one.reads)
+            else:
+                self._divide(one)
+                continue
+            at = stop
+        return parts
+
+    def _next_whole(self, seqs: NDArray[np.int64], at: int) -> int:
+        if self._whole:
+            for seq in seqs[at:].tolist():
+                if seq in self._whole:
+                    return at
+                at += 1
+        return len(seqs)
+
+    def _take_each(self, seqs: NDArray[np.int64]) -> Iterator[Reads]:
         if not self._ready:
-            return self._read(seqs)
+            yield self._read(seqs)
+            return
         due = seqs.tolist()
         slices: list[Slice | None] = list(map(self._ready.pop, due, repeat(None)))
-        taken = Reads()
         at = 0
         while at < len(due):
-            one = slices[at]
-            stop = at + (1 if one is None else len(one.seqs))
-            # Nearly always, if many are due: what was read together is due together.
-            if one is not None and stop <= len(due) and np.array_equal(one.seqs, seqs[at:stop]):
-                reads = one.reads
-            else:
-                stop = at + 1
-                while stop < len(due) and slices[stop] is one:
-                    stop += 1
-                reads = self._read(seqs[at:stop]) if one is None else one.some(due[at:stop])
+            one, stop = slices[at], at + 1
+            while stop < len(due) and slices[stop] is one:
+                stop += 1
+            reads = self._read(seqs[at:stop]) if one is None else one.some(due[at:stop])
             if one is not None:
                 self._bytes -= reads.size_bytes
-            taken.extend(reads)
+            yield reads
             at = stop
-        return taken
+
+    def _divide(self, one: Slice) -> None:
+        self._ready.update(dict.fromkeys(one.seqs.tolist(), one))
 
     def forget(self, seq: int) -> None:
         """A version is dead."""
+        for one in [one for one in self._whole.values() if seq in one]:
+            del self._whole[int(one.seqs[0])]
+            self._divide(one)
         slice_ = self._ready.pop(seq, None)
         if slice_ is not None:
             self._bytes -= slice_.some([seq]).size_bytes
@@ -177,20 +162,25 @@ class Standby:
         next_ms = self._horizon.wheel.next_fire_at_ms()
         if next_ms is None or next_ms > now_ms + AHEAD_MS or self._is_full():
             return
-        due = self._horizon.wheel.entries((now_ms, 0), MAX_ENTRIES - len(self._ready))
+        due = self._horizon.wheel.entries((now_ms, 0), MAX_ENTRIES - len(self))
         seqs = due.seqs[due.fire_at_ms <= now_ms + AHEAD_MS]
-        ready = np.fromiter(self._ready, np.int64, len(self._ready))
-        seqs = seqs[~np.isin(seqs, ready)]
+        ready = [np.fromiter(self._ready, np.int64, len(self._ready))]
+        ready += (one.seqs for one in self._whole.values())
+        seqs = seqs[~np.isin(seqs, np.concatenate(ready))]
         self._wanted = seqs[~self._bodies.absent(seqs)]
         self._slice = min(MAX_SLICE, -(-len(self._wanted) // SLICES))
 
     def _is_full(self) -> bool:
-        if len(self._ready) < MAX_ENTRIES and self._bytes < MAX_BYTES:
+        if len(self) < MAX_ENTRIES and self._bytes < MAX_BYTES:
             return False
         # Many that died together, as those of a batch or a topic do, ended without a word.
+        for first, one in list(self._whole.items()):
+            if self._horizon.dead.contains_many(one.seqs).any():
+                del self._whole[first]
+                self._divide(one)
         for seq in [seq for seq in self._ready if seq in self._horizon.dead]:
             self.forget(seq)
-        return len(self._ready) >= MAX_ENTRIES or self._bytes >= MAX_BYTES
+        return len(self) >= MAX_ENTRIES or self._bytes >= MAX_BYTES
 
     def _add(self, seqs: NDArray[np.int64]) -> None:
         reads = self._read(seqs)
@@ -198,8 +188,14 @@ class Standby:
         kept = [at for at, one in enumerate(reads.read) if isinstance(one, ReadPut | ReadEntry)]
         if len(kept) < len(reads):
             seqs, reads = seqs[kept], reads.at(kept)
+        if not len(reads):
+            return
         self._prepare(seqs, reads)
-        self._ready.update(dict.fromkeys(seqs.tolist(), Slice(seqs, reads)))
+        one = Slice(seqs, reads)
+        if len(reads) >= WHOLE:
+            self._whole[int(seqs[0])] = one
+        else:
+            self._divide(one)
         self._bytes += reads.size_bytes
         if self._bytes >= MAX_BYTES:
             self._wanted = self._wanted[:0]
@@ -213,9 +209,9 @@ class Standby:
         prepare = self.prepares(topic)
         if prepare is not None:
             reads.shown = prepare(reads.read)  # type: ignore[arg-type]
-        if len(reads) >= DRAFTED and topic.startswith(TOPIC_SCHEME):
+        if len(reads) >= WHOLE and topic.startswith(TOPIC_SCHEME):
             fires = np.fromiter([put.fire_at_ms for put in reads.read], np.int64)  # type: ignore[union-attr]
-            reads.drafts[0] = Draft(topic, fires, seqs, reads.bodies)
+            reads.draft = Draft(topic, fires, seqs, reads.bodies)
 
     def _read(self, seqs: NDArray[np.int64]) -> Reads:
         bodies = self._bodies.many(seqs)

@@ -4,18 +4,16 @@ What is due soon stands by with all but its entry id and the instant of its publ
 thousand messages are due at one instant their answer is put together, and not made.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Sequence
 from operator import add
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 from msgspec import UNSET
 
 from tarry.doors.http.shapes import EntryAnswer
 from tarry.engine.consumer import Received
-from tarry.engine.sheaf import Sheaf
+from tarry.engine.sheaf import Sheaf, Stretch
 from tarry.ledger.read_record import ReadPut
 
 _HEAD: Final = b'{"entry_id":%%d,"published_at_ms":%d,'
@@ -35,9 +33,15 @@ def prepare(puts: Sequence[ReadPut]) -> list[bytes]:
 
 def show_each(entries: Sequence[Received]) -> list[bytes]:
     """Each entry as JSON. The message's id is a credential of its producer, so it is not there."""
-    if isinstance(entries, Sheaf) and entries.shown:
-        return list(map(add, _heads(_HEAD, entries), entries.shown))
-    return list(map(_encode, _answers(entries)))
+    if isinstance(entries, Sheaf):
+        return [shown for stretch in entries.stretches for shown in _each_of(stretch)]
+    return list(map(_encode, map(_answer, entries)))
+
+
+def _each_of(stretch: Stretch) -> Iterable[bytes]:
+    if stretch.shown:
+        return map(add, _heads(_HEAD, stretch), stretch.shown[stretch.places])
+    return map(_encode, _answers_of(stretch))
 
 
 def show_all(lots: Iterable[Sequence[Received]]) -> bytes:
@@ -50,39 +54,44 @@ def show_all(lots: Iterable[Sequence[Received]]) -> bytes:
 
 
 def _pieces(entries: Sequence[Received]) -> list[bytes]:
-    if isinstance(entries, Sheaf) and entries.shown:
-        # Not put together one by one: what is not allocated need not be had from the kernel at the due instant.
-        pieces = [b""] * (2 * len(entries))
-        pieces[::2] = _heads(b"," + _HEAD, entries)
-        pieces[1::2] = entries.shown
-        return pieces
-    return [b"," + _encode(_answers(entries))[1:-1]] if entries else []
-
-
-def _heads(head: bytes, entries: Sheaf) -> Iterator[bytes]:
-    # Of those that were published together the instant is written once: that is nearly half of the work.
-    instants = np.frombuffer(entries.published_at_ms, np.int64)
-    cuts = (np.flatnonzero(np.diff(instants)) + 1).tolist()
-    for start, stop in pairwise((0, *cuts, len(entries))):
-        fill = (head % instants[start]).__mod__
-        yield from map(fill, entries.entry_ids[start:stop])
-
-
-def _answers(entries: Sequence[Received]) -> list[EntryAnswer]:
-    # By position: this is done for every message, and names cost half of it. Of a sheaf from its columns, as quick again.
     if isinstance(entries, Sheaf):
-        columns = zip(entries.entry_ids, entries.published_at_ms, entries.puts, strict=True)
-        return [
-            EntryAnswer(entry_id, at_ms, put.due_at_ms, 0, put.headers, put.key, *_payload(put.payload))
-            for entry_id, at_ms, put in columns
-        ]
+        return [piece for stretch in entries.stretches for piece in _pieces_of(stretch)]
+    return [_listed(list(map(_answer, entries)))] if entries else []
+
+
+def _pieces_of(stretch: Stretch) -> list[bytes]:
+    if not stretch.shown:
+        return [_listed(_answers_of(stretch))]
+    # Not put together one by one: what is not allocated need not be had from the kernel at the due instant.
+    pieces = [b""] * (2 * len(stretch.entry_ids))
+    pieces[::2] = _heads(b"," + _HEAD, stretch)
+    pieces[1::2] = stretch.shown[stretch.places]
+    return pieces
+
+
+def _listed(answers: list[EntryAnswer]) -> bytes:
+    return b"," + _encode(answers)[1:-1]
+
+
+def _heads(head: bytes, stretch: Stretch) -> Iterable[bytes]:
+    # The instant, which is that of all, is written once: that is nearly half of the work.
+    return map((head % stretch.published_at_ms).__mod__, stretch.entry_ids)
+
+
+def _answers_of(stretch: Stretch) -> list[EntryAnswer]:
+    # By position: this is done for every message, and names cost half of it.
+    at_ms = stretch.published_at_ms
     return [
-        EntryAnswer(
-            entry.entry_id, entry.published_at_ms, entry.due_at_ms, entry.redelivery_count, entry.headers,
-            entry.key, *_payload(entry.payload),
-        )
-        for entry in entries
-    ]  # fmt: skip
+        EntryAnswer(entry_id, at_ms, put.due_at_ms, 0, put.headers, put.key, *_payload(put.payload))
+        for entry_id, put in zip(stretch.entry_ids, stretch.puts[stretch.places], strict=True)
+    ]
+
+
+def _answer(entry: Received) -> EntryAnswer:
+    return EntryAnswer(
+        entry.entry_id, entry.published_at_ms, entry.due_at_ms, entry.redelivery_count, entry.headers,
+        entry.key, *_payload(entry.payload),
+    )  # fmt: skip
 
 
 def _payload(payload: bytes) -> tuple[Any, ...]:

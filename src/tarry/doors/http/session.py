@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from tarry.core.errors import NotFound, TarryError
 from tarry.doors.http.handed import Handed
 from tarry.engine.consumer import Consumer, Received
-from tarry.engine.sheaf import ids_of, payload_bytes
+from tarry.engine.sheaf import about_bytes, ids_of
 
 GATHER_BYTES: Final = 4 * 1024 * 1024
 """About how much one answer or the unsent part of a stream may hold; one entry may pass it."""
@@ -93,7 +93,7 @@ class Session:
                 before = len(taken)
                 consumer.flow(min(self._permits, left))
                 fresh = taken[before:]
-                came, came_bytes = sum(map(len, fresh)), sum(map(payload_bytes, fresh))
+                came, came_bytes = sum(map(len, fresh)), sum(map(about_bytes, fresh))
                 left -= came
                 size += came_bytes
                 if consumer.permits > 0:

@@ -1,0 +1,69 @@
+"""Messages and delayed entries that were read together, as columns.
+
+When ten thousand messages are due at one instant, what was read together ahead of it stays together, as far as it can,
+until it is shown to a consumer: whoever passes it on does not look at each.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from tarry.core.errors import Damage
+from tarry.engine.alike import Alike
+from tarry.ledger.fired import Draft
+from tarry.ledger.read_record import ReadEntry, ReadPut
+
+Read = ReadPut | ReadEntry | Damage | None
+"""A version or a delayed entry; `Damage` or None for one that cannot be read, or is not there."""
+
+
+class Reads:
+    """What was read, as columns of one length: each with its body, and for a version with which others it is alike."""
+
+    __slots__ = ("alike", "bodies", "draft", "kinds", "read", "shown", "size_bytes")
+
+    def __init__(self) -> None:
+        self.read: list[Read] = []
+        self.bodies: list[bytes] = []
+        self.alike: list[Alike | None] = []
+        self.kinds: Counter[Alike | None] = Counter()
+        """How many of them are alike."""
+        self.size_bytes = 0
+        """Of their bodies."""
+        self.shown: list[bytes] = []
+        """What a door has prepared of each, if one has."""
+        self.draft: Draft | None = None
+        """The entries that they will become, if these were drafted."""
+
+    def __len__(self) -> int:
+        return len(self.read)
+
+    def add(self, read: Read, body: bytes, alike: Alike | None) -> None:
+        """Take one more, of which nothing is prepared."""
+        self.read.append(read)
+        self.bodies.append(body)
+        self.alike.append(alike)
+        self.kinds[alike] += 1
+        self.size_bytes += len(body)
+
+    def at(self, places: Sequence[int]) -> "Reads":
+        """Some of them."""
+        some = Reads()
+        some.read = [self.read[at] for at in places]
+        some.bodies = [self.bodies[at] for at in places]
+        some.alike = [self.alike[at] for at in places]
+        some.kinds.update(some.alike)
+        some.size_bytes = sum(map(len, some.bodies))
+        some.shown = [self.shown[at] for at in places] if self.shown else []
+        return some
+
+
+def joined(parts: Iterable[Reads]) -> Reads:
+    """All of them, to be looked at one by one."""
+    whole = Reads()
+    for part in parts:
+        whole.read += part.read
+        whole.bodies += part.bodies
+        whole.alike += part.alike
+        whole.kinds.update(part.kinds)
+        whole.size_bytes += part.size_bytes
+    return whole
