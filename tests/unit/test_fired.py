@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from tarry.ledger.crc import NUMBERS, followed_by, looked_up
+from tarry.ledger.crc import followed_by, looked_up, number_followed_by
 from tarry.ledger.fired import FEW_SIZES, Draft, Fired, filled, fired
 from tarry.ledger.read_record import read_entry
 from tarry.ledger.record import Entry, Key, Put, decode, encode
@@ -106,7 +106,7 @@ def test_several_drafts_are_filled_in_at_once(sizes: tuple[int, ...]) -> None:
 @given(st.binary(max_size=40), st.integers(0, (1 << 64) - 1), st.binary(max_size=700))
 def test_what_a_number_does_to_a_crc(before: bytes, number: int, after: bytes) -> None:
     numbers = np.array([number], np.uint64)
-    difference = looked_up(followed_by(len(after)), looked_up(NUMBERS, numbers))
+    difference = looked_up(number_followed_by(len(after)), numbers)
     blank, whole = before + bytes(8) + after, before + number.to_bytes(8, "big") + after
     assert value(blank) ^ int(difference[0]) == value(whole)
 

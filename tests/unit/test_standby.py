@@ -185,9 +185,9 @@ class Fills:
         fill = Draft.fill
         self.entries = 0
 
-        def spied(draft: Draft, numbers: NDArray[np.uint8]) -> memoryview:
+        def spied(draft: Draft, ids: NDArray[np.int64], published_at_ms: int) -> memoryview:
             self.entries += len(draft)
-            return fill(draft, numbers)
+            return fill(draft, ids, published_at_ms)
 
         monkeypatch.setattr(Draft, "fill", spied)
 

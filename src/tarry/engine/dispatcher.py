@@ -147,6 +147,9 @@ class Dispatcher:
         return bool(self._lanes)
 
     def _share_out(self, due: Due) -> None:
+        if len(due.lanes) and (due.lanes == due.lanes[0]).all():
+            self._lanes.setdefault(int(due.lanes[0]), deque()).append((due.fire_at_ms, due.seqs))
+            return
         order = np.argsort(due.lanes, kind="stable")
         cuts = np.flatnonzero(np.diff(due.lanes[order])) + 1
         for chosen in np.split(order, cuts):

@@ -176,6 +176,8 @@ class Driver:
             self._fault(error)
             return
         self._arm(wake_ms)
+        # What became durable meanwhile can be given out before the next turn.
+        self._make_calls()
 
     def _earlier(self, fire_at_ms: int) -> None:
         if fire_at_ms < self._wake_ms and not self._stopped:

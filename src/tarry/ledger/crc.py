@@ -39,6 +39,12 @@ def followed_by(size: int) -> Tables:
     return _tables([extend(1 << bit, more) ^ extend(0, more) for bit in range(32)])
 
 
+@lru_cache(maxsize=1024)
+def number_followed_by(size: int) -> Tables:
+    """What an unsigned number of eight bytes makes where nothing but zeros was, and so many bytes follow it."""
+    return looked_up(followed_by(size), NUMBERS.ravel()).reshape(NUMBERS.shape)
+
+
 def looked_up(
     tables: Tables, numbers: NDArray[np.integer], which: "NDArray[np.intp] | int" = 0
 ) -> NDArray[np.uint32]:

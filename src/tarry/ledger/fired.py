@@ -14,7 +14,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.ledger.crc import NUMBERS, followed_by, looked_up
+from tarry.ledger.crc import looked_up, number_followed_by
 from tarry.ledger.record import Kind, encode_value
 
 _U64: Final = 0xCF
@@ -25,11 +25,10 @@ _FIELDS: Final = [
     ("two", "u1"), ("u64_3", "u1"), ("fire_at_ms", ">u8"), ("u64_4", "u1"), ("seq", ">u8"),
 ]  # fmt: skip
 
-_PLACES: Final = np.concatenate((np.arange(1, 9), np.arange(10, 18)))
-"""Behind the prefix: of the instant, and of the entry id."""
+_INSTANT: Final = 1
+_ID: Final = 10
 _FILLED: Final = 18
-_BETWEEN: Final = 9
-"""Behind the prefix, where what is filled in ends; and how many bytes follow the instant, up to there."""
+"""Behind the prefix: where the instant and the entry id are, and where what is filled in ends."""
 
 FEW_SIZES: Final = 8
 """Of how many sizes drafts may be for their CRCs to be prepared: what is needed for a size takes tens of microseconds to make."""
@@ -87,29 +86,35 @@ def _laid_out(
 class Draft:
     """Entries of a topic in which two numbers are 0: their ids, and the instant of their publication."""
 
-    __slots__ = ("_bodies", "_places", "crcs", "following", "sizes")
+    __slots__ = ("_bodies", "_ids", "_instants", "_numbers", "crcs", "different", "following", "sizes")
 
     def __init__(
         self, topic: str, fires: NDArray[np.int64], seqs: NDArray[np.int64], put_bodies: Sequence[bytes]
     ) -> None:
         prefix = _prefix(topic)
         bodies, self.sizes, self.crcs = _laid_out(prefix, 0, 0, fires, seqs, put_bodies)
-        self._bodies = np.frombuffer(bytearray(bodies), np.uint8)
-        self._places = np.cumsum(self.sizes, dtype=np.int64) - self.sizes + len(prefix)
+        self._bodies = bytearray(bodies)
+        # A number of eight bytes at each place of the bodies.
+        self._numbers = np.ndarray(len(bodies) - 7, ">u8", self._bodies, strides=(1,))
+        behind_prefix = np.cumsum(self.sizes, dtype=np.int64) - self.sizes + len(prefix)
+        self._instants = behind_prefix + _INSTANT
+        self._ids = behind_prefix + _ID
         self.following = self.sizes.astype(np.int64) - len(prefix) - _FILLED
         """How many bytes there are behind the two numbers."""
-        if len(few := np.unique(self.following)) <= FEW_SIZES:
+        self.different = np.unique(self.following).tolist()
+        if len(self.different) <= FEW_SIZES:
             # Made now, they need not be made at the due instant.
-            for size in few.tolist():
-                followed_by(size)
+            for size in self.different:
+                number_followed_by(size)
 
     def __len__(self) -> int:
         return len(self.sizes)
 
-    def fill(self, numbers: NDArray[np.uint8]) -> memoryview:
+    def fill(self, ids: NDArray[np.int64], published_at_ms: int) -> memoryview:
         """The bodies with both numbers of each, until it is filled again."""
-        self._bodies[self._places[:, None] + _PLACES] = numbers
-        return self._bodies.data
+        self._numbers[self._instants] = published_at_ms
+        self._numbers[self._ids] = ids
+        return memoryview(self._bodies)
 
 
 def filled(drafts: Sequence[Draft], first_ids: Sequence[int], published_at_ms: int) -> list[Fired]:
@@ -119,12 +124,8 @@ def filled(drafts: Sequence[Draft], first_ids: Sequence[int], published_at_ms: i
     ids = np.concatenate(
         [np.arange(first, first + count) for first, count in zip(first_ids, counts, strict=True)]
     )
-    numbers = np.empty((len(ids), 2), ">u8")
-    numbers[:, 0] = published_at_ms
-    numbers[:, 1] = ids
-    written = numbers.view(np.uint8)
     parts = [slice(start, stop) for start, stop in pairwise(cuts)]
-    bodies = [draft.fill(written[part]) for draft, part in zip(drafts, parts, strict=True)]
+    bodies = [draft.fill(ids[part], published_at_ms) for draft, part in zip(drafts, parts, strict=True)]
     crcs = _crcs(drafts, ids, published_at_ms)
     if crcs is None:
         return [_summed(text, draft.sizes) for text, draft in zip(bodies, drafts, strict=True)]
@@ -135,18 +136,31 @@ def filled(drafts: Sequence[Draft], first_ids: Sequence[int], published_at_ms: i
 
 def _crcs(drafts: Sequence[Draft], ids: NDArray[np.int64], published_at_ms: int) -> NDArray[np.uint32] | None:
     """From those of the drafts, and what the numbers do to them; None if there are too many sizes for that."""
-    sizes, which = np.unique(np.concatenate([draft.following for draft in drafts]), return_inverse=True)
+    sizes, which = _sizes(drafts)
     if len(sizes) > FEW_SIZES:
         return None
-    blank = bytes(8 + _BETWEEN)
-    instant = published_at_ms.to_bytes(8, "big") + bytes(_BETWEEN)
-    ends = google_crc32c.value(instant) ^ google_crc32c.value(blank)
-    tables = NUMBERS[: -(-int(ids.max()).bit_length() // 8)]
-    differences = looked_up(tables, ids) ^ np.uint32(ends)
-    following = np.concatenate([followed_by(size) for size in sizes.tolist()], axis=1)
+    changes = np.array([_change_of(published_at_ms, size) for size in sizes], np.uint32)
+    tables = np.concatenate([number_followed_by(size) for size in sizes], axis=1)
     crcs = np.concatenate([draft.crcs for draft in drafts])
-    crcs ^= looked_up(following, differences, which * 256 if len(sizes) > 1 else 0)
+    crcs ^= changes[which]
+    crcs ^= looked_up(tables[: -(-int(ids.max()).bit_length() // 8)], ids, which * 256)
     return crcs
+
+
+def _sizes(drafts: Sequence[Draft]) -> "tuple[list[int], NDArray[np.intp] | int]":
+    """How many bytes follow the numbers: which sizes there are, and which of them is that of each."""
+    different = set[int]().union(*(draft.different for draft in drafts))
+    if len(different) == 1:
+        return list(different), 0
+    sizes, which = np.unique(np.concatenate([draft.following for draft in drafts]), return_inverse=True)
+    return sizes.tolist(), which
+
+
+def _change_of(published_at_ms: int, following: int) -> int:
+    """What the instant does to a CRC, where the id and so many bytes follow."""
+    more = bytes(_ID - _INSTANT + following)
+    without = google_crc32c.value(bytes(8) + more)
+    return int(google_crc32c.value(published_at_ms.to_bytes(8, "big") + more) ^ without)
 
 
 def _summed(bodies: memoryview, sizes: NDArray[np.uint32]) -> Fired:
