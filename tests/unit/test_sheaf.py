@@ -167,17 +167,59 @@ def test_what_follows_one_another_is_found_as_a_sheaf_and_the_rest_one_by_one() 
     assert found(fresh) == []
 
 
+EACH = 1 + EACH_BYTES
+
+
+def kept(fresh: Fresh, *first_ids: int) -> list[int]:
+    """Which of the sheaves that begin with these are there."""
+    return [first for first in first_ids if found(fresh, 1000 + first) == [first]]
+
+
 def test_the_oldest_sheaves_go_when_there_is_no_room_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_BYTES", 18 * (1 + EACH_BYTES))
-    monkeypatch.setattr(module, "KEPT_BYTES", 10 * (1 + EACH_BYTES))
+    monkeypatch.setattr(module, "MAX_SHEAF_BYTES", 18 * EACH)
+    monkeypatch.setattr(module, "AGED_BYTES", 8 * EACH)
     fresh = Fresh()
     for number in range(5):
         fresh.add_sheaf(1000 + 4 * number, sheaf(4 * number, 4), 4)
     assert [seq for seq in range(1000, 1020) if found(fresh, seq) != [None]] == list(range(1012, 1020))
     fresh.add_sheaf(1020, sheaf(20, 10), 10)
-    assert found(fresh, 1012, 1019, 1020) == [12, 19, 20]
+    assert kept(fresh, 12, 16, 20) == [12, 16, 20]
     fresh.add_sheaf(1030, sheaf(30, 19), 19)
-    assert found(fresh, 1029, 1030) == [None, None]
+    assert kept(fresh, 20, 30) == []
+
+
+def test_sheaves_that_were_there_a_second_ago_go_little_by_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEPT_BYTES", 10 * EACH)
+    monkeypatch.setattr(module, "AGED_BYTES", 6 * EACH)
+    fresh = Fresh()
+    for number in range(5):
+        fresh.add_sheaf(1000 + 4 * number, sheaf(4 * number, 4), 4)
+    firsts = (0, 4, 8, 12, 16, 20)
+    fresh.age()
+    assert kept(fresh, *firsts) == [0, 4, 8, 12, 16]
+    fresh.add_sheaf(1020, sheaf(20, 4), 4)
+    fresh.age()
+    assert kept(fresh, *firsts) == [8, 12, 16, 20]
+    fresh.age()
+    assert kept(fresh, *firsts) == [16, 20]
+    fresh.age()
+    assert kept(fresh, *firsts) == [16, 20]
+    # However much there is, what is young stays.
+    fresh.add_sheaf(1024, sheaf(24, 30), 30)
+    fresh.age()
+    assert kept(fresh, *firsts, 24) == [24]
+
+
+def test_the_engine_lets_go_of_a_burst_that_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "KEPT_BYTES", 0)
+    bench = Bench()
+    reader = bench.reader(bench.subscribe("orders"))
+    bench.schedule(delay_ms=900)
+    bench.wait(900)
+    assert len(reader.got) == 1
+    assert bench.engine.journal.fresh.sheaf_bytes > 0
+    bench.wait(3_000)
+    assert bench.engine.journal.fresh.sheaf_bytes == 0
 
 
 def test_a_consumer_gets_the_same_from_a_burst_as_from_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:

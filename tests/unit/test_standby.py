@@ -108,6 +108,25 @@ def test_it_holds_only_so_many_and_the_rest_is_sent_all_the_same(monkeypatch: py
     assert reader.payloads == [b"%d" % number for number in range(25)]
 
 
+def test_a_later_look_goes_on_behind_what_stands_by_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_ENTRIES", 40)
+    # Not all of them are read before the next look.
+    monkeypatch.setattr(module, "PACE_MS", 30)
+    monkeypatch.setattr(module, "READ_WITHIN_MS", 10_000)
+    bench = Bench()
+    for number in range(40):
+        _ = bench.engine.schedule(Message(destination="orders", payload=b"%d" % number, delay_ms=1_400))
+    bench.wait(1)
+    standby = bench.engine.journal.standby
+    stood_by: list[int] = []
+    for _ in range(1_398):
+        bench.clock.advance(1)
+        bench.tick()
+        stood_by.append(len(standby))
+    assert 20 < stood_by[990] < 40
+    assert stood_by[-1] == 40
+
+
 def test_it_holds_only_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_BYTES", 10_000)
     bench = Bench()

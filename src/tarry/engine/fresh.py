@@ -15,9 +15,12 @@ from tarry.engine.consumer import Received
 from tarry.engine.sheaf import Sheaf
 
 MAX_BYTES: Final = 32 * 1024 * 1024
-"""For single entries, and as much for sheaves."""
-KEPT_BYTES: Final = MAX_BYTES * 3 // 4
-"""What is left when sheaves make room for others."""
+"""For single entries."""
+MAX_SHEAF_BYTES: Final = 128 * 1024 * 1024
+"""For sheaves: as much as stands by at the most, since a burst is fired faster than any consumer takes it."""
+KEPT_BYTES: Final = 24 * 1024 * 1024
+AGED_BYTES: Final = 4 * 1024 * 1024
+"""For sheaves that are not young any more; and how much above that is let go of at a time, which takes milliseconds."""
 EACH_BYTES: Final = 300
 """What an entry takes beside its payload, about."""
 
@@ -35,7 +38,10 @@ class Fresh:
         """Where the sheaves begin, in order: their records lie one after another."""
         self._sizes: deque[int] = deque()
         """Of the sheaves, in bytes."""
-        self._sheaf_bytes = 0
+        self.sheaf_bytes = 0
+        """What the sheaves take, about."""
+        self._old = 0
+        """How many of the sheaves are not young any more."""
 
     def add(self, seqs: Sequence[int], entries: Sequence[Received]) -> None:
         """Keep entries, in place of the oldest. Each seq is given once."""
@@ -52,14 +58,24 @@ class Fresh:
         self._sheaves.append(sheaf)
         self._first_seqs.append(first_seq)
         self._sizes.append(payload_bytes + EACH_BYTES * len(sheaf))
-        self._sheaf_bytes += self._sizes[-1]
-        if self._sheaf_bytes > MAX_BYTES:
+        self.sheaf_bytes += self._sizes[-1]
+        if self.sheaf_bytes > MAX_SHEAF_BYTES:
             # Several at a time, because all that stay move up.
-            gone = 0
-            while self._sheaf_bytes > KEPT_BYTES:
-                self._sheaf_bytes -= self._sizes.popleft()
-                gone += 1
-            del self._first_seqs[:gone], self._sheaves[:gone]
+            self._make_room(MAX_SHEAF_BYTES - AGED_BYTES, len(self._sheaves))
+
+    def age(self) -> None:
+        """A second has passed: of the sheaves that there were the last time some go; the others are old the next time."""
+        self._make_room(max(KEPT_BYTES, self.sheaf_bytes - AGED_BYTES), self._old)
+        self._old = len(self._sheaves)
+
+    def _make_room(self, left_bytes: int, most: int) -> None:
+        """Let the oldest sheaves go, until there is so much left, but not more than so many."""
+        gone = 0
+        while gone < most and self.sheaf_bytes > left_bytes:
+            self.sheaf_bytes -= self._sizes.popleft()
+            gone += 1
+        del self._first_seqs[:gone], self._sheaves[:gone]
+        self._old = max(0, self._old - gone)
 
     def find(self, seqs: NDArray[np.int64]) -> Sequence[Received | None]:
         """The entries that are kept, None for the others; a sheaf, if they are in sheaves and follow one another."""

@@ -36,7 +36,7 @@ READ_WITHIN_MS: Final = 400
 """Between two slices there is time for what is due, but not so much that many are not read in time."""
 
 MAX_ENTRIES: Final = 100_000
-MAX_BYTES: Final = 32 * 1024 * 1024
+MAX_BYTES: Final = 48 * 1024 * 1024
 """Of bodies; what they hold in memory is four or five times that."""
 
 WHOLE: Final = 128
@@ -162,12 +162,12 @@ class Standby:
         next_ms = self._horizon.wheel.next_fire_at_ms()
         if next_ms is None or next_ms > now_ms + AHEAD_MS or self._is_full():
             return
-        due = self._horizon.wheel.entries((now_ms, 0), MAX_ENTRIES - len(self))
+        due = self._horizon.wheel.entries((now_ms, 0), MAX_ENTRIES)
         seqs = due.seqs[due.fire_at_ms <= now_ms + AHEAD_MS]
         ready = [np.fromiter(self._ready, np.int64, len(self._ready))]
         ready += (one.seqs for one in self._whole.values())
         seqs = seqs[~np.isin(seqs, np.concatenate(ready))]
-        self._wanted = seqs[~self._bodies.absent(seqs)]
+        self._wanted = seqs[~self._bodies.absent(seqs)][: MAX_ENTRIES - len(self)]
         self._slice = min(MAX_SLICE, -(-len(self._wanted) // SLICES))
 
     def _is_full(self) -> bool:

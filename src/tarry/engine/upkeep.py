@@ -96,6 +96,7 @@ class Upkeep:
         self._sweep_on(now_ms)
         if _is_due(self._next_backlog_ms, EVERY_MS, now_ms):
             self._next_backlog_ms = self._journal.backlog.turn(now_ms)
+            self._journal.fresh.age()
         again_ms = min(self._next_mark_ms, self._next_flush_ms, self._next_backlog_ms)
         return again_ms if self._sweep is None else min(again_ms, now_ms + SWEEP_EVERY_MS)
 
