@@ -12,6 +12,7 @@ from bench.consumer import EventReader, poll
 from bench.figures import Lateness
 from bench.http_wire import HttpReply, request
 from bench.load_http import BATCH, NDJSON, fill, ndjson_body
+from bench.machine import WHO, sync_times
 from bench.peers.entrants import in_turn
 from bench.peers.peer import Peer
 from bench.plan import PAYLOAD_BYTES
@@ -30,7 +31,7 @@ AHEAD_MS = 500
 
 
 def measure(run: Run) -> None:
-    """Tarry's bursts and its steady load, then the peers' bursts; and again."""
+    """Tarry's bursts and, beside the disk alone, its steady load; then the peers' bursts; and again."""
     first, sizes = run.plan.bursts[0], run.plan
     for _ in run.turns():
         for count in sizes.bursts:
@@ -38,6 +39,8 @@ def measure(run: Run) -> None:
                 run.add_lateness(f"burst {count}", *burst(place, count, PAYLOAD_BYTES))
         with run.place() as place:
             run.add_lateness(f"events {first}", *burst(place, first, PAYLOAD_BYTES, events=True))
+        with run.place() as place:
+            run.figures.add_lateness(WHO, "sync", sync_times(place, sizes.steady_s / 2))
         with run.place() as place:
             run.add_lateness("steady", *steady(place, sizes.steady_per_s, sizes.steady_s, PAYLOAD_BYTES))
         in_turn(run, _peer)

@@ -8,7 +8,9 @@ from functools import partial
 from itertools import repeat
 from pathlib import Path
 
-from bench.figures import Figures
+import numpy as np
+
+from bench.figures import Figures, Lateness
 from bench.http_wire import HttpReply, request
 from bench.plan import CONNECTIONS, PAYLOAD_BYTES
 from bench.processes import Process, environment, free_port, python
@@ -19,6 +21,8 @@ LOAD = "load average at the start"
 BLOCK_BYTES = 4096
 FILE_BYTES = 64 << 20
 LARGE_BYTES = 4 << 20
+SMALL_BYTES = 2048
+SYNC_EVERY_S = 0.002
 ECHO_BYTES = 300
 IN_FLIGHT, LANES, BATCH = 256, 4, 256
 
@@ -95,6 +99,25 @@ def _writes_per_s(file: int, size: int, seconds: float) -> float:
         os.fdatasync(file)
         count += 1
     return count / took
+
+
+def sync_times(folder: Path, seconds: float) -> Lateness:
+    """How long a small write with `fdatasync` takes, one every two milliseconds: below that nothing durable can be."""
+    path = folder / "syncs"
+    path.write_bytes(bytes(FILE_BYTES))
+    file = os.open(path, os.O_RDWR)
+    took_ms: list[float] = []
+    try:
+        os.fsync(file)
+        ends = time.perf_counter() + seconds
+        while (began := time.perf_counter()) < ends:
+            os.pwrite(file, bytes(SMALL_BYTES), len(took_ms) * SMALL_BYTES % FILE_BYTES)
+            os.fdatasync(file)
+            took_ms.append((time.perf_counter() - began) * 1000)
+            time.sleep(SYNC_EVERY_S)
+    finally:
+        os.close(file)
+    return Lateness.of(np.array(took_ms))
 
 
 class _Bytes:

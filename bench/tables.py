@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from bench.figures import Figures, said, short
+from bench.machine import WHO
 from bench.peers.entrants import ENTRANTS
 from bench.plan import CONNECTIONS, PEER_BATCH, SMALL_BYTES
 from bench.results import Result
@@ -102,7 +103,10 @@ def lateness(result: Result) -> list[str]:
     rows.append((f"steady, {plan.steady_per_s:,}/s scheduled and delivered, event stream", "steady"))
     own = table(
         ["in milliseconds", "p50", "p99", "worst", "p99 of the server's own part", "early"],
-        [[text, *_said(figures, TARRY, what, (*_LATE, "own p99", "early"))] for text, what in rows],
+        [
+            *([text, *_said(figures, TARRY, what, (*_LATE, "own p99", "early"))] for text, what in rows),
+            ["the disk alone: a small write with `fdatasync`", *_said(figures, WHO, "sync", _LATE), "", ""],
+        ],
     )
     burst = f"burst {plan.bursts[0]}"
     beside = [[f"**{TARRY}**", *_said(figures, TARRY, burst, (*_LATE, "early")), ""]]
