@@ -194,6 +194,23 @@ def test_what_was_read_with_one_that_died_is_not_read_again(
     assert len(bench.engine.journal.standby) == 0
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_where_owners_take_turns_nothing_is_read_again(monkeypatch: pytest.MonkeyPatch, first: int) -> None:
+    monkeypatch.setattr(module, "WHOLE", 4)
+    monkeypatch.setattr(module, "SLICES", 2)
+    bench = Bench()
+    for number in range(20):
+        bench.schedule(payload=b"%d" % number, delay_ms=900)
+    bench.wait(899)
+    reads = Reads(bench, monkeypatch)
+    standby = bench.engine.journal.standby
+    seqs = bench.engine.journal.horizon.wheel.entries((0, 0), 20).seqs
+    for start in (first, 1 - first):
+        taken = [read.payload for part in standby.take(seqs[start::2]) for read in part.read]  # type: ignore[union-attr]
+        assert taken == [b"%d" % number for number in range(start, 20, 2)]
+    assert (len(standby), reads.seqs) == (0, [])
+
+
 # Drafts
 
 

@@ -66,4 +66,7 @@ def joined(parts: Iterable[Reads]) -> Reads:
         whole.alike += part.alike
         whole.kinds.update(part.kinds)
         whole.size_bytes += part.size_bytes
+        whole.shown += part.shown
+    if len(whole.shown) < len(whole):
+        whole.shown = []
     return whole

@@ -58,6 +58,17 @@ class Slice:
         low, high = self._bounds
         return low <= seq <= high and bool((self.seqs == seq).any())
 
+    def has_any(self, seqs: NDArray[np.int64]) -> bool:
+        """Whether any of these is in it."""
+        low, high = self._bounds
+        near = seqs[(seqs >= low) & (seqs <= high)]
+        return bool(len(near)) and bool(np.isin(near, self.seqs).any())
+
+    @property
+    def first_seq(self) -> int:
+        """The seq of the first."""
+        return int(self.seqs[0])
+
     def some(self, seqs: Iterable[int]) -> Reads:
         """Some of them."""
         if self._place_of is None:
@@ -103,7 +114,7 @@ class Standby:
                 self._bytes -= one.reads.size_bytes
                 parts.append(one.reads)
             else:
-                self._divide(one)
+                self._divide([one])
                 continue
             at = stop
         return parts
@@ -117,6 +128,8 @@ class Standby:
         return len(seqs)
 
     def _take_each(self, seqs: NDArray[np.int64]) -> Iterator[Reads]:
+        # Where owners take turns, the first of a slice may not be the first that is taken.
+        self._divide([one for one in self._whole.values() if one.has_any(seqs)])
         if not self._ready:
             yield self._read(seqs)
             return
@@ -133,14 +146,15 @@ class Standby:
             yield reads
             at = stop
 
-    def _divide(self, one: Slice) -> None:
-        self._ready.update(dict.fromkeys(one.seqs.tolist(), one))
+    def _divide(self, slices: Iterable[Slice]) -> None:
+        """From now on these are taken one by one."""
+        for one in slices:
+            self._whole.pop(one.first_seq, None)
+            self._ready.update(dict.fromkeys(one.seqs.tolist(), one))
 
     def forget(self, seq: int) -> None:
         """A version is dead."""
-        for one in [one for one in self._whole.values() if seq in one]:
-            del self._whole[int(one.seqs[0])]
-            self._divide(one)
+        self._divide([one for one in self._whole.values() if seq in one])
         slice_ = self._ready.pop(seq, None)
         if slice_ is not None:
             self._bytes -= slice_.some([seq]).size_bytes
@@ -174,11 +188,9 @@ class Standby:
         if len(self) < MAX_ENTRIES and self._bytes < MAX_BYTES:
             return False
         # Many that died together, as those of a batch or a topic do, ended without a word.
-        for first, one in list(self._whole.items()):
-            if self._horizon.dead.contains_many(one.seqs).any():
-                del self._whole[first]
-                self._divide(one)
-        for seq in [seq for seq in self._ready if seq in self._horizon.dead]:
+        dead = self._horizon.dead
+        self._divide([one for one in self._whole.values() if dead.contains_many(one.seqs).any()])
+        for seq in [seq for seq in self._ready if seq in dead]:
             self.forget(seq)
         return len(self) >= MAX_ENTRIES or self._bytes >= MAX_BYTES
 
@@ -193,9 +205,9 @@ class Standby:
         self._prepare(seqs, reads)
         one = Slice(seqs, reads)
         if len(reads) >= WHOLE:
-            self._whole[int(seqs[0])] = one
+            self._whole[one.first_seq] = one
         else:
-            self._divide(one)
+            self._divide([one])
         self._bytes += reads.size_bytes
         if self._bytes >= MAX_BYTES:
             self._wanted = self._wanted[:0]
