@@ -74,8 +74,9 @@ class Holdings:
         self._holders.clear()
 
     def _entered(self) -> "dict[int, Consumer]":
-        given, self._given = self._given, []
-        for entry_ids, consumer in given:
-            self._holders.update(dict.fromkeys(entry_ids, consumer))
-            consumer.entered.update(entry_ids)
+        if self._given:
+            given, self._given = self._given, []
+            for entry_ids, consumer in given:
+                self._holders.update(dict.fromkeys(entry_ids, consumer))
+                consumer.entered.update(entry_ids)
         return self._holders

@@ -60,7 +60,8 @@ class Handed:
         return self._first_late_at <= now
 
     def _entered(self) -> dict[int, float]:
-        together, self._together = self._together, []
-        for entry_ids, late_at in together:
-            self._late_at.update(dict.fromkeys(entry_ids, late_at))
+        if self._together:
+            together, self._together = self._together, []
+            for entry_ids, late_at in together:
+                self._late_at.update(dict.fromkeys(entry_ids, late_at))
         return self._late_at
