@@ -54,6 +54,16 @@ async def test_what_is_brought_just_as_the_bell_is_heard_is_not_left_lying(
     await until(lambda: made == ["first", "second"])
 
 
+async def test_what_comes_during_a_turn_is_seen_to_before_the_next() -> None:
+    """Consumers would wait for a whole burst else: its turns follow one another, and the bell is heard behind them."""
+    driver = driven()
+    made: list[str] = []
+    driver._posted.append(lambda: made.append("durable"))
+    driver.start()
+    assert made == ["durable"]
+    driver.stop()
+
+
 async def test_a_call_may_bring_another() -> None:
     driver = driven()
     made: list[str] = []
