@@ -6,7 +6,7 @@ is acknowledged with it.
 """
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -45,21 +45,23 @@ class Holdings:
         """What is held of the entries below one."""
         return [held for held in self._entered() if held < entry_id]
 
-    def release(self, entry_id: int) -> "Consumer | None":
-        """Nobody has this one any more. Answers who had it."""
-        consumer = self._entered().pop(entry_id, None)
-        if consumer is not None:
-            consumer.entered.discard(entry_id)
-            consumer.unacked -= 1
-        return consumer
+    def release(self, entry_ids: Iterable[int]) -> list[int]:
+        """Nobody has these any more. Answers which of them somebody had."""
+        holders = self._entered()
+        released: list[int] = []
+        for entry_id in entry_ids:
+            consumer = holders.pop(entry_id, None)
+            if consumer is not None:
+                consumer.entered.discard(entry_id)
+                consumer.unacked -= 1
+                released.append(entry_id)
+        return released
 
     def release_below(self, entry_id: int) -> None:
         """Nobody has anything below an entry any more."""
-        for held in [held for held in self._holders if held < entry_id]:
-            consumer = self._holders.pop(held)
-            consumer.entered.discard(held)
-            consumer.unacked -= 1
+        # What is not entered yet is not entered for this.
         given, self._given = self._given, []
+        self.release([held for held in self._holders if held < entry_id])
         for entry_ids, consumer in given:
             left = entry_ids[bisect_left(entry_ids, entry_id) :]
             consumer.unacked -= len(entry_ids) - len(left)

@@ -197,8 +197,7 @@ class Subscription:
                 *entry_ids,
                 *(entry_id for entry_id, left in partial if self._none_left(entry_id, left)),
             ]
-        for entry_id in entry_ids:
-            self._release(entry_id)
+        self._release(entry_ids)
         if below > self.acked.below:
             self._release_below(below)
             self.acked.add_below(below, self.topic.next)
@@ -261,15 +260,18 @@ class Subscription:
         self._read_at = self.acked.below
         self.changed = True
 
-    def _release(self, entry_id: int) -> None:
-        self.redeliveries.pop(entry_id, None)
-        if self.holdings.release(entry_id) is not None and self.type == "key_shared":
-            self._queue_all(self._keys.release(entry_id))
+    def _release(self, entry_ids: Iterable[int]) -> None:
+        released = self.holdings.release(entry_ids)
+        if self.type == "key_shared":
+            for entry_id in released:
+                self._queue_all(self._keys.release(entry_id))
+        if self.redeliveries:
+            for entry_id in entry_ids:
+                self.redeliveries.pop(entry_id, None)
 
     def _release_below(self, below: int) -> None:
         if self.type == "key_shared":
-            for entry_id in self.holdings.below(below):
-                self._release(entry_id)
+            self._release(self.holdings.below(below))
         self.holdings.release_below(below)
         for entry_id in [one for one in self.redeliveries if one < below]:
             del self.redeliveries[entry_id]
@@ -281,7 +283,7 @@ class Subscription:
         for entry_id in list(entry_ids):
             if self.holdings.holder(entry_id) is not consumer:
                 continue
-            self.holdings.release(entry_id)
+            self.holdings.release([entry_id])
             if self.type == "key_shared":
                 self._queue_all(self._keys.release(entry_id))
             self.redeliveries[entry_id] = self.redeliveries.get(entry_id, 0) + counted
