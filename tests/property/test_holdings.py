@@ -6,6 +6,7 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tarry.core.bundles import Bundles
 from tarry.doors.http.handed import Handed
 from tarry.engine.holdings import Holdings
 
@@ -15,7 +16,7 @@ class Holder:
 
     def __init__(self) -> None:
         self.unacked = 0
-        self.entered: set[int] = set()
+        self.holds: Bundles[None] = Bundles()
 
 
 OPERATIONS = st.lists(
@@ -63,7 +64,7 @@ def test_holdings_are_those_of_a_dict(operations: list[tuple[str, int, int, int]
         for one in holders:
             assert one.unacked == sum(held is one for held in model.values())
     for one in holders:
-        assert holdings.of(cast(Any, one)) == {entry_id for entry_id, held in model.items() if held is one}
+        assert set(one.holds.each()) == {entry_id for entry_id, held in model.items() if held is one}
 
 
 @given(OPERATIONS)

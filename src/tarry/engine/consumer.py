@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from tarry.core.bundles import Bundles
 from tarry.core.ids import Ids
 from tarry.engine.answer import Answer
 from tarry.ledger.read_record import ReadPut
@@ -90,8 +91,8 @@ class Consumer:
         self.permits = 0
         self.unacked = 0
         """How many entries it holds."""
-        self.entered: set[int] = set()
-        """Those of them that are entered: for `Holdings` alone."""
+        self.holds: Bundles[None] = Bundles()
+        """Which; `Holdings` sees to both."""
         self.closed = False
         self.on_active: Callable[[bool], None] | None = None
         self.on_close: Callable[[], None] | None = None
@@ -99,7 +100,7 @@ class Consumer:
     @property
     def held(self) -> set[int]:
         """The entries that it holds, as they are now."""
-        return self.subscription.holdings.of(self)
+        return set(self.holds.each())
 
     @property
     def blocked(self) -> bool:
