@@ -269,6 +269,21 @@ def test_what_is_given_back_comes_again_with_a_count(bench: Bench, type_: str) -
     assert sub.backlog == 0
 
 
+@pytest.mark.parametrize("type_", TYPES)
+def test_what_came_again_is_forgotten_once_it_is_acknowledged(bench: Bench, type_: str) -> None:
+    """Also what nobody holds then: it was given back, and all below a later one is done with."""
+    bench.publish("t", b"a", b"b", b"c")
+    reader = bench.reader(bench.subscribe("t", "s", type_))
+    reader.handle.nack([0, 1])
+    sub = reader.handle.subscription
+    assert set(sub.redeliveries) == {0, 1}
+    reader.handle.close()
+    bench.ask(sub.ack([0]))
+    assert set(sub.redeliveries) <= {1, 2}
+    bench.ask(sub.ack([], below=3))
+    assert sub.redeliveries == {}
+
+
 def test_giving_everything_back(bench: Bench) -> None:
     sub = bench.subscribe("t", type="exclusive")
     reader = bench.reader(sub)
