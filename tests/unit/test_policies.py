@@ -9,6 +9,7 @@ from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import DelayTooLong, Invalid, RateLimited, TooManyPending
 from tarry.core.message import Message, Scheduled
 from tarry.core.policy import Policy
+from tarry.ledger.record import PolicySet
 from tests.unit.engine_kit import FOREIGN, Bench
 
 
@@ -287,3 +288,30 @@ def test_retries_are_not_charged(bench: Bench) -> None:
         bench.wait(100)
     bench.verdict(Delivered())
     assert len(bench.outlet.arrivals) == 1
+
+
+def test_a_rate_that_an_older_version_took_holds_nothing_up_for_ever_and_no_start_fails_for_it(
+    bench: Bench,
+) -> None:
+    records = [PolicySet("namespace", "public/default", {"send_per_second": 1e-300})]
+    bench.engine.journal.append(records, lambda _: None)
+    first, second = (bench.schedule("orders", payload=b"x", delay_ms=10).id for _ in range(2))
+    bench.wait(20)
+    bench.reopen()
+    bench.rest()
+    assert (bench.state(first), bench.state(second)) == ("sent", "scheduled")
+    bench.leap(limits.DAY_MS)
+    assert bench.state(second) == "sent"
+
+
+@pytest.mark.parametrize("delayed_delivery", [True, False])
+@pytest.mark.parametrize("times", [{"delay_ms": 10**30}, {"due_at_ms": 10**30}, {"delay_ms": 1 << 62}])
+def test_a_time_beyond_all_measure_is_refused_also_where_nothing_is_delayed(
+    bench: Bench, delayed_delivery: bool, times: dict[str, int]
+) -> None:
+    set_policy(bench, "broker", "", delayed_delivery=delayed_delivery)
+    message = Message(destination="orders", payload=b"x", **times)
+    bench.refused(bench.engine.schedule(message), DelayTooLong)
+    (refusal,) = bench.ask(bench.engine.schedule_many([message]))
+    assert isinstance(refusal, DelayTooLong)
+    bench.refused(bench.engine.schedule_together([message]), DelayTooLong)

@@ -21,6 +21,8 @@ from tarry.core.policy import BUILT_IN, Policy, effective
         {"max_pending_per_owner": 0},
         {"accept_per_second": 0.001},
         {"send_per_second": 1e9},
+        {"send_per_second": 0.0},
+        {"send_per_second": 1 / 86_400},
         {"delayed_delivery": False},
     ],
 )
@@ -43,6 +45,9 @@ def test_what_a_policy_may_say(fields: dict[str, Any]) -> None:
         ("accept_per_second", float("nan")),
         ("send_per_second", float("inf")),
         ("send_per_second", 2e9),
+        ("send_per_second", 1e-300),
+        ("accept_per_second", 1e-5),
+        ("command_per_second", 5e-324),
     ],
 )
 def test_what_it_may_not_say_names_the_field(field: str, value: Any) -> None:

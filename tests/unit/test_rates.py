@@ -4,6 +4,7 @@ from itertools import pairwise
 
 import pytest
 
+from tarry.core.limits import DAY_MS, MAX_DELAY_MS
 from tarry.engine.rates import MAX_OWNERS, Rates
 
 ANN, BOB = ("ns", "ann"), ("ns", "bob")
@@ -80,3 +81,22 @@ def test_the_number_of_owners_remembered_is_bounded() -> None:
     for n in range(MAX_OWNERS + 10):
         rates.wait_ms(("ns", str(n)), 1000.0, n * 2)
     assert len(rates._full_at) <= MAX_OWNERS
+
+
+@pytest.mark.parametrize("rate", [5e-324, 1e-320, 1e-300, 1e-9, 1e9, 1e300])
+def test_no_rate_leads_to_an_instant_that_cannot_be(rate: float) -> None:
+    """A rate that an older version took into its ledger is there at every start."""
+    rates, now_ms = Rates(), 1_700_000_000_000
+    at = [rates.reserve(ANN, rate, now_ms) for _ in range(5)]
+    assert at[0] == now_ms
+    assert all(now_ms <= one <= now_ms + 5 * DAY_MS for one in at)
+    waits = [rates.wait_ms(BOB, rate, now_ms) for _ in range(5)]
+    assert waits[0] == 0
+    assert max(waits) <= DAY_MS
+
+
+def test_what_is_reserved_lies_never_further_ahead_than_the_longest_delay() -> None:
+    rates, now_ms = Rates(), 1_700_000_000_000
+    at = [rates.reserve(ANN, 1 / 86_400, now_ms) for _ in range(40_000)]
+    assert at == sorted(at)
+    assert at[-1] <= now_ms + MAX_DELAY_MS

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from tarry.core import limits
-from tarry.core.errors import Invalid, TooLarge
+from tarry.core.errors import DelayTooLong, Invalid, TooLarge
 from tarry.core.lifecycle import State
 
 LED_BY: Final = "tarry-led-by"
@@ -85,6 +85,9 @@ class Message(Struct, frozen=True, kw_only=True):
             raise Invalid("due_at_ms", "is before 1970")
         if self.delay_ms is not None and self.delay_ms < 0:
             raise Invalid("delay_ms", "is negative")
+        if (self.due_at_ms or 0) > limits.NEVER_MS or (self.delay_ms or 0) > limits.MAX_DELAY_MS:
+            # Also where a policy sends everything at once: what is kept of it has to be a number that can be stored.
+            raise DelayTooLong(limits.MAX_DELAY_MS)
         if self.ttl_ms is not None and not 0 < self.ttl_ms <= limits.MAX_DELAY_MS:
             raise Invalid("ttl_ms", "is not between 1 ms and 100 years")
 

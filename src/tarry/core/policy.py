@@ -14,6 +14,9 @@ from tarry.core.limits import DAY_MS, MAX_DELAY_MS, SECOND_MS
 _MAX_NUMBER: Final = 1 << 53
 """What every reader of JSON can read."""
 
+_SLOWEST: Final = SECOND_MS / DAY_MS
+"""The slowest rate in a second: one a day. Slower ones are no limit that anybody waits for."""
+
 Scope = Literal["broker", "namespace", "topic"]
 
 BacklogAction = Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]
@@ -70,8 +73,8 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
                 raise Invalid(field, "is below -1, which is for ever, or absurdly large")
         for field in ("accept_per_second", "send_per_second", "command_per_second"):
             rate = getattr(self, field)
-            if rate is not None and not 0 <= rate <= 1e9:
-                raise Invalid(field, "is not between 0 and a thousand million")
+            if rate is not None and rate != 0 and not _SLOWEST <= rate <= 1e9:
+                raise Invalid(field, "is neither 0 nor between one a day (0.0000116) and a thousand million")
 
     def over(self, above: "Policy") -> "Policy":
         """What is in force where this is the nearer level and `above` the further one."""

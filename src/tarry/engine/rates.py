@@ -2,11 +2,14 @@
 
 Each owner's allowance is one number, the instant at which the bucket would be full again (the generic
 cell rate algorithm). A burst of one second's worth is allowed. The number of owners remembered is bounded: one
-whose bucket is full again is the same as one never seen.
+whose bucket is full again is the same as one never seen. No rate, however slow, leads to an instant further away than
+the longest delay: what is put off has to come.
 """
 
 from math import ceil
 from typing import Final
+
+from tarry.core.limits import DAY_MS, MAX_DELAY_MS
 
 MAX_OWNERS: Final = 100_000
 BURST_MS: Final = 1_000.0
@@ -25,19 +28,19 @@ class Rates:
         wait = full_at - now_ms - self._burst(per_second)
         if wait > 0:
             return ceil(wait)
-        self._full_at[key] = full_at + 1000.0 / per_second
+        self._full_at[key] = full_at + _apart_ms(per_second)
         return 0
 
     def reserve(self, key: tuple[str, str], per_second: float, now_ms: int) -> int:
         """Take one whenever it will be allowed, and say at which instant that is."""
         full_at = self._current(key, now_ms)
-        self._full_at[key] = full_at + 1000.0 / per_second
+        self._full_at[key] = min(full_at + _apart_ms(per_second), now_ms + float(MAX_DELAY_MS))
         return max(now_ms, ceil(full_at - self._burst(per_second)))
 
     @staticmethod
     def _burst(per_second: float) -> float:
         # At least one message must be allowed at once, however slow the rate.
-        return max(BURST_MS - 1000.0 / per_second, 0.0)
+        return max(BURST_MS - _apart_ms(per_second), 0.0)
 
     def _current(self, key: tuple[str, str], now_ms: int) -> float:
         if now_ms < self._now_ms:
@@ -48,3 +51,8 @@ class Rates:
         if len(self._full_at) >= MAX_OWNERS:
             self._full_at = {one: at for one, at in self._full_at.items() if at > now_ms}
         return max(self._full_at.get(key, 0.0), float(now_ms))
+
+
+def _apart_ms(per_second: float) -> float:
+    """The time between two, a day at the most: slower rates are refused, but older versions let them into the ledger."""
+    return min(1000.0 / per_second, float(DAY_MS))
