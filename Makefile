@@ -76,6 +76,10 @@ soak: .dev .java ## kill the real server and pipeline under load for MINUTES=30,
 container: .dev ## build the container file and run the image, as root on Debian: five minutes and 4 GB of disk
 	@$(BIN)/python -m pytest -m soak -o faulthandler_timeout=1800 tests/system $(ARGS)
 
+.PHONY: peers
+peers: .dev ## run suites that others wrote and write docs/conformance.md: about an hour and a half (ARGS="--only pulsar-go")
+	@$(BIN)/python -m tests.peers $(ARGS)
+
 .PHONY: demo
 demo: .dev .java ## every door with its real client, a crash in the middle, and the audit's verdict (two minutes)
 	@$(BIN)/python -m demo $(ARGS)

@@ -1,0 +1,1 @@
+"""Suites, one module each, with a `SUITE` in it."""

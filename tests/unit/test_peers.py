@@ -1,0 +1,133 @@
+"""What is pure of `make peers`: reading outputs, reasons, stored results and the page. No suite is run here."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.peers.__main__ import all_suites
+from tests.peers.gotest import read_cases, read_list
+from tests.peers.page import BEGIN, END, PAGE, rewritten, tables
+from tests.peers.reasons import FOLDER, Reason, pattern_for, read_reasons, reasons_of, unexplained, unused
+from tests.peers.results import load_all, save, stored
+from tests.peers.suite import Case
+from tests.peers.workplace import Workplace, missing
+
+OUTPUT = """\
+=== RUN   TestWhole
+--- PASS: TestWhole (0.01s)
+=== RUN   TestParts
+=== RUN   TestParts/one
+=== RUN   TestParts/two
+    x_test.go:1: no
+--- FAIL: TestParts (0.02s)
+    --- PASS: TestParts/one (0.01s)
+    --- FAIL: TestParts/two (0.01s)
+=== RUN   TestLeft
+--- SKIP: TestLeft (0.00s)
+=== RUN   TestHangs
+panic: test timed out after 1s
+"""
+
+
+def test_go_tests_are_read_with_their_verdicts() -> None:
+    found = {case.name: case.outcome for case in read_cases(OUTPUT)}
+    assert found == {
+        "TestWhole": "passed",
+        "TestParts": "failed",
+        "TestLeft": "skipped",
+        "TestHangs": "failed",
+    }
+
+
+def test_parts_of_go_tests_count_in_place_of_the_whole() -> None:
+    found = {case.name: case.outcome for case in read_cases(OUTPUT, subtests=True)}
+    assert found["TestParts/one"] == "passed"
+    assert found["TestParts/two"] == "failed"
+    assert "TestParts" not in found
+    assert found["TestWhole"] == "passed"
+
+
+def test_what_is_said_of_a_failure_is_kept_and_of_others_not() -> None:
+    said = {case.name: case.said for case in read_cases(OUTPUT)}
+    assert "timed out" in said["TestHangs"]
+    assert said["TestWhole"] == ""
+
+
+def test_benchmarks_are_no_tests() -> None:
+    assert read_list("TestA\nBenchmarkB\nExampleC\nTest_d\nok pkg 0.1s\n") == ["TestA", "Test_d"]
+
+
+def test_a_reason_has_a_kind_and_a_sentence() -> None:
+    found = read_reasons('[failed]\n"TestTxn*" = "outside: no transactions"\n')
+    assert found == {"TestTxn*": Reason("outside", "no transactions")}
+    for line in ("no transactions", "outside", "outside:", "strange: it is"):
+        with pytest.raises(ValueError, match="TestA"):
+            read_reasons(f'[failed]\nTestA = "{line}"\n')
+
+
+def test_a_name_goes_before_a_pattern_and_brackets_are_letters() -> None:
+    reasons = {"T*": Reason("outside", "a"), "Tx": Reason("client", "b"), "b[1]": Reason("outside", "c")}
+    assert pattern_for("Tx", reasons) == "Tx"
+    assert pattern_for("Ty", reasons) == "T*"
+    assert pattern_for("b[1]", reasons) == "b[1]"
+    assert pattern_for("b1", reasons) is None
+    assert unexplained(["Tx", "z", "Ty"], reasons) == ["z"]
+    assert unused(["Tx", "z"], reasons) == ["T*", "b[1]"]
+
+
+def test_one_suites_result_leaves_the_others(tmp_path: Path) -> None:
+    cases = [Case("a", "passed"), Case("c", "failed", "long"), Case("b", "failed"), Case("d", "skipped")]
+    first, second = stored("one", "One", "1.0", cases), stored("two", "Two", "2", cases[:1])
+    save(first, tmp_path)
+    save(second, tmp_path)
+    save(stored("two", "Two", "2", cases[:2]), tmp_path)
+    kept = load_all(tmp_path)
+    assert kept[0] == first
+    assert kept[0].failed == ["b", "c"]
+    assert (kept[0].passed, kept[0].skipped) == (1, 1)
+    assert (kept[1].passed, kept[1].failed) == (1, ["c"])
+
+
+def test_the_page_has_a_row_for_each_suite_and_a_line_for_each_failure() -> None:
+    results = [stored("one", "One", "1.0", [Case("a|b", "failed"), Case("c", "failed"), Case("d", "passed")])]
+    shown = tables(results, lambda _: {"a*": Reason("better", "why")})
+    assert "| One | 1.0 | 1 | 2 | 0 |" in shown
+    assert "| `a\\|b` | better | why |" in shown
+    assert "| `c` | **none** | unexplained |" in shown
+    page = rewritten(f"before\n{BEGIN}\nold\n{END}\nafter\n", results)
+    assert page.startswith(f"before\n{BEGIN}\n")
+    assert page.endswith(f"{END}\nafter\n")
+    assert "old" not in page
+    assert rewritten(page, results) == page
+
+
+def test_a_page_without_marks_is_not_overwritten() -> None:
+    with pytest.raises(ValueError, match="marks"):
+        rewritten("mine", [])
+
+
+def test_the_page_is_what_the_stored_results_and_reasons_say() -> None:
+    page = PAGE.read_text("utf-8")
+    assert page == rewritten(page, load_all()), "type: python -m tests.peers --page"
+
+
+def test_every_stored_failure_has_its_reason() -> None:
+    for one in load_all():
+        assert unexplained(one.failed, reasons_of(one.name)) == [], one.name
+
+
+def test_results_and_reasons_belong_to_suites() -> None:
+    names = {suite.name for suite in all_suites()}
+    assert {one.name for one in load_all()} <= names
+    assert {path.stem for path in FOLDER.glob("*.toml")} <= names
+    assert len(names) == len(all_suites())
+
+
+def test_a_command_that_takes_too_long_ends_with_all_it_started() -> None:
+    with Workplace("unit") as workplace:
+        done = workplace.command("sh", "-c", "echo begun; sleep 60 & wait", within_s=0.5)
+        folder = workplace.folder
+    assert done.returncode == -9
+    assert done.stdout == "begun\n"
+    assert not folder.exists()
+    assert missing(["sh", "no-such-program"]) == ["no-such-program"]
