@@ -114,6 +114,23 @@ async def test_what_is_nearly_a_time_never_goes_out_at_once(tmp_path: Path, key:
         assert (await doors.client.post(f"/v1.0/publish/plain/t?{key}=PT1H", json=1)).status_code == 204
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("scheduledSendTime", "99999999999999999999h"), ("scheduledSendTime", f"PT{'9' * 30}S"),
+     ("scheduledSendTime", "P99999Y"), ("scheduledSendTime", "PT30"), ("scheduledSendTime", "-5s"),
+     ("scheduledSendTime", "R5/PT30M"), ("scheduledSendTime", "yesterday"), ("scheduledRepeat", "P99999Y"),
+     ("scheduledRepeat", "PT30"), ("scheduledRepeat", "@every 5"), ("scheduledRepeat", "61 * * * * *")],
+)  # fmt: skip
+async def test_a_refused_time_is_told_by_its_key_and_its_value(tmp_path: Path, key: str, value: str) -> None:
+    async with dapr(tmp_path) as doors:
+        answer = await doors.publish("t", {}, **{key: value})
+        assert (answer.status_code, answer.json()["errorCode"]) == (400, "ERR_PUBSUB_REQUEST_METADATA")
+        assert key in answer.json()["message"]
+        assert value.removeprefix("@every ").split()[0] in answer.json()["message"]
+        over = await doors.publish("t", {}, scheduledSendTime="9000-01-01T00:00:00Z")
+        assert "scheduledSendTime: the delay exceeds" in over.json()["message"]
+
+
 async def test_a_plus_that_came_as_a_space_is_what_it_was(tmp_path: Path) -> None:
     async with dapr(tmp_path) as doors:
         answer = await doors.client.post(

@@ -59,7 +59,7 @@ def test_the_count_goes_down() -> None:
         "", "R", "R5", "R5/", "R-1/PT1S", "R5/PT30", "R5/1h", "R1/2026-01-01T00:00:00Z/PT1S", "R5/PT0S", "R5/PT0.5S",
         "@every", "@every 5", "@every 10ms", "@never", "* * * *", "* * * * * * *", "60 * * * * *", "0 60 * * * *",
         "0 0 24 * * *", "0 0 0 0 * *", "0 0 0 32 * *", "0 0 0 * 13 *", "0 0 0 * * 8", "0 0 0 30 2 *", "*/0 * * * * *",
-        "5-1 * * * * *", "a * * * * *", "1- * * * * *", "0 0 0 * foo *", "x" * 300, "PT30", "tomorrow",
+        "P1000000D", "PT99999999999999999999S", "@every 99999999999999h", "5-1 * * * * *", "a * * * * *", "1- * * * * *", "0 0 0 * foo *", "x" * 300, "PT30", "tomorrow",
     ],
 )  # fmt: skip
 def test_what_is_no_schedule_is_refused(text: str) -> None:
@@ -106,3 +106,17 @@ async def test_a_series_goes_on_though_its_owner_may_have_no_more(tmp_path: Path
         assert refused.status_code == 429
         await shop.count(3)
         assert shop.data == [{"n": 1}] * 3
+
+
+async def test_a_series_from_long_ago_holds_nobody_up(tmp_path: Path) -> None:
+    """`P0MT1S` from 1970 was walked to now in steps of a second: for hours, and again at every start."""
+    async with app(to("t")) as shop:
+        async with dapr(tmp_path, app_port=shop.port) as doors:
+            answer = await doors.publish(
+                "t", 1, scheduledSendTime="1970-01-01T00:00:00Z", scheduledRepeat="P0MT1S"
+            )
+            assert answer.status_code == 204
+            await shop.count(2)
+        async with dapr(tmp_path, app_port=shop.port) as doors:
+            await shop.count(3)
+            assert doors.engine.stats().pending == 1

@@ -18,6 +18,7 @@ from tarry.core.errors import (
     TooManyPending,
     Unavailable,
 )
+from tarry.outlets.dapr.times import FIELD as SCHEDULED
 
 DOMAIN: Final = "dapr.io"
 
@@ -126,8 +127,10 @@ def refusal_of(error: TarryError, pubsub: str, topic: str) -> Refusal:
     """What the engine or a broker refused, in Dapr's words."""
     kind = next((kind for type_, kind in _BY_ERROR if isinstance(error, type_)), PUBLISH)
     metadata = {"topic": topic, "error": str(error)}
+    if isinstance(error, DelayTooLong):
+        metadata["error"] = f"{SCHEDULED}: {error}"
     if kind is METADATA:
-        message = f"failed deserializing metadata. Error: {error}"
+        message = f"failed deserializing metadata. Error: {metadata['error']}"
     else:
         message = f"error when publishing to topic {topic} in pubsub {pubsub}: {error}"
     return Refusal(kind, message, pubsub=pubsub, metadata=metadata)

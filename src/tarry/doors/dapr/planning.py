@@ -16,8 +16,8 @@ from tarry.doors.dapr.cloudevents import CONTENT_TYPE, Place, Trace, make, new_t
 from tarry.doors.dapr.errors import Refusal
 from tarry.doors.dapr.mounting import Mounted, Mounts
 from tarry.outlets.dapr.component import Feature
+from tarry.outlets.dapr.cron import FIELD as REPEAT
 from tarry.outlets.dapr.properties import ttl_ms_of
-from tarry.outlets.dapr.repeats import FIELD as REPEAT
 from tarry.outlets.dapr.repeats import repeat_of
 from tarry.outlets.dapr.times import FIELD as SCHEDULED
 from tarry.outlets.dapr.times import due_at_ms
@@ -222,7 +222,10 @@ class Planning:
                 raise Invalid(REPEAT, "repeats never" if repeat.left == 0 else "needs the ledger's custody")
             if SCHEDULED in metadata:
                 return max(0, due_at_ms(metadata[SCHEDULED], now_ms)), repeat.written()
-            return repeat.next_ms(now_ms, now_ms) or now_ms, repeat.written()
+            first_ms = repeat.next_ms(now_ms, now_ms)
+            if first_ms is None:
+                raise Invalid(REPEAT, f"{metadata[REPEAT]!r} does not come round any more")
+            return first_ms, repeat.written()
         except Invalid as error:
             raise _bad_metadata(mounted, error) from None
 

@@ -10,10 +10,10 @@ from calendar import monthrange
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from tarry.core.errors import Invalid
-from tarry.core.limits import MAX_DELAY_MS
+from tarry.core.limits import DAY_MS, HOUR_MS, MAX_DELAY_MS, MINUTE_MS
 
 FIELD: Final = "scheduledSendTime"
 
@@ -37,6 +37,9 @@ _INSTANT: Final = re.compile(
 _LOST_PLUS: Final = re.compile(r"(?<=[T\d]) (?=\d\d(?::?\d\d)?$)", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_DIGITS: Final = 64
+_LAST_YEAR: Final = 9998
+FURTHEST_MS: Final = MAX_DELAY_MS
+"""A longer duration is refused as it is read; how far away a message may really be is the engine's to say."""
 
 
 def due_at_ms(text: str, now_ms: int) -> int:
@@ -47,13 +50,13 @@ def due_at_ms(text: str, now_ms: int) -> int:
     if not text:
         raise Invalid(FIELD, "is empty")
     if len(text) > _MAX_DIGITS:
-        raise Invalid(FIELD, "is too long for a time")
+        raise Invalid(FIELD, f"{text[:_MAX_DIGITS]!r}… is too long for a time")
     if text[0] == "R":
-        raise Invalid(FIELD, "is a repetition; give it as the metadata field scheduledRepeat")
+        raise Invalid(FIELD, f"{text!r} is a repetition; give it as the metadata field scheduledRepeat")
     if text[0] == "P":
-        return after_duration_ms(text, now_ms)
+        return span_of(text).after_ms(now_ms)
     if text[0] == "-":
-        raise Invalid(FIELD, "is a negative delay")
+        raise Invalid(FIELD, f"{text!r} is a negative delay")
     if _GO_DURATION.match(text) or (text[0] == " " and _GO_DURATION.match(text[1:])):
         return now_ms + go_duration_ms(text.removeprefix(" ").removeprefix("+"))
     if text == "0":
@@ -61,39 +64,52 @@ def due_at_ms(text: str, now_ms: int) -> int:
     return _instant_ms(text)
 
 
-def after_duration_ms(text: str, from_ms: int) -> int:
-    """The instant an ISO-8601 duration after another; years and months go by the calendar, in UTC."""
+class Span(NamedTuple):
+    """An ISO-8601 duration: months by the calendar, in UTC, and what is always equally long."""
+
+    months: int
+    rest_ms: int
+
+    def after_ms(self, from_ms: int) -> int:
+        """The instant so long after another. A day that the month has not runs over into the next, as in Go."""
+        if not self.months:
+            return from_ms + self.rest_ms
+        at = _EPOCH + timedelta(milliseconds=from_ms)
+        years, month = divmod(at.month - 1 + self.months, 12)
+        if at.year + years > _LAST_YEAR:
+            raise Invalid(FIELD, f"{self.months} months are further away than anything can be")
+        over = max(0, at.day - monthrange(at.year + years, month + 1)[1])
+        moved = at.replace(year=at.year + years, month=month + 1, day=at.day - over) + timedelta(days=over)
+        return _ms_of(moved) + self.rest_ms
+
+
+def span_of(text: str) -> Span:
+    """Read an ISO-8601 duration; raises `Invalid`."""
     found = _DURATION.fullmatch(text)
     if found is None or not any(found.groups()):
-        raise Invalid(FIELD, f"{text} is not an ISO-8601 duration such as PT30M or P1DT12H")
+        raise Invalid(FIELD, f"{text!r} is not an ISO-8601 duration such as PT30M or P1DT12H")
     years, months, weeks, days, _, hours, minutes, seconds = found.groups()
-    if any(len(part) > 12 for part in found.groups()[:4] if part):
-        raise Invalid(FIELD, "is further away than anything can be")
-    at_ms = _add_months_ms(from_ms, int(years or 0) * 12 + int(months or 0))
-    at_ms += (int(weeks or 0) * 7 + int(days or 0)) * 86_400_000
-    at_ms += int(hours or 0) * 3_600_000 + int(minutes or 0) * 60_000
-    return at_ms + _up(Decimal((seconds or "0").replace(",", ".")) * 1_000)
+    rest_ms = (int(weeks or 0) * 7 + int(days or 0)) * DAY_MS + int(hours or 0) * HOUR_MS
+    rest_ms += int(minutes or 0) * MINUTE_MS + _up(Decimal((seconds or "0").replace(",", ".")) * 1_000)
+    span = Span(int(years or 0) * 12 + int(months or 0), rest_ms)
+    if span.months * 28 * DAY_MS + span.rest_ms > FURTHEST_MS:
+        raise _too_far(text)
+    return span
 
 
-def _add_months_ms(from_ms: int, months: int) -> int:
-    """So many months later. A day that the month has not runs over into the next one, as in Go."""
-    if not months:
-        return from_ms
-    at = _EPOCH + timedelta(milliseconds=from_ms)
-    years, month = divmod(at.month - 1 + months, 12)
-    if at.year + years > 9999 or months * 28 * 86_400_000 > 2 * MAX_DELAY_MS:
-        raise Invalid(FIELD, "is further away than anything can be")
-    over = max(0, at.day - monthrange(at.year + years, month + 1)[1])
-    moved = at.replace(year=at.year + years, month=month + 1, day=at.day - over) + timedelta(days=over)
-    return _ms_of(moved)
+def _too_far(text: str) -> Invalid:
+    return Invalid(FIELD, f"{text!r} is further away than anything can be, which is a hundred years")
 
 
 def go_duration_ms(text: str) -> int:
     """A duration as Go writes it; raises `Invalid`."""
     parts = _GO_PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise Invalid(FIELD, f"{text} is not a duration such as 2h30m, 1.5s or 500ms")
-    return _up(sum((Decimal(number) * _UNIT_MS[unit] for number, unit in parts), Decimal(0)))
+        raise Invalid(FIELD, f"{text!r} is not a duration such as 2h30m, 1.5s or 500ms")
+    after_ms = _up(sum((Decimal(number) * _UNIT_MS[unit] for number, unit in parts), Decimal(0)))
+    if after_ms > FURTHEST_MS:
+        raise _too_far(text)
+    return after_ms
 
 
 @lru_cache(maxsize=4096)
