@@ -4,6 +4,7 @@ import pytest
 
 from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import Conflict
+from tarry.core.lanes import lane_of
 from tarry.core.message import Message
 from tarry.core.policy import Policy
 from tarry.engine.consumer import Received
@@ -13,6 +14,8 @@ from tarry.ledger.ledger import LedgerSettings
 from tarry.testing.world import World
 
 SMALL = LedgerSettings(segment_bytes=4096 + 4096)
+FIRST_LANE, LATER_LANE = sorted(("a", "b"), key=lambda owner: lane_of(owner, "http"))
+"""Two owners, in the order of their lanes."""
 
 
 def commit_all(world: World) -> None:
@@ -257,3 +260,51 @@ def test_a_command_that_waits_for_an_attempt_hears_of_a_carried_version() -> Non
     assert rounds > 1
     assert waiting.value().id == id_
     assert world.clock.now_ms() < waiting.value().accepted_at_ms + 1_000
+
+
+def test_a_chain_that_is_carried_after_the_clock_was_set_back_is_not_early() -> None:
+    """All of the chain went on at the next attempt of its first, although the others were not due by this clock."""
+    world = World(settings=EngineSettings(carry_after_ms=0))
+    schedule(
+        world,
+        Message(destination="sim://h/1", payload=b"first", key="k", delay_ms=1),
+        Message(destination="sim://h/1", payload=b"second", key="k", delay_ms=60_000),
+    )
+    world.clock.advance(60_000)
+    world.tick()
+    assert under_way(world) == [b"first"]
+    world.clock.jump(-50_000)
+    world.outlet.under_way[0].answer(Retry("busy", 1))
+    world.run(49_999)
+    assert tokens(world) == [b"first"]
+    world.run(1)
+    assert tokens(world) == [b"first", b"second"]
+
+
+def test_a_message_that_may_have_been_sent_stays_so_when_its_chain_is_carried() -> None:
+    """It waited behind another owner's, was carried with it untried, and a cancel was answered though it had arrived."""
+    world = World(settings=EngineSettings(carry_after_ms=0, batch=1))
+    arrived, other = schedule(
+        world,
+        Message(destination="sim://h/1", payload=b"arrived", key="k", owner=LATER_LANE, delay_ms=1),
+        Message(destination="sim://h/1", payload=b"other", key="k", owner=FIRST_LANE, delay_ms=2),
+    )
+    world.clock.advance(1)
+    world.tick()
+    world.outlet.under_way[0].arrive()
+    world.kill()
+    world.start()
+    # Now both are due, and owners take turns for the one place in a batch.
+    world.clock.advance(1)
+    world.tick()
+    world.tick()
+    assert tokens(world) == [b"arrived"]
+    assert under_way(world) == [b"other"]
+    world.outlet.under_way[0].answer(Retry("busy", 60_000))
+    commit_all(world)
+    cancelled = world.engine.cancel(arrived)
+    commit_all(world)
+    with pytest.raises(Conflict, match="may have been sent"):
+        cancelled.value()
+    # The other one was tried in this life, and certainly did not arrive.
+    assert world.settle(world.engine.cancel(other)).state == "cancelled"

@@ -85,8 +85,12 @@ class Carrying:
             self._journal.counters["damaged"] += 1
             now_ms = self._journal.clock.now_ms()
             return end_of(flight.head, flight.key, "failed", now_ms, str(damage), None, flight.attempts)
-        uncertain = put.uncertain or flight.uncertain
-        return new_version(put, flight.key, at_ms, attempts=flight.attempts, uncertain=uncertain)
+        # The new version is not overdue, so that it has to say itself what its message went through (R11).
+        overdue = not flight.tried and self._journal.may_have_been_sent(flight.key, put)
+        uncertain = put.uncertain or flight.uncertain or overdue
+        # One that waited behind others may not be due any more: the clock may have been set back.
+        fire_at_ms = max(at_ms, flight.key.fire_at_ms)
+        return new_version(put, flight.key, fire_at_ms, attempts=flight.attempts, uncertain=uncertain)
 
     def _hold(self, order: str, at_ms: int) -> None:
         if len(self._held) >= MAX_HELD:

@@ -327,7 +327,7 @@ class Commands:
         flight = self._dispatcher.flights.by_seq.get(current.seq)
         if flight is not None and flight.state is State.SENDING:
             return State.SENDING
-        tried_again = flight is not None and flight.attempts > put.attempts
+        tried_again = flight is not None and flight.tried
         if self._journal.may_have_been_sent(current, put) and not tried_again:
             return State.SENDING
         return State.SCHEDULED

@@ -53,6 +53,11 @@ class Flight:
         return self.head.origin or self.key
 
     @property
+    def tried(self) -> bool:
+        """Whether there was an attempt since it became a flight."""
+        return self.attempts > self.head.attempts
+
+    @property
     def needs_claim(self) -> bool:
         """Whether its siblings have to end, durably, before it goes out (R11)."""
         return self.head.group is not None and self.attempts == 0
