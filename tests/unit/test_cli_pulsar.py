@@ -90,11 +90,8 @@ def test_either_enable_or_disable(tarry: Shell, flags: list[str]) -> None:
         (["namespaces", "set-delayed-delivery", NAMESPACE, "-e", "-t", "0"], 5, "tickTime must be > 0"),
         (["namespaces", "enable-delayed-message", NAMESPACE, "-p", "1ms"], 5, "slot_ms"),
         (["namespaces", "get-delayed-delivery", "public/none"], 3, "Namespace does not exist"),
-        (
-            ["topics", "get-delayed-delivery", "nobody/made/this"],
-            3,
-            "Topic persistent://nobody/made/this not found",
-        ),
+        (["topics", "get-delayed-delivery", "nobody/made/this"], 3, "Namespace does not exist"),
+        (["topics", "get-delayed-delivery", "this"], 3, "Topic persistent://public/default/this not found"),
         (["namespaces", "get-delayed-delivery", "public"], 5, "tenant/namespace"),
     ],
 )

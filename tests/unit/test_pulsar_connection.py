@@ -227,24 +227,6 @@ def test_a_stopping_server_takes_nothing_new() -> None:
     assert client.produce().error.error == Code.ServiceNotReady
 
 
-def test_lookup_leads_here() -> None:
-    answer = (
-        Desk()
-        .client()
-        .ask(type=Type.LOOKUP, lookupTopic=wire.CommandLookupTopic(topic=TOPIC, request_id=5))
-        .lookupTopicResponse
-    )
-    assert (answer.request_id, answer.brokerServiceUrl) == (5, "pulsar://127.0.0.1:6650")
-    assert answer.proxy_through_service_url
-    told = (
-        Desk(advertised_url="pulsar://there:1")
-        .client()
-        .ask(type=Type.LOOKUP, lookupTopic=wire.CommandLookupTopic(topic=TOPIC, request_id=5))
-        .lookupTopicResponse
-    )
-    assert (told.brokerServiceUrl, told.proxy_through_service_url) == ("pulsar://there:1", False)
-
-
 def names(client: Client) -> list[str]:
     asked = wire.CommandGetTopicsOfNamespace(request_id=1, namespace="public/default")
     answer = client.ask(type=Type.GET_TOPICS_OF_NAMESPACE, getTopicsOfNamespace=asked)

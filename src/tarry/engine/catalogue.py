@@ -7,7 +7,7 @@ values say is the business of the door that enters them.
 from typing import TYPE_CHECKING, Final, Literal
 
 from tarry.core.errors import Conflict, NotFound, TarryError
-from tarry.core.names import DEFAULT_NAMESPACE, check_part, parse_namespace, parse_topic
+from tarry.core.names import DEFAULT_NAMESPACE, check_part, parse_namespace
 from tarry.engine.answer import Answer, failed
 from tarry.ledger.record import Catalogued, PolicySet, Record
 from tarry.ledger.record import Topic as TopicRecord
@@ -64,9 +64,19 @@ class Catalogue:
         journal = self._journal
         names = {name for sort, name in self._entered if sort == "namespace"}
         names.update(journal.policies.places("namespace"))
-        names.update(parse_topic(topic).namespace_name for topic in journal.topics.names())
+        names.update(journal.topics.records.by_name.per_namespace)
         names.add(DEFAULT_NAMESPACE)
         return sorted(name for name in names if tenant is None or name.startswith(f"{tenant}/"))
+
+    def has_namespace(self, name: str) -> bool:
+        """Whether a namespace was entered or is in use. Asked for every topic that a client names, so it walks nothing."""
+        journal = self._journal
+        return (
+            name == DEFAULT_NAMESPACE
+            or ("namespace", name) in self._entered
+            or name in journal.topics.records.by_name.per_namespace
+            or journal.policies.get("namespace", name) is not None
+        )
 
     def add_tenant(self, name: str, value: bytes) -> Answer[None]:
         """Enter a tenant, or say something else of it."""
@@ -82,7 +92,7 @@ class Catalogue:
             tenant = parse_namespace(name).partition("/")[0]
             if tenant not in self.tenants():
                 raise NotFound(f"there is no tenant {tenant}")
-            if name in self.namespaces():
+            if self.has_namespace(name):
                 raise Conflict(f"there is a namespace {name} already", "exists")
             return self.enter("namespace", name, value)
         except TarryError as error:
@@ -104,7 +114,7 @@ class Catalogue:
     def remove_namespace(self, name: str, *, force: bool = False) -> Answer[None]:
         """Remove a namespace and its policies; with `force` also if it has topics, and those with all that they hold."""
         try:
-            if name not in self.namespaces():
+            if not self.has_namespace(name):
                 raise NotFound(f"there is no namespace {name}")
             if self._journal.topics.names(name) and not force:
                 raise Conflict(f"namespace {name} has topics", "not-empty")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from tarry.core.limits import MAX_PRODUCERS
 from tarry.engine.consumer import Prepare
 from tarry.engine.entries import received_entries
+from tarry.engine.named_topics import NamedTopics
 from tarry.engine.subscription import Subscription
 from tarry.engine.topic import Topic
 from tarry.ledger.read_record import ReadEntry
@@ -32,7 +33,7 @@ class TopicRecords:
     """The topics of this server, as their records say."""
 
     def __init__(self, journal: "Journal", topics: "Topics") -> None:
-        self.by_name: dict[str, Topic] = {}
+        self.by_name = NamedTopics()
         self.changed = False
         """Whether anything here is newer than the registry."""
         self._journal = journal

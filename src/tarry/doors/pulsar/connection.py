@@ -14,7 +14,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from tarry import __version__
 from tarry.core.access import Caller, Role
-from tarry.core.errors import TarryError, Unavailable
+from tarry.core.errors import NotFound, TarryError, Unavailable
 from tarry.core.names import TopicName, parse_topic
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.broker import Broker
@@ -30,6 +30,9 @@ PROTOCOL_VERSION: Final = 20
 """The newest version of the protocol that is spoken; with an older client its own."""
 FRAME_EXTRA_BYTES: Final = 128 * 1024
 """What a frame may have beside its payload: the command and the metadata."""
+
+FEATURES: Final = wire.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
+"""Features beyond the protocol's version that clients may rely on."""
 
 Type = wire.BaseCommand
 # Looking one of these up costs as much as a call.
@@ -250,6 +253,7 @@ class Connection:
             server_version=f"Tarry-{__version__}",
             protocol_version=version,
             max_message_size=self.broker.settings.max_message_bytes,
+            feature_flags=FEATURES,
         )
         self.send(type=Type.CONNECTED, connected=answer)
 
@@ -284,6 +288,12 @@ class Connection:
         assert self.caller is not None, "a command before CONNECT is not taken"
         self.caller.require(*roles)
         self.caller.require_namespace(name.namespace_name)
+        if not self.broker.engine.catalogue.has_namespace(name.namespace_name):
+            # As in Pulsar: a slip in a name is told of, and makes no namespace.
+            raise NotFound(
+                f"Namespace {name.namespace_name} does not exist; an administrator can create it"
+                f" (PUT /admin/v2/namespaces/{name.namespace_name})"
+            )
         return name
 
     @property

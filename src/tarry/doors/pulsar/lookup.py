@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-from tarry.core.errors import TarryError
+from tarry.core.errors import NotFound, TarryError
 from tarry.core.names import parse_namespace, unpartitioned
 from tarry.doors.pulsar import wire_pb2 as wire
-from tarry.doors.pulsar.errors import Code, say, say_code
+from tarry.doors.pulsar.errors import Code, Refused, say, say_code
 from tarry.doors.pulsar.frames import text
 from tarry.doors.pulsar.schema import read_schema, version_bytes, wire_schema
 from tarry.engine.answer import Answer
@@ -33,8 +33,12 @@ class Lookup:
         connection = self._connection
         answer = wire.CommandPartitionedTopicMetadataResponse(request_id=asked.request_id)
         try:
-            name = connection.require(asked.topic, "produce", "consume")
-            answer.partitions = connection.broker.engine.topics.partitions(name.full)
+            name = connection.require(asked.topic, "produce", "consume").full
+            topics = connection.broker.engine.topics
+            # Clients ask so to learn whether a topic is there, such as one with an older name of theirs (PIP-344).
+            if not asked.metadata_auto_creation_enabled and name not in topics.records.by_name:
+                raise NotFound(f"Topic {name} not found")
+            answer.partitions = topics.partitions(name)
             answer.response = wire.CommandPartitionedTopicMetadataResponse.Success
         except TarryError as error:
             answer.response = wire.CommandPartitionedTopicMetadataResponse.Failed
@@ -46,6 +50,13 @@ class Lookup:
         answer = wire.CommandLookupTopicResponse(request_id=asked.request_id)
         try:
             connection.require(asked.topic, "produce", "consume")
+            if asked.advertised_listener_name:
+                # Clients give up at this code at once; Pulsar's own has them try again until their time is out.
+                raise Refused(
+                    Code.NotAllowedError,
+                    f"the broker has no listener {text(asked.advertised_listener_name)}:"
+                    " it has one address, and clients set no listener name",
+                )
             url = connection.broker.settings.advertised_url or connection.url
             if url.startswith("pulsar+ssl"):
                 answer.brokerServiceUrlTls = url

@@ -58,7 +58,7 @@ class Call:
     def namespace(self, *roles: Role) -> str:
         """The namespace in the path, which is there."""
         name = self.named_namespace(*roles)
-        if name not in self.engine.catalogue.namespaces(name.partition("/")[0]):
+        if not self.engine.catalogue.has_namespace(name):
             raise no_namespace()
         return name
 
@@ -70,8 +70,8 @@ class Call:
         return name
 
     def named_topic(self, *roles: Role) -> TopicName:
-        """The topic in the path, whether it is there or not."""
-        namespace = self.named_namespace(*roles)
+        """The topic in the path, whether it is there or not, in a namespace that is there."""
+        namespace = self.namespace(*roles)
         return parse_topic(f"{namespace}/{self.part('topic')}")
 
     def topic(self, *roles: Role) -> Topic:
