@@ -30,6 +30,7 @@ KEYS: dict[str, list[tuple[tuple[Any, ...], tuple[Any, ...]]]] = {
     "topics": [(("persistent://public/default/empty",), ())],
     "subscriptions": [((TOPIC, "sub"), ())],
     "producers": [((TOPIC, "producer"), ())],
+    "sequences": [((TOPIC, "producer"), ())],
     "batches": [(("letters",), ()), (("cards",), ())],
     "batch_files": [(("letters",), ())],
     "catalogue": [(("tenant", "public"), ())],

@@ -4,6 +4,7 @@ from typing import Any
 
 from tarry.config.pulsar import Pulsar
 from tarry.core.access import Access
+from tarry.core.policy import Policy
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.admin.schemas import StoredSchemas
 from tarry.doors.pulsar.broker import Broker
@@ -26,6 +27,10 @@ class Desk:
         self.bench = bench or Bench(ledger_settings=LedgerSettings(segment_bytes=8 << 20))
         engine = self.bench.engine
         self.broker = Broker(engine, access or Access.open(), Pulsar(**settings), StoredSchemas(engine))
+
+    def deduplicate(self, on: bool = True) -> None:
+        """Set the topic's policy."""
+        self.bench.ask(self.bench.engine.set_policy("topic", TOPIC, Policy(deduplication=on)))
 
     def client(self, version: str = "test", *, token: bytes = b"", connect: bool = True) -> "Client":
         client = Client(self, version)
@@ -107,6 +112,16 @@ class Client:
                 num_messages=metadata.get("num_messages_in_batch", 1),
             ),
         )
+
+    def send_batch(
+        self, first: int, messages: int, highest: int = 0, payload: bytes = b"x", producer_id: int = 1
+    ) -> None:
+        """Send a batch as one entry; the C++ client does not state its highest sequence id."""
+        send = wire.CommandSend(
+            producer_id=producer_id, sequence_id=first, highest_sequence_id=highest, num_messages=messages
+        )
+        message = message_of(payload, first, num_messages_in_batch=messages)
+        self.tell(message, type=Type.SEND, send=send)
 
     def subscribe(
         self, consumer_id: int = 1, type_: Any = Sub.Shared, permits: int = 1000, **fields: Any

@@ -231,3 +231,30 @@ async def test_it_survives_a_restart(admin: Admin) -> None:
     admin.reopen()
     assert await admin.get(ORDERS + "/delayedDelivery") == delayed(tick=5, longest=6)
     assert (await admin.get(DEFAULT + "/backlogQuotaMap"))["destination_storage"]["policy"] == quota["policy"]
+
+
+@pytest.mark.parametrize("path", [DEFAULT + "/deduplication", ORDERS + "/deduplicationEnabled"])
+async def test_deduplication_is_set_read_and_removed(admin: Admin, path: str) -> None:
+    assert await admin.get(path) is None
+    assert not admin.engine.effective_policy(TOPIC, "").deduplication
+    await admin.do("POST", path, True)
+    assert await admin.get(path) is True
+    assert admin.engine.effective_policy(TOPIC, "").deduplication
+    assert (await admin.get(ORDERS + "/stats"))["deduplicationStatus"] == "Enabled"
+    await admin.do("POST", path, False)
+    assert await admin.get(path) is False
+    await admin.do("DELETE", path)
+    assert await admin.get(path) is None
+    assert (await admin.get(ORDERS + "/stats"))["deduplicationStatus"] == "Disabled"
+
+
+async def test_the_nearest_level_says_whether_to_deduplicate() -> None:
+    admin = Admin(brokerDeduplicationEnabled=True)
+    await admin.do("PUT", ORDERS)
+    path = ORDERS + "/deduplicationEnabled"
+    assert await admin.get(path, applied="true") is True
+    await admin.do("POST", DEFAULT + "/deduplication", False)
+    assert await admin.get(path, applied="true") is False
+    assert (await admin.get(DEFAULT))["deduplicationEnabled"] is False
+    await admin.do("POST", path, True)
+    assert await admin.get(path, applied="true") is True

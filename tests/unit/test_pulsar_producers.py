@@ -150,6 +150,7 @@ def last_of(client: Client, name: str) -> int:
 
 def test_a_sequence_id_counts_once_also_after_a_restart() -> None:
     desk = Desk()
+    desk.deduplicate()
     client = desk.client()
     assert last_of(client, "me") == -1
     for sequence in (0, 1, 1, 0, 2):
@@ -165,20 +166,82 @@ def test_a_sequence_id_counts_once_also_after_a_restart() -> None:
     assert last_of(again.client(), "other") == -1
 
 
-def test_without_deduplication_everything_counts() -> None:
-    client = Desk(deduplicate=False).client()
-    client.produce(producer_name="me")
+def test_unless_a_policy_says_otherwise_everything_counts() -> None:
+    """As in Pulsar; and a producer is told that nothing is known of its sequence ids."""
+    desk = Desk()
+    client = desk.client()
+    assert last_of(client, "me") == -1
     client.send(0)
     client.send(0)
     assert client.receipts() == [(0, 0), (0, 1)]
+    client.connection.lost()
+    assert last_of(desk.client(), "me") == -1
+
+
+def test_a_policy_counts_from_the_next_message_on() -> None:
+    desk = Desk()
+    client = desk.client()
+    client.produce(producer_name="me")
+    client.send(0)
+    desk.deduplicate()
+    client.send(0)
+    client.send(0)
+    desk.deduplicate(False)
+    client.send(0)
+    assert client.receipts() == [(0, 0), (0, 1), (0, NO_ID), (0, 2)]
+
+
+@pytest.mark.parametrize("on", [False, True])
+def test_a_delayed_message_that_overtakes_a_batch_makes_it_no_duplicate(on: bool) -> None:
+    """The C++ client sends a delayed message at once and the pending batch after it, with lower sequence ids."""
+    desk = Desk()
+    desk.deduplicate(on)
+    client = desk.client(CPP)
+    client.produce(producer_name="me")
+    due_ms = desk.bench.now_ms + 1000
+    for delayed in (9, 19):
+        client.send(delayed, b"delayed", deliver_at_time=due_ms)
+    client.send_batch(0, 18, payload=b"batch")
+    assert client.receipts() == [(9, 0), (19, 1), (0, 2)]
+    # The receipts were lost, and all of it comes again.
+    client.send(9, b"delayed", deliver_at_time=due_ms)
+    client.send_batch(0, 18, payload=b"batch")
+    assert client.receipts() == ([(9, NO_ID), (0, NO_ID)] if on else [(9, 3), (0, 4)])
+
+
+def test_a_batch_that_is_cut_differently_is_stored_again_rather_than_lost() -> None:
+    desk = Desk()
+    desk.deduplicate()
+    client = desk.client()
+    client.produce(producer_name="me")
+    client.send_batch(0, 10, 9)
+    # Numbers 5 to 9 are stored, 10 to 14 are not.
+    client.send_batch(5, 10, 14)
+    client.send_batch(3, 4, 6)
+    assert client.receipts() == [(0, 0), (5, 1), (3, NO_ID)]
+    client.connection.lost()
+    assert last_of(desk.client(), "me") == 14
+
+
+def test_batches_by_key_whose_numbers_are_interleaved_are_all_stored() -> None:
+    """Java's batches by key: 0 and 3 are one, 1 and 2 the next."""
+    desk = Desk()
+    desk.deduplicate()
+    client = desk.client()
+    client.produce(producer_name="me")
+    for _ in range(2):
+        client.send_batch(0, 2, 3)
+        client.send_batch(1, 2, 2)
+    assert client.receipts() == [(0, 0), (1, 1), (0, NO_ID), (1, NO_ID)]
 
 
 def test_of_a_batch_the_highest_sequence_id_counts_and_of_chunks_the_last() -> None:
-    client = Desk().client()
+    desk = Desk()
+    desk.deduplicate()
+    client = desk.client()
     client.produce(producer_name="me")
-    batch = wire.CommandSend(producer_id=1, sequence_id=0, highest_sequence_id=9, num_messages=10)
-    client.tell(message_of(b"x", 0, num_messages_in_batch=10), type=Type.SEND, send=batch)
-    client.tell(message_of(b"x", 0, num_messages_in_batch=10), type=Type.SEND, send=batch)
+    client.send_batch(0, 10, 9)
+    client.send_batch(0, 10, 9)
     assert client.receipts() == [(0, 0), (0, NO_ID)]
     for chunk in range(3):
         client.send(10, chunk_id=chunk, num_chunks_from_msg=3, uuid="u")

@@ -268,16 +268,23 @@ def test_many_delayed_entries_of_one_instant(bench: Bench) -> None:
 def test_a_producers_repeated_sequence_is_not_published_again(bench: Bench) -> None:
     assert bench.publish("t", b"a", producer="p", producer_sequence=1) == [0]
     assert bench.publish("t", b"a", producer="p", producer_sequence=1) == [DUPLICATE]
-    assert bench.publish("t", b"b", producer="p", producer_sequence=0) == [DUPLICATE]
-    assert bench.publish("t", b"b", producer="q", producer_sequence=0) == [1]
+    assert bench.publish("t", b"b", producer="q", producer_sequence=1) == [1]
     assert bench.publish("t", b"c", producer="p", producer_sequence=7) == [2]
     assert bench.publish("t", b"d", producer="p") == [3]
     assert bench.drain("t").payloads == [b"a", b"b", b"c", b"d"]
 
 
+def test_a_lower_sequence_that_was_never_stored_is_no_duplicate(bench: Bench) -> None:
+    assert bench.publish("t", b"a", producer="p", producer_sequence=5) == [0]
+    assert bench.publish("t", b"b", producer="p", producer_sequence=3) == [1]
+    assert bench.publish("t", b"b", producer="p", producer_sequence=3) == [DUPLICATE]
+    assert bench.publish("t", b"a", producer="p", producer_sequence=5) == [DUPLICATE]
+    assert bench.drain("t").payloads == [b"a", b"b"]
+
+
 def test_within_one_request_too(bench: Bench) -> None:
-    entries = [NewEntry(payload=b"%d" % n, producer="p", producer_sequence=n) for n in (1, 2, 2, 1, 3)]
-    assert bench.ask(bench.engine.topics.publish("t", entries)) == [0, 1, DUPLICATE, DUPLICATE, 2]
+    entries = [NewEntry(payload=b"%d" % n, producer="p", producer_sequence=n) for n in (1, 2, 2, 1, 3, 0)]
+    assert bench.ask(bench.engine.topics.publish("t", entries)) == [0, 1, DUPLICATE, DUPLICATE, 2, 3]
 
 
 def test_a_duplicate_is_answered_only_once_the_first_is_durable(bench: Bench) -> None:
@@ -293,12 +300,18 @@ def test_a_duplicate_is_answered_only_once_the_first_is_durable(bench: Bench) ->
 @pytest.mark.parametrize("flushed", [False, True])
 def test_producers_are_known_after_a_restart(bench: Bench, flushed: bool) -> None:
     bench.publish("t", b"a", producer="p", producer_sequence=4)
+    bench.publish("t", b"low", producer="p", producer_sequence=2)
+    batch = NewEntry(payload=b"5", producer="p", producer_first=6, producer_sequence=9, messages=3)
+    bench.ask(bench.engine.topics.publish("t", [batch]))
     if flushed:
         bench.wait(2000)
     bench.crash()
     bench.start()
-    assert bench.publish("t", b"a", producer="p", producer_sequence=4) == [DUPLICATE]
-    assert bench.publish("t", b"b", producer="p", producer_sequence=5) == [1]
+    for known in (2, 4):
+        assert bench.publish("t", b"a", producer="p", producer_sequence=known) == [DUPLICATE]
+    assert bench.ask(bench.engine.topics.publish("t", [batch])) == [DUPLICATE]
+    assert bench.publish("t", b"c", producer="p", producer_sequence=3) == [3]
+    assert bench.publish("t", b"b", producer="p", producer_sequence=5) == [4]
 
 
 # Time to live
@@ -402,7 +415,7 @@ def test_each_by_itself_what_cannot_be_taken_has_its_error_in_its_place(bench: B
 def test_so_many_producers_are_remembered_and_the_silent_go_first(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tarry.engine.topic_records.MAX_PRODUCERS", 3)
+    monkeypatch.setattr("tarry.engine.topic.MAX_PRODUCERS", 3)
 
     def send(producer: str, sequence: int) -> int:
         (entry_id,) = bench.publish("t", b"x", producer=producer, producer_sequence=sequence)

@@ -32,8 +32,8 @@ class Pulsar(Listening, frozen=True, kw_only=True):
     """Whether the longest delay is counted from the server's clock; else from the publish time that the client states."""
     refuse_ignored_delay: bool = False
     """Whether a delayed message is refused where delaying is off; else it is delivered at once, counted and logged."""
-    deduplicate: bool = True
-    """Whether a message whose producer has sent its sequence id before is taken once."""
+    deduplicate: bool | None = None
+    """Whether what a producer sends again is taken once; the same as `deduplication` of the broker's policy, and stands over it."""
     honour_delay_in_order: bool = False
     """Whether exclusive and failover subscriptions wait for delayed messages too, each for itself."""
     # As they are called in broker.conf, for whoever brings one along.
@@ -45,6 +45,8 @@ class Pulsar(Listening, frozen=True, kw_only=True):
     """The longest delay, 0 for none (PIP-315); the same as `max_delay_ms`, and stands over it."""
     delayedDeliveryMaxDelayInMillis: Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)] | None = None  # noqa: N815
     """The same as the one before, as Pulsar spells it."""
+    brokerDeduplicationEnabled: bool | None = None  # noqa: N815
+    """The same as `deduplicate`."""
 
     def __post_init__(self) -> None:
         """Refuse two spellings that say two things."""
@@ -53,6 +55,9 @@ class Pulsar(Listening, frozen=True, kw_only=True):
             raise ValueError(
                 "delayedDeliveryMaxDeliveryDelayInMillis and delayedDeliveryMaxDelayInMillis differ"
             )
+        if self.brokerDeduplicationEnabled is not None and self.deduplicate is not None:
+            if self.brokerDeduplicationEnabled != self.deduplicate:
+                raise ValueError("deduplicate and brokerDeduplicationEnabled differ")
 
     def policy(self, broker: Policy) -> Policy:
         """The broker's policy with what is said here over it."""
@@ -61,4 +66,5 @@ class Pulsar(Listening, frozen=True, kw_only=True):
             delayed_delivery=self.delayedDeliveryEnabled,
             tick_ms=self.delayedDeliveryTickTimeMillis,
             max_delay_ms=built if proposed is None else proposed,
+            deduplication=(self.brokerDeduplicationEnabled if self.deduplicate is None else self.deduplicate),
         ).over(broker)

@@ -54,6 +54,8 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     """What happens when the backlog is over one of these."""
     command_per_second: float | None = None
     """How fast one owner's messages may be cancelled, sent and restarted by command; 0 lifts the limit of the levels above."""
+    deduplication: bool | None = None
+    """Whether what a producer sends again, as its sequence ids say, is taken once; clients of the Pulsar door."""
 
     def check(self) -> None:
         """Raise `Invalid` for a value that cannot be."""
@@ -99,6 +101,7 @@ class Effective(Struct, frozen=True, kw_only=True):
     backlog_ms: int
     backlog_action: BacklogAction
     command_per_second: float
+    deduplication: bool
 
     def round_up(self, due_at_ms: int) -> int:
         """The first tick at or after an instant: never early."""
@@ -120,6 +123,7 @@ BUILT_IN = Policy(
     backlog_ms=0,
     backlog_action="producer_request_hold",
     command_per_second=0.0,
+    deduplication=False,
 )
 """What holds where no level says anything."""
 

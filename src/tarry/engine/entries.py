@@ -9,6 +9,7 @@ from tarry.core.errors import Invalid, TooLarge
 from tarry.core.ids import Ids
 from tarry.core.message import Message
 from tarry.engine.consumer import Received
+from tarry.engine.sequences import Sent, sent_by
 from tarry.ledger.read_record import ReadEntry
 from tarry.ledger.record import NO_PUT, Entry
 
@@ -22,7 +23,11 @@ class NewEntry(Struct, frozen=True, kw_only=True):
     deliver_at_ms: int | None = None
     """Shared and key-shared subscriptions get it then; exclusive and failover at its place."""
     producer: str | None = None
+    """Who sends it, where what is sent again is to be taken once."""
     producer_sequence: int = -1
+    """Its number among what that producer sends; of a batch the last one."""
+    producer_first: int = -1
+    """The first number of a batch that states two."""
     owner: str = ""
     door: str = "http"
     ttl_ms: int | None = None
@@ -32,6 +37,11 @@ class NewEntry(Struct, frozen=True, kw_only=True):
     """How many messages of a client's it is."""
     callers: Sequence[str] = ()
     """The traces that it belongs to, as in `traceparent`, where that is not in its headers."""
+
+    @property
+    def sent(self) -> Sent:
+        """The numbers by which its producer knows it."""
+        return sent_by(self.producer_first, self.producer_sequence, self.messages)
 
 
 def received_entries(entries: Iterable[ReadEntry], ids: Ids) -> list[Received]:
@@ -64,6 +74,7 @@ def entry_record(entry: NewEntry, topic: str, fire_at_ms: int, now_ms: int, entr
     return Entry(
         topic, fire_at_ms, now_ms, entry_id, None, NO_PUT, entry.payload, entry.headers, entry.key, entry.producer,
         entry.producer_sequence, entry.deliver_at_ms, entry.owner, entry.door, entry.ttl_ms, None, entry.messages,
+        False, None, entry.producer_first,
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from tarry.core.lanes import lane_of
 from tarry.engine.entries import NewEntry, entry_record, published_entry
+from tarry.engine.sequences import Sequences
 from tarry.ledger.frame import FIXED, Unit
 from tarry.ledger.record import Kind, encode_body
 
@@ -31,7 +32,8 @@ class Publication:
         self._bodies: list[bytes] = []
         self._fires: list[int] = []
         self._lanes: list[int] = []
-        self._producers: dict[str, int] = {}
+        self._sent: dict[str, Sequences] = {}
+        """What each producer has sent with it."""
         self._size_bytes = 0
 
     def __len__(self) -> int:
@@ -54,12 +56,13 @@ class Publication:
         self._lanes.append(lane_of(entry.owner, entry.door))
         self._size_bytes += len(entry.payload)
         if entry.producer is not None and entry.producer_sequence >= 0:
-            self._producers[entry.producer] = entry.producer_sequence
+            self._sent.setdefault(entry.producer, Sequences()).add(entry.sent)
         return entry_id
 
-    def last_of(self, producer: str) -> int | None:
-        """The last sequence number of a producer in it."""
-        return self._producers.get(producer)
+    def holds(self, entry: NewEntry) -> bool:
+        """Whether the same message of the same producer is in it."""
+        sent = self._sent.get(entry.producer or "")
+        return sent is not None and entry.sent in sent
 
     def unit(self) -> Unit:
         """The records, as columns."""
@@ -83,8 +86,9 @@ class Publication:
         topic = records.by_name[self._topic]
         if len(waits):
             topic.waiting.add_many(waits + self._first_id)
-        for producer, sequence in self._producers.items():
-            records.heard_from(topic, producer, sequence)
+        for entry in self._entries if self._sent else ():
+            if entry.producer is not None and entry.producer_sequence >= 0:
+                topic.heard_from(entry.producer, entry.sent)
 
     def effect(self, journal: "Journal", first_seq: int) -> None:
         """Let consumers see the entries, and the wheel those that wait: they are durable."""

@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from tarry.core.limits import MAX_PRODUCERS
 from tarry.core.policy import BacklogAction
 from tarry.core.savedset import SavedSet
+from tarry.engine.sequences import Sent, Sequences
 from tarry.registry.registry import Registry, TopicRow
 from tarry.registry.table import Table
 
@@ -40,7 +42,7 @@ class Topic:
         self.visible = 0
         self.waiting = SavedSet()
         self.subscriptions: dict[str, Subscription] = {}
-        self.producers: dict[str, int] = {}
+        self.producers: dict[str, Sequences] = {}
         self.full: BacklogAction | None = None
         """Why it takes no more entries, while its backlog is over its quota."""
         self.last_late_ms = 0
@@ -48,6 +50,8 @@ class Topic:
         """How long after its due instant a delayed entry was ready: the last one, and the worst since the start."""
         self._chunks: dict[int, array[int]] = {}
         self._dirty: set[int] = set()
+        self._heard: set[str] = set()
+        """Producers of which the registry does not know everything."""
 
     def place(self, entry_id: int, seq: int, size_bytes: int = 0) -> None:
         """Say where an entry's record is, and how large; a second time, without its size, when it was carried forward."""
@@ -150,6 +154,22 @@ class Topic:
             kept.append(ids)
         return np.concatenate(kept) if kept else np.empty(0, np.int64)
 
+    def holds(self, producer: str, sent: Sent) -> bool:
+        """Whether a message of a producer is proved to be stored."""
+        known = self.producers.get(producer)
+        return known is not None and sent in known
+
+    def heard_from(self, producer: str, sent: Sent) -> None:
+        """Remember a stored message of a producer, for so many producers: the last one heard of is last in the order."""
+        known = self.producers.pop(producer, None) or Sequences()
+        known.add(sent)
+        self.producers[producer] = known
+        self._heard.add(producer)
+        if len(self.producers) > MAX_PRODUCERS:
+            silent = next(iter(self.producers))
+            del self.producers[silent]
+            self._heard.add(silent)
+
     def touch(self) -> None:
         """Have the topic's row written at the next flush, though it may hold nothing."""
         self._dirty.add(self.next // CHUNK)
@@ -170,6 +190,14 @@ class Topic:
                 registry.chunks.put((self.name, number), chunk.tobytes())
         self._dirty.clear()
         save_set(self.waiting, registry.waiting, self.name)
+        for producer in self._heard:
+            known = self.producers.get(producer)
+            registry.producers.remove(self.name, producer)
+            if known is None:
+                registry.sequences.remove(self.name, producer)
+            else:
+                registry.sequences.put((self.name, producer), known.row())
+        self._heard.clear()
 
     def load_chunk(self, number: int, data: bytes) -> None:
         """Take a chunk back from the registry."""
@@ -183,8 +211,9 @@ class Topic:
             registry.chunks.remove(self.name, number)
         for number in {*self.waiting.numbers(), *self.waiting.dirty}:
             registry.waiting.remove(self.name, number)
-        for producer in self.producers:
+        for producer in {*self.producers, *self._heard}:
             registry.producers.remove(self.name, producer)
+            registry.sequences.remove(self.name, producer)
         for sub in self.subscriptions.values():
             sub.erase(registry)
 

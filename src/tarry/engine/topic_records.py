@@ -13,10 +13,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core.limits import MAX_PRODUCERS
 from tarry.engine.consumer import Prepare
 from tarry.engine.entries import received_entries
 from tarry.engine.named_topics import NamedTopics
+from tarry.engine.sequences import Sequences, sent_by
 from tarry.engine.subscription import Subscription
 from tarry.engine.topic import Topic
 from tarry.ledger.read_record import ReadEntry
@@ -55,7 +55,8 @@ class TopicRecords:
                     # It was ready when it was carried forward, which no record says.
                     topic.waiting.discard(record.entry_id)
                 if record.producer is not None and record.producer_sequence >= 0:
-                    self.heard_from(topic, record.producer, record.producer_sequence)
+                    sent = sent_by(record.producer_first, record.producer_sequence, record.messages)
+                    topic.heard_from(record.producer, sent)
             case TopicRecord():
                 self._decide_topic(record)
             case _ if (topic_of := self.by_name.get(record.topic)) is not None:  # type: ignore[union-attr]
@@ -69,17 +70,6 @@ class TopicRecords:
             topic.place(record.entry_id, 0)
             for sub in topic.subscriptions.values():
                 sub.apply_ack([record.entry_id], 0)
-
-    def heard_from(self, topic: Topic, producer: str, sequence: int) -> None:
-        """Remember what a producer sent last, for so many producers: the last one heard of is last in the order."""
-        producers, rows = topic.producers, self._journal.registry.producers
-        last = max(sequence, producers.pop(producer, -1))
-        producers[producer] = last
-        rows.put((topic.name, producer), last)
-        if len(producers) > MAX_PRODUCERS:
-            silent = next(iter(producers))
-            del producers[silent]
-            rows.remove(topic.name, silent)
 
     def _decide_topic(self, record: TopicRecord) -> None:
         if not record.deleted:
@@ -287,7 +277,10 @@ class TopicRecords:
             self.by_name[name].subscriptions[sub_name].acked.above.load(number, data)
         for (name, producer), sequence in registry.producers.rows():
             if name in self.by_name:
-                self.by_name[name].producers[producer] = sequence
+                self.by_name[name].producers[producer] = Sequences(sequence)
+        for (name, producer), known in registry.sequences.rows():
+            if name in self.by_name:
+                self.by_name[name].producers[producer] = Sequences.of_row(known)
 
     def replayed(self) -> None:
         """The replay is over: everything that was placed is durable."""

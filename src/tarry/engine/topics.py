@@ -44,7 +44,7 @@ T = TypeVar("T")
 MAX_PARTITIONS = 10_000
 
 DUPLICATE = -1
-"""The entry id that a producer is told for a sequence number that it sent before."""
+"""The entry id that a producer is told for a message that is stored already."""
 
 
 class TopicStats(Struct, frozen=True):
@@ -135,6 +135,17 @@ class Topics:
         found = self.records.by_name.get(topic)
         return found.full if found else None
 
+    def last_sequence(self, topic: str, producer: str) -> int:
+        """The highest sequence number of a producer that is stored, where sending again is told from sending; else -1."""
+        found = self.records.by_name.get(topic)
+        if found is None or not self._policy(found).deduplication:
+            return -1
+        known = found.producers.get(producer)
+        return -1 if known is None else known.last
+
+    def _policy(self, topic: Topic) -> Effective:
+        return self._journal.policies.effective(topic.name, parse_topic(topic.name).namespace_name)
+
     def stats(self, topic: str) -> TopicStats:
         """Figures of one topic; raises `NotFound`."""
         found = self.find(topic)
@@ -176,12 +187,8 @@ class Topics:
             new = Publication(name.full, found.next if found else 0, now_ms, trace)
             ids: list[int | TarryError] = []
             for entry in entries:
-                producer, sequence = entry.producer, entry.producer_sequence
-                if producer is not None and sequence >= 0:
-                    known = new.last_of(producer)
-                    if known is None:
-                        known = found.producers.get(producer, -1) if found else -1
-                    if sequence <= known:
+                if entry.producer is not None and entry.producer_sequence >= 0:
+                    if new.holds(entry) or (found is not None and found.holds(entry.producer, entry.sent)):
                         ids.append(DUPLICATE)
                         continue
                 try:
@@ -427,8 +434,7 @@ class Topics:
         """The entries that there are to give out, and the ids of those that are gone or whose time to live is over."""
         journal = self._journal
         now_ms = journal.clock.now_ms()
-        namespace = parse_topic(sub.topic.name).namespace_name
-        ttl_ms = journal.policies.effective(sub.topic.name, namespace).message_ttl_ms
+        ttl_ms = self._policy(sub.topic).message_ttl_ms
         counts, partial = sub.redeliveries, sub.partial
         entries: list[Received] = []
         gone: list[int] = []

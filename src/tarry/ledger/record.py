@@ -171,6 +171,8 @@ class Entry(Struct, tag=int(Kind.ENTRY), array_like=True, frozen=True):
     """Nobody gets it any more: every subscription is done with it, and it has no content."""
     trace: bytes | None = None
     """Of a delayed entry: see `Put.trace`."""
+    producer_first: int = -1
+    """Of a batch whose producer states the first of its sequence numbers beside the last; else -1."""
 
 
 class Claim(Struct, tag=int(Kind.CLAIM), array_like=True, frozen=True):

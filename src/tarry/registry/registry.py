@@ -91,6 +91,15 @@ class TopicRow(Struct, array_like=True, frozen=True):
     epoch: int = -1
 
 
+class SequencesRow(Struct, array_like=True, frozen=True):
+    """Sequence numbers of a producer that are stored: where ranges start and stop, in turn, and batches known as a whole."""
+
+    ranges: list[int]
+    batches: list[tuple[int, int, int]]
+    """The first number, the last, and how many messages."""
+    last: int
+
+
 class SubscriptionRow(Struct, array_like=True, frozen=True):
     """A durable subscription: every entry below `below` is acknowledged."""
 
@@ -185,6 +194,8 @@ class Registry:
         )
         self.acks: Table[bytes] = Table("acks", ("topic", "subscription", "number"), bytes)
         self.producers: Table[int] = Table("producers", ("topic", "producer"), int)
+        """As earlier versions wrote it: the last sequence number alone. Rows of `sequences` take their place."""
+        self.sequences: Table[SequencesRow] = Table("sequences", ("topic", "producer"), SequencesRow)
         self.batches: Table[BatchRow] = Table("batches", ("name",), BatchRow)
         self.batch_files: Table[list[StagedFile]] = Table("batch_files", ("name",), list[StagedFile])
         self.catalogue: Table[bytes] = Table("catalogue", ("sort", "name"), bytes)
@@ -192,7 +203,7 @@ class Registry:
         self.tables: list[Table[Any]] = [
             self.live, self.finalised, self.groups, self.idempotency, self.owners, self.policies, self.topics,
             self.chunks, self.waiting, self.subscriptions, self.acks, self.producers, self.batches,
-            self.batch_files, self.catalogue, self.subjects,
+            self.batch_files, self.catalogue, self.subjects, self.sequences,
         ]  # fmt: skip
         self._ended: list[Callable[[], Any]] = []
         try:

@@ -42,6 +42,9 @@ CREATE TABLE IF NOT EXISTS acks          (topic TEXT, subscription TEXT, number 
                             PRIMARY KEY (topic, subscription, number)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS producers     (topic TEXT, producer TEXT, body BLOB NOT NULL, crc INTEGER NOT NULL,
                             PRIMARY KEY (topic, producer)) WITHOUT ROWID;
+-- Which messages of a producer are stored, by their sequence numbers; `producers` is what earlier versions kept of that.
+CREATE TABLE IF NOT EXISTS sequences     (topic TEXT, producer TEXT, body BLOB NOT NULL, crc INTEGER NOT NULL,
+                            PRIMARY KEY (topic, producer)) WITHOUT ROWID;
 
 -- Batches that were adopted: what is left of each, and apart from that, so that it is written once, its files.
 CREATE TABLE IF NOT EXISTS batches       (name TEXT PRIMARY KEY, body BLOB NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID;

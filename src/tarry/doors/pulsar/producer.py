@@ -86,7 +86,6 @@ class Producer:
         self._traced = connection.broker.engine.traced
         self.sent_messages = 0
         self.sent_bytes = 0
-        self._deduplicated = name if self._settings.deduplicate else None
         self._wire_id = varint(asked.producer_id)
         self._entries: list[NewEntry] = []
         self._sequences: list[int] = []
@@ -120,7 +119,8 @@ class Producer:
         settings = self._settings
         due_ms = metadata.deliver_at_time
         deliver_at_ms = due_ms if due_ms > 0 else None
-        if deliver_at_ms is not None and not self._delays() and deliver_at_ms > self._now_ms():
+        policy = self._in_force()
+        if deliver_at_ms is not None and not policy.delayed_delivery and deliver_at_ms > self._now_ms():
             if settings.refuse_ignored_delay:
                 self.connection.broker.delays_refused["off"] += 1
                 self._refuse(send, Refused(Code.NotAllowedError, "delayed delivery is off for this topic"))
@@ -132,8 +132,9 @@ class Producer:
             key=_key_of(metadata),
             deliver_at_ms=deliver_at_ms,
             delayed_since_ms=None if settings.measure_delay_by_server else metadata.publish_time,
-            producer=self._deduplicated,
+            producer=self.name if policy.deduplication else None,
             producer_sequence=-1 if _is_early_chunk(metadata) else max(sequence_id, highest),
+            producer_first=sequence_id if highest > sequence_id else -1,
             door=DOOR,
             messages=max(1, send.num_messages),
             callers=callers_of(metadata, message) if self._traced else (),
@@ -143,10 +144,11 @@ class Producer:
         self._highest.append(highest)
         self._unowed_bytes += len(message)
 
-    def _delays(self) -> bool:
+    def _in_force(self) -> Effective:
+        """The policy of its topic, as it is for all that is published together."""
         if self._policy is None:
             self._policy = self.connection.broker.engine.effective_policy(self.topic, "")
-        return self._policy.delayed_delivery
+        return self._policy
 
     def _say_ignored(self) -> None:
         """A delay does not count because delaying is off at the topic: say so, once for each producer."""

@@ -178,9 +178,7 @@ class Producers:
         self._connection.attempt(asked.request_id, claim)
 
     def _tell_open(self, producer: Producer, asked: wire.CommandProducer, schema_version: bytes) -> None:
-        # It may have been deleted since.
-        topic = self._connection.broker.engine.topics.records.by_name.get(producer.topic)
-        last = -1 if topic is None else topic.producers.get(producer.name, -1)
+        last = self._connection.broker.engine.topics.last_sequence(producer.topic, producer.name)
         answer = wire.CommandProducerSuccess(
             request_id=asked.request_id,
             producer_name=producer.name,

@@ -12,7 +12,7 @@ from tarry.doors.pulsar.admin.call import Call, Routes, answer
 from tarry.doors.pulsar.admin.cluster import CLUSTER
 from tarry.doors.pulsar.admin.policies import of_namespace, quotas_of
 from tarry.doors.pulsar.admin.refusals import RestError, no_namespace
-from tarry.doors.pulsar.admin.shapes import DELAYED_DELIVERY, MESSAGE_TTL, RETENTION
+from tarry.doors.pulsar.admin.shapes import DEDUPLICATION, DELAYED_DELIVERY, MESSAGE_TTL, RETENTION
 from tarry.doors.pulsar.admin.topics import listed
 
 
@@ -115,6 +115,7 @@ async def namespace(call: Call) -> Response:
         "message_ttl_in_seconds": MESSAGE_TTL.shown(policy, applied),
         "retention_policies": RETENTION.shown(policy, applied),
         "delayed_delivery_policies": DELAYED_DELIVERY.shown(policy, applied),
+        "deduplicationEnabled": DEDUPLICATION.shown(policy, applied),
         "deleted": False,
     }  # fmt: skip
     return answer({name: value for name, value in shown.items() if value is not None})

@@ -1,4 +1,4 @@
-"""Policies of namespaces and topics: delayed delivery, time to live, retention, backlog quota."""
+"""Policies of namespaces and topics: delayed delivery, time to live, retention, backlog quota, deduplication."""
 
 import re
 from collections.abc import Callable
@@ -11,6 +11,7 @@ from tarry.core.policy import Effective, Policy, Scope
 from tarry.doors.pulsar.admin.call import Call, Endpoint, Routes, answer
 from tarry.doors.pulsar.admin.refusals import RestError
 from tarry.doors.pulsar.admin.shapes import (
+    DEDUPLICATION,
     DELAYED_DELIVERY,
     MESSAGE_TTL,
     QUOTAS,
@@ -157,6 +158,12 @@ def _routes() -> dict[str, dict[str, Endpoint]]:
             "GET": _show(find, RETENTION),
             "POST": _set(find, RETENTION),
             "DELETE": _remove(find, RETENTION),
+        }
+        # At a topic the word is another one.
+        routes[path + ("/deduplication" if path == namespace else "/deduplicationEnabled")] = {
+            "GET": _show(find, DEDUPLICATION),
+            "POST": _set(find, DEDUPLICATION),
+            "DELETE": _remove(find, DEDUPLICATION),
         }
         routes[path + "/backlogQuotaMap"] = {"GET": _show_quotas(find)}
         routes[path + "/backlogQuota"] = {"POST": _quota(find, _set), "DELETE": _quota(find, _remove)}

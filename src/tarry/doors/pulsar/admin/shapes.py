@@ -152,6 +152,24 @@ class RetentionFacet:
         )
 
 
+class DeduplicationFacet:
+    """Whether what a producer sends again is taken once."""
+
+    kind = bool
+
+    def said(self, value: bool, policy: Policy) -> Policy:
+        """See `Facet`."""
+        return replace(policy, deduplication=value)
+
+    def gone(self, policy: Policy) -> Policy:
+        """See `Facet`."""
+        return replace(policy, deduplication=None)
+
+    def shown(self, policy: Policy, applied: Effective) -> bool | None:
+        """See `Facet`."""
+        return policy.deduplication
+
+
 class QuotaFacet:
     """One of the two bounds on a backlog. Both have one action: what was said last."""
 
@@ -188,6 +206,7 @@ class QuotaFacet:
 DELAYED_DELIVERY: Final = DelayedDeliveryFacet()
 MESSAGE_TTL: Final = MessageTtlFacet()
 RETENTION: Final = RetentionFacet()
+DEDUPLICATION: Final = DeduplicationFacet()
 QUOTAS: Final[dict[str, Facet]] = {STORAGE: QuotaFacet(by_age=False), AGE: QuotaFacet(by_age=True)}
 
 

@@ -26,6 +26,7 @@ def topic_stats(broker: Broker, topic: Topic) -> dict[str, Any]:
     subscriptions = {name: subscription_stats(sub) for name, sub in topic.subscriptions.items()}
     producing = broker.producing.get(topic.name)
     publishers = [] if producing is None else [_publisher(one) for one in producing.by_name.values()]
+    policy = broker.engine.effective_policy(topic.name, "")
     return {
         "msgRateIn": 0.0,
         "msgThroughputIn": 0.0,
@@ -45,7 +46,7 @@ def topic_stats(broker: Broker, topic: Topic) -> dict[str, Any]:
         "waitingPublishers": 0,
         "subscriptions": subscriptions,
         "replication": {},
-        "deduplicationStatus": "Enabled" if broker.settings.deduplicate else "Disabled",
+        "deduplicationStatus": "Enabled" if policy.deduplication else "Disabled",
         "nonContiguousDeletedMessagesRanges": 0,
         "ownerBroker": "",
         "topicCreationTimeStamp": topic.created_at_ms,
