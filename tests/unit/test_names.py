@@ -1,7 +1,7 @@
 import pytest
 
 from tarry.core.errors import Invalid
-from tarry.core.names import check_name, parse_namespace, parse_topic
+from tarry.core.names import check_name, parse_namespace, parse_topic, partition_number, unpartitioned
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,20 @@ def test_good_namespaces(name: str) -> None:
 def test_bad_namespaces(name: str) -> None:
     with pytest.raises(Invalid):
         parse_namespace(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "topic", "number"),
+    [
+        ("t-partition-0", "t", 0),
+        ("t-partition-12", "t", 12),
+        ("t-partition-1-partition-2", "t-partition-1", 2),
+        ("t", "t", -1),
+        ("t-partition-", "t-partition-", -1),
+        ("t-partition-x", "t-partition-x", -1),
+        # A digit for `str.isdigit`, and no number for `int`.
+        ("t-partition-²", "t-partition-²", -1),
+    ],
+)
+def test_partitions_and_the_topics_that_they_are_of(name: str, topic: str, number: int) -> None:
+    assert (unpartitioned(name), partition_number(name)) == (topic, number)

@@ -103,6 +103,36 @@ async def test_topics(admin: Admin) -> None:
     assert (await admin.refused("PUT", PERSISTENT + "/public/a b/c"))[0] == 412
 
 
+async def test_bodies_are_read_as_pulsars_broker_reads_them(admin: Admin) -> None:
+    """Go's admin client and `pulsar-admin -m` send the number of partitions in an object; numbers may be text."""
+    metadata = {"content-type": "application/vnd.partitioned-topic-metadata+json"}
+    path = ORDERS + "/partitions"
+    made = await admin.request("PUT", path, {"partitions": 3, "properties": {}}, headers=metadata)
+    assert (made.status_code, (await admin.get(path))["partitions"]) == (204, 3)
+    await admin.do("POST", path, {"partitions": "4", "properties": None})
+    assert (await admin.get(path))["partitions"] == 4
+    quota = {"limit": "10240", "limitTime": "-1", "policy": "producer_request_hold"}
+    await admin.do("POST", DEFAULT + "/backlogQuota", quota)
+    assert (await admin.get(DEFAULT + "/backlogQuotaMap"))["destination_storage"]["limit"] == 10240
+    schema = {"type": "STRING", "schema": "", "properties": None}
+    added = await admin.request("POST", "/admin/v2/schemas/public/default/orders/schema", schema)
+    assert (added.status_code, added.json()) == (200, {"version": 0})
+
+
+@pytest.mark.parametrize("body", [{}, {"partitions": None}, {"partitions": "many"}, [3], True, "x"])
+async def test_bodies_that_name_no_number_of_partitions_are_refused(admin: Admin, body: Any) -> None:
+    assert (await admin.refused("PUT", ORDERS + "/partitions", body))[0] == 400
+
+
+@pytest.mark.parametrize("number", ["²", "-1", "x", "9" * 20, "1" * 5000, "1e3"])
+async def test_parts_of_a_path_that_are_no_numbers_are_refused(admin: Admin, number: str) -> None:
+    filled(admin, b"x")
+    for path in (SUB + "/skip/", SUB + "/resetcursor/"):
+        assert (await admin.refused("POST", path + number))[0] == 412
+    schemas = "/admin/v2/schemas/public/default/orders/schema/"
+    assert (await admin.refused("GET", schemas + number))[0] == 412
+
+
 async def test_partitions(admin: Admin) -> None:
     path = ORDERS + "/partitions"
     # A client asks for these before it makes the topic; an operator wants to know whether it is there.

@@ -252,6 +252,32 @@ def test_failover_goes_by_name_where_priorities_are_equal(bench: Bench) -> None:
     assert (a.handle.active, b.handle.active) == (True, False)
 
 
+def test_failover_consumers_of_the_first_priority_share_partitions_by_number(bench: Bench) -> None:
+    active: dict[str, list[str]] = {}
+    for number in range(6):
+        sub = bench.subscribe(f"t-partition-{number}", type="failover")
+        for name in "cab":
+            bench.reader(sub, name)
+        bench.reader(sub, "spare", priority=1)
+        (chosen,) = [one.name for one in sub.consumers if one.active]
+        active.setdefault(chosen, []).append(sub.topic.name[-1])
+    assert active == {"a": ["0", "3"], "b": ["1", "4"], "c": ["2", "5"]}
+
+
+def test_a_partition_goes_over_to_a_consumer_that_was_there_with_what_the_old_one_held(bench: Bench) -> None:
+    sub = bench.subscribe("t-partition-1", type="failover")
+    a, b, c = (bench.reader(sub, name) for name in "abc")
+    bench.publish("t-partition-1", b"x", b"y")
+    assert (a.ids, b.ids, c.ids) == ([], [0, 1], [])
+    a.handle.close()
+    # Of two that are left, partition 1 is the second one's.
+    assert (b.handle.active, c.handle.active) == (False, True)
+    assert c.ids == [0, 1]
+    b.handle.close()
+    bench.publish("t-partition-1", b"z")
+    assert c.ids == [0, 1, 2]
+
+
 # Redelivery
 
 

@@ -18,6 +18,7 @@ DEFAULT_NAMESPACE: Final = "public/default"
 _PART: Final = re.compile(r"[A-Za-z0-9_.=:\-]+")
 # Half a surrogate pair is a character that cannot be written down.
 _TOPIC_PART: Final = re.compile(r"[^\x00-\x1f\x7f/\ud800-\udfff]+")
+_PARTITION: Final = re.compile(r"(.*)-partition-([0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,14 @@ def parse_topic(name: str, field: str = "topic") -> TopicName:
 
 def unpartitioned(topic: str) -> str:
     """The topic that a partition is part of; any other is given back as it is."""
-    head, found, number = topic.rpartition("-partition-")
-    return head if found and number.isdigit() else topic
+    found = _PARTITION.fullmatch(topic)
+    return found[1] if found else topic
+
+
+def partition_number(topic: str) -> int:
+    """The number of a partition in its topic; -1 for a topic that is no partition."""
+    found = _PARTITION.fullmatch(topic)
+    return int(found[2]) if found else -1
 
 
 @lru_cache(maxsize=4_096)

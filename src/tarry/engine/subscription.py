@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.errors import Conflict
+from tarry.core.names import partition_number
 from tarry.engine.acks import AckSet
 from tarry.engine.answer import Answer
 from tarry.engine.consumer import Consumer, Partial, Prepare, Ranges, Received
@@ -81,6 +82,7 @@ class Subscription:
         self._blocked = False
         """Whether somebody has permits and holds too much to be given more."""
         self._turn = 0
+        self._partition = max(0, partition_number(topic.name))
         self._messages_per_entry = 1
         """As in what was read last: how many entries the permits may be good for."""
 
@@ -157,10 +159,16 @@ class Subscription:
                 consumer.on_close()
 
     def eligible(self) -> list[Consumer]:
-        """The consumers that are given entries."""
-        if self.in_order:
-            return self.consumers[:1]
-        return self.consumers
+        """The consumers that are given entries.
+
+        In order it is one. Failover consumers of the first priority share the partitions of a topic by their numbers, so
+        that each of them gets as many, as in Pulsar.
+        """
+        if not self.in_order or len(self.consumers) < 2:
+            return self.consumers
+        first = self.consumers[0].priority
+        sharing = [consumer for consumer in self.consumers if consumer.priority == first]
+        return [sharing[self._partition % len(sharing)]]
 
     def _tell_active(self, before: list[Consumer]) -> None:
         if self.type != "failover":

@@ -50,6 +50,11 @@ class Broker:
             with contextlib.suppress(pulsar.PulsarException):
                 client.close()
 
+    def make_namespace(self, name: str) -> None:
+        """Make a namespace, as an administrator has to before clients use it."""
+        with urlopen(Request(f"{self.server.url}/admin/v2/namespaces/{name}", method="PUT"), timeout=20):
+            pass
+
     def policy(self, scope: str, policy: dict[str, object] | None) -> None:
         """Set or remove a policy over the native API; `scope` as in `namespaces/public/default`."""
         import json

@@ -60,7 +60,8 @@ def test_disabling_counts_for_what_is_published_from_then_on(
 
 def test_a_limit_is_set_lifted_and_removed(admin: Admin, client: pulsar.Client, topic: str) -> None:
     """PIP-315: at the namespace, a topic's 0 lifts it (retry topics), and back."""
-    namespace = "public/limited"
+    namespace = "public/lifted"
+    admin("PUT", f"/admin/v2/namespaces/{namespace}")
     topic = topic.replace("public/default", namespace)
     producer = client.create_producer(topic)
     policy = {"active": True, "tickTime": 1, "maxDeliveryDelayInMillis": 5000}
@@ -132,6 +133,21 @@ def test_partitions_made_by_the_operator(admin: Admin, client: pulsar.Client, to
     assert sorted(payloads(received(consumer, 9))) == [b"%d" % number for number in range(9)]
     stats = admin("GET", path_of(topic, "partitioned-stats"))
     assert (stats["msgInCounter"], stats["msgDelayed"], stats["metadata"]["partitions"]) == (10, 1, 3)
+
+
+def test_failover_consumers_share_the_partitions(admin: Admin, client: pulsar.Client, topic: str) -> None:
+    admin("PUT", path_of(topic, "partitions"), 6)
+    consumers = [
+        client.subscribe(topic, "sub", consumer_type=pulsar.ConsumerType.Failover, consumer_name=name)
+        for name in "abc"
+    ]
+    for number in range(6):
+        producer = client.create_producer(f"{topic}-partition-{number}")
+        for n in range(10):
+            producer.send(b"%d" % n)
+    for consumer in consumers:
+        assert sorted(payloads(received(consumer, 20))) == sorted([b"%d" % n for n in range(10)] * 2)
+        assert silent(consumer)
 
 
 def test_a_client_that_looks_up_over_http(server: Broker, topic: str) -> None:

@@ -70,6 +70,7 @@ def test_the_limit_itself_is_allowed(server: Broker, client: pulsar.Client, topi
 
 def test_nearest_level_wins_and_zero_lifts(server: Broker, client: pulsar.Client, topic: str) -> None:
     """Broker, namespace, topic, and back; a topic's 0 lifts the namespace's limit, as retry topics need it."""
+    server.make_namespace("public/limited")
     topic = topic.replace("public/default", "public/limited")
     producer = client.create_producer(topic)
     namespace = "namespaces/public/limited"

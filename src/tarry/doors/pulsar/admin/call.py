@@ -1,6 +1,7 @@
 """One request of the administration: who sends it, what it names, what it brings."""
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -19,6 +20,8 @@ T = TypeVar("T")
 
 MAX_BODY_BYTES: Final = 1 << 20
 BODY_WITHIN_S: Final = 20.0
+MAX_NUMBER: Final = 1 << 62
+_DIGITS: Final = re.compile("[0-9]{1,19}")
 
 
 class Call:
@@ -39,6 +42,13 @@ class Call:
     def part(self, name: str) -> str:
         """A part of the path."""
         return str(self.request.path_params[name])
+
+    def number(self, name: str) -> int:
+        """A part of the path that is a number."""
+        text = self.part(name)
+        if not _DIGITS.fullmatch(text) or int(text) > MAX_NUMBER:
+            raise RestError(412, f"{name} is not a number")
+        return int(text)
 
     def query(self, name: str) -> str | None:
         """A parameter, if it is given."""
@@ -110,10 +120,16 @@ class Call:
         return b"".join(pieces)
 
     async def read(self, kind: type[T]) -> T:
-        """The body as JSON of a shape."""
+        """The body as JSON of a shape.
+
+        Read as Pulsar's broker does: numbers may be written as text, and a field that is null was left out.
+        """
         body = await self.body()
         try:
-            return msgspec.json.decode(body, type=kind)
+            given = msgspec.json.decode(body)
+            if isinstance(given, dict):
+                given = {name: value for name, value in given.items() if value is not None}
+            return msgspec.convert(given, kind, strict=False)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise RestError(400, f"the body is not what belongs here: {error}") from None
 

@@ -93,10 +93,7 @@ async def latest(call: Call) -> Response:
 
 async def one(call: Call) -> Response:
     """A version by its number."""
-    text = call.part("version")
-    if not text.isdigit():
-        raise RestError(412, "version is not a number")
-    return answer(_found(call, int(text)))
+    return answer(_found(call, call.number("version")))
 
 
 async def all_(call: Call) -> Response:

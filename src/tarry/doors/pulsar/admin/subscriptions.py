@@ -12,7 +12,7 @@ from starlette.responses import Response
 from tarry.core.limits import SECOND_MS
 from tarry.core.names import check_name
 from tarry.doors.pulsar import wire_pb2 as wire
-from tarry.doors.pulsar.admin.call import Call, Routes, answer
+from tarry.doors.pulsar.admin.call import MAX_NUMBER, Call, Routes, answer
 from tarry.doors.pulsar.admin.refusals import RestError, no_subscription
 from tarry.doors.pulsar.delivery import foreign
 from tarry.doors.pulsar.frames import LEDGER_ID, metadata_of
@@ -20,8 +20,6 @@ from tarry.doors.pulsar.producer import DOOR
 from tarry.engine.consumer import Received
 from tarry.engine.subscription import Subscription
 from tarry.engine.topic import Topic
-
-MAX_NUMBER: Final = 1 << 62
 
 
 async def list_(call: Call) -> Response:
@@ -60,7 +58,7 @@ async def unsubscribe(call: Call) -> Response:
 
 async def skip(call: Call) -> Response:
     """Be done with the first so many messages that are not acknowledged, delayed ones included."""
-    number = _number(call, "number")
+    number = call.number("number")
     for sub in _subscriptions(call):
         left = _unacknowledged(sub, number)
         if len(left):
@@ -92,7 +90,7 @@ async def expire_all(call: Call) -> Response:
 
 async def reset_to_time(call: Call) -> Response:
     """Go to the first message that was published at an instant or later."""
-    at_ms = _number(call, "timestamp")
+    at_ms = call.number("timestamp")
     for sub in _subscriptions(call, "consume"):
         sub.disconnect()
         await sub.seek(at_ms=at_ms)
@@ -112,7 +110,7 @@ async def reset_to_message(call: Call) -> Response:
 
 async def peek(call: Call) -> Response:
     """The message at a place of the backlog, counted from 1, delayed ones included."""
-    number = _number(call, "position")
+    number = call.number("position")
     for sub in _subscriptions(call, "consume"):
         left = _unacknowledged(sub, number)
         if number < 1 or len(left) < number:
@@ -136,13 +134,6 @@ def _subscriptions(call: Call, *roles: Literal["consume"]) -> Iterator[Subscript
     yield from found
 
 
-def _number(call: Call, name: str) -> int:
-    text = call.part(name)
-    if not text.isdigit() or int(text) > MAX_NUMBER:
-        raise RestError(412, f"{name} is not a number")
-    return int(text)
-
-
 def _unacknowledged(sub: Subscription, count: int) -> Any:
     start, stop = max(sub.acked.below, sub.topic.first), sub.topic.visible
     ids = np.arange(start, stop)
@@ -150,7 +141,7 @@ def _unacknowledged(sub: Subscription, count: int) -> Any:
 
 
 async def _expire(call: Call, sub: Subscription) -> None:
-    before_ms = call.engine.clock.now_ms() - _number(call, "seconds") * SECOND_MS
+    before_ms = call.engine.clock.now_ms() - call.number("seconds") * SECOND_MS
     more = True
     while more:
         more = call.engine.journal.backlog.expire(sub, before_ms)

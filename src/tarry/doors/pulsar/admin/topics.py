@@ -3,6 +3,7 @@
 import re
 from typing import Final
 
+from msgspec import Struct
 from starlette.responses import Response
 
 from tarry.core.errors import Conflict
@@ -13,6 +14,13 @@ from tarry.doors.pulsar.frames import LEDGER_ID
 from tarry.engine.topic import Topic
 
 _PARTITION: Final = re.compile(r"(.*)-partition-[0-9]+")
+
+
+class PartitionedMetadata(Struct, frozen=True):
+    """The body of `application/vnd.partitioned-topic-metadata+json`."""
+
+    partitions: int
+    properties: dict[str, str] = {}
 
 
 def listed(call: Call, namespace: str) -> list[str]:
@@ -97,7 +105,7 @@ async def partitions(call: Call) -> Response:
 async def create_partitioned(call: Call) -> Response:
     """A topic with partitions."""
     name = call.named_topic()
-    count = await call.read(int)
+    count = await _partitions_given(call)
     if _PARTITION.fullmatch(name.topic):
         raise RestError(412, "Partitioned Topic Name should not contain '-partition-'")
     if count <= 0:
@@ -111,7 +119,7 @@ async def create_partitioned(call: Call) -> Response:
 async def update_partitioned(call: Call) -> Response:
     """More partitions."""
     topic = call.topic()
-    count = await call.read(int)
+    count = await _partitions_given(call)
     if not topic.partitions:
         raise RestError(409, f"Topic {topic.name} is not the partitioned topic")
     if count < topic.partitions:
@@ -123,6 +131,12 @@ async def update_partitioned(call: Call) -> Response:
     except Conflict as conflict:
         raise RestError(409, str(conflict)) from None
     return answer(None)
+
+
+async def _partitions_given(call: Call) -> int:
+    """The number of partitions in the body: by itself, or in the shape that has the topic's properties beside it."""
+    given = await call.read(int | PartitionedMetadata)  # type: ignore[arg-type]
+    return given.partitions if isinstance(given, PartitionedMetadata) else given
 
 
 async def delete_partitioned(call: Call) -> Response:
