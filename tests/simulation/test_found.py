@@ -1,11 +1,13 @@
 """Scenarios that the simulation found, each in a few calls: what was wrong is in the docstrings."""
 
+import errno
+
 import pytest
 
 from tarry.core.delivery import Delivered, Retry
-from tarry.core.errors import Conflict
+from tarry.core.errors import Conflict, Unavailable
 from tarry.core.lanes import lane_of
-from tarry.core.message import Message
+from tarry.core.message import Message, MessageQuery
 from tarry.core.policy import Policy
 from tarry.engine.consumer import Received
 from tarry.engine.entries import NewEntry
@@ -308,3 +310,35 @@ def test_a_message_that_may_have_been_sent_stays_so_when_its_chain_is_carried() 
         cancelled.value()
     # The other one was tried in this life, and certainly did not arrive.
     assert world.settle(world.engine.cancel(other)).state == "cancelled"
+
+
+def test_a_server_whose_disk_failed_shows_nothing_more_and_a_start_shows_everything() -> None:
+    """An entry whose reschedule was lost with the disk was passed over by a consumer in order, and not found by a cancel."""
+    world = World()
+    world.settle(world.engine.topics.subscribe("t", "s", "exclusive"))
+    later_ms = world.clock.now_ms() + 60_000
+    entries = [NewEntry(payload=b"0"), NewEntry(payload=b"1", deliver_at_ms=later_ms), NewEntry(payload=b"2")]
+    world.settle(world.engine.topics.publish("t", entries))
+    (waiting,) = schedule(world, Message(destination="sim://h/1", delay_ms=60_000))
+    lost = world.engine.delayed.reschedule("t", 1, later_ms + 1), world.engine.restart(waiting)
+    world.disk.fail_next("sync", errno.EIO)
+    commit_all(world)
+    got: list[Received] = []
+    consumer = world.engine.topics.subscription("t", "s").attach("c", got.extend)
+    consumer.flow(10)
+    delayed = world.engine.delayed
+    for look in (lambda: delayed.get("t", 1), lambda: delayed.list("t")):
+        with pytest.raises(Unavailable, match="the disk failed"):
+            look()
+    answers = [
+        *lost, delayed.cancel("t", 1), delayed.reschedule("t", 1, later_ms), world.engine.get(waiting),
+        world.engine.list_messages(MessageQuery()), world.engine.list_messages(MessageQuery(state="finalised")),
+    ]  # fmt: skip
+    assert [type(answer.error()) for answer in answers] == [Unavailable] * len(answers)
+    assert not got
+    world.kill()
+    world.start()
+    world.engine.topics.subscription("t", "s").attach("c", got.extend).flow(10)
+    assert [entry.payload for entry in got] == [b"0", b"1", b"2"]
+    assert world.settle(world.engine.get(waiting)).id == waiting
+    assert [view.id for view in world.settle(world.engine.list_messages(MessageQuery())).messages] == [waiting]

@@ -21,7 +21,6 @@ from tarry.core.errors import (
     NotFound,
     RateLimited,
     TarryError,
-    Unavailable,
 )
 from tarry.core.lifecycle import FINALISED, Event, State, Wait, next_state
 from tarry.core.message import LED_BY, MessagePage, MessageQuery, MessageView
@@ -119,6 +118,7 @@ class Commands:
         try:
             if query.state == "finalised":
                 return self.after_flush(lambda: list_finalised(self._journal, query))
+            self._journal.check_disk()
             return list_scheduled(self._journal, self._dispatcher, query, self._reading)
         except TarryError as error:
             return failed(error)
@@ -236,9 +236,7 @@ class Commands:
     ) -> Answer[MessageView]:
         """Find a message and act on it. A finalised one is shown if `ended`, else a conflict."""
         try:
-            if self._journal.ledger.failed is not None:
-                # What is in memory may be more than what is on disk.
-                raise Unavailable(f"the disk failed ({self._journal.ledger.failed})")
+            self._journal.check_disk()
             found = self._find(id_, fetched)
             if isinstance(found, Found):
                 return act(found)

@@ -160,6 +160,11 @@ class Journal:
         if self.on_fault is not None:
             self.on_fault(error)
 
+    def check_disk(self) -> None:
+        """Raise `Unavailable` once the disk has failed: memory may hold more than it, and nothing of it is shown."""
+        if self.ledger.failed is not None:
+            raise Unavailable(f"the disk failed ({self.ledger.failed})")
+
     def when_durable(self, seq: int, callback: Done) -> None:
         """Call back once everything up to a seq is durable and has taken effect, or never will be."""
         if self._effective_seq >= seq:

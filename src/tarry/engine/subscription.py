@@ -355,7 +355,7 @@ class Subscription:
             for consumer in takers:
                 self._queue_all(self._keys.unpark_for(consumer))
         self._blocked = len(takers) < len(willing)
-        if not takers or self.closed:
+        if not takers or self.closed or self._topics.stopped:
             return False
         if self.type == "shared":
             first = min(consumer.priority for consumer in takers)

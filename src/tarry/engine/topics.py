@@ -369,6 +369,11 @@ class Topics:
 
     # What subscriptions need
 
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing more is given out: the disk has failed, and entries may have places that it does not have."""
+        return self._journal.ledger.failed is not None
+
     def record_ack(
         self, sub: Subscription, entry_ids: list[int], below: int, partial: Partial = ()
     ) -> Answer[None]:
