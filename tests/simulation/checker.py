@@ -49,14 +49,17 @@ class Checker:
         self.attempts = settings.attempts
         self.carry_after_ms = settings.carry_after_ms
         self.backoff_ms = settings.backoff_max_ms
-        self.carried: set[str] = set()
-        """Orders of which a message was to be tried again so late that it got a new version."""
+        self.carried: dict[str, int] = {}
+        """Orders of which a message was to be tried again so late that it got a new version, and when at the latest."""
         self.life = 0
         self.life_step = 0
         self.life_since = 0
         """The clock's reading with which this life began."""
+        self.stopped = False
+        """The disk has failed: nothing more is shown in this life."""
         self.flying: dict[str, str] = {}
         """Order -> token of what is under way."""
+        self._highest_ms = self._highest_at = 0
 
     def new_life(self, step: int) -> None:
         """The server starts anew, at a step of the run."""
@@ -67,6 +70,13 @@ class Checker:
         self.flying.clear()
 
     # Time
+
+    def highest_ms(self) -> int:
+        """The highest reading of the clock so far: no watermark is above it."""
+        self.clock.now_ms()
+        self._highest_ms = max(self._highest_ms, *self.clock.readings[self._highest_at :])
+        self._highest_at = len(self.clock.readings) - 1
+        return self._highest_ms
 
     def reached(self, due_at_ms: int, since: int) -> bool:
         """Whether the engine has read the clock at or past an instant, since a reading."""
@@ -205,22 +215,19 @@ class Checker:
         return msg
 
     def _check_order(self, msg: Msg) -> None:
-        """Nothing of the same key and owner that was due earlier may still be waiting."""
+        """Of one key and owner, nothing that was accepted before it and fires before it may still be waiting."""
         if msg.touched or not msg.accepted or msg.accepted.due_at_ms is None or self.model.limited:
             return
-        if msg.order in self.carried:
-            # A chain that was carried to a later instant keeps its order only as well as it can (R9).
+        if msg.order is None or self._is_carried(msg.order):
             return
-        for other in self.model.messages.values():
+        fires_ms = max(msg.accepted.due_at_ms, msg.floor_ms)
+        for other in self._of_order(msg.order):
             if (
-                other.order == msg.order
-                and other is not msg
+                other is not msg
                 and other.message.owner == msg.message.owner
                 and not other.touched
-                and other.accepted is not None
-                and other.accepted.due_at_ms is not None
                 and other.born < msg.born
-                and other.accepted.due_at_ms < msg.accepted.due_at_ms
+                and self._fires_by(other) <= fires_ms
                 and not (
                     other.ended or other.verdict_life >= 0 or other.message.ttl_ms or other.message.group
                 )
@@ -229,6 +236,35 @@ class Checker:
                 and other.born >= self.life_step
             ):
                 broken(f"{msg.token} overtakes {other.token} of the same key")
+
+    def _of_order(self, order: str) -> list[Msg]:
+        """The messages of one order that are accepted for certain and have a due instant."""
+        return [
+            msg
+            for msg in self.model.messages.values()
+            if msg.order == order and msg.accepted is not None and msg.accepted.due_at_ms is not None
+        ]
+
+    def _fires_by(self, msg: Msg) -> int:
+        """The latest instant that a message can fire at: past due it is its acceptance, or the watermark (R4)."""
+        assert msg.accepted is not None
+        assert msg.accepted.due_at_ms is not None
+        tick_ms = self.model.tick_ms
+        return max(-(-msg.accepted.due_at_ms // tick_ms) * tick_ms, msg.ceiling_ms)
+
+    def _is_carried(self, order: str) -> bool:
+        """Whether messages of an order wait that were carried to a later attempt, or stay behind those (R9)."""
+        carried_ms = self.carried.get(order)
+        if carried_ms is None:
+            return False
+        for msg in self._of_order(order):
+            assert msg.accepted is not None
+            assert msg.accepted.due_at_ms is not None
+            over = msg.ended or msg.cancelled or msg.verdict_life == self.life
+            if not over and max(msg.accepted.due_at_ms, msg.floor_ms) <= carried_ms:
+                return True
+        del self.carried[order]
+        return False
 
     def arrived(self, msg: Msg) -> None:
         """The receiver got it."""
@@ -249,8 +285,9 @@ class Checker:
             msg.lost &= msg.unsure
         if isinstance(verdict, Retry) and msg.order is not None:
             due_at_ms = max(promise.due_at_ms for promise in msg.promises)
-            if self.clock.now_ms() + (verdict.after_ms or self.backoff_ms) - due_at_ms >= self.carry_after_ms:
-                self.carried.add(msg.order)
+            again_ms = self.clock.now_ms() + max(1, verdict.after_ms or self.backoff_ms)
+            if again_ms - due_at_ms >= self.carry_after_ms:
+                self.carried[msg.order] = max(again_ms, self.carried.get(msg.order, 0))
 
     def all_durable(self) -> None:
         """Everything that the engine enqueued in this life is durable, ends included."""
@@ -278,6 +315,8 @@ class Checker:
         for entry in entries:
             if reader.closed:
                 broken(f"{sub.name} gives to a consumer that is gone")
+            if self.stopped:
+                broken(f"{sub.topic}/{sub.name} gives entry {entry.entry_id} after the disk has failed")
             reader.permits -= 1
             if reader.permits < 0:
                 broken(f"{sub.name} gives more than it was permitted")
@@ -367,8 +406,8 @@ class Checker:
             and publication.deliver_at_ms is not None
             and sub.topic == publication.topic != EAGER
         ):
-            dues = [(publication.deliver_at_ms, publication.since), *publication.dues]
-            if not any(self.reached(*due) for due in dues):
+            dues = [Promise(publication.deliver_at_ms, publication.since), *publication.dues]
+            if not any(self.reached(due.due_at_ms, due.since) for due in dues):
                 broken(f"entry {entry_id} comes to {sub.name} before {publication.deliver_at_ms}")
         if sub.type == "key_shared" and entry.key is not None:
             for other in sub.consumers:

@@ -100,6 +100,8 @@ class Clients:
         if msg.accepted is not None:
             return None
         now_ms = self._sim.clock.now_ms()
+        msg.floor_ms = min(msg.floor_ms or now_ms, now_ms)
+        msg.ceiling_ms = self._checker.highest_ms()
         message = msg.message
         due_at_ms = NEVER_MS
         if message.delay_ms is not None:
@@ -395,7 +397,7 @@ class Clients:
         for topic in engine.topics.names():
             engine.topics.stats(topic)
         # Between being replaced and being durable again a version is not listed.
-        while self._sim.world.commit():
+        while self._sim.commit_frame():
             pass
         if (
             self._sim.failing
@@ -441,5 +443,7 @@ class Clients:
     def set_policy(self, scope: Any, name: str, policy: Policy | None) -> None:
         """Set it, whatever the answer is."""
         self._model.limited |= policy is not None and bool(policy.send_per_second)
+        if policy is not None:
+            self._model.tick_ms = max(self._model.tick_ms, policy.tick_ms or 1)
         answer = self._sim.engine.set_policy(scope, name, policy)
         self._sim.ask(f"policy {scope} {short(name)} {policy}", answer, lambda *_: None)

@@ -71,7 +71,7 @@ class Consumers:
         """Begin the audit of every topic."""
         for topic in AUDITED:
             self._subscribe(topic, AUDIT, "exclusive", 0, "earliest")
-        while self._sim.world.commit():
+        while self._sim.commit_frame():
             pass
         for sub in self._model.subs.values():
             self._attach(sub, MANY)

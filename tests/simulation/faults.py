@@ -40,6 +40,8 @@ class Faults:
             sim.say("crash soon")
         elif kind < 0.55:
             sim.say("stop cleanly")
+            while sim.commit_frame():
+                pass
             sim.world.stop()
             sim.crash("after a clean stop")
         else:

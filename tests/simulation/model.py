@@ -27,7 +27,7 @@ def short(topic: str) -> str:
     return topic.rpartition("/")[2]
 
 
-@dataclass
+@dataclass(eq=False)
 class Promise:
     """A message may go out once the clock has shown `due_at_ms`, in a reading from `since` on."""
 
@@ -46,6 +46,10 @@ class Msg:
     born: int
     """The number of the step that asked for it."""
     accepted: Scheduled | None = None
+    floor_ms: int = 0
+    """It fires no earlier than this, whenever it is due: the clock when it was first asked for."""
+    ceiling_ms: int = 0
+    """If it is due before this, it fires no later: the highest reading of the clock when it was last asked for."""
     asks: int = 0
     """Requests for it that were not refused: more than one where its idempotency key was repeated."""
     delays: list[int] = field(default_factory=list)
@@ -119,8 +123,8 @@ class Publication:
     """As it was answered."""
     maybe: bool = True
     accepted: bool = False
-    dues: list[tuple[int, int]] = field(default_factory=list)
-    """Other instants that it may be due at, and since when: nobody knows whether they were taken."""
+    dues: list[Promise] = field(default_factory=list)
+    """Other instants that it may be due at: nobody knows whether they were taken."""
     recalled: bool = False
     """Its cancel was answered."""
 
@@ -225,6 +229,8 @@ class Model:
     damaged: bool = False
     """A bit was flipped while the server ran: messages may end as failed, never wrong."""
     clock_set_back: bool = False
+    tick_ms: int = 1
+    """The longest tick that was ever in force."""
     limited: bool = False
     """There was a limit on sending, and perhaps there is not any more: what came first may go later."""
 

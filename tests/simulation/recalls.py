@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.core.errors import Conflict, DelayTooLong, NotFound, Unavailable
 from tarry.engine.answer import Answer
-from tests.simulation.model import TOPICS, Publication
+from tests.simulation.model import TOPICS, Promise, Publication
 
 if TYPE_CHECKING:
     from tests.simulation.world import Simulation
@@ -41,22 +41,22 @@ class Recalls:
         publication = self._chosen()
         if publication is None or publication.entry_id is None:
             return
-        due = self._sim.clock.now_ms() + self._random.choice(DELAYS_MS), self._sim.since()
-        self._sim.note_due(due[0])
+        due = Promise(self._sim.clock.now_ms() + self._random.choice(DELAYS_MS), self._sim.since())
+        self._sim.note_due(due.due_at_ms)
         # From now on it may come then; once that is answered, no earlier.
         publication.dues.append(due)
 
         def then(of: Answer[Any], unclear: bool) -> None:
             error = of.error()
             if error is None:
-                publication.deliver_at_ms, publication.since = due
+                publication.deliver_at_ms, publication.since = due.due_at_ms, due.since
                 publication.dues[:] = publication.dues[publication.dues.index(due) + 1 :]
             elif not unclear:
                 _check(error)
                 publication.dues.remove(due)
 
-        answer = self._sim.engine.delayed.reschedule(publication.topic, publication.entry_id, due[0])
-        self._sim.ask(f"reschedule {publication.token} {due[0]}", answer, then)
+        answer = self._sim.engine.delayed.reschedule(publication.topic, publication.entry_id, due.due_at_ms)
+        self._sim.ask(f"reschedule {publication.token} {due.due_at_ms}", answer, then)
 
     def recall(self) -> None:
         """Cancel an entry."""

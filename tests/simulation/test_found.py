@@ -341,4 +341,6 @@ def test_a_server_whose_disk_failed_shows_nothing_more_and_a_start_shows_everyth
     world.engine.topics.subscription("t", "s").attach("c", got.extend).flow(10)
     assert [entry.payload for entry in got] == [b"0", b"1", b"2"]
     assert world.settle(world.engine.get(waiting)).id == waiting
-    assert [view.id for view in world.settle(world.engine.list_messages(MessageQuery())).messages] == [waiting]
+    assert [view.id for view in world.settle(world.engine.list_messages(MessageQuery())).messages] == [
+        waiting
+    ]

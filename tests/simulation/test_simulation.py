@@ -14,6 +14,7 @@ import pytest
 from tarry.core.deadset import DeadSet
 from tarry.core.errors import TarryError
 from tarry.core.message import Message
+from tarry.core.run import Due
 from tarry.core.seqset import SeqSet
 from tarry.core.wheel import Wheel
 from tarry.engine import recovery
@@ -30,6 +31,7 @@ from tarry.engine.scheduling import Scheduling
 from tarry.engine.subscription import Subscription
 from tarry.engine.together import Together
 from tarry.engine.topic_records import TopicRecords
+from tarry.engine.topics import Topics
 from tarry.index.index import View
 from tarry.ledger.record import Claim, Entry, Key, Put, Record
 from tarry.registry.registry import Registry
@@ -257,6 +259,22 @@ def answer_a_reschedule_and_do_nothing(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DelayedEntries, "reschedule", nothing)
 
 
+def give_out_after_the_disk_failed(patch: pytest.MonkeyPatch) -> None:
+    """R2: consumers get entries whose places in memory the disk may not have."""
+    patch.setattr(Topics, "stopped", property(lambda self: False))
+
+
+def take_the_last_due_first(patch: pytest.MonkeyPatch) -> None:
+    """What is due goes out in the order of the fire instants, of one order key one after another."""
+    pop_due = Horizon.pop_due
+
+    def reversed_(self: Horizon, now_ms: int, limit: int) -> Due:
+        due = pop_due(self, now_ms, limit)
+        return Due(due.fire_at_ms[::-1].copy(), due.seqs[::-1].copy(), due.lanes[::-1].copy())
+
+    patch.setattr(Horizon, "pop_due", reversed_)
+
+
 INDEXED = {"index": 25, "work": 20}
 
 SABOTAGES: dict[Callable[[pytest.MonkeyPatch], None], dict[str, int]] = {
@@ -292,6 +310,8 @@ SABOTAGES: dict[Callable[[pytest.MonkeyPatch], None], dict[str, int]] = {
     begin_above_the_watermark: {**INDEXED, "crash": 8},
     forget_the_dead_at_once: INDEXED,
     give_out_what_was_cancelled: {"recall": 20, "publish": 20},
+    give_out_after_the_disk_failed: {"fault": 12, "attach": 20, "publish": 20},
+    take_the_last_due_first: {"schedule": 30, "verdict": 20},
     answer_a_reschedule_and_do_nothing: {"reschedule": 20, "publish": 20, "wait": 30},
 }
 """What is broken, and what the run dwells on so that it is noticed soon."""

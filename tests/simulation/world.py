@@ -87,6 +87,8 @@ class Simulation:
         self.draining = False
         self._last_due_ms = 0
         self._tokens = 0
+        self._frames: deque[int] = deque([0, 0], maxlen=2)
+        """The seqs at which the last two frames of the ledger end."""
         self._worked: deque[Callable[[], None]] = deque()
         """Work of the registry's thread that is done, and of which the engine was not told yet."""
         self._weights = {**weights(self.random), **(focus or {})}
@@ -207,6 +209,9 @@ class Simulation:
             self.crash(f"during recovery, at {crash}")
             return
         except Unavailable as error:
+            if self.model.damaged:
+                self.refuse(error)
+                return
             if "restore the registry from its snapshot" not in str(error):
                 raise
             # The power loss took more of the registry away than was kept of the ledger.
@@ -216,9 +221,23 @@ class Simulation:
             self.boot()
             return
         self.up = True
-        self.failing = self.cramped = False
+        self.failing = self.cramped = self.checker.stopped = False
         ledger = self.engine.journal.ledger
         self.say(f"boot, ledger {ledger.first_seq}..{ledger.durable_seq}")
+        if self.model.damaged and ledger.durable_seq < self._frames[-1]:
+            self._lose_the_last_frame(ledger.durable_seq)
+        self._note_frame()
+
+    def _lose_the_last_frame(self, durable_seq: int) -> None:
+        """The one ambiguity: a frame that went bad, and a head that the power loss took. Nobody can judge what follows."""
+        before, last = self._frames
+        if durable_seq != before:
+            raise Violation(
+                f"the ledger ended at seq {last} with a frame from {before + 1} on, and ends at {durable_seq}"
+            )
+        self.refuse(
+            Unavailable(f"the last frame, from seq {before + 1} on, went bad and was taken for unfinished")
+        )
 
     def crash(self, why: str, power: bool | None = None) -> None:
         """End this life: the power fails, or the process is killed."""
@@ -253,13 +272,24 @@ class Simulation:
         """A turn of the engine."""
         self.world.tick()
 
+    def commit_frame(self) -> int:
+        """The ledger writes a frame; gives the number of its records."""
+        records = self.world.commit()
+        self._note_frame()
+        return records
+
+    def _note_frame(self) -> None:
+        durable_seq = self.engine.journal.ledger.durable_seq
+        if durable_seq > self._frames[-1]:
+            self._frames.append(durable_seq)
+
     def commit(self) -> None:
         """A group commit."""
         ledger = self.engine.journal.ledger
-        self.world.commit()
+        self.commit_frame()
         self.cramped |= ledger.low_space
         if ledger.failed is not None:
-            self.failing = True
+            self.failing = self.checker.stopped = True
             if self.random.random() < 0.3 and not self.draining:
                 self.crash("after the disk failed")
         elif ledger.durable_seq == ledger.next_seq - 1 and not self.cramped:
@@ -433,10 +463,11 @@ class Simulation:
 
     def _all_at_once(self) -> int:
         """Do all there is to do at this instant; gives the instant at which the engine wants to go on."""
-        for _ in range(300):
+        # However small its batches are, a turn sees to one thing that a client asked for.
+        for _ in range(300 + 3 * self._tokens):
             wake_ms = self.world.tick()
             busy = wake_ms == 0
-            while self.world.commit():
+            while self.commit_frame():
                 busy = True
             self.commit()
             while self._worked or self.world.offloaded:
