@@ -1,6 +1,7 @@
 """Scenarios that the simulation found, each in a few calls: what was wrong is in the docstrings."""
 
 import errno
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from tarry.core.errors import Conflict, Unavailable
 from tarry.core.lanes import lane_of
 from tarry.core.message import Message, MessageQuery
 from tarry.core.policy import Policy
+from tarry.engine.answer import Answer
 from tarry.engine.consumer import Received
 from tarry.engine.entries import NewEntry
 from tarry.engine.settings import EngineSettings
@@ -330,7 +332,7 @@ def test_a_server_whose_disk_failed_shows_nothing_more_and_a_start_shows_everyth
     for look in (lambda: delayed.get("t", 1), lambda: delayed.list("t")):
         with pytest.raises(Unavailable, match="the disk failed"):
             look()
-    answers = [
+    answers: list[Answer[Any]] = [
         *lost, delayed.cancel("t", 1), delayed.reschedule("t", 1, later_ms), world.engine.get(waiting),
         world.engine.list_messages(MessageQuery()), world.engine.list_messages(MessageQuery(state="finalised")),
     ]  # fmt: skip
