@@ -12,6 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,7 +21,7 @@ from tarry.core.errors import Damage, NotFound, TarryError
 from tarry.engine.horizon import Horizon, Offload
 from tarry.index.index import IndexMoved
 from tarry.ledger.ledger import Ledger
-from tarry.ledger.record import FIRST_BATCH_SEQ, NO_KEY, Key
+from tarry.ledger.record import FIRST_BATCH_SEQ, NO_KEY, Key, Put, decode_put
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +94,10 @@ class Bodies:
         if body is None:
             raise NotFound(f"there is no record at seq {seq}")
         return body
+
+    def version(self, seq: int) -> Put:
+        """The version that one record holds; raises as `one` does, and `Damage` for what is no version."""
+        return version_of(seq, self.one(seq))
 
     def written(self, seq: int, *, recent: bool) -> None:
         """A record can be read from the ledger now, or never will be; if it is `recent`, its body stays at hand for a while."""
@@ -247,3 +252,11 @@ class Bodies:
                 self._held[key.seq] = body
                 if isinstance(body, bytes):
                     self._held_bytes += len(body)
+
+
+def version_of(seq: int, body: bytes) -> Put:
+    """The version in the body of a record; raises `Damage` if it is none: whole bytes can be wrong all the same."""
+    try:
+        return decode_put(body)
+    except msgspec.MsgspecError as error:
+        raise Damage(f"the record at seq {seq}", 0, f"it is no version ({type(error).__name__})") from None

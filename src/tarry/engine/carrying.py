@@ -14,7 +14,7 @@ from tarry.engine.flight import Flight
 from tarry.engine.journal import Journal
 from tarry.engine.versions import end_of, new_version
 from tarry.engine.writing import Writing
-from tarry.ledger.record import Key, Record, decode_put
+from tarry.ledger.record import Key, Record
 
 MAX_HELD: Final = 10_000
 """Orders remembered whose chain waits for a later attempt; beyond it those whose instant has passed are let go of."""
@@ -72,7 +72,16 @@ class Carrying:
                 if not self._carrying[order]:
                     del self._carrying[order]
 
-        self._writing.write(partial(self._next_versions, part, at_ms), [one.key for one in part], written)
+        def failed(reason: str) -> list[Record]:
+            now_ms = self._journal.clock.now_ms()
+            return [
+                end_of(one.head, one.key, "failed", now_ms, reason, None, one.attempts)
+                for one in part
+                if one.key.seq not in self._journal.dead
+            ]
+
+        keys = [one.key for one in part]
+        self._writing.write(partial(self._next_versions, part, at_ms), keys, written, failed)
 
     def _next_versions(self, flights: list[Flight], at_ms: int) -> list[Record]:
         dead = self._journal.dead
@@ -80,7 +89,7 @@ class Carrying:
 
     def _next_version(self, flight: Flight, at_ms: int) -> Record:
         try:
-            put = decode_put(self._journal.bodies.one(flight.key.seq))
+            put = self._journal.bodies.version(flight.key.seq)
         except Damage as damage:
             self._journal.counters["damaged"] += 1
             now_ms = self._journal.clock.now_ms()

@@ -34,7 +34,7 @@ from tarry.engine.settings import EngineSettings
 from tarry.engine.tracing import tell_fired, tell_ready
 from tarry.engine.versions import end_of, end_unread, has_expired, new_version
 from tarry.engine.writing import ROOM_RETRY_MS, Writing
-from tarry.ledger.read_record import PutHead, ReadEntry, ReadPut
+from tarry.ledger.read_record import PutHead, ReadEntry, ReadPut, decode_head
 from tarry.ledger.record import Entry, Key, Record, decode_put
 
 log = logging.getLogger(__name__)
@@ -95,6 +95,10 @@ class Dispatcher:
         """By seq: entries of the wheel whose key is lower than the instant they wait for."""
         self._postponed_keys: list[Key] = []
         """A heap of these; those that are not postponed any more are dropped late."""
+        self._taken: dict[int, Key] = {}
+        """Of the batch at hand: what was postponed and came again, by seq."""
+        self._seen_to: set[int] = set()
+        """Of the batch at hand: what began to fly or was put off."""
         self._awaiting: dict[int, list[Key]] = {}
         """Keys of due messages whose bodies are being fetched, by the first seq of each lot."""
         self._awaiting_since_ms = 0
@@ -242,6 +246,28 @@ class Dispatcher:
     def _dispatch_together(self, fires: NDArray[np.int64], seqs: NDArray[np.int64], now_ms: int) -> None:
         if not len(seqs):
             return
+        self._taken.clear()
+        self._seen_to.clear()
+        try:
+            self._dispatch_batch(fires, seqs, now_ms)
+        except Exception as error:  # noqa: BLE001 - one message must not keep the others, nor end the process
+            self._journal.isolation.check(error)
+            self._dispatch_apart(fires, seqs, now_ms)
+
+    def _dispatch_apart(self, fires: NDArray[np.int64], seqs: NDArray[np.int64], now_ms: int) -> None:
+        """Dispatch messages one by one, those of a batch that failed, and end those that provoke an error."""
+        for at, (fire_at_ms, seq) in enumerate(zip(fires.tolist(), seqs.tolist(), strict=True)):
+            key = self._taken.get(seq) or self._key_of(fire_at_ms, seq)
+            if seq in self._seen_to or seq in self._journal.dead or self.writing.is_writing(key):
+                continue
+            if seq in self._taken:
+                self._postponed[seq] = key
+            try:
+                self._dispatch_batch(fires[at : at + 1], seqs[at : at + 1], now_ms)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is about this message
+                self._end_failed(key, self._journal.isolation.reason(seq, error), now_ms)
+
+    def _dispatch_batch(self, fires: NDArray[np.int64], seqs: NDArray[np.int64], now_ms: int) -> None:
         self._burst = Burst(now_ms)
         parts = self._journal.standby.take(seqs)
         timely = not self._postponed or self._postponed.keys().isdisjoint(seqs.tolist())
@@ -285,6 +311,8 @@ class Dispatcher:
             reads.read, reads.bodies, reads.alike, fires, seqs, strict=True
         ):
             postponed = self._postponed.pop(seq, None)
+            if postponed is not None:
+                self._taken[seq] = postponed
             key = postponed or Key(fire_at_ms, seq)
             if isinstance(read, ReadPut):
                 assert alike is not None
@@ -333,6 +361,7 @@ class Dispatcher:
                 return
         if not to_topic:
             self.flights.begin(key, head, body, now_ms)
+            self._seen_to.add(key.seq)
         elif head.group is not None:
             self._fire_burst()
             # One of its group, in this same batch, may have ended it.
@@ -350,6 +379,20 @@ class Dispatcher:
         log.error("a due message cannot be read and ends as failed: %s", reason)
         led = self._journal.groups.ends_of_led
         self.writing.end(key, lambda: [end_unread(key, now_ms, reason), *led(key, now_ms)])
+
+    def _end_failed(self, key: Key, reason: str, now_ms: int) -> None:
+        """End a message that cannot be dispatched, with what it takes along and leaves to the dead letters."""
+        if self._journal.topics.records.ready_unread(key.seq):
+            # A delayed entry: whoever reads it finds what is wrong with it, and passes it over.
+            return
+
+        def ends() -> list[Record]:
+            head = decode_head(self._journal.bodies.one(key.seq))
+            return self.flights.failure(key, head, reason, now_ms, head.attempts)
+
+        led = self._journal.groups.ends_of_led
+        self.writing.end(key, ends, lambda _: [end_unread(key, now_ms, reason), *led(key, now_ms)])
+        self.killed(key.seq)
 
     def _expire(self, key: Key, head: PutHead, now_ms: int) -> None:
         reason = "its time to live was over before it could be sent"
@@ -388,6 +431,9 @@ class Dispatcher:
             done(error)
             for put, key in burst.items():
                 self._later(key, lane_of(put.owner, put.door), burst.now_ms + ROOM_RETRY_MS)
+        except Exception as error:
+            done(error)
+            raise
 
     def _fired(self, unit: int) -> None:
         self.writing.close(unit)
@@ -417,6 +463,9 @@ class Dispatcher:
         except Unavailable as error:
             done(error)
             self._later(key, lane_of(head.owner, head.door), now_ms + ROOM_RETRY_MS)
+        except Exception as error:
+            done(error)
+            raise
 
     def _tell_sent(self, heads: Sequence[PutHead], now_ms: int) -> None:
         if self.on_sent is not None:
@@ -449,9 +498,11 @@ class Dispatcher:
         return self._postponed.get(seq) or Key(fire_at_ms, seq)
 
     def _later(self, key: Key, lane: int, at_ms: int) -> None:
+        # First, because it is what may refuse an instant.
+        self._journal.horizon.postpone(at_ms, key.seq, lane)
+        self._seen_to.add(key.seq)
         self._postponed[key.seq] = key
         heappush(self._postponed_keys, key)
-        self._journal.horizon.postpone(at_ms, key.seq, lane)
 
     def killed(self, seq: int) -> None:
         """A version was ended or replaced: it makes room for what waits behind it."""

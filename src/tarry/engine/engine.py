@@ -67,7 +67,7 @@ class EngineStats(Struct, frozen=True, kw_only=True):
     topics: int
     next_due_at_ms: int | None
     counters: dict[str, int]
-    """accepted, sent, cancelled, failed, retried, damaged: since the ledger began."""
+    """accepted, sent, cancelled, failed, retried, damaged, isolated: since the ledger began."""
 
 
 class Engine:

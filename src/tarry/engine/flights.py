@@ -16,8 +16,10 @@ import numpy as np
 
 from tarry.core.delivery import BulkOutlet, Delivered, Delivery, Outlet, Refused, Retry, Verdict
 from tarry.core.errors import Damage, Unavailable
-from tarry.core.lifecycle import Event
+from tarry.core.lifecycle import Event, State
+from tarry.core.limits import MAX_DELAY_MS
 from tarry.core.tracing import Outcome
+from tarry.engine.bodies import Body, version_of
 from tarry.engine.carrying import Carrying, parts_of
 from tarry.engine.flight import Departure, Flight
 from tarry.engine.journal import Journal
@@ -27,7 +29,7 @@ from tarry.engine.settings import EngineSettings
 from tarry.engine.sizes import SMALL_BYTES
 from tarry.engine.tracing import attempt_of
 from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, has_expired, new_version
-from tarry.engine.writing import ROOM_RETRY_MS, Writing
+from tarry.engine.writing import ROOM_RETRY_MS, Otherwise, Writing
 from tarry.ledger.read_record import PutHead, ReadPut
 from tarry.ledger.record import Claim, Key, Put, Record, decode_put
 
@@ -93,9 +95,10 @@ class Flights:
             outlet = self._outlets.get(scheme)
             if outlet is None:
                 reason = f"there is no outlet for {scheme}:"
-                self._writing.end(key, lambda: self._failure(key, head, reason, now_ms, head.attempts))
+                self._writing.end(key, lambda: self.failure(key, head, reason, now_ms, head.attempts))
                 return
             flight = Flight(key, head, outlet, self._together[scheme], len(body))
+            at_hand = self._what_to_keep(head, body)
             order = flight.order
             if order is not None and self._carrying.keeps_back(flight, order, now_ms):
                 return
@@ -106,10 +109,18 @@ class Flights:
                 chain.append(flight)
                 if len(chain) > 1:
                     return
-        if len(body) <= SMALL_BYTES:
-            wanted_whole = head.listed or self._journal.tracer is not None
-            self._at_hand[key.seq] = decode_put(body) if wanted_whole else head
+        else:
+            at_hand = self._what_to_keep(head, body)
+        if at_hand is not None:
+            self._at_hand[key.seq] = at_hand
         self._places.wait(flight)
+
+    def _what_to_keep(self, head: ReadPut, body: bytes) -> ReadPut | Put | None:
+        """What there is to send, if it is small enough to be kept at hand until it is seen who has a place."""
+        if len(body) > SMALL_BYTES:
+            return None
+        wanted_whole = head.listed or self._journal.tracer is not None
+        return decode_put(body) if wanted_whole else head
 
     # Leaving
 
@@ -147,7 +158,14 @@ class Flights:
             # One of its group, in this same moment, has ended it.
             self._places.land(first)
             return
-        if grouped and not self._claim(departure, now_ms):
+        try:
+            claimed = not grouped or self._claim(departure, now_ms)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is about this message
+            reason = self._journal.isolation.reason(first.key.seq, error, "was claimed")
+            first.becomes(Event.CLAIM)
+            self._judge([(first, Refused(reason))], now_ms)
+            return
+        if not claimed:
             self._places.land(first)
             self._later(first.key, first.lane, now_ms + ROOM_RETRY_MS)
             return
@@ -190,29 +208,37 @@ class Flights:
                 self._journal.counters["damaged"] += 1
                 unread.append((flight, Refused(str(put or f"there is no record at seq {flight.key.seq}"))))
                 continue
-            flight.attempts += 1
-            flight.put = put if isinstance(put, Put) and put.listed else None
-            if self._journal.tracer is not None and isinstance(put, Put):
-                now_ms = self._journal.clock.now_ms()
-                flight.span = attempt_of(self._journal, flight.key.seq, put, flight.attempts, now_ms)
-            delivery = Delivery(
-                id_, put.destination, put.payload, put.headers, put.key, put.owner,
-                put.due_at_ms or put.fire_at_ms, put.accepted_at_ms, flight.attempts, put.door,
-            )  # fmt: skip
-            deliveries.append(delivery)
-            self._away[id_] = flight
+            try:
+                deliveries.append(self._delivery(flight, id_, put))
+                self._away[id_] = flight
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is about this message
+                reason = self._journal.isolation.reason(flight.key.seq, error, "was to leave")
+                unread.append((flight, Refused(reason)))
         if unread:
             self._judge(unread, self._journal.clock.now_ms())
         if deliveries:
             self._launch(departure.outlet, deliveries, self.landed)
+
+    def _delivery(self, flight: Flight, id_: str, put: ReadPut | Put) -> Delivery:
+        """The next attempt to send a message."""
+        flight.attempts += 1
+        flight.put = put if isinstance(put, Put) and put.listed else None
+        if self._journal.tracer is not None and isinstance(put, Put):
+            now_ms = self._journal.clock.now_ms()
+            flight.span = attempt_of(self._journal, flight.key.seq, put, flight.attempts, now_ms)
+        return Delivery(
+            id_, put.destination, put.payload, put.headers, put.key, put.owner,
+            put.due_at_ms or put.fire_at_ms, put.accepted_at_ms, flight.attempts, put.door,
+        )  # fmt: skip
 
     def _puts(self, flights: list[Flight]) -> Sequence[ReadPut | Put | Damage | None]:
         """What there is to send: at hand, or read again."""
         found = [self._at_hand.get(flight.key.seq) for flight in flights]
         if None not in found:
             return found
-        bodies = self._journal.bodies.many(np.array([flight.key.seq for flight in flights], np.int64))
-        return [decode_put(body) if isinstance(body, bytes) else body for body in bodies]
+        seqs = [flight.key.seq for flight in flights]
+        bodies = self._journal.bodies.many(np.array(seqs, np.int64))
+        return [_version_or_damage(seq, body) for seq, body in zip(seqs, bodies, strict=True)]
 
     # What came of it
 
@@ -235,7 +261,13 @@ class Flights:
                 flight.reference = verdict.reference
                 sent.append(flight)
             else:
-                self._not_sent(flight, verdict, now_ms)
+                try:
+                    self._not_sent(flight, verdict, now_ms)
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is about this message
+                    reason = self._journal.isolation.reason(flight.key.seq, error, "was to be tried again")
+                    if flight.state is State.SCHEDULED:
+                        flight.becomes(Event.CLAIM)
+                    self._fail(flight, reason, now_ms)
         if sent:
             self._end_sent(sent, now_ms)
 
@@ -257,7 +289,16 @@ class Flights:
                     records += beginnings(self._journal, one.origin, one.reference, now_ms)
                 return records
 
-            self._finish(part, Event.DELIVERED, make, now_ms)
+            def otherwise(reason: str, part: list[Flight] = part) -> list[Record]:
+                records: list[Record] = []
+                for one in part:
+                    records.append(
+                        end_of(one.head, one.key, "sent", now_ms, None, one.reference, one.attempts)
+                    )
+                    records += self._journal.groups.ends_of_led(one.origin, now_ms, reason)
+                return records
+
+            self._finish(part, Event.DELIVERED, make, now_ms, otherwise)
 
     def _not_sent(self, flight: Flight, verdict: Refused | Retry, now_ms: int) -> None:
         match verdict:
@@ -273,7 +314,8 @@ class Flights:
                 flight.becomes(Event.NOT_DELIVERED)
                 flight.uncertain |= verdict.uncertain
                 wait_ms = self._backoff_ms(flight.attempts) if verdict.after_ms is None else verdict.after_ms
-                self._retry(flight, now_ms + max(1, wait_ms))
+                # A receiver may wish for anything.
+                self._retry(flight, now_ms + min(max(1, wait_ms), MAX_DELAY_MS))
 
     def _outcome(self, flight: Flight, verdict: Verdict, now_ms: int) -> Outcome:
         """What an attempt came to, as it is told."""
@@ -306,11 +348,11 @@ class Flights:
     def _fail(self, flight: Flight, reason: str, now_ms: int, error: str | None = None) -> None:
         def make() -> list[Record]:
             ended = flight.put or flight.head
-            return self._failure(flight.key, ended, reason, now_ms, flight.attempts, error)
+            return self.failure(flight.key, ended, reason, now_ms, flight.attempts, error)
 
         self._finish([flight], Event.REFUSED, make, now_ms)
 
-    def _failure(
+    def failure(
         self,
         key: Key,
         head: Put | PutHead,
@@ -327,7 +369,7 @@ class Flights:
         records += self._journal.groups.ends_of_orphans(head, head.origin or key, now_ms)
         if self._settings.dead_letter_topic and not head.listed:
             try:
-                put = decode_put(self._journal.bodies.one(key.seq))
+                put = self._journal.bodies.version(key.seq)
             except Damage as damage:
                 log.error("a dead letter cannot be written: %s", damage)
                 return records
@@ -337,8 +379,20 @@ class Flights:
         return records
 
     def _finish(
-        self, flights: list[Flight], event: Event, make: Callable[[], list[Record]], now_ms: int
+        self,
+        flights: list[Flight],
+        event: Event,
+        make: Callable[[], list[Record]],
+        now_ms: int,
+        otherwise: Otherwise | None = None,
     ) -> None:
+        def failed(reason: str) -> list[Record]:
+            ends: list[Record] = []
+            for one in flights:
+                ends.append(end_of(one.head, one.key, "failed", now_ms, reason, None, one.attempts))
+                ends += self._journal.groups.ends_of_orphans(one.head, one.origin, now_ms)
+            return ends
+
         def done() -> None:
             for flight in flights:
                 flight.becomes(event)
@@ -348,7 +402,7 @@ class Flights:
             # The clock is read again: it may have been set back since the verdict.
             self.start(self._journal.clock.now_ms())
 
-        self._writing.write(make, [flight.key for flight in flights], done)
+        self._writing.write(make, [flight.key for flight in flights], done, otherwise or failed)
 
     def leave(self, flight: Flight) -> None:
         """A flight is over: the next of its chain may go."""
@@ -379,6 +433,15 @@ class Flights:
         while self._keys and self._keys[0].seq not in self.by_seq:
             heappop(self._keys)
         return self._keys[0] if self._keys else None
+
+
+def _version_or_damage(seq: int, body: Body) -> Put | Damage | None:
+    if not isinstance(body, bytes):
+        return body
+    try:
+        return version_of(seq, body)
+    except Damage as damage:
+        return damage
 
 
 def _may_wait(put: Put, now_ms: int) -> bool:

@@ -6,14 +6,17 @@ along. Who is in a group is kept in the registry; this is what it means.
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from tarry.core.deadset import DeadSet
 from tarry.core.errors import Conflict, Damage
 from tarry.engine.bodies import Bodies
 from tarry.engine.versions import end_of, end_unread_member
 from tarry.ledger.read_record import PutHead
-from tarry.ledger.record import Finalise, Key, Put, Record, decode_put
+from tarry.ledger.record import Finalise, Key, Put, Record
 from tarry.registry.registry import Group, Member, Registry
+
+UNLED: Final = "the message that led its group was not sent"
 
 
 class Groups:
@@ -166,15 +169,14 @@ class Groups:
         ends: list[Record] = [self._end_of(member, put.owner, name, now_ms, reason) for member in left]
         return ends + self.ends_of_led(origin, now_ms)
 
-    def ends_of_led(self, origin: Key, now_ms: int) -> list[Record]:
-        """The ends of the members that waited for a message which goes unsent."""
+    def ends_of_led(self, origin: Key, now_ms: int, reason: str = UNLED) -> list[Record]:
+        """The ends of the members that waited for a message, which goes unsent or leads no further."""
         owner, name = self.group_of(origin)
-        reason = "the message that led its group was not sent"
         return [self._end_of(member, owner, name, now_ms, reason) for member in self.led_by(origin)]
 
     def _end_of(self, member: Member, owner: str, name: str, now_ms: int, reason: str) -> Finalise:
         try:
-            put = decode_put(self._bodies.one(member.current.seq))
+            put = self._bodies.version(member.current.seq)
         except Damage as damage:
             reason = f"{reason}; it was {damage}"
             return end_unread_member(member.current, member.origin, owner, name, "cancelled", now_ms, reason)

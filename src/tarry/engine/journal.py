@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tarry.core import faults
 from tarry.core.clock import Clock
 from tarry.core.deadset import DeadSet
 from tarry.core.errors import Damage, DelayTooLong, NotFound, TarryError, Unavailable
@@ -26,13 +27,14 @@ from tarry.core.tracing import Tracer
 from tarry.engine.backlog import Backlog
 from tarry.engine.batches import Batches
 from tarry.engine.bodies import Bodies
-from tarry.engine.burst import Burst
+from tarry.engine.burst import Burst, Lot
 from tarry.engine.catalogue import Catalogue
 from tarry.engine.consumer import Received
 from tarry.engine.entries import received_entries
 from tarry.engine.fresh import Fresh
 from tarry.engine.groups import Groups
 from tarry.engine.horizon import Horizon, Offload
+from tarry.engine.isolation import Isolation
 from tarry.engine.pending import Pending
 from tarry.engine.planner import Plan
 from tarry.engine.policies import Policies
@@ -106,6 +108,8 @@ class Journal:
         self.backlog = Backlog(self)
         self.pending = Pending()
         self.counters: Counter[str] = Counter()
+        self.isolation = Isolation(self.counters)
+        """Tells errors about one message from faults."""
         self.watermark = Key(0, 0)
         self.recovered_seq = 0
         """The head at the last recovery: up to here it is not known which overdue messages were handed out."""
@@ -157,6 +161,7 @@ class Journal:
 
     def _tell_fault(self, error: Exception) -> None:
         """The ledger has a record, and what is in memory does not follow it any more."""
+        self.isolation.fault = error
         if self.on_fault is not None:
             self.on_fault(error)
 
@@ -356,21 +361,30 @@ class Journal:
                 for topic, lot in burst.by_topic.items():
                     next_id = next_ids[topic]
                     if records.has_consumers(topic):
-                        sheaf = lot.sheaf(next_id - len(lot), burst.now_ms, self.ids)
-                        self.fresh.add_sheaf(
-                            seq, sheaf, lot.size_bytes * (2 if lot.parts[0].reads.shown else 1)
-                        )
+                        self._keep_fresh(seq, lot, next_id - len(lot), burst.now_ms)
                     records.appended(topic, next_id - 1)
                     seq += len(lot)
             done(error)
             self._tell_durable(first + unit.records - 1, error)
 
         first = self.ledger.append_unit(unit, durable)
-        self.sizes.add_many(first, np.frombuffer(unit.table, FIXED)["size"])
-        sizes = {topic: (len(lot), lot.size_bytes) for topic, lot in burst.by_topic.items()}
-        next_ids = records.place_many(first, sizes, burst.now_ms)
-        self.counters["sent"] += unit.records
-        self._end_fired(burst)
+        try:
+            self.sizes.add_many(first, np.frombuffer(unit.table, FIXED)["size"])
+            sizes = {topic: (len(lot), lot.size_bytes) for topic, lot in burst.by_topic.items()}
+            next_ids = records.place_many(first, sizes, burst.now_ms)
+            self.counters["sent"] += unit.records
+            self._end_fired(burst)
+        except Exception as error:
+            self._tell_fault(error)
+            raise
+
+    def _keep_fresh(self, seq: int, lot: Lot, first_id: int, at_ms: int) -> None:
+        """Keep entries at hand, as consumers get them, until they are taken."""
+        try:
+            sheaf = lot.sheaf(first_id, at_ms, self.ids)
+            self.fresh.add_sheaf(seq, sheaf, lot.size_bytes * (2 if lot.parts[0].reads.shown else 1))
+        except Exception as error:  # noqa: BLE001 - it is speed alone: whoever reads them finds which one it is
+            log.error("entries are not kept at hand because of %s", faults.told(error))
 
     def _end_fired(self, burst: Burst) -> None:
         seqs, kinds = burst.seqs(), burst.kinds()
@@ -434,13 +448,25 @@ class Journal:
         missing = [at for at, entry in enumerate(found) if entry is None]
         if missing:
             bodies = self.entry_bodies(seqs[missing])
-            read = iter(
-                received_entries(read_entries([body for body in bodies if body is not None]), self.ids)
-            )
-            for at, body in zip(missing, bodies, strict=True):
-                if body is not None:
-                    found[at] = next(read)
+            there = [(at, body) for at, body in zip(missing, bodies, strict=True) if body is not None]
+            try:
+                received: Sequence[Received | None] = self._received([body for _, body in there])
+            except Exception:  # noqa: BLE001 - one of them cannot be shown, and the others can
+                received = [self._received_or_none(int(seqs[at]), body) for at, body in there]
+            for (at, _), entry in zip(there, received, strict=True):
+                found[at] = entry
         return found
+
+    def _received(self, bodies: list[bytes]) -> list[Received]:
+        return received_entries(read_entries(bodies), self.ids)
+
+    def _received_or_none(self, seq: int, body: bytes) -> Received | None:
+        """An entry, or None for one that cannot be shown: it is passed over, as a damaged one is."""
+        try:
+            return self._received([body])[0]
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is about this entry
+            self.isolation.reason(seq, error, "was read")
+            return None
 
     def entry_bodies(self, seqs: NDArray[np.int64]) -> list[bytes | None]:
         """The bodies of topic entries; None for one that is gone or damaged."""

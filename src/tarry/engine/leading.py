@@ -8,7 +8,7 @@ from tarry.core.message import LED_BY
 from tarry.core.names import TOPIC_SCHEME
 from tarry.engine.journal import Journal
 from tarry.engine.versions import end_unread_member, new_version
-from tarry.ledger.record import Key, Put, Record, decode_put
+from tarry.ledger.record import Key, Put, Record
 from tarry.registry.registry import Member
 
 
@@ -20,7 +20,7 @@ def beginnings(journal: Journal, leader: Key, reference: str | None, now_ms: int
     records: list[Record] = []
     for member in journal.groups.led_by(leader):
         try:
-            put = decode_put(journal.bodies.one(member.current.seq))
+            put = journal.bodies.version(member.current.seq)
         except Damage as damage:
             records.append(_unread(member, journal.groups.group_of(leader), now_ms, damage))
             continue

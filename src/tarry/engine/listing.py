@@ -5,12 +5,14 @@ the index in (due, seq) order and reading each. A page looks at a bounded number
 or empty, and still have a next page.
 """
 
+import logging
 import struct
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from tarry.core.errors import Invalid, TarryError, Unavailable
+from tarry.core import faults
+from tarry.core.errors import Invalid, Unavailable
 from tarry.core.lifecycle import State
 from tarry.core.message import MessagePage, MessageQuery, MessageView
 from tarry.engine.answer import Answer, settled
@@ -22,6 +24,8 @@ from tarry.engine.paging import MAX_NUMBER, check_limit, make_token, read_token
 from tarry.engine.views import view_of_ended, view_of_put
 from tarry.index.index import NOTHING, IndexMoved, Loaded, View
 from tarry.ledger.record import Key, Put, decode
+
+log = logging.getLogger(__name__)
 
 LOOK_AT: Final = 5_000
 """Messages looked at for one page."""
@@ -65,10 +69,9 @@ def list_scheduled(
             answer.settle(_page(journal, dispatcher, query, limit, _merged(here, read[0]), high))
         elif isinstance(error, IndexMoved):
             answer.fail(Unavailable("the index is being rewritten; ask again"))
-        elif isinstance(error, TarryError):
-            answer.fail(error)
         else:
-            raise error
+            # Also an error that nobody expected is only that of who asked.
+            answer.fail(error)
 
     reading(lambda: read.append(_from_view(view, start, here.upto, absent)), done)
     return answer
@@ -111,15 +114,26 @@ def _page(
         if len(views) >= limit:
             return MessagePage(views, _make_page(key))
         body = waiting.bodies.get(key.seq) or journal.bodies.many(np.array([key.seq], np.int64))[0]
-        record = decode(body) if isinstance(body, bytes) else None
-        if isinstance(record, Put):
-            origin = record.origin or Key(record.fire_at_ms, key.seq)
-            flight = dispatcher.flights.by_seq.get(key.seq)
-            state = State.SCHEDULED if flight is None else flight.state
-            view = view_of_put(record, journal.ids.make(origin.seq, origin.fire_at_ms), state)
-            if _matches(view, query):
-                views.append(view)
+        try:
+            view = _view(journal, dispatcher, key, body)
+        except Exception as error:  # noqa: BLE001 - one message that cannot be shown must not hide the others
+            journal.isolation.check(error)
+            log.error("the message at seq %d cannot be listed: %s", key.seq, faults.told(error))
+            continue
+        if view is not None and _matches(view, query):
+            views.append(view)
     return MessagePage(views, None if waiting.upto >= high else _make_page(waiting.upto))
+
+
+def _view(journal: Journal, dispatcher: Dispatcher, key: Key, body: Body) -> MessageView | None:
+    """A waiting message as it is shown; None for what is damaged or none."""
+    record = decode(body) if isinstance(body, bytes) else None
+    if not isinstance(record, Put):
+        return None
+    origin = record.origin or Key(record.fire_at_ms, key.seq)
+    flight = dispatcher.flights.by_seq.get(key.seq)
+    state = State.SCHEDULED if flight is None else flight.state
+    return view_of_put(record, journal.ids.make(origin.seq, origin.fire_at_ms), state)
 
 
 def _keys_here(journal: Journal, dispatcher: Dispatcher, low: Key, high: Key) -> Waiting:

@@ -19,6 +19,7 @@ from typing import Final
 
 import numpy as np
 
+from tarry.core import faults
 from tarry.core.errors import Damage, TarryError, Unavailable
 from tarry.engine.answer import Answer
 from tarry.engine.dispatcher import Dispatcher
@@ -27,7 +28,8 @@ from tarry.engine.journal import Journal
 from tarry.engine.settings import EngineSettings
 from tarry.engine.versions import new_version
 from tarry.index.index import View
-from tarry.ledger.record import Entry, Key, Put, Record, decode
+from tarry.ledger.frame import ROW_BYTES
+from tarry.ledger.record import Entry, Key, Put, Record, decode, encode
 from tarry.ledger.segment import SegmentInfo
 from tarry.registry.registry import Relied
 from tarry.registry.snapshots import SNAPSHOTS
@@ -201,24 +203,34 @@ class Reclaim:
                 continue
             try:
                 body = self._journal.bodies.one(seq)
-            except Damage as damage:
+                if again and len(body) > room:
+                    break
+                room -= len(body)
+                record = self._carried(seq, body)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is about this record
+                self._journal.isolation.check(error)
                 # It stays where it is, and with it its segment: that is what backups are for.
-                log.error("a record cannot be carried forward: %s", damage)
-                self._to_carry.popleft()
-                continue
-            if again and len(body) > room:
-                break
-            room -= len(body)
+                what = str(error) if isinstance(error, Damage) else faults.told(error)
+                log.error("the record at seq %d cannot be carried forward: %s", seq, what)
+                record = None
             self._to_carry.popleft()
-            record: Record | None = decode(body)
-            if isinstance(record, Entry):
-                record = self._journal.topics.records.carried(record, seq)
-            elif isinstance(record, Put):
-                key = Key(record.fire_at_ms, seq)
-                uncertain = record.uncertain or self._journal.may_have_been_sent(key, record)
-                record = new_version(record, key, record.fire_at_ms, uncertain=uncertain)
             if record is not None:
                 again[seq] = record
+        return again
+
+    def _carried(self, seq: int, body: bytes) -> Record | None:
+        """A record as a new one that takes its place; None where nobody needs it any more."""
+        record = decode(body)
+        if isinstance(record, Entry):
+            again: Record | None = self._journal.topics.records.carried(record, seq)
+        elif isinstance(record, Put):
+            key = Key(record.fire_at_ms, seq)
+            uncertain = record.uncertain or self._journal.may_have_been_sent(key, record)
+            again = new_version(record, key, record.fire_at_ms, uncertain=uncertain)
+        else:
+            again = record
+        if again is not None:
+            self._journal.ledger.check_size(len(encode(again).body) + ROW_BYTES)
         return again
 
     # Snapshots of the registry

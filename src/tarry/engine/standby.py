@@ -5,6 +5,7 @@ looked for now and then, and read a few at a time while nothing is due. It is sp
 because it was scheduled too late or is too much, is read when it is due, with the same result.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from itertools import repeat
 from typing import Final
@@ -13,6 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tarry.core import faults
 from tarry.core.names import TOPIC_SCHEME
 from tarry.engine.alike import all_alike
 from tarry.engine.bodies import Bodies
@@ -22,6 +24,8 @@ from tarry.engine.reads import Reads
 from tarry.engine.sizes import Sizes
 from tarry.ledger.fired import Draft
 from tarry.ledger.read_record import ReadEntry, ReadPut, read_due
+
+log = logging.getLogger(__name__)
 
 AHEAD_MS: Final = 1_500
 LOOK_EVERY_MS: Final = 500
@@ -90,6 +94,8 @@ class Standby:
         self._bytes = 0
         self._wanted = np.empty(0, np.int64)
         """Seqs that were found and are not read yet."""
+        self._refused: set[int] = set()
+        """Seqs among which one could not be read ahead: they are read when they are due."""
         self._slice = 0
         """How many of them are read at once."""
         self._next_look_ms = 0
@@ -169,7 +175,12 @@ class Standby:
             self._next_read_ms = now_ms + min(PACE_MS, READ_WITHIN_MS * count // len(self._wanted))
             some, self._wanted = self._wanted[:count], self._wanted[count:]
             # Some may have ended, or come due and be gone, since they were found.
-            self._add(some[~self._horizon.dead.contains_many(some)])
+            some = some[~self._horizon.dead.contains_many(some)]
+            try:
+                self._add(some)
+            except Exception as error:  # noqa: BLE001 - it is speed alone: when they are due, the one it is about ends
+                log.error("messages are not read ahead because of %s", faults.told(error))
+                self._refused.update(some.tolist())
         return self._next_read_ms if len(self._wanted) else None
 
     def _look(self, now_ms: int) -> None:
@@ -180,6 +191,9 @@ class Standby:
         seqs = due.seqs[due.fire_at_ms <= now_ms + AHEAD_MS]
         ready = [np.fromiter(self._ready, np.int64, len(self._ready))]
         ready += (one.seqs for one in self._whole.values())
+        if self._refused:
+            self._refused &= set(seqs.tolist())
+            ready.append(np.fromiter(self._refused, np.int64, len(self._refused)))
         seqs = seqs[~np.isin(seqs, np.concatenate(ready))]
         self._wanted = seqs[~self._bodies.absent(seqs)][: MAX_ENTRIES - len(self)]
         self._slice = min(MAX_SLICE, -(-len(self._wanted) // SLICES))

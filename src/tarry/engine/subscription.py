@@ -440,7 +440,13 @@ class Subscription:
     def _give(self, consumer: Consumer, entries: Sequence[Received]) -> None:
         consumer.permits -= messages_in(entries)
         self.holdings.give(ids_of(entries), consumer)
-        consumer.deliver(entries)
+        try:
+            consumer.deliver(entries)
+        except Exception as error:  # noqa: BLE001 - what one consumer cannot be given is no fault of the others
+            self._topics.not_given(self, entries, error)
+            self.detach(consumer)
+            if consumer.on_close:
+                consumer.on_close()
 
     # The registry
 

@@ -3,6 +3,7 @@
 Every change is a record first: what the records add up to is in `topic_records`, and replaying them gives the same state.
 """
 
+import logging
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -12,7 +13,16 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from tarry.core.errors import Conflict, Invalid, NotFound, QuotaExceeded, TarryError, Unavailable
+from tarry.core import faults
+from tarry.core.errors import (
+    Conflict,
+    Invalid,
+    NotFound,
+    QuotaExceeded,
+    TarryError,
+    TooLarge,
+    Unavailable,
+)
 from tarry.core.names import check_name, parse_topic
 from tarry.core.policy import BacklogAction, Effective
 from tarry.core.tracing import TRACEPARENT
@@ -38,6 +48,8 @@ from tarry.ledger.record import Topic as TopicRecord
 
 if TYPE_CHECKING:
     from tarry.engine.journal import Journal
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -423,6 +435,12 @@ class Topics:
                 self._journal.append(records, lambda _: None, essential=True)
             except Unavailable:
                 left.append(received.entry_id)
+            except TooLarge as error:
+                # It comes once more instead: what cannot be kept elsewhere is not given up.
+                log.error(
+                    "entry %d of %s cannot be a dead letter: %s", received.entry_id, sub.topic.name, error
+                )
+                left.append(received.entry_id)
         return left
 
     def together(self, seqs: NDArray[np.int64]) -> int:
@@ -460,6 +478,14 @@ class Topics:
             else:
                 entries.append(entry)
         return entries, gone
+
+    def not_given(self, sub: Subscription, entries: Sequence[Received], error: Exception) -> None:
+        """Entries could not be given to a consumer, which is detached; raises the error if it is a fault."""
+        self._journal.isolation.check(error)
+        log.error(
+            "a consumer of %s on %s is detached: entries %d to %d could not be given to it: %s",
+            sub.name, sub.topic.name, entries[0].entry_id, entries[-1].entry_id, faults.told(error),
+        )  # fmt: skip
 
     def forget(self, sub: Subscription) -> None:
         """A reader is gone."""

@@ -13,7 +13,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from tarry.core.errors import Invalid, TarryError
+from tarry.core.errors import Invalid
 from tarry.core.lanes import DOORS, doors_of
 from tarry.core.run import Due
 from tarry.engine.answer import Answer, failed
@@ -105,8 +105,7 @@ class _Count:
 
         def then(error: Exception | None) -> None:
             if error is not None:
-                if not isinstance(error, TarryError):
-                    raise error
+                # Also an error that nobody expected is only that of who asked.
                 self._answer.fail(error)
             elif done:
                 self._answer.settle(self._result())

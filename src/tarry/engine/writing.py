@@ -6,16 +6,21 @@ that wait for the verdict of an attempt are told here, once that verdict is dura
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final
 
 from tarry.core.errors import Unavailable
 from tarry.engine.journal import Journal
+from tarry.engine.versions import end_unread
 from tarry.ledger.record import Key, Record
 
 ROOM_RETRY_MS: Final = 1_000
 """When the ledger has no room, how long until it is tried again."""
 
 OnVerdict = Callable[[], None]
+
+Otherwise = Callable[[str], list[Record]]
+"""Makes the records that end versions whose intended records cannot be written, of the reason."""
 
 
 class Writing:
@@ -42,11 +47,16 @@ class Writing:
         del self._open[unit]
 
     def write(
-        self, make: Callable[[], list[Record]], keys: list[Key], done: Callable[[], None] | None = None
+        self,
+        make: Callable[[], list[Record]],
+        keys: list[Key],
+        done: Callable[[], None] | None = None,
+        otherwise: Otherwise | None = None,
     ) -> None:
         """Write records that end or replace the versions at these keys; again if there is no room.
 
-        `make` is called at each try: entry ids and the like are those of that moment.
+        `make` is called at each try: entry ids and the like are those of that moment. If it fails, or what it makes
+        cannot be a unit, the versions end with the records that `otherwise` makes of the reason.
         """
         unit = self.open(min(keys))
 
@@ -58,22 +68,52 @@ class Writing:
                 self.settled(key.seq for key in keys)
 
         def attempt() -> bool:
-            records = make()
-            if not records:
-                written(None)
-                return True
             try:
-                self._journal.append(records, written, essential=True)
+                records = self._append(make, keys, written, otherwise)
             except Unavailable:
                 return False
+            if not records:
+                written(None)
             return True
 
         if self._unwritten or not attempt():
             self._unwritten.append(attempt)
 
-    def end(self, key: Key, make: Callable[[], list[Record]]) -> None:
+    def _append(
+        self,
+        make: Callable[[], list[Record]],
+        keys: list[Key],
+        written: Callable[[Exception | None], None],
+        otherwise: Otherwise | None,
+    ) -> list[Record]:
+        """Append what can be: the records meant, the others, or in the end nothing but the ends of the keys."""
+        try:
+            records = make()
+            if records:
+                self._journal.append(records, written, essential=True)
+        except Unavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is about these versions
+            reason = self._journal.isolation.reason(keys[0].seq, error, "was ended")
+            if otherwise is None:
+                unread = self._unread(keys, reason)
+                self._journal.append(unread, written, essential=True)
+                return unread
+            return self._append(partial(otherwise, reason), keys, written, None)
+        return records
+
+    def _unread(self, keys: list[Key], reason: str) -> list[Record]:
+        """The ends of versions of which nothing but their keys can be relied on."""
+        now_ms = self._journal.clock.now_ms()
+        return [end_unread(key, now_ms, reason) for key in keys if key.seq not in self._journal.dead]
+
+    def is_writing(self, key: Key) -> bool:
+        """Whether a unit that ends the version at a key alone is on its way, or waits for room."""
+        return key in self._open.values()
+
+    def end(self, key: Key, make: Callable[[], list[Record]], otherwise: Otherwise | None = None) -> None:
         """Write the end of one version, or its next one, unless a command ends it before there is room."""
-        self.write(lambda: [] if key.seq in self._journal.dead else make(), [key])
+        self.write(lambda: [] if key.seq in self._journal.dead else make(), [key], None, otherwise)
 
     def try_again(self) -> bool:
         """Write what found no room before; whether there is none of it any more."""

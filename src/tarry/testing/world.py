@@ -67,6 +67,9 @@ class World:
         self.tracer = tracer
         self.offloaded: deque[tuple[Callable[[], Any], Callable[[Exception | None], None]]] = deque()
         """Work for the registry's thread that was not done yet."""
+        self.expects_errors = False
+        """Whether errors that end one message are kept in `isolated`, instead of being raised."""
+        self.isolated: list[tuple[int, Exception]] = []
         self._seed = seed
         self._engine: Engine | None = None
         if start:
@@ -102,9 +105,16 @@ class World:
             seed=self._seed,
             tracer=self.tracer,
         )
+        engine.journal.isolation.on_error = self._isolated
         engine.recover()
         self._engine = engine
         return engine
+
+    def _isolated(self, seq: int, error: Exception) -> None:
+        """An error about one message: in a simulation that is a bug, unless it is expected."""
+        if not self.expects_errors:
+            raise error
+        self.isolated.append((seq, error))
 
     def stop(self) -> None:
         """End this life cleanly: everything enqueued is made durable, and the ledger is sealed."""

@@ -82,7 +82,7 @@ class OverviewAnswer(Struct, kw_only=True):
     horizon_ms: int
     """Everything that is due before is in the wheel."""
     counters: dict[str, int]
-    """accepted, sent, cancelled, failed, retried, damaged: since the ledger began."""
+    """accepted, sent, cancelled, failed, retried, damaged, isolated: since the ledger began."""
     recent: RecentlySent
     ledger: LedgerFigures
     pipeline: PipelineFigures | None

@@ -117,6 +117,11 @@ class _EngineFigures(Collector):
             value=counters.get("damaged", 0),
         )
         yield CounterMetricFamily(
+            "tarry_messages_isolated",
+            "Errors that ended one message, or passed one entry over, and nothing else",
+            value=counters.get("isolated", 0),
+        )
+        yield CounterMetricFamily(
             "tarry_delays_ignored",
             "Entries published with a delay that does not count because delaying is off there",
             value=counters.get("delay_ignored", 0),
