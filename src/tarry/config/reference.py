@@ -73,6 +73,8 @@ address that others can reach is refused. With them every request needs `authori
 | `produce` | schedule; get, cancel, send and restart by id; publish |
 | `consume` | use subscriptions; get a message by its id; see the figures |
 
+[The rights table](rights.md) says what each operation of each door requires.
+
 Each `[[tokens]]` table is one token. Only its digest is kept in memory. A good one: `openssl rand -base64 32`.
 """
 

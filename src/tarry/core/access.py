@@ -95,7 +95,8 @@ class Token(Struct, frozen=True):
         return cls(digest, Caller(name, held, None if everywhere else reach))
 
 
-_ANYBODY: Final = Caller("anybody", frozenset(ROLES), None)
+ANYBODY: Final = Caller("anybody", frozenset(ROLES), None)
+"""The sender of a request for which no token is asked."""
 
 
 class Access(Struct, frozen=True):
@@ -116,7 +117,7 @@ class Access(Struct, frozen=True):
     def known(self, secret: bytes | None) -> Caller | None:
         """Who shows this token; None is nobody known."""
         if not self.tokens:
-            return _ANYBODY
+            return ANYBODY
         if secret is None:
             return None
         digest = _digest(secret)

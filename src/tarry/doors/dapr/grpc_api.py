@@ -15,10 +15,11 @@ from dapr.proto.runtime.v1 import metadata_pb2, pubsub_pb2
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import error_details_pb2, status_pb2
 
-from tarry.core.access import Access, Caller, Role
+from tarry.core.access import Access, Caller
 from tarry.core.errors import Forbidden, TarryError
 from tarry.core.faults import told
 from tarry.core.message import Scheduled
+from tarry.core.rights import DAPR_GRPC, PASSED_ON, right_of
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.cloudevents import Trace, parent_in_binary, trace_of
 from tarry.doors.dapr.errors import DOMAIN, Refusal, refusal_of
@@ -77,21 +78,21 @@ class GrpcApi:
             return self._subscribe
         return None if self._passing is None else partial(self._pass_on, self._passing, path)
 
-    def _let_in(self, call: Call, role: Role = "produce") -> tuple[Trace | None, Caller]:
-        """The trace context of a call that is let in, and whose it is; raises `Refusal`."""
+    def _let_in(self, call: Call, operation: str) -> tuple[Trace | None, Caller]:
+        """The trace context of a call that may use this operation, and its sender; raises `Refusal`."""
         given = dict(call.metadata)
         token = given.get("dapr-api-token")
         caller = self._access.known(token.encode() if isinstance(token, str) else None)
         if caller is None:
             raise Refusal(errors.TOKEN, "invalid api token")
         try:
-            caller.require(role)
+            right_of(DAPR_GRPC, operation).check(caller)
         except Forbidden as error:
             raise Refusal(errors.TOKEN, f"invalid api token: {error}") from None
         return _trace(given), caller
 
     def _publish(self, call: Call, message: bytes) -> None:
-        trace, caller = self._let_in(call)
+        trace, caller = self._let_in(call, "PublishEvent")
         request = pubsub_pb2.PublishEventRequest.FromString(message)
         planned = self._publishing.plan(
             request.pubsub_name,
@@ -113,7 +114,7 @@ class GrpcApi:
             call.answer(b"")
 
     def _publish_bulk(self, call: Call, message: bytes) -> None:
-        trace, caller = self._let_in(call)
+        trace, caller = self._let_in(call, "BulkPublishEvent")
         request = pubsub_pb2.BulkPublishRequest.FromString(message)
         metadata = dict(request.metadata)
         entries = [
@@ -141,11 +142,11 @@ class GrpcApi:
             call.answer(answer.SerializeToString(), ((MESSAGE_IDS, ",".join(result.ids)),) if shown else ())
 
     def _get_metadata(self, call: Call, _: bytes) -> None:
-        self._let_in(call)
+        self._let_in(call, "GetMetadata")
         call.answer(metadata_message(self._metadata).SerializeToString())
 
     def _set_metadata(self, call: Call, message: bytes) -> None:
-        self._let_in(call)
+        self._let_in(call, "SetMetadata")
         request = metadata_pb2.SetMetadataRequest.FromString(message)
         self._metadata.extend(request.key, request.value)
         call.answer(b"")
@@ -159,13 +160,12 @@ class GrpcApi:
             await call.write(answer.SerializeToString())
 
         with _refusals(call):
-            self._let_in(call, "consume")
+            self._let_in(call, "SubscribeTopicEventsAlpha1")
             await self._streams.serve(read, write)
 
     async def _pass_on(self, passing: "GrpcPassing", path: str, call: Call) -> None:
         with _refusals(call):
-            # Behind the door may be secrets and state: whoever may not publish here does not get there either.
-            self._let_in(call)
+            self._let_in(call, PASSED_ON)
             await passing.pass_on(path, call)
 
 

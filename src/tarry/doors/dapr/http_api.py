@@ -17,6 +17,7 @@ from tarry.core.access import Access, Caller
 from tarry.core.errors import Forbidden, TarryError
 from tarry.core.faults import told
 from tarry.core.message import Scheduled
+from tarry.core.rights import DAPR_HTTP, PASSED_ON, right_of
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.cloudevents import Trace, is_binary, is_cloud_event, is_json, trace_of
 from tarry.doors.dapr.errors import Refusal, refusal_of
@@ -40,6 +41,7 @@ MAX_SHOWN_IDS: Final = 200
 
 _PUBLISH: Final = "/v1.0/publish/"
 _BULK: Final = ("/v1.0/publish/bulk/", "/v1.0-alpha1/publish/bulk/")
+_PUBLISH_ONE: Final = f"POST {_PUBLISH}{{pubsub}}/{{topic}}"
 _METADATA: Final = "/v1.0/metadata"
 _OPEN: Final = frozenset(("/v1.0/healthz", "/v1.0/healthz/outbound"))
 _JSON: Final[Headers] = [(b"content-type", b"application/json")]
@@ -96,7 +98,7 @@ class HttpApi:
             return False
         try:
             get = dict(scope["headers"]).get
-            caller = self._let_in(get)
+            caller = self._let_in(get, _PUBLISH_ONE)
             metadata = self._metadata_in(scope["query_string"], pubsub)
             planned = self._publishing.plan(
                 pubsub, topic, body, _text(get(b"content-type")), metadata, _trace(get)
@@ -132,31 +134,36 @@ class HttpApi:
     async def _answer(self, scope: Scope, receive: Receive) -> Answered:
         path: str = scope["path"]
         method: str = scope["method"]
+        get = dict(scope["headers"]).get
         if path in _OPEN and method == "GET":
             return self._health()
-        caller = self._let_in(dict(scope["headers"]).get)
         if method in ("POST", "PUT"):
             if path.startswith(_BULK):
                 prefix = next(one for one in _BULK if path.startswith(one))
+                caller = self._let_in(get, f"{method} {prefix}{{pubsub}}/{{topic}}")
                 return await self._publish_bulk(path.removeprefix(prefix), scope, caller, receive)
             if path.startswith(_PUBLISH):
+                caller = self._let_in(get, _PUBLISH_ONE)
                 return await self._publish(path.removeprefix(_PUBLISH), scope, caller, receive)
         if path == _METADATA and method == "GET":
+            self._let_in(get, f"GET {_METADATA}")
             return 200, list(_JSON), msgspec.json.encode(self._metadata.show())
         if path.startswith(_METADATA + "/") and method == "PUT":
+            self._let_in(get, f"PUT {_METADATA}/{{key}}")
             body = await self._body(receive)
             self._metadata.extend(path.removeprefix(_METADATA + "/"), body.decode(errors="replace"))
             return 204, [], b""
+        self._let_in(get, PASSED_ON)
         if self._passing is not None and path.startswith("/v1.0"):
             return await self._passing.pass_on(scope, await self._body(receive))
         raise _not_served(method, path)
 
-    def _let_in(self, get: Callable[[bytes], bytes | None]) -> Caller:
+    def _let_in(self, get: Callable[[bytes], bytes | None], operation: str) -> Caller:
         caller = self._access.known(get(b"dapr-api-token"))
         if caller is None:
             raise Refusal(errors.TOKEN, "invalid api token")
         try:
-            caller.require("produce")
+            right_of(DAPR_HTTP, operation).check(caller)
         except Forbidden as error:
             raise Refusal(errors.TOKEN, f"invalid api token: {error}") from None
         if self._access.is_open and get(b"sec-fetch-site") in (b"cross-site", b"same-site"):

@@ -15,9 +15,10 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from tarry import __version__
-from tarry.core.access import Access
+from tarry.core.access import ANYBODY, Access
 from tarry.core.errors import TarryError
 from tarry.core.faults import told
+from tarry.core.rights import HTTP, right_of
 from tarry.doors.http.asgi import (
     Answering,
     Asgi,
@@ -61,28 +62,38 @@ _log = logging.getLogger(__name__)
 
 
 class Methods:
-    """What a path answers to. Anything else is a 405 that names them."""
+    """The methods of a path, each behind its row of the rights table. Anything else is a 405 that names them."""
 
     def __init__(
-        self, endpoints: Mapping[str, Endpoint], elsewhere: tuple[str, ...] = (), head: bool = True
+        self, path: str, endpoints: Mapping[str, Endpoint], elsewhere: tuple[str, ...] = (), head: bool = True
     ) -> None:
-        self._endpoints = dict(endpoints)
+        self._endpoints = {
+            method: (right_of(HTTP, f"{method} {path}"), endpoint) for method, endpoint in endpoints.items()
+        }
         if head and "GET" in self._endpoints:
             self._endpoints["HEAD"] = self._endpoints["GET"]
         self.allowed = (*self._endpoints, *elsewhere)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the endpoint for the request's method."""
-        endpoint = self._endpoints.get(scope["method"])
-        if endpoint is None:
+        found = self._endpoints.get(scope["method"])
+        if found is None:
             raise HttpRefusal(
                 405,
                 "method-not-allowed",
                 f"use {', '.join(self.allowed)}",
                 [(b"allow", ", ".join(self.allowed).encode())],
             )
+        right, endpoint = found
+        right.check(scope[CALLER])
         response = await endpoint(Request(scope, receive))
         await response(scope, receive, send)
+
+
+def _at(
+    path: str, endpoints: Mapping[str, Endpoint], elsewhere: tuple[str, ...] = (), head: bool = True
+) -> Route:
+    return Route(path, Methods(path, endpoints, elsewhere, head))
 
 
 class HttpApp:
@@ -120,7 +131,6 @@ class HttpApp:
             batches,
             sent,
             build_document(__version__, is_open=access.is_open),
-            settings.metrics_open,
             progress,
             figures,
         )
@@ -163,8 +173,8 @@ class HttpApp:
             if page is not None:
                 await page(scope, receive, send)
                 return
-            if scope["path"] not in self._open_paths:
-                scope[CALLER] = self._gate.let_in(scope)[0]
+            is_open = scope["path"] in self._open_paths
+            scope[CALLER] = ANYBODY if is_open else self._gate.let_in(scope)[0]
             await self._router(scope, receive, send)
         except TarryError as error:
             await refuse(send, error)
@@ -219,30 +229,30 @@ def build_app(
 def _message_routes(messages: Messages) -> list[Route]:
     one = "/v1/messages/{id}"
     return [
-        Route("/v1/messages", Methods({"GET": messages.list}, elsewhere=("POST",))),
-        Route("/v1/messages/batch", Methods({}, elsewhere=("POST",))),
-        Route(one, Methods({"GET": messages.get, "DELETE": messages.cancel})),
-        Route(one + "/cancel", Methods({"POST": messages.cancel})),
-        Route(one + "/send", Methods({"POST": messages.send})),
-        Route(one + "/restart", Methods({"POST": messages.restart})),
+        _at("/v1/messages", {"GET": messages.list}, elsewhere=("POST",)),
+        _at("/v1/messages/batch", {}, elsewhere=("POST",)),
+        _at(one, {"GET": messages.get, "DELETE": messages.cancel}),
+        _at(one + "/cancel", {"POST": messages.cancel}),
+        _at(one + "/send", {"POST": messages.send}),
+        _at(one + "/restart", {"POST": messages.restart}),
     ]
 
 
 def _bulk_routes(bulk: BulkEndpoints) -> list[Route]:
     one = "/v1/batches/{batch}"
     return [
-        Route("/v1/batches", Methods({"GET": bulk.list})),
-        Route(one, Methods({"GET": bulk.get, "PUT": bulk.adopt, "DELETE": bulk.cancel})),
-        Route(one + "/place", Methods({"GET": bulk.place})),
+        _at("/v1/batches", {"GET": bulk.list}),
+        _at(one, {"GET": bulk.get, "PUT": bulk.adopt, "DELETE": bulk.cancel}),
+        _at(one + "/place", {"GET": bulk.place}),
     ]
 
 
 def _topic_routes(topics: TopicEndpoints) -> list[Route]:
     one = "/v1/topics/{tenant}/{namespace}/{topic}"
     return [
-        Route("/v1/topics", Methods({"GET": topics.list})),
-        Route(one, Methods({"GET": topics.stats, "PUT": topics.create, "DELETE": topics.delete})),
-        Route(one + "/messages", Methods({"POST": topics.publish})),
+        _at("/v1/topics", {"GET": topics.list}),
+        _at(one, {"GET": topics.stats, "PUT": topics.create, "DELETE": topics.delete}),
+        _at(one + "/messages", {"POST": topics.publish}),
     ]
 
 
@@ -250,74 +260,72 @@ def _delayed_routes(delayed: DelayedEndpoints) -> list[Route]:
     all_ = "/v1/topics/{tenant}/{namespace}/{topic}/delayed"
     one = all_ + "/{entry_id}"
     return [
-        Route(all_, Methods({"GET": delayed.list})),
-        Route(one, Methods({"GET": delayed.get, "DELETE": delayed.cancel})),
-        Route(one + "/restart", Methods({"POST": delayed.restart})),
+        _at(all_, {"GET": delayed.list}),
+        _at(one, {"GET": delayed.get, "DELETE": delayed.cancel}),
+        _at(one + "/restart", {"POST": delayed.restart}),
     ]
 
 
 def _subscription_routes(subscriptions: SubscriptionEndpoints, events: EventEndpoint) -> list[Route]:
     one = "/v1/topics/{tenant}/{namespace}/{topic}/subscriptions/{name}"
     return [
-        Route(one + "/receive", Methods({"POST": subscriptions.receive})),
-        Route(one + "/ack", Methods({"POST": subscriptions.ack})),
-        Route(one + "/nack", Methods({"POST": subscriptions.nack})),
-        Route(one + "/seek", Methods({"POST": subscriptions.seek})),
+        _at(one + "/receive", {"POST": subscriptions.receive}),
+        _at(one + "/ack", {"POST": subscriptions.ack}),
+        _at(one + "/nack", {"POST": subscriptions.nack}),
+        _at(one + "/seek", {"POST": subscriptions.seek}),
         # A stream without its body would be one that nobody reads.
-        Route(one + "/events", Methods({"GET": events.events}, head=False)),
-        Route(
+        _at(one + "/events", {"GET": events.events}, head=False),
+        _at(
             one,
-            Methods(
-                {
-                    "GET": subscriptions.stats,
-                    "PUT": subscriptions.subscribe,
-                    "DELETE": subscriptions.unsubscribe,
-                }
-            ),
+            {
+                "GET": subscriptions.stats,
+                "PUT": subscriptions.subscribe,
+                "DELETE": subscriptions.unsubscribe,
+            },
         ),
     ]
 
 
 def _policy_routes(policies: PolicyEndpoints) -> list[Route]:
-    methods = Methods({"GET": policies.get, "PUT": policies.put, "DELETE": policies.delete})
+    methods = {"GET": policies.get, "PUT": policies.put, "DELETE": policies.delete}
     return [
-        Route("/v1/policies/broker", methods),
-        Route("/v1/policies/namespaces/{tenant}/{namespace}", methods),
-        Route("/v1/policies/topics/{tenant}/{namespace}/{topic}", methods),
+        _at("/v1/policies/broker", methods),
+        _at("/v1/policies/namespaces/{tenant}/{namespace}", methods),
+        _at("/v1/policies/topics/{tenant}/{namespace}/{topic}", methods),
     ]
 
 
 def _ledger_routes(ledger: LedgerEndpoints) -> list[Route]:
     return [
-        Route("/v1/ledger", Methods({"GET": ledger.show})),
-        Route("/v1/ledger/frames", Methods({"GET": ledger.frames}, head=False)),
+        _at("/v1/ledger", {"GET": ledger.show}),
+        _at("/v1/ledger/frames", {"GET": ledger.frames}, head=False),
     ]
 
 
 def _backup_routes(backups: BackupEndpoints) -> list[Route]:
     return [
-        Route("/v1/backups", Methods({"POST": backups.begin})),
-        Route("/v1/backups/{backup}", Methods({"PUT": backups.renew, "DELETE": backups.end})),
+        _at("/v1/backups", {"POST": backups.begin}),
+        _at("/v1/backups/{backup}", {"PUT": backups.renew, "DELETE": backups.end}),
     ]
 
 
 def _overview_routes(overview: OverviewEndpoints) -> list[Route]:
     return [
-        Route("/v1/me", Methods({"GET": overview.me})),
-        Route("/v1/overview", Methods({"GET": overview.overview})),
-        Route("/v1/upcoming", Methods({"GET": overview.upcoming})),
-        Route("/v1/slots", Methods({"GET": overview.slots})),
-        Route("/v1/backlogs", Methods({"GET": overview.backlogs})),
+        _at("/v1/me", {"GET": overview.me}),
+        _at("/v1/overview", {"GET": overview.overview}),
+        _at("/v1/upcoming", {"GET": overview.upcoming}),
+        _at("/v1/slots", {"GET": overview.slots}),
+        _at("/v1/backlogs", {"GET": overview.backlogs}),
     ]
 
 
 def _status_routes(status: StatusEndpoints) -> list[Route]:
     return [
-        Route("/healthz", Methods({"GET": status.health})),
-        Route("/readyz", Methods({"GET": status.ready})),
-        Route("/v1/status", Methods({"GET": status.status})),
-        Route("/metrics", Methods({"GET": status.metrics})),
-        Route("/openapi.json", Methods({"GET": status.openapi})),
+        _at("/healthz", {"GET": status.health}),
+        _at("/readyz", {"GET": status.ready}),
+        _at("/v1/status", {"GET": status.status}),
+        _at("/metrics", {"GET": status.metrics}),
+        _at("/openapi.json", {"GET": status.openapi}),
     ]
 
 

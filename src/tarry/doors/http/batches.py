@@ -14,6 +14,7 @@ from typing import TypeVar
 from tarry.core.access import Caller
 from tarry.core.errors import Invalid, TarryError, Unavailable
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
+from tarry.core.rights import HTTP, right_of
 from tarry.doors.http.arrow import (
     ARROW_TYPE,
     ROW_OVERHEAD_BYTES,
@@ -54,6 +55,7 @@ CHUNK_LINES = 1024
 """Handed to the engine at once: few enough that what is due meanwhile is still on time."""
 MAX_IN_FLIGHT_BYTES = 4 * 1024 * 1024
 """Of one request: lines that the engine has and that are not durable yet."""
+_SCHEDULE = right_of(HTTP, "POST /v1/messages/batch")
 MAX_BATCH_KEY_BYTES = MAX_IDEMPOTENCY_KEY_BYTES - 12
 """The key of a line is the request's with the line's number after it."""
 
@@ -73,7 +75,7 @@ class Batches:
         """Take a batch in either form."""
         try:
             caller, content_type, key = self._gate.let_in(scope)
-            caller.require("produce")
+            _SCHEDULE.check(caller)
             defaults = read_query(scope, BatchDefaults)
             kind = (content_type or b"").partition(b";")[0].strip().lower()
             if kind not in _ALIASES and kind != ARROW_TYPE:

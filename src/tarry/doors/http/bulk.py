@@ -76,7 +76,6 @@ class BulkEndpoints:
     async def list(self, request: Request) -> Response:
         """GET /v1/batches."""
         caller = caller_of(request)
-        caller.require("produce")
         query = read_query(request.scope, BatchesQuery)
         page = self._engine.batches.list_batches(query.limit, query.page, caller.covers)
         return json_response(
@@ -103,7 +102,6 @@ class BulkEndpoints:
 
 def _reach(request: Request) -> tuple[Caller, str]:
     caller = caller_of(request)
-    caller.require("produce")
     name: str = request.path_params["batch"]
     check_name(name, "batch")
     return caller, name

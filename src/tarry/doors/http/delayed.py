@@ -72,24 +72,24 @@ class DelayedEndpoints:
 
     async def list(self, request: Request) -> Response:
         """GET …/delayed."""
-        name = reach_topic(request, "produce", "consume")
+        name = reach_topic(request)
         asked = read_query(request.scope, DelayedQuery)
         page = self._engine.delayed.list(name.full, key=asked.key, start=asked.start, limit=asked.limit)
         return json_response(DelayedPageAnswer(entries=[_shown(one) for one in page.entries], next=page.next))
 
     async def get(self, request: Request) -> Response:
         """GET …/delayed/{entry_id}."""
-        name = reach_topic(request, "produce", "consume")
+        name = reach_topic(request)
         return json_response(_shown(self._engine.delayed.get(name.full, _entry_id(request))))
 
     async def cancel(self, request: Request) -> Response:
         """DELETE …/delayed/{entry_id}."""
-        name = reach_topic(request, "produce")
+        name = reach_topic(request)
         return json_response(_shown(await self._engine.delayed.cancel(name.full, _entry_id(request))))
 
     async def restart(self, request: Request) -> Response:
         """POST …/delayed/{entry_id}/restart."""
-        name = reach_topic(request, "produce")
+        name = reach_topic(request)
         entry_id = _entry_id(request)
         check_json(header(request.scope, b"content-type"))
         body = await read_body(request.scope, request.receive, self._max_body_bytes, self._deadlines)

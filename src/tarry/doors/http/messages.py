@@ -17,6 +17,7 @@ from tarry.core.errors import Invalid, TarryError
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
 from tarry.core.message import Message, MessageQuery, MessageView, Scheduled
 from tarry.core.names import parse_namespace
+from tarry.core.rights import HTTP, right_of
 from tarry.doors.http.asgi import (
     Answering,
     Disconnected,
@@ -57,6 +58,7 @@ from tarry.engine.engine import Engine
 
 _schedule_decoder = msgspec.json.Decoder(ScheduleRequest)
 _restart_decoder = msgspec.json.Decoder(RestartRequest)
+_SCHEDULE = right_of(HTTP, "POST /v1/messages")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -105,14 +107,13 @@ class Messages:
     def _let_in(self, scope: Scope) -> tuple[Caller, str | None]:
         """Who asks, and the idempotency key."""
         caller, content_type, key = self._gate.let_in(scope)
-        caller.require("produce")
+        _SCHEDULE.check(caller)
         check_json(content_type)
         return caller, None if key is None else read_key(key)
 
     async def list(self, request: Request) -> Response:
         """GET /v1/messages."""
         caller = caller_of(request)
-        caller.require("admin")
         query = read_query(request.scope, ListQuery)
         if query.namespace is not None:
             caller.require_namespace(parse_namespace(query.namespace))
@@ -148,15 +149,12 @@ class Messages:
 
     async def _reach(self, request: Request) -> str:
         """The id in the path, once it is clear that the caller may touch its message."""
-        caller = caller_of(request)
-        caller.require("produce")
-        if caller.namespaces is not None:
+        if caller_of(request).namespaces is not None:
             await self._seen(request)
         return str(request.path_params["id"])
 
     async def _seen(self, request: Request) -> MessageView:
         caller: Caller = caller_of(request)
-        caller.require("produce", "consume")
         view = await self._engine.get(str(request.path_params["id"]))
         caller.require_sight(view.namespace)
         return view

@@ -8,6 +8,7 @@ import msgspec
 
 from tarry.core.ids import ID_CHARS
 from tarry.core.limits import MAX_NAME_BYTES
+from tarry.core.rights import REACHES
 from tarry.doors.http.operations import OPERATIONS, Operation, Schema
 from tarry.doors.http.problems import Problem
 
@@ -115,14 +116,12 @@ def _describe(operation: Operation, by_type: Components) -> dict[str, Any]:
             **{str(status): _refusal(status, by_type) for status in _refusals(operation)},
         },
     }
-    if operation.role is None:
+    right = operation.right
+    if right.reach == "open":
         described["security"] = []
-    elif operation.role == "any":
-        described["description"] = "Needs a token of any role."
     else:
-        described["description"] = f"Needs the role {operation.role}" + (
-            "." if operation.role == "admin" else " or admin, for this namespace."
-        )
+        roles = " or ".join(dict.fromkeys((*right.roles, "admin"))) if right.roles else "any"
+        described["description"] = f"Role: {roles}. Reach: {REACHES[right.reach]}."
     if operation.body is not None:
         described["requestBody"] = {
             "required": operation.body_required,
@@ -136,7 +135,7 @@ def _links(operation: Operation) -> dict[str, Any]:
 
 
 def _refusals(operation: Operation) -> list[int]:
-    usual = () if operation.role is None else (400, 401, 403, 503)
+    usual = () if operation.right.reach == "open" else (400, 401, 403, 503)
     return sorted({*usual, *operation.refusals} - set(operation.answers))
 
 

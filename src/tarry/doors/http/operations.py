@@ -10,6 +10,7 @@ import msgspec
 
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
 from tarry.core.policy import Effective, Policy
+from tarry.core.rights import HTTP, Right, right_of
 from tarry.doors.http import delayed, figures, shapes
 from tarry.doors.http.batches import MAX_BATCH_KEY_BYTES
 from tarry.engine.topics import TopicStats
@@ -40,8 +41,6 @@ class Operation(NamedTuple):
     path: str
     name: str
     summary: str
-    role: str | None
-    """The role that is needed besides admin; "any" of them, or None for no token at all."""
     answers: Mapping[int, Mapping[str, Schema] | None]
     """Status -> content type -> schema; None for an empty body."""
     body: Mapping[str, Schema] | None = None
@@ -52,132 +51,137 @@ class Operation(NamedTuple):
     idempotency_key: int = 0
     """The longest that is taken; 0 where none is."""
 
+    @property
+    def right(self) -> Right:
+        """The role and the namespaces that it requires."""
+        return right_of(HTTP, f"{self.method} {self.path}")
+
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
-        "POST", "/v1/messages", "schedule", "Schedule a message", "produce",
+        "POST", "/v1/messages", "schedule", "Schedule a message",
         {201: {JSON: shapes.ScheduledAnswer}, 200: {JSON: shapes.ScheduledAnswer}},
         {JSON: shapes.ScheduleRequest}, refusals=(408, 409, 413, 415, 429), idempotency_key=MAX_IDEMPOTENCY_KEY_BYTES,
     ),
     Operation(
-        "GET", "/v1/messages", "listMessages", "List messages", "admin",
+        "GET", "/v1/messages", "listMessages", "List messages",
         {200: {JSON: shapes.MessagesAnswer}}, query=shapes.ListQuery,
     ),
     Operation(
         "POST", "/v1/messages/batch", "scheduleBatch",
-        "Schedule many messages; each line or row has its own answer, in order", "produce",
+        "Schedule many messages; each line or row has its own answer, in order",
         {200: {NDJSON: _LINES, ARROW: _BYTES}}, {NDJSON: _LINES, ARROW: _BYTES},
         query=shapes.BatchDefaults, refusals=(408, 413, 415, 429), idempotency_key=MAX_BATCH_KEY_BYTES,
     ),
     Operation(
-        "GET", "/v1/messages/{id}", "getMessage", "Look at a message", "produce or consume",
+        "GET", "/v1/messages/{id}", "getMessage", "Look at a message",
         {200: {JSON: shapes.MessageAnswer}}, refusals=(404,),
     ),
     Operation(
-        "DELETE", "/v1/messages/{id}", "deleteMessage", "Cancel a message", "produce",
+        "DELETE", "/v1/messages/{id}", "deleteMessage", "Cancel a message",
         {200: {JSON: shapes.MessageAnswer}}, refusals=(404, 409),
     ),
     Operation(
-        "POST", "/v1/messages/{id}/cancel", "cancelMessage", "Cancel a message", "produce",
+        "POST", "/v1/messages/{id}/cancel", "cancelMessage", "Cancel a message",
         {200: {JSON: shapes.MessageAnswer}}, refusals=(404, 409),
     ),
     Operation(
-        "POST", "/v1/messages/{id}/send", "sendMessage", "Make a message due now", "produce",
+        "POST", "/v1/messages/{id}/send", "sendMessage", "Make a message due now",
         {200: {JSON: shapes.MessageAnswer}}, refusals=(404, 409, 429),
     ),
     Operation(
         "POST", "/v1/messages/{id}/restart", "restartMessage",
-        "Start its original delay again, or give it a new time", "produce",
+        "Start its original delay again, or give it a new time",
         {200: {JSON: shapes.MessageAnswer}}, {JSON: shapes.RestartRequest}, body_required=False,
         refusals=(404, 408, 409, 413, 415, 429),
     ),
     Operation(
-        "GET", "/v1/batches", "listBatches", "List adopted batches, the newest first", "produce",
+        "GET", "/v1/batches", "listBatches", "List adopted batches, the newest first",
         {200: {JSON: shapes.AdoptedBatchesAnswer}}, query=shapes.BatchesQuery,
     ),
     Operation(
         "PUT", "/v1/batches/{batch}", "adoptBatch",
-        "Accept every message of a batch that was staged in the folder of the index, or none", "produce",
+        "Accept every message of a batch that was staged in the folder of the index, or none",
         {201: {JSON: shapes.AdoptedAnswer}, 200: {JSON: shapes.AdoptedAnswer}}, {JSON: Manifest},
         refusals=(408, 409, 413, 415, 429),
     ),
     Operation(
-        "GET", "/v1/batches/{batch}", "getBatch", "Look at a batch", "produce",
+        "GET", "/v1/batches/{batch}", "getBatch", "Look at a batch",
         {200: {JSON: shapes.AdoptedAnswer}}, refusals=(404,),
     ),
     Operation(
-        "DELETE", "/v1/batches/{batch}", "cancelBatch", "Cancel every message of a batch that has not ended", "produce",
+        "DELETE", "/v1/batches/{batch}", "cancelBatch", "Cancel every message of a batch that has not ended",
         {200: {JSON: shapes.AdoptedAnswer}}, refusals=(404,),
     ),
     Operation(
-        "GET", "/v1/batches/{batch}/place", "placeOfBatch", "Where to stage a batch, and on what terms", "produce",
+        "GET", "/v1/batches/{batch}/place", "placeOfBatch", "Where to stage a batch, and on what terms",
         {200: {JSON: Place}},
     ),
     Operation(
-        "GET", "/v1/topics", "listTopics", "List topics", "admin",
+        "GET", "/v1/topics", "listTopics", "List topics",
         {200: {JSON: shapes.TopicsAnswer}}, query=shapes.TopicsQuery,
     ),
-    Operation("PUT", _TOPIC, "createTopic", "Make a topic; one that is there stays", "admin", {204: None}),
+    Operation("PUT", _TOPIC, "createTopic", "Make a topic; one that is there stays", {204: None}),
     Operation(
-        "GET", _TOPIC, "getTopic", "Figures of a topic", "produce or consume",
+        "GET", _TOPIC, "getTopic", "Figures of a topic",
         {200: {JSON: TopicStats}}, refusals=(404,),
     ),
     Operation(
-        "DELETE", _TOPIC, "deleteTopic", "Remove a topic with its entries and subscriptions", "admin",
+        "DELETE", _TOPIC, "deleteTopic", "Remove a topic with its entries and subscriptions",
         {204: None}, refusals=(404,),
     ),
     Operation(
-        "POST", _TOPIC + "/messages", "publish", "Publish one entry, or many together as NDJSON", "produce",
+        "POST", _TOPIC + "/messages", "publish", "Publish one entry, or many together as NDJSON",
         {201: {JSON: shapes.PublishAnswer}}, {JSON: shapes.PublishRequest, NDJSON: _LINES},
         refusals=(408, 409, 413, 415, 429),
     ),
     Operation(
         "GET", _DELAYED, "listDelayed", "List the entries of a topic that wait for their due instant",
-        "produce or consume", {200: {JSON: delayed.DelayedPageAnswer}}, query=delayed.DelayedQuery, refusals=(404,),
+        {200: {JSON: delayed.DelayedPageAnswer}}, query=delayed.DelayedQuery, refusals=(404,),
     ),
     Operation(
-        "GET", _DELAYED + "/{entry_id}", "getDelayed", "Look at a delayed entry", "produce or consume",
+        "GET", _DELAYED + "/{entry_id}", "getDelayed", "Look at a delayed entry",
         {200: {JSON: delayed.DelayedAnswer}}, refusals=(404, 409),
     ),
     Operation(
-        "DELETE", _DELAYED + "/{entry_id}", "cancelDelayed", "Cancel a delayed entry: nobody gets it", "produce",
+        "DELETE", _DELAYED + "/{entry_id}", "cancelDelayed", "Cancel a delayed entry: nobody gets it",
         {200: {JSON: delayed.DelayedAnswer}}, refusals=(404, 409),
     ),
     Operation(
-        "POST", _DELAYED + "/{entry_id}/restart", "restartDelayed", "Give a delayed entry another due instant", "produce",
+        "POST", _DELAYED + "/{entry_id}/restart", "restartDelayed", "Give a delayed entry another due instant",
         {200: {JSON: delayed.DelayedAnswer}}, {JSON: delayed.RescheduleRequest}, refusals=(404, 408, 409, 413, 415),
     ),
     Operation(
-        "PUT", _SUBSCRIPTION, "subscribe", "Make a subscription, or find the one that is there", "consume",
+        "PUT", _SUBSCRIPTION, "subscribe", "Make a subscription, or find the one that is there",
         {200: {JSON: _ANY_OBJECT}}, {JSON: shapes.SubscribeRequest}, body_required=False,
         refusals=(408, 409, 413, 415),
     ),
     Operation(
-        "GET", _SUBSCRIPTION, "getSubscription", "Figures of a subscription", "consume",
+        "GET", _SUBSCRIPTION, "getSubscription", "Figures of a subscription",
         {200: {JSON: _ANY_OBJECT}}, refusals=(404,),
     ),
     Operation(
-        "DELETE", _SUBSCRIPTION, "unsubscribe", "End a subscription", "consume", {204: None}, refusals=(404,)
+        "DELETE", _SUBSCRIPTION, "unsubscribe", "End a subscription", {204: None}, refusals=(404,)
     ),
     Operation(
-        "POST", _SUBSCRIPTION + "/receive", "receive", "Receive entries, waiting for the first one", "consume",
+        "POST", _SUBSCRIPTION + "/receive", "receive", "Receive entries, waiting for the first one",
         {200: {JSON: shapes.ReceiveAnswer}}, {JSON: shapes.ReceiveRequest}, body_required=False,
         refusals=(404, 408, 409, 413, 415),
     ),
     Operation(
-        "GET", _SUBSCRIPTION + "/events", "events", "Receive entries as server-sent events", "consume",
+        "GET", _SUBSCRIPTION + "/events", "events", "Receive entries as server-sent events",
         {200: {EVENTS: {"type": "string"}}}, query=shapes.EventsQuery, refusals=(404, 409),
     ),
     Operation(
-        "POST", _SUBSCRIPTION + "/ack", "acknowledge", "Be done with entries", "consume",
+        "POST", _SUBSCRIPTION + "/ack", "acknowledge", "Be done with entries",
         {204: None}, {JSON: shapes.AckRequest}, refusals=(404, 408, 413, 415),
     ),
     Operation(
-        "POST", _SUBSCRIPTION + "/nack", "giveBack", "Give entries back to come again now", "consume",
+        "POST", _SUBSCRIPTION + "/nack", "giveBack", "Give entries back to come again now",
         {204: None}, {JSON: shapes.NackRequest}, body_required=False, refusals=(404, 408, 413, 415),
     ),
     Operation(
-        "POST", _SUBSCRIPTION + "/seek", "seek", "Go on reading somewhere else", "consume",
+        "POST", _SUBSCRIPTION + "/seek", "seek", "Go on reading somewhere else",
         {204: None}, {JSON: shapes.SeekRequest}, refusals=(404, 408, 409, 413, 415),
     ),
     *(
@@ -189,66 +193,64 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         )
         for operation in (
             Operation(
-                "GET", path, f"get{place}Policy", f"The policy of the {place.lower()}", "admin",
+                "GET", path, f"get{place}Policy", f"The policy of the {place.lower()}",
                 {200: {JSON: {"anyOf": [Policy, Effective]}}}, query=shapes.PolicyQuery, refusals=(404,),
             ),
             Operation(
-                "PUT", path, f"set{place}Policy", f"Set the policy of the {place.lower()}", "admin",
+                "PUT", path, f"set{place}Policy", f"Set the policy of the {place.lower()}",
                 {200: {JSON: Policy}}, {JSON: Policy}, refusals=(408, 413, 415),
             ),
             Operation(
-                "DELETE", path, f"remove{place}Policy", f"Remove the policy of the {place.lower()}", "admin",
+                "DELETE", path, f"remove{place}Policy", f"Remove the policy of the {place.lower()}",
                 {204: None},
             ),
         )
     ),
     Operation(
-        "GET", "/v1/ledger", "ledger", "What there is of the ledger; needs a token for all namespaces", "admin",
+        "GET", "/v1/ledger", "ledger", "What there is of the ledger",
         {200: {JSON: shapes.LedgerAnswer}},
     ),
     Operation(
         "GET", "/v1/ledger/frames", "ledgerFrames",
-        "A range of the ledger byte for byte, as far as one segment goes; needs a token for all namespaces", "admin",
+        "A range of the ledger byte for byte, as far as one segment goes",
         {200: {OCTETS: _BYTES}}, query=shapes.FramesQuery, refusals=(404,),
     ),
     Operation(
         "POST", "/v1/backups", "beginBackup",
-        "Hold the ledger and snapshot the registry, for a backup; needs a token for all namespaces", "admin",
+        "Hold the ledger and snapshot the registry, for a backup",
         {201: {JSON: shapes.BackupAnswer}}, {JSON: shapes.BackupRequest}, body_required=False,
         refusals=(408, 409, 413, 415),
     ),
     Operation(
-        "PUT", "/v1/backups/{backup}", "renewBackup", "A backup goes on", "admin",
+        "PUT", "/v1/backups/{backup}", "renewBackup", "A backup goes on",
         {200: {JSON: shapes.BackupAnswer}}, {JSON: shapes.BackupRequest}, body_required=False,
         refusals=(404, 408, 413, 415),
     ),
-    Operation("DELETE", "/v1/backups/{backup}", "endBackup", "A backup is done", "admin", {204: None}, refusals=(404,)),
-    Operation("GET", "/v1/me", "me", "What the token may do", "any", {200: {JSON: figures.MeAnswer}}),
+    Operation("DELETE", "/v1/backups/{backup}", "endBackup", "A backup is done", {204: None}, refusals=(404,)),
+    Operation("GET", "/v1/me", "me", "What the token may do", {200: {JSON: figures.MeAnswer}}),
     Operation(
-        "GET", "/v1/overview", "overview", "Figures of the whole server; needs a token for all namespaces",
-        "produce or consume", {200: {JSON: figures.OverviewAnswer}},
+        "GET", "/v1/overview", "overview", "Figures of the whole server", {200: {JSON: figures.OverviewAnswer}},
     ),
     Operation(
         "GET", "/v1/upcoming", "upcoming",
-        "How many messages are due in each stretch of time, by door; needs a token for all namespaces",
-        "produce or consume", {200: {JSON: Upcoming}}, query=figures.UpcomingQuery,
+        "How many messages are due in each stretch of time, by door",
+        {200: {JSON: Upcoming}}, query=figures.UpcomingQuery,
     ),
     Operation(
-        "GET", "/v1/slots", "slots", "How full the slots of the index are; needs a token for all namespaces",
-        "produce or consume", {200: {JSON: figures.SlotsAnswer}},
+        "GET", "/v1/slots", "slots", "How full the slots of the index are", {200: {JSON: figures.SlotsAnswer}},
     ),
     Operation(
-        "GET", "/v1/backlogs", "backlogs", "Subscriptions with the most to acknowledge", "produce or consume",
+        "GET", "/v1/backlogs", "backlogs", "Subscriptions with the most to acknowledge",
         {200: {JSON: figures.BacklogsAnswer}}, query=figures.BacklogsQuery,
     ),
     Operation(
-        "GET", "/v1/status", "status", "Figures of the server", "admin", {200: {JSON: shapes.StatusAnswer}}
+        "GET", "/v1/status", "status", "Figures of the server", {200: {JSON: shapes.StatusAnswer}}
     ),
-    Operation("GET", "/healthz", "healthz", "Whether the process lives", None, {200: {JSON: _ANY_OBJECT}}),
+    Operation("GET", "/healthz", "healthz", "Whether the process lives", {200: {JSON: _ANY_OBJECT}}),
     Operation(
-        "GET", "/readyz", "readyz", "Whether messages are accepted and sent, and if not, why", None,
+        "GET", "/readyz", "readyz", "Whether messages are accepted and sent, and if not, why",
         {200: {JSON: shapes.ReadyAnswer}, 503: {JSON: shapes.ReadyAnswer}},
     ),
-    Operation("GET", "/metrics", "metrics", "Prometheus metrics", "admin", {200: {PROMETHEUS: {"type": "string"}}}),
-    Operation("GET", "/openapi.json", "openapi", "This document", None, {200: {JSON: _ANY_OBJECT}}),
+    Operation("GET", "/metrics", "metrics", "Prometheus metrics", {200: {PROMETHEUS: {"type": "string"}}}),
+    Operation("GET", "/openapi.json", "openapi", "This document", {200: {JSON: _ANY_OBJECT}}),
 )  # fmt: skip

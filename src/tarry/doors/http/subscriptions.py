@@ -37,7 +37,7 @@ _seek_decoder = msgspec.json.Decoder(SeekRequest)
 
 def reach_subscription(request: Request) -> tuple[str, str]:
     """The topic's full name and the subscription's, once it is clear that the caller may consume there."""
-    topic = reach_topic(request, "consume").full
+    topic = reach_topic(request).full
     name = str(request.path_params["name"])
     check_name(name, "subscription")
     return topic, name

@@ -72,6 +72,7 @@ class Paths:
     """All routes."""
 
     def __init__(self, routes: list[Route]) -> None:
+        self.routes = routes
         self._root = _Node()
         self._known: dict[bytes, _Place] = {}
         for route in routes:

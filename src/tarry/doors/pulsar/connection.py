@@ -13,9 +13,10 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from tarry import __version__
-from tarry.core.access import Caller, Role
+from tarry.core.access import Caller
 from tarry.core.errors import NotFound, TarryError, Unavailable
 from tarry.core.names import TopicName, parse_topic
+from tarry.core.rights import PULSAR
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.broker import Broker
 from tarry.doors.pulsar.consumers import Consumers
@@ -41,6 +42,7 @@ _ACK: Final[int] = Type.ACK
 _APART: Final = frozenset((Type.ACK, Type.FLOW, Type.PING, Type.PONG))
 """Commands to which it makes no difference what was sent before them."""
 _read_command: Final = Type.FromString
+_RIGHTS: Final = {Type.Type.Value(name): right for name, right in PULSAR.items()}
 Take = Callable[[Any, bytes], None]
 """What is done with a command: it gets the command, and what followed it."""
 
@@ -280,14 +282,12 @@ class Connection:
         )
         self.send(type=Type.AUTH_CHALLENGE, authChallenge=challenge)
 
-    def require(self, topic: str, *roles: Role) -> TopicName:
-        """A topic by its name, if the client may use it so; raises what is wrong."""
+    def require(self, topic: str, command: int) -> TopicName:
+        """A topic by its name, if the client may use this command on it; raises what is wrong."""
         if self.broker.stopping:
             raise Unavailable("the server is stopping")
         name = parse_topic(text(topic))
-        assert self.caller is not None, "a command before CONNECT is not taken"
-        self.caller.require(*roles)
-        self.caller.require_namespace(name.namespace_name)
+        self.require_namespace(name.namespace_name, command)
         if not self.broker.engine.catalogue.has_namespace(name.namespace_name):
             # As in Pulsar: a slip in a name is told of, and makes no namespace.
             raise NotFound(
@@ -295,6 +295,12 @@ class Connection:
                 f" (PUT /admin/v2/namespaces/{name.namespace_name})"
             )
         return name
+
+    def require_namespace(self, namespace: str, command: int) -> None:
+        """Raise `Forbidden` unless the client may use this command there."""
+        assert self.caller is not None, "a command before CONNECT is not taken"
+        _RIGHTS[command].check(self.caller)
+        self.caller.require_namespace(namespace)
 
     @property
     def is_cpp(self) -> bool:

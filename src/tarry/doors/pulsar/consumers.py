@@ -115,7 +115,7 @@ class Consumers:
                 return
             if found is not None:
                 raise Refused(Code.ServiceNotReady, "the consumer is being created already")
-            topic = connection.require(asked.topic, "consume").full
+            topic = connection.require(asked.topic, Type.SUBSCRIBE).full
             if not asked.force_topic_creation and topic not in self._topics.records.by_name:
                 raise NotFound(f"Topic {topic} does not exist")
             if asked.HasField("schema"):

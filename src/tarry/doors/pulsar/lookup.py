@@ -33,7 +33,7 @@ class Lookup:
         connection = self._connection
         answer = wire.CommandPartitionedTopicMetadataResponse(request_id=asked.request_id)
         try:
-            name = connection.require(asked.topic, "produce", "consume").full
+            name = connection.require(asked.topic, Type.PARTITIONED_METADATA).full
             topics = connection.broker.engine.topics
             # Clients ask so to learn whether a topic is there, such as one with an older name of theirs (PIP-344).
             if not asked.metadata_auto_creation_enabled and name not in topics.records.by_name:
@@ -49,7 +49,7 @@ class Lookup:
         connection = self._connection
         answer = wire.CommandLookupTopicResponse(request_id=asked.request_id)
         try:
-            connection.require(asked.topic, "produce", "consume")
+            connection.require(asked.topic, Type.LOOKUP)
             if asked.advertised_listener_name:
                 # Clients give up at this code at once; Pulsar's own has them try again until their time is out.
                 raise Refused(
@@ -76,9 +76,7 @@ class Lookup:
 
         def tell() -> None:
             namespace = parse_namespace(text(asked.namespace))
-            assert connection.caller is not None
-            connection.caller.require("produce", "consume")
-            connection.caller.require_namespace(namespace)
+            connection.require_namespace(namespace, Type.GET_TOPICS_OF_NAMESPACE)
             topics = connection.broker.engine.topics
             wanted = asked.mode != wire.CommandGetTopicsOfNamespace.NON_PERSISTENT
             names = (
@@ -93,7 +91,7 @@ class Lookup:
         connection = self._connection
         answer = wire.CommandGetSchemaResponse(request_id=asked.request_id)
         try:
-            name = connection.require(asked.topic, "produce", "consume")
+            name = connection.require(asked.topic, Type.GET_SCHEMA)
             version = int.from_bytes(asked.schema_version, "big") if asked.schema_version else None
             found = connection.broker.schemas.find(unpartitioned(name.full), version)
             if found is None:
@@ -118,7 +116,7 @@ class Lookup:
             connection.send(type=Type.GET_OR_CREATE_SCHEMA_RESPONSE, getOrCreateSchemaResponse=answer)
 
         def add() -> None:
-            name = connection.require(asked.topic, "produce")
+            name = connection.require(asked.topic, Type.GET_OR_CREATE_SCHEMA)
             topic = unpartitioned(name.full)
             connection.broker.schemas.add(topic, read_schema(asked.schema)).then(added)
 

@@ -91,7 +91,7 @@ class Producers:
             return
 
         def begin() -> None:
-            topic = connection.require(asked.topic, "produce").full
+            topic = connection.require(asked.topic, Type.PRODUCER).full
             if asked.txn_enabled:
                 raise Refused(Code.NotAllowedError, "transactions are not served here")
             if found is not None:

@@ -1,7 +1,7 @@
 """The administration as one ASGI application, mounted on the native API's port."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from starlette.requests import Request
@@ -9,10 +9,11 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 from starlette.types import Receive, Scope, Send
 
-from tarry.core.access import Caller
+from tarry.core.access import ANYBODY, Caller
 from tarry.core.browser import check_browser
 from tarry.core.errors import TarryError
 from tarry.core.faults import told
+from tarry.core.rights import PULSAR_ADMIN, Right, right_of
 from tarry.doors.pulsar.admin import cluster, namespaces, policies, schemas, subscriptions, topics
 from tarry.doors.pulsar.admin.call import Call, Endpoint
 from tarry.doors.pulsar.admin.refusals import RestError, refusal_of
@@ -22,9 +23,6 @@ log = logging.getLogger("tarry.pulsar")
 
 PATHS: Final = ("/admin/", "/lookup/")
 """What this application answers for."""
-
-OPEN_PATHS: Final = frozenset({"/admin/v2/brokers/health"})
-"""Asked by what watches the server, which has no token."""
 
 
 class AdminApp:
@@ -36,7 +34,7 @@ class AdminApp:
         """Where somebody finds the binary protocol who knows this machine under a name."""
         self._router = Router(
             [
-                Route(path, _Methods(self, methods))
+                Route(path, _Methods(self, path, methods))
                 for module in (cluster, policies, schemas, subscriptions, namespaces, topics)
                 for path, methods in module.ROUTES.items()
             ],
@@ -54,41 +52,47 @@ class AdminApp:
             log.error("a request failed with %s", told(error))
             await _refuse(RestError(500, "something went wrong inside the server"), scope, receive, send)
 
-    def call(self, request: Request) -> Call:
-        """The request with its sender; raises for whom is not let in."""
+    def call(self, request: Request, right: Right) -> Call:
+        """The request with its sender; raises for a sender without that right."""
         broker = self.broker
         if broker is None or broker.stopping:
             raise RestError(503, "the server is starting or stopping")
         host = request.headers.get("host", "")
-        return Call(request, broker, self._sender(broker, request), self._service_url(host))
+        caller = self._sender(broker, request, right)
+        right.check(caller)
+        return Call(request, broker, caller, self._service_url(host))
 
     @staticmethod
-    def _sender(broker: Broker, request: Request) -> Caller:
+    def _sender(broker: Broker, request: Request, right: Right) -> Caller:
         header = dict(request.scope["headers"]).get
         if broker.access.is_open:
             check_browser(header(b"host"), header(b"origin"), header(b"sec-fetch-site"), frozenset())
+        if right.reach == "open":
+            return ANYBODY
         scheme, _, secret = (header(b"authorization") or b"").partition(b" ")
         known = broker.access.known(secret.strip() if scheme.lower() == b"bearer" else None)
-        if known is None and request.url.path in OPEN_PATHS:
-            return Caller("anybody", frozenset(), frozenset())
         if known is None:
             raise RestError(401, "Authentication required")
         return known
 
 
 class _Methods:
-    """What a path answers to."""
+    """The methods of a path, each behind its row of the rights table."""
 
-    def __init__(self, app: AdminApp, endpoints: "dict[str, Endpoint]") -> None:
+    def __init__(self, app: AdminApp, path: str, endpoints: Mapping[str, Endpoint]) -> None:
         self._app = app
-        self._endpoints = dict(endpoints)
+        self._endpoints = {
+            method: (right_of(PULSAR_ADMIN, f"{method} {path}"), endpoint)
+            for method, endpoint in endpoints.items()
+        }
         self._allowed = ", ".join(self._endpoints)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._endpoints.get(scope["method"])
-        if endpoint is None:
+        found = self._endpoints.get(scope["method"])
+        if found is None:
             raise RestError(405, f"use {self._allowed}")
-        response = await endpoint(self._app.call(Request(scope, receive)))
+        right, endpoint = found
+        response = await endpoint(self._app.call(Request(scope, receive), right))
         await response(scope, receive, send)
 
 

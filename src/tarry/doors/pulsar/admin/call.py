@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from tarry.core.access import Caller, Role
+from tarry.core.access import Caller
 from tarry.core.names import TopicName, parse_namespace, parse_topic
 from tarry.doors.pulsar.admin.refusals import RestError, no_namespace, no_topic
 from tarry.doors.pulsar.broker import Broker
@@ -58,35 +58,29 @@ class Call:
         """Whether a parameter says true."""
         return (self.query(name) or "").lower() == "true"
 
-    # Places, once it is clear that the caller may be there
+    # Places, once it is clear that the caller's token reaches them; its role was checked before
 
-    def superuser(self) -> None:
-        """Only for a caller that governs everything."""
-        self.caller.require("admin")
-        self.caller.require_everywhere()
-
-    def namespace(self, *roles: Role) -> str:
+    def namespace(self) -> str:
         """The namespace in the path, which is there."""
-        name = self.named_namespace(*roles)
+        name = self.named_namespace()
         if not self.engine.catalogue.has_namespace(name):
             raise no_namespace()
         return name
 
-    def named_namespace(self, *roles: Role) -> str:
+    def named_namespace(self) -> str:
         """The namespace in the path, whether it is there or not."""
         name = parse_namespace(f"{self.part('tenant')}/{self.part('namespace')}")
-        self.caller.require(*(roles or ("admin",)))
         self.caller.require_namespace(name)
         return name
 
-    def named_topic(self, *roles: Role) -> TopicName:
+    def named_topic(self) -> TopicName:
         """The topic in the path, whether it is there or not, in a namespace that is there."""
-        namespace = self.namespace(*roles)
+        namespace = self.namespace()
         return parse_topic(f"{namespace}/{self.part('topic')}")
 
-    def topic(self, *roles: Role) -> Topic:
+    def topic(self) -> Topic:
         """The topic in the path, which is there."""
-        name = self.named_topic(*roles).full
+        name = self.named_topic().full
         found = self.engine.topics.records.by_name.get(name)
         if found is None:
             raise no_topic(name)

@@ -28,13 +28,11 @@ class TenantInfo(Struct, frozen=True, kw_only=True):
 
 async def tenants(call: Call) -> Response:
     """Every tenant."""
-    call.superuser()
     return answer(call.engine.catalogue.tenants())
 
 
 async def tenant(call: Call) -> Response:
     """What is said of a tenant."""
-    call.superuser()
     info = msgspec.json.decode(
         call.engine.catalogue.get("tenant", _known_tenant(call)) or b"{}", type=TenantInfo
     )
@@ -45,7 +43,6 @@ async def tenant(call: Call) -> Response:
 
 async def create_tenant(call: Call) -> Response:
     """A new tenant."""
-    call.superuser()
     name = call.part("tenant")
     check_part(name, "tenant")
     info = await _info(call)
@@ -57,7 +54,6 @@ async def create_tenant(call: Call) -> Response:
 
 async def update_tenant(call: Call) -> Response:
     """Say something else of a tenant."""
-    call.superuser()
     name = _known_tenant(call)
     await call.engine.catalogue.add_tenant(name, msgspec.json.encode(await _info(call)))
     return answer(None)
@@ -65,7 +61,6 @@ async def update_tenant(call: Call) -> Response:
 
 async def delete_tenant(call: Call) -> Response:
     """Remove a tenant."""
-    call.superuser()
     name = _known_tenant(call)
     try:
         await call.engine.catalogue.remove_tenant(name, force=call.flag("force"))
@@ -96,7 +91,6 @@ async def _info(call: Call) -> TenantInfo:
 
 async def namespaces(call: Call) -> Response:
     """The namespaces of a tenant that the caller governs."""
-    call.caller.require("admin")
     found = call.engine.catalogue.namespaces(_known_tenant(call))
     return answer([name for name in found if call.caller.covers(name)])
 
@@ -148,7 +142,7 @@ async def delete_namespace(call: Call) -> Response:
 
 async def topics_of(call: Call) -> Response:
     """The topics of a namespace, partitions one by one."""
-    name = call.namespace("produce", "consume")
+    name = call.namespace()
     return answer([] if call.query("mode") == "NON_PERSISTENT" else listed(call, name))
 
 

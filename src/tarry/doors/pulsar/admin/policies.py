@@ -58,13 +58,6 @@ def of_namespace(call: Call) -> Level:
     return Level(call, "namespace", call.namespace())
 
 
-def of_namespace_by_superuser(call: Call) -> Level:
-    """The namespace in the path, for what only a superuser may change."""
-    level = of_namespace(call)
-    call.superuser()
-    return level
-
-
 def of_topic(call: Call) -> Level:
     """The topic in the path. A partition has the policies of its topic, and none of its own."""
     if _PARTITION.fullmatch(call.part("topic")):
@@ -143,11 +136,10 @@ def _routes() -> dict[str, dict[str, Endpoint]]:
     )
     routes: dict[str, dict[str, Endpoint]] = {}
     for path, find in ((namespace, of_namespace), (topic, of_topic)):
-        write = of_namespace_by_superuser if path == namespace else find
         routes[path + "/delayedDelivery"] = {
             "GET": _show(find, DELAYED_DELIVERY),
-            "POST": _set(write, DELAYED_DELIVERY),
-            "DELETE": _remove(write, DELAYED_DELIVERY),
+            "POST": _set(find, DELAYED_DELIVERY),
+            "DELETE": _remove(find, DELAYED_DELIVERY),
         }
         routes[path + "/messageTTL"] = {
             "GET": _show(find, MESSAGE_TTL),

@@ -105,7 +105,7 @@ async def all_(call: Call) -> Response:
 
 async def post(call: Call) -> Response:
     """Add a version."""
-    topic = _topic(call, "produce")
+    topic = _topic(call)
     return answer({"version": await StoredSchemas(call.engine).add(topic, await _given(call))})
 
 
@@ -135,8 +135,8 @@ async def version_of(call: Call) -> Response:
     return answer({"version": versions.index(schema) if schema in versions else -1})
 
 
-def _topic(call: Call, *roles: Any) -> str:
-    return unpartitioned(call.named_topic(*(roles or ("produce", "consume"))).full)
+def _topic(call: Call) -> str:
+    return unpartitioned(call.named_topic().full)
 
 
 def _found(call: Call, version: int | None) -> dict[str, Any]:

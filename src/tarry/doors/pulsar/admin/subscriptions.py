@@ -24,13 +24,13 @@ from tarry.engine.topic import Topic
 
 async def list_(call: Call) -> Response:
     """The names of a topic's subscriptions."""
-    parts = call.parts_of(call.topic("produce", "consume"))
+    parts = call.parts_of(call.topic())
     return answer(sorted({name for part in parts for name in part.subscriptions}))
 
 
 async def create(call: Call) -> Response:
     """A subscription at a message, the newest if none is named. The topic is made if it is not there."""
-    name = call.named_topic("consume").full
+    name = call.named_topic().full
     subscription = call.part("subscription")
     check_name(subscription, "subscription")
     start = _place(await _json(call))
@@ -91,7 +91,7 @@ async def expire_all(call: Call) -> Response:
 async def reset_to_time(call: Call) -> Response:
     """Go to the first message that was published at an instant or later."""
     at_ms = call.number("timestamp")
-    for sub in _subscriptions(call, "consume"):
+    for sub in _subscriptions(call):
         sub.disconnect()
         await sub.seek(at_ms=at_ms)
     return answer(None)
@@ -101,7 +101,7 @@ async def reset_to_message(call: Call) -> Response:
     """Go to a message, or with `isExcluded` to the one after it."""
     given = await _json(call)
     start = _place(given)
-    for sub in _subscriptions(call, "consume"):
+    for sub in _subscriptions(call):
         to = sub.topic.next if start == "latest" else 0 if start == "earliest" else start
         sub.disconnect()
         await sub.seek(to + (isinstance(start, int) and given.get("isExcluded") is True))
@@ -111,7 +111,7 @@ async def reset_to_message(call: Call) -> Response:
 async def peek(call: Call) -> Response:
     """The message at a place of the backlog, counted from 1, delayed ones included."""
     number = call.number("position")
-    for sub in _subscriptions(call, "consume"):
+    for sub in _subscriptions(call):
         left = _unacknowledged(sub, number)
         if number < 1 or len(left) < number:
             raise RestError(404, "Message not found")
@@ -124,9 +124,9 @@ async def peek(call: Call) -> Response:
 # What they have in common
 
 
-def _subscriptions(call: Call, *roles: Literal["consume"]) -> Iterator[Subscription]:
+def _subscriptions(call: Call) -> Iterator[Subscription]:
     """The subscription in the path: one, or one for each partition."""
-    parts: list[Topic] = call.parts_of(call.topic(*roles))
+    parts: list[Topic] = call.parts_of(call.topic())
     name = call.part("subscription")
     found = [part.subscriptions[name] for part in parts if name in part.subscriptions]
     if not found:

@@ -31,18 +31,18 @@ def listed(call: Call, namespace: str) -> list[str]:
 
 async def list_(call: Call) -> Response:
     """The topics of a namespace, partitions one by one."""
-    return answer(listed(call, call.namespace("produce", "consume")))
+    return answer(listed(call, call.namespace()))
 
 
 async def list_partitioned(call: Call) -> Response:
     """The topics of a namespace that have partitions."""
-    namespace, topics = call.namespace("produce", "consume"), call.engine.topics
+    namespace, topics = call.namespace(), call.engine.topics
     return answer([name for name in topics.names(namespace) if topics.partitions(name)])
 
 
 async def none(call: Call) -> Response:
     """There are no topics that are not persistent."""
-    call.namespace("produce", "consume")
+    call.namespace()
     return answer([])
 
 
@@ -68,7 +68,7 @@ async def delete(call: Call) -> Response:
 
 async def stats(call: Call) -> Response:
     """The figures of a topic."""
-    topic = call.topic("produce", "consume")
+    topic = call.topic()
     if topic.partitions:
         raise RestError(404, f"Partitioned Topic not found: {topic.name}; ask for its partitioned-stats")
     return answer(topic_stats(call.broker, topic))
@@ -76,12 +76,12 @@ async def stats(call: Call) -> Response:
 
 async def internal(call: Call) -> Response:
     """Where the entries of a topic are."""
-    return answer(internal_stats(call.topic("produce", "consume")))
+    return answer(internal_stats(call.topic()))
 
 
 async def last_message_id(call: Call) -> Response:
     """The id of the newest message."""
-    topic = call.topic("produce", "consume")
+    topic = call.topic()
     return answer({"ledgerId": LEDGER_ID, "entryId": topic.visible - 1, "partitionIndex": -1})
 
 
@@ -96,7 +96,7 @@ async def policies(call: Call) -> Response:
 
 async def partitions(call: Call) -> Response:
     """How many partitions a topic has; 0 for one that has none or is not there."""
-    name = call.named_topic("produce", "consume").full
+    name = call.named_topic().full
     if call.flag("checkAllowAutoCreation") or name in call.engine.topics.records.by_name:
         return answer({"partitions": call.engine.topics.partitions(name), "deleted": False})
     raise no_topic(name)
@@ -151,7 +151,7 @@ async def delete_partitioned(call: Call) -> Response:
 
 async def partitioned(call: Call) -> Response:
     """The figures of a topic with partitions."""
-    topic = call.topic("produce", "consume")
+    topic = call.topic()
     if not topic.partitions:
         raise RestError(404, f"Partitioned Topic not found: {topic.name}")
     per_partition = (call.query("perPartition") or "true").lower() == "true"

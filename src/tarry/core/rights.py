@@ -1,0 +1,258 @@
+"""The rights table: every operation of every door, with the roles and the namespaces that it requires.
+
+Doors look their operations up here and have no other list of roles; an operation without a row cannot be served. A row
+settles what the token alone decides (`Right.check`): the role, and whether the token must be for all namespaces. Which
+namespace a request is about is only known to the operation, so the reach says how it has to be checked there.
+`docs/rights.md` is made of this table, and `tests/unit/test_rights.py` walks all of it on a real server.
+"""
+
+import sys
+from collections.abc import Mapping
+from typing import Final, Literal, NamedTuple
+
+from tarry.core.access import Caller, Role
+
+Reach = Literal[
+    "open", "token", "named", "own", "listed", "all", "opened", "user", "id", "secret", "homeserver"
+]
+
+REACHES: Final[Mapping[Reach, str]] = {
+    "open": "everybody, without a token",
+    "token": "any token with the role: nothing of a namespace is shown or changed",
+    "named": "the namespace that the request names must be the token's; any other is forbidden",
+    "own": "the namespace of the thing that is named must be the token's; any other is not found",
+    "listed": "only what lies in the token's namespaces is shown",
+    "all": "a token for all namespaces",
+    "opened": "a producer or consumer that this connection has opened before; there its topic was checked",
+    "user": "the homeserver says whose access token it is; only that user's own events are shown or changed",
+    "id": "the delay id is the credential, or with `management_token` its owner's access token; ids of other doors are not found",
+    "secret": "the future's token is the credential",
+    "homeserver": "the homeserver's own token",
+}
+
+
+class Right(NamedTuple):
+    """The requirement of one operation."""
+
+    roles: tuple[Role, ...]
+    """One of these, or admin."""
+    reach: Reach
+
+    def check(self, caller: Caller) -> None:
+        """Raise `Forbidden` unless the caller's token is one for this operation."""
+        if self.roles:
+            caller.require(*self.roles)
+        if self.reach == "all":
+            caller.require_everywhere()
+
+
+def right_of(door: Mapping[str, Right], operation: str) -> Right:
+    """The row of an operation; an operation without one is an error of the program."""
+    try:
+        return door[operation]
+    except KeyError:
+        raise LookupError(f"{operation} has no row in core/rights.py: give it one") from None
+
+
+_OPEN: Final = Right((), "open")
+_GOVERN: Final = Right(("admin",), "named")
+_GOVERN_ALL: Final = Right(("admin",), "all")
+_PRODUCE: Final = Right(("produce",), "named")
+_PRODUCE_OWN: Final = Right(("produce",), "own")
+_CONSUME: Final = Right(("consume",), "named")
+_USE: Final = Right(("produce", "consume"), "named")
+_FIGURES: Final = Right(("produce", "consume"), "all")
+_USER: Final = Right((), "user")
+_ID: Final = Right((), "id")
+_HOMESERVER: Final = Right((), "homeserver")
+
+
+def _each(right: Right, methods: str, *paths: str) -> dict[str, Right]:
+    return {f"{method} {path}": right for path in paths for method in methods.split()}
+
+
+_MESSAGE: Final = "/v1/messages/{id}"
+_BATCH: Final = "/v1/batches/{batch}"
+_TOPIC: Final = "/v1/topics/{tenant}/{namespace}/{topic}"
+_SUBSCRIPTION: Final = _TOPIC + "/subscriptions/{name}"
+
+HTTP: Final[Mapping[str, Right]] = {
+    **_each(_PRODUCE, "POST", "/v1/messages", "/v1/messages/batch"),
+    **_each(_GOVERN, "GET", "/v1/messages"),
+    **_each(Right(("produce", "consume"), "own"), "GET", _MESSAGE),
+    **_each(_PRODUCE_OWN, "DELETE", _MESSAGE),
+    **_each(_PRODUCE_OWN, "POST", _MESSAGE + "/cancel", _MESSAGE + "/send", _MESSAGE + "/restart"),
+    **_each(Right(("produce",), "listed"), "GET", "/v1/batches", _BATCH + "/place"),
+    **_each(_PRODUCE, "PUT", _BATCH),
+    **_each(_PRODUCE_OWN, "GET DELETE", _BATCH),
+    **_each(Right(("admin",), "listed"), "GET", "/v1/topics"),
+    **_each(_USE, "GET", _TOPIC, _TOPIC + "/delayed", _TOPIC + "/delayed/{entry_id}"),
+    **_each(_GOVERN, "PUT DELETE", _TOPIC),
+    **_each(_PRODUCE, "POST", _TOPIC + "/messages", _TOPIC + "/delayed/{entry_id}/restart"),
+    **_each(_PRODUCE, "DELETE", _TOPIC + "/delayed/{entry_id}"),
+    **_each(_CONSUME, "GET PUT DELETE", _SUBSCRIPTION),
+    **_each(_CONSUME, "POST", *(_SUBSCRIPTION + act for act in ("/receive", "/ack", "/nack", "/seek"))),
+    **_each(_CONSUME, "GET", _SUBSCRIPTION + "/events"),
+    **_each(_GOVERN_ALL, "GET PUT DELETE", "/v1/policies/broker"),
+    **_each(_GOVERN, "GET PUT DELETE", "/v1/policies/namespaces/{tenant}/{namespace}"),
+    **_each(_GOVERN, "GET PUT DELETE", "/v1/policies/topics/{tenant}/{namespace}/{topic}"),
+    **_each(_GOVERN_ALL, "GET", "/v1/ledger", "/v1/ledger/frames", "/v1/status", "/metrics"),
+    **_each(_GOVERN_ALL, "POST", "/v1/backups"),
+    **_each(_GOVERN_ALL, "PUT DELETE", "/v1/backups/{backup}"),
+    **_each(Right((), "token"), "GET", "/v1/me"),
+    **_each(_FIGURES, "GET", "/v1/overview", "/v1/upcoming", "/v1/slots"),
+    **_each(Right(("produce", "consume"), "listed"), "GET", "/v1/backlogs"),
+    **_each(_OPEN, "GET", "/healthz", "/readyz", "/openapi.json"),
+}
+"""The native API and the figures of the dashboard. The dashboard's own pages hold nothing and are open."""
+
+_ADMIN: Final = "/admin/v2"
+_SPACE: Final = _ADMIN + "/namespaces/{tenant}/{namespace}"
+_PERSISTENT: Final = _ADMIN + "/persistent/{tenant}/{namespace}"
+_ONE: Final = _PERSISTENT + "/{topic}"
+_SUB: Final = _ONE + "/subscription/{subscription}"
+_SCHEMAS: Final = _ADMIN + "/schemas/{tenant}/{namespace}/{topic}"
+_LOOKUP: Final = "/lookup/v2/topic/persistent/{tenant}/{namespace}/{topic}"
+
+PULSAR_ADMIN: Final[Mapping[str, Right]] = {
+    **_each(Right(("produce", "consume"), "token"), "GET", _ADMIN + "/clusters", _ADMIN + "/brokers/version"),
+    **_each(_GOVERN_ALL, "GET", _ADMIN + "/clusters/{cluster}", _ADMIN + "/brokers", _ADMIN + "/brokers/{cluster}"),
+    **_each(_GOVERN_ALL, "GET", _ADMIN + "/brokers/leaderBroker", _ADMIN + "/brokers/configuration/runtime"),
+    **_each(_OPEN, "GET", _ADMIN + "/brokers/health"),
+    **_each(Right((), "token"), "GET", _ADMIN + "/brokers/ready"),
+    **_each(_USE, "GET", _LOOKUP, _LOOKUP + "/bundle"),
+    **_each(_GOVERN_ALL, "GET", _ADMIN + "/tenants"),
+    **_each(_GOVERN_ALL, "GET PUT POST DELETE", _ADMIN + "/tenants/{tenant}"),
+    **_each(Right(("admin",), "listed"), "GET", _ADMIN + "/namespaces/{tenant}"),
+    **_each(_GOVERN, "GET PUT DELETE", _SPACE),
+    **_each(_USE, "GET", _SPACE + "/topics"),
+    **_each(_GOVERN, "GET", _SPACE + "/bundles", _SPACE + "/permissions"),
+    **_each(_GOVERN, "POST", _SPACE + "/clearBacklog", _SPACE + "/clearBacklog/{subscription}"),
+    **_each(_GOVERN, "POST", _SPACE + "/unsubscribe/{subscription}"),
+    # As in Pulsar, only a superuser changes whether and how long a namespace delays.
+    **_each(_GOVERN, "GET", _SPACE + "/delayedDelivery"),
+    **_each(_GOVERN_ALL, "POST DELETE", _SPACE + "/delayedDelivery"),
+    **_each(_GOVERN, "GET POST DELETE", _ONE + "/delayedDelivery"),
+    **_each(_GOVERN, "GET POST DELETE", *(place + "/messageTTL" for place in (_SPACE, _ONE))),
+    **_each(_GOVERN, "GET POST DELETE", *(place + "/retention" for place in (_SPACE, _ONE))),
+    **_each(_GOVERN, "GET POST DELETE", _SPACE + "/deduplication", _ONE + "/deduplicationEnabled"),
+    **_each(_GOVERN, "GET", *(place + "/backlogQuotaMap" for place in (_SPACE, _ONE))),
+    **_each(_GOVERN, "POST DELETE", *(place + "/backlogQuota" for place in (_SPACE, _ONE))),
+    **_each(_USE, "GET", _SCHEMAS + "/schema", _SCHEMAS + "/schema/{version}", _SCHEMAS + "/schemas"),
+    **_each(_PRODUCE, "POST", _SCHEMAS + "/schema"),
+    **_each(_GOVERN, "DELETE", _SCHEMAS + "/schema"),
+    **_each(_USE, "POST", _SCHEMAS + "/compatibility", _SCHEMAS + "/version"),
+    **_each(_USE, "GET", _PERSISTENT, _PERSISTENT + "/partitioned"),
+    **_each(_USE, "GET", *(_ADMIN + "/non-persistent/{tenant}/{namespace}" + end for end in ("", "/partitioned"))),
+    **_each(_GOVERN, "PUT DELETE", _ONE),
+    **_each(_USE, "GET", *(_ONE + f"/{of}" for of in ("stats", "internalStats", "lastMessageId", "partitions"))),
+    **_each(_USE, "GET", _ONE + "/partitioned-stats", _ONE + "/subscriptions"),
+    **_each(_GOVERN, "GET", _ONE + "/properties"),
+    **_each(_GOVERN, "PUT POST DELETE", _ONE + "/partitions"),
+    **_each(_GOVERN, "POST", _ONE + "/createMissedPartitions"),
+    **_each(_GOVERN, "POST", _ONE + "/all_subscription/expireMessages/{seconds}"),
+    **_each(_CONSUME, "PUT", _SUB),
+    **_each(_GOVERN, "DELETE", _SUB),
+    **_each(_GOVERN, "POST", _SUB + "/skip/{number}", _SUB + "/skip_all", _SUB + "/expireMessages/{seconds}"),
+    **_each(_CONSUME, "POST", _SUB + "/resetcursor", _SUB + "/resetcursor/{timestamp}"),
+    **_each(_CONSUME, "GET", _SUB + "/position/{position}"),
+}  # fmt: skip
+"""Pulsar's administration over HTTP."""
+
+_CONNECTED: Final = Right((), "token")
+_OPENED: Final = Right((), "opened")
+
+PULSAR: Final[Mapping[str, Right]] = {
+    **dict.fromkeys(("CONNECT", "AUTH_RESPONSE", "PING", "PONG"), _CONNECTED),
+    **dict.fromkeys(("PARTITIONED_METADATA", "LOOKUP", "GET_TOPICS_OF_NAMESPACE", "GET_SCHEMA"), _USE),
+    **dict.fromkeys(("GET_OR_CREATE_SCHEMA", "PRODUCER"), _PRODUCE),
+    "SUBSCRIBE": _CONSUME,
+    **dict.fromkeys(("SEND", "CLOSE_PRODUCER", "FLOW", "ACK", "REDELIVER_UNACKNOWLEDGED_MESSAGES"), _OPENED),
+    **dict.fromkeys(("CLOSE_CONSUMER", "UNSUBSCRIBE", "SEEK", "GET_LAST_MESSAGE_ID", "CONSUMER_STATS"), _OPENED),
+}  # fmt: skip
+"""Commands of Pulsar's binary protocol. Before CONNECT has shown a token, no other is taken."""
+
+PASSED_ON: Final = "everything else"
+"""The operation under which a Dapr door's calls are that go on to a real sidecar."""
+_PASSED_ON: Final = Right(("produce",), "all")
+"""Behind it may be secrets and state of all applications."""
+
+DAPR_HTTP: Final[Mapping[str, Right]] = {
+    **_each(_OPEN, "GET", "/v1.0/healthz", "/v1.0/healthz/outbound"),
+    **_each(_PRODUCE, "POST PUT", "/v1.0/publish/{pubsub}/{topic}"),
+    **_each(_PRODUCE, "POST PUT", "/v1.0/publish/bulk/{pubsub}/{topic}"),
+    **_each(_PRODUCE, "POST PUT", "/v1.0-alpha1/publish/bulk/{pubsub}/{topic}"),
+    **_each(Right(("produce",), "token"), "GET", "/v1.0/metadata"),
+    **_each(Right(("produce",), "all"), "PUT", "/v1.0/metadata/{key}"),
+    PASSED_ON: _PASSED_ON,
+}
+
+DAPR_GRPC: Final[Mapping[str, Right]] = {
+    **dict.fromkeys(("PublishEvent", "BulkPublishEvent", "BulkPublishEventAlpha1"), _PRODUCE),
+    "SubscribeTopicEventsAlpha1": _CONSUME,
+    "GetMetadata": Right(("produce",), "token"),
+    "SetMetadata": Right(("produce",), "all"),
+    PASSED_ON: _PASSED_ON,
+}
+
+_ROOM: Final = "/_matrix/client/…/rooms/{}"
+_EVENTS: Final = "/_matrix/client/…/delayed_events"
+_APP: Final = "/_matrix/app/v1"
+
+MATRIX: Final[Mapping[str, Right]] = {
+    **_each(_USER, "PUT", _ROOM + "/delayed_event/{}/{}", _ROOM + "/send/{}/{}", _ROOM + "/redact/{}/{}"),
+    **_each(_USER, "PUT", _ROOM + "/state/{}", _ROOM + "/state/{}/{}", _ROOM + "/send/future/{}"),
+    **_each(_USER, "PUT", _ROOM + "/send_future/{}/{}"),
+    **_each(_USER, "PUT", _ROOM + "/state_future/{}", _ROOM + "/state_future/{}/{}"),
+    **_each(_USER, "POST", _ROOM + "/send/{}", _ROOM + "/redact/{}"),
+    **_each(_USER, "GET", _EVENTS, _EVENTS + "/{}", "/_matrix/client/…/future"),
+    **_each(_ID, "POST", _EVENTS + "/{}", _EVENTS + "/{}/{}"),
+    **_each(Right((), "secret"), "POST", "/_matrix/client/…/future/{}"),
+    **_each(_HOMESERVER, "PUT", _APP + "/transactions/{}"),
+    **_each(_HOMESERVER, "POST", _APP + "/ping"),
+    **_each(_HOMESERVER, "GET", _APP + "/users/{}", _APP + "/rooms/{}"),
+    **_each(_OPEN, "GET", "/_matrix/client/versions", "/_matrix/client/…/capabilities"),
+    PASSED_ON: _OPEN,
+}
+"""The Matrix door: the homeserver knows its users, so Tarry's tokens have no part in it. `…` is any version of a path. What
+the door adds nothing to goes to the homeserver, which asks for its own tokens."""
+
+RIGHTS: Final[Mapping[str, Mapping[str, Right]]] = {
+    "native HTTP": HTTP,
+    "Pulsar administration": PULSAR_ADMIN,
+    "Pulsar": PULSAR,
+    "Dapr HTTP": DAPR_HTTP,
+    "Dapr gRPC": DAPR_GRPC,
+    "Matrix": MATRIX,
+}
+"""By door, by operation."""
+
+
+_INTRODUCTION: Final = """\
+# Who may do what
+
+Every operation of every door, with the role and the namespaces that it requires. The doors look their operations up in
+this table (`core/rights.py`, of which this page is made), so there is no operation that it does not list. A token has
+roles and namespaces ([configuration](configuration.md)); a role in this table may always be replaced by `admin`. On
+loopback without tokens everybody may do everything.
+"""
+
+
+def table() -> str:
+    """The whole table as a page: `docs/rights.md`."""
+    lines = [_INTRODUCTION, "## Reaches", "", "| reach | who |", "|---|---|"]
+    lines += [f"| {reach} | {text} |" for reach, text in REACHES.items()]
+    for door, rows in RIGHTS.items():
+        lines += ["", f"## {door}", "", "| operation | role | reach |", "|---|---|---|"]
+        lines += [f"| `{name}` | {_roles(right)} | {right.reach} |" for name, right in rows.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _roles(right: Right) -> str:
+    if right.roles:
+        return " or ".join(dict.fromkeys((*right.roles, "admin")))
+    return "any" if right.reach == "token" else ""
+
+
+if __name__ == "__main__":
+    sys.stdout.write(table())

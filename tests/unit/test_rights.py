@@ -1,0 +1,430 @@
+"""The rights table against the doors: every operation has a row, and every row is what the server does.
+
+The walk sends each operation to a real server: without a token, with every role that does not suffice, with all roles in
+another namespace, and last with each token that suffices, which also shows that nothing was changed before.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from dapr.proto.runtime.v1 import metadata_pb2, pubsub_pb2
+
+from tarry.core.access import Access
+from tarry.core.rights import (
+    DAPR_GRPC,
+    DAPR_HTTP,
+    HTTP,
+    MATRIX,
+    PASSED_ON,
+    PULSAR,
+    PULSAR_ADMIN,
+    table,
+)
+from tarry.doors.dapr.grpc_api import SERVICE
+from tarry.doors.http.app import Methods, build_app
+from tarry.doors.http.settings import HttpSettings
+from tarry.doors.matrix.app import MatrixApp
+from tarry.doors.matrix.parts import Parts
+from tarry.doors.pulsar import wire_pb2 as wire
+from tarry.doors.pulsar.admin import cluster, namespaces, policies, schemas, subscriptions, topics
+from tarry.doors.pulsar.frames import Frames, frame, with_checksum
+from tests.processes import ROOT
+from tests.serving import serving
+from tests.unit.dapr_kit import dapr
+from tests.unit.matrix_kit import HS_TOKEN, ROOM, STABLE, bearer, matrix_serving
+from tests.unit.pulsar_kit import Desk
+from tests.unit.rights_kit import (
+    EXAMPLES,
+    HERE,
+    STRANGER,
+    Example,
+    World,
+    right_tokens,
+    world,
+    wrong_roles,
+)
+
+WITHIN_S = 60
+VERSION = re.compile(r"^/_matrix/client/(unstable/\w+\.[\w.]+|unstable|api/v1|v\d|r0)/")
+Type = wire.BaseCommand
+
+
+# Every operation has a row, and every row an operation
+
+
+async def test_native_routes_and_rows_are_the_same(tmp_path: Path) -> None:
+    async with serving(tmp_path / "data") as served:
+        app = build_app(served.engine, Access.open(), HttpSettings())
+    routed = set()
+    for route in app.routes:
+        assert isinstance(route.endpoint, Methods)
+        routed |= {f"{method} {route.path}" for method in route.endpoint.allowed if method != "HEAD"}
+    assert routed == set(HTTP)
+
+
+def test_administration_routes_and_rows_are_the_same() -> None:
+    modules = (cluster, namespaces, policies, schemas, subscriptions, topics)
+    routed = {
+        f"{method} {path}"
+        for module in modules
+        for path, methods in module.ROUTES.items()
+        for method in methods
+    }
+    assert routed == set(PULSAR_ADMIN)
+
+
+def test_commands_and_rows_are_the_same() -> None:
+    taken = Desk().client().connection._takes
+    assert {Type.Type.Name(number) for number in taken} == set(PULSAR)
+
+
+async def test_grpc_methods_and_rows_are_the_same(tmp_path: Path) -> None:
+    async with dapr(tmp_path) as doors:
+        (sidecar,) = doors.door.sidecars.values()
+        api: Any = sidecar.grpc_api
+        names = {path.removeprefix(SERVICE) for path in api._unary}
+        known = {name for name in DAPR_GRPC if name != PASSED_ON}
+        assert names == {name for name in known if api.unary(SERVICE + name) is not None}
+        # Without a sidecar only the methods of the table are served.
+        served = {name for name in known if api.unary(SERVICE + name) or api.streaming(SERVICE + name)}
+        assert served == known
+        assert api.streaming(SERVICE + "GetSecret") is None
+
+
+async def test_matrix_routes_and_rows_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[MatrixApp] = []
+
+    def make(parts: Parts) -> MatrixApp:
+        made.append(MatrixApp(parts))
+        return made[-1]
+
+    monkeypatch.setattr("tarry.serve.matrix.MatrixApp", make)
+    async with matrix_serving(tmp_path / "data"):
+        routes = made[0]._paths.routes
+    routed = {
+        f"{method} {VERSION.sub('/_matrix/client/…/', template)}"
+        for route in routes
+        for template in route.templates
+        for method in route.methods
+    }
+    assert routed == set(MATRIX) - {PASSED_ON}
+
+
+def test_an_operation_without_a_row_cannot_be_served() -> None:
+    async def endpoint(_request: Any) -> Any: ...
+
+    with pytest.raises(LookupError, match=r"POST /v1/everything has no row in core/rights\.py"):
+        Methods("/v1/everything", {"POST": endpoint})
+
+
+def test_the_page_is_the_table() -> None:
+    page = (ROOT / "docs" / "rights.md").read_text("utf-8")
+    # To bring it up to date: python -m tarry.core.rights > docs/rights.md
+    assert page == table()
+
+
+# The walk
+
+
+@pytest.fixture
+async def served(tmp_path: Path) -> AsyncIterator[World]:
+    async with world(tmp_path / "data") as served:
+        yield served
+
+
+async def walk(
+    served: World, rows: Any, client: Any = None, unknown: int = 401, role: int = 403
+) -> list[str]:
+    """What came out otherwise than the rows say."""
+    wrong = []
+    for operation, right in rows.items():
+        method, _, path = operation.partition(" ")
+        example = EXAMPLES.get(operation, Example())
+
+        async def send(
+            token: str | None, place: str, method: str = method, example: Example = example
+        ) -> Any:
+            return await served.send(method, place, example, token, client)
+
+        place = await served.filled(path, example)
+        if right.reach == "open":
+            status, _ = await send(None, place)
+            if status not in example.done:
+                wrong.append(f"{operation}: nobody in particular got {status}")
+            continue
+        tries = [(None, unknown), *((token, role) for token in wrong_roles(right))]
+        strange = {"named": 403, "own": 404, "all": role}.get(right.reach)
+        if strange is not None:
+            tries.append((STRANGER, strange))
+        for token, expected in tries:
+            status, text = await send(token, place)
+            if status != expected:
+                wrong.append(f"{operation}: {token} got {status} and not {expected}: {text[:200]}")
+        if right.reach == "listed":
+            status, text = await send(STRANGER, place)
+            if status not in example.done or HERE in text.replace(STRANGER, ""):
+                wrong.append(f"{operation}: a stranger got {status}: {text[:200]}")
+        for token in right_tokens(right):
+            status, text = await send(token, place)
+            if status not in example.done:
+                wrong.append(f"{operation}: {token} got {status}: {text[:200]}")
+            place = await served.filled(path, example)
+    return wrong
+
+
+async def test_the_native_door_is_as_its_rows_say(served: World) -> None:
+    assert await walk(served, HTTP) == []
+
+
+async def test_the_administration_is_as_its_rows_say(served: World) -> None:
+    assert await walk(served, PULSAR_ADMIN) == []
+
+
+async def test_the_dapr_door_is_as_its_rows_say_over_http(served: World) -> None:
+    rows = {name: right for name, right in DAPR_HTTP.items() if name != PASSED_ON}
+    # Dapr knows one refusal of a token, whatever is wrong with it.
+    assert await walk(served, rows, served.dapr, role=401) == []
+    secrets = {"GET /v1.0/secrets/store/key": DAPR_HTTP[PASSED_ON]}
+    EXAMPLES["GET /v1.0/secrets/store/key"] = Example(done=(501,))
+    assert await walk(served, secrets, served.dapr, role=401) == []
+
+
+def grpc_examples() -> dict[str, bytes]:
+    event = pubsub_pb2.PublishEventRequest(pubsub_name="pubsub", topic="t", data=b"x")
+    bulk = pubsub_pb2.BulkPublishRequest(
+        pubsub_name="pubsub",
+        topic="t",
+        entries=[pubsub_pb2.BulkPublishRequestEntry(entry_id="1", event=b"x")],
+    )
+    first = pubsub_pb2.SubscribeTopicEventsRequestAlpha1(
+        initial_request=pubsub_pb2.SubscribeTopicEventsRequestInitialAlpha1(pubsub_name="pubsub", topic="t")
+    )
+    return {
+        "PublishEvent": event.SerializeToString(),
+        "BulkPublishEvent": bulk.SerializeToString(),
+        "BulkPublishEventAlpha1": bulk.SerializeToString(),
+        "SubscribeTopicEventsAlpha1": first.SerializeToString(),
+        "GetMetadata": b"",
+        "SetMetadata": metadata_pb2.SetMetadataRequest(key="k", value="v").SerializeToString(),
+    }
+
+
+async def test_the_dapr_door_is_as_its_rows_say_over_grpc(served: World) -> None:
+    examples, wrong = grpc_examples(), []
+    code = grpc.StatusCode
+    async with grpc.aio.insecure_channel(served.grpc) as channel, asyncio.timeout(WITHIN_S):
+
+        async def outcome(name: str, token: str | None, expected: grpc.StatusCode) -> grpc.StatusCode:
+            metadata = () if token is None else (("dapr-api-token", token),)
+            call: Any = channel.stream_stream(SERVICE + name)(metadata=metadata)
+            try:
+                streamed = name == "SubscribeTopicEventsAlpha1"
+                if not streamed or expected is not code.UNAUTHENTICATED:
+                    # A stream whose token is refused ends before its first message.
+                    await call.write(examples[name])
+                # A stream that was let in says so; anything else ends.
+                if streamed and await call.read() is not grpc.aio.EOF:
+                    return code.OK
+                await call.done_writing()
+                while await call.read() is not grpc.aio.EOF:
+                    pass
+                return await call.code()
+            except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+                return await call.code()
+            finally:
+                call.cancel()
+
+        for name, right in DAPR_GRPC.items():
+            if name == PASSED_ON:
+                continue
+            tries = [
+                (None, code.UNAUTHENTICATED),
+                *((token, code.UNAUTHENTICATED) for token in wrong_roles(right)),
+            ]
+            strange = {"named": code.PERMISSION_DENIED, "all": code.UNAUTHENTICATED}.get(right.reach)
+            if strange is not None and name != "SubscribeTopicEventsAlpha1":
+                tries.append((STRANGER, strange))
+            tries += [(token, code.OK) for token in right_tokens(right)]
+            for token, expected in tries:
+                got = await outcome(name, token, expected)
+                if got is not expected:
+                    wrong.append(f"{name}: {token} got {got} and not {expected}")
+    assert wrong == []
+
+
+class Raw:
+    """A connection of the binary protocol, command by command."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    async def ask(self, name: str, message: bytes = b"", **fields: Any) -> wire.BaseCommand | None:
+        """The answer to a command; None if the connection is closed instead."""
+        command = wire.BaseCommand(type=Type.Type.Value(name), **fields)
+        self._writer.write(frame(command, message))
+        try:
+            size = int.from_bytes(await self._reader.readexactly(4), "big")
+            ((body, _),) = Frames(1 << 20).feed(
+                size.to_bytes(4, "big") + await self._reader.readexactly(size)
+            )
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return None
+        return wire.BaseCommand.FromString(body)
+
+    async def connect(self, token: str | None) -> wire.BaseCommand | None:
+        connect = wire.CommandConnect(
+            client_version="raw", protocol_version=20, auth_data=(token or "").encode() or None
+        )
+        return await self.ask("CONNECT", connect=connect)
+
+    async def close(self) -> None:
+        self._writer.transport.abort()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+
+TOPIC = f"persistent://{HERE}/raw"
+AT_TOPIC: dict[str, dict[str, Any]] = {
+    "PARTITIONED_METADATA": {
+        "partitionMetadata": wire.CommandPartitionedTopicMetadata(topic=TOPIC, request_id=1)
+    },
+    "LOOKUP": {"lookupTopic": wire.CommandLookupTopic(topic=TOPIC, request_id=1)},
+    "GET_TOPICS_OF_NAMESPACE": {
+        "getTopicsOfNamespace": wire.CommandGetTopicsOfNamespace(namespace=HERE, request_id=1)
+    },
+    "GET_SCHEMA": {"getSchema": wire.CommandGetSchema(topic=TOPIC, request_id=1)},
+    "GET_OR_CREATE_SCHEMA": {
+        "getOrCreateSchema": wire.CommandGetOrCreateSchema(
+            topic=TOPIC, request_id=1, schema=wire.Schema(name="s", type=wire.Schema.String, schema_data=b"")
+        )
+    },
+    "PRODUCER": {"producer": wire.CommandProducer(topic=TOPIC, producer_id=1, request_id=1)},
+    "SUBSCRIBE": {
+        "subscribe": wire.CommandSubscribe(
+            topic=TOPIC, subscription="raw", subType=wire.CommandSubscribe.Shared, consumer_id=1, request_id=1
+        )
+    },
+}
+"""The commands that name a place."""
+NOWHERE = wire.MessageIdData(ledgerId=1, entryId=0)
+ON_OPENED: dict[str, dict[str, Any]] = {
+    "SEND": {"send": wire.CommandSend(producer_id=1, sequence_id=0)},
+    "CLOSE_PRODUCER": {"close_producer": wire.CommandCloseProducer(producer_id=1, request_id=1)},
+    "FLOW": {"flow": wire.CommandFlow(consumer_id=1, messagePermits=10)},
+    "ACK": {
+        "ack": wire.CommandAck(
+            consumer_id=1, ack_type=wire.CommandAck.Individual, message_id=[NOWHERE], request_id=1
+        )
+    },
+    "REDELIVER_UNACKNOWLEDGED_MESSAGES": {
+        "redeliverUnacknowledgedMessages": wire.CommandRedeliverUnacknowledgedMessages(consumer_id=1)
+    },
+    "CLOSE_CONSUMER": {"close_consumer": wire.CommandCloseConsumer(consumer_id=1, request_id=1)},
+    "UNSUBSCRIBE": {"unsubscribe": wire.CommandUnsubscribe(consumer_id=1, request_id=1)},
+    "SEEK": {"seek": wire.CommandSeek(consumer_id=1, request_id=1, message_id=NOWHERE)},
+    "GET_LAST_MESSAGE_ID": {"getLastMessageId": wire.CommandGetLastMessageId(consumer_id=1, request_id=1)},
+    "CONSUMER_STATS": {"consumerStats": wire.CommandConsumerStats(consumer_id=1, request_id=1)},
+}
+"""The commands on a producer or consumer that the connection has opened."""
+PING: dict[str, Any] = {"ping": wire.CommandPing()}
+
+
+def code_in(answer: wire.BaseCommand | None) -> int | None:
+    """The code with which a command was refused; None if it was done."""
+    assert answer is not None
+    (told,) = [value for field, value in answer.ListFields() if field.name != "type"]
+    for name in ("error", "error_code"):
+        if name in told.DESCRIPTOR.fields_by_name and told.HasField(name):
+            return int(getattr(told, name))
+    return None
+
+
+async def test_the_pulsar_door_is_as_its_rows_say(served: World) -> None:
+    assert AT_TOPIC.keys() == {name for name, right in PULSAR.items() if right.reach == "named"}
+    assert ON_OPENED.keys() == {name for name, right in PULSAR.items() if right.reach == "opened"}
+    await served.send("PUT", f"/v1/topics/{HERE}/raw", Example(), "admin-all-token")
+
+    async def opened(token: str | None) -> tuple[Raw, wire.BaseCommand | None]:
+        raw = Raw(*await asyncio.open_connection("127.0.0.1", served.pulsar))
+        return raw, await raw.connect(token)
+
+    async with asyncio.timeout(WITHIN_S):
+        raw, answer = await opened(None)
+        assert code_in(answer) == wire.AuthenticationError
+        await raw.close()
+        for name, fields in {**AT_TOPIC, **ON_OPENED, "PING": PING}.items():
+            raw = Raw(*await asyncio.open_connection("127.0.0.1", served.pulsar))
+            message = with_checksum(b"", b"x") if name == "SEND" else b""
+            refused = await raw.ask(name, message, **fields)
+            assert refused is None or refused.type == Type.ERROR, f"{name} before CONNECT"
+            await raw.close()
+        for name, fields in AT_TOPIC.items():
+            for token in (*wrong_roles(PULSAR[name]), STRANGER):
+                raw, _ = await opened(token)
+                assert code_in(await raw.ask(name, **fields)) == wire.AuthorizationError, (name, token)
+                await raw.close()
+            for token in right_tokens(PULSAR[name]):
+                raw, _ = await opened(token)
+                assert code_in(await raw.ask(name, **fields)) != wire.AuthorizationError, (name, token)
+                await raw.close()
+        for name, fields in ON_OPENED.items():
+            # Another connection of the right token's has opened them: that counts for nothing here.
+            owner, _ = await opened("admin-here-token")
+            await owner.ask("PRODUCER", **AT_TOPIC["PRODUCER"])
+            await owner.ask("SUBSCRIBE", **AT_TOPIC["SUBSCRIBE"])
+            raw, _ = await opened(STRANGER)
+            raw._writer.write(frame(wire.BaseCommand(type=Type.Type.Value(name), **fields), b""))
+            await raw.ask("PING", **PING)
+            assert await owner.ask("PING", **PING) is not None, name
+            got = await served.send(
+                "GET", f"/v1/topics/{HERE}/raw/subscriptions/raw", Example(), "admin-all-token"
+            )
+            assert got[0] == 200, name
+            await raw.close()
+            await owner.close()
+
+
+# Matrix, where the homeserver knows the users
+
+
+async def test_the_matrix_door_is_as_its_rows_say(tmp_path: Path) -> None:
+    rooms = f"/_matrix/client/v3/rooms/{ROOM}"
+    async with matrix_serving(tmp_path / "data") as served:
+        own = await served.schedule("own")
+        wrong = []
+        for operation, right in MATRIX.items():
+            if operation == PASSED_ON:
+                continue
+            method, _, path = operation.partition(" ")
+            path = path.replace("/_matrix/client/…/rooms/{}", rooms).replace(
+                "/_matrix/client/…/delayed_events", STABLE
+            )
+            query = {"org.matrix.msc4140.delay": "60000"} if "/rooms/" in path else {}
+
+            async def send(
+                id_: str, method: str = method, path: str = path, query: Any = query, **how: Any
+            ) -> int:
+                place = path.replace("{}", id_, 1).replace("{}", "cancel").replace("…", "v3")
+                answer = await served.client.request(
+                    method, place, params=query, json={"action": "cancel"}, **how
+                )
+                return answer.status_code
+
+            if right.reach in ("user", "homeserver"):
+                wrong += [f"{operation}: nobody got {got}" for got in [await send(own)] if got != 401]
+            if right.reach == "homeserver":
+                got = await send(own, headers=bearer("ann-token"))
+                wrong += [f"{operation}: a user got {got}"] if got != 403 else []
+                got = await send(own, headers=bearer(HS_TOKEN))
+                wrong += [f"{operation}: the homeserver got {got}"] if got in (401, 403) else []
+        assert wrong == []
+        assert (await served.client.get(f"{STABLE}/{own}", headers=bearer("bob-token"))).status_code == 404
+        assert (await served.listed("bob-token"))["scheduled"] == []
+        assert (await served.act(own, "cancel")).status_code == 200
