@@ -93,8 +93,8 @@ async def test_a_trace_context_comes_in_the_binary_form_of_grpc(tmp_path: Path) 
             request.SerializeToString(),
             (
                 (b":path", b"/dapr.proto.runtime.v1.Dapr/PublishEvent"),
-                (b"grpc-trace-bin", base64.b64encode(binary)),
                 *fields,
+                (b"grpc-trace-bin", base64.b64encode(binary)),
             ),
         )
         await shop.count(1)

@@ -10,6 +10,7 @@ from tests.peers.page import BEGIN, END, PAGE, rewritten, tables
 from tests.peers.reasons import FOLDER, Reason, pattern_for, read_reasons, reasons_of, unexplained, unused
 from tests.peers.results import load_all, save, stored
 from tests.peers.suite import Case
+from tests.peers.suites.h2spec import read_report
 from tests.peers.workplace import Workplace, missing
 
 OUTPUT = """\
@@ -55,6 +56,17 @@ def test_what_is_said_of_a_failure_is_kept_and_of_others_not() -> None:
 
 def test_benchmarks_are_no_tests() -> None:
     assert read_list("TestA\nBenchmarkB\nExampleC\nTest_d\nok pkg 0.1s\n") == ["TestA", "Test_d"]
+
+
+def test_a_report_of_h2spec_is_read_with_its_sections() -> None:
+    report = """<testsuites><testsuite package="http2/5.1"><testcase classname="idle"></testcase>
+    <testcase classname="closed"><error>GOAWAY</error></testcase></testsuite>
+    <testsuite package="hpack/2.3"><testcase classname="index"><skipped/></testcase></testsuite></testsuites>"""
+    assert read_report(report) == [
+        Case("http2/5.1/1: idle", "passed"),
+        Case("http2/5.1/2: closed", "failed", "GOAWAY"),
+        Case("hpack/2.3/1: index", "skipped"),
+    ]
 
 
 def test_a_reason_has_a_kind_and_a_sentence() -> None:

@@ -145,6 +145,7 @@ class GrpcTransport(asyncio.Protocol):
         connection = self._connection
         if connection is None:
             return
+        connection.calm.forgive()
         silent_ms = (now - self._heard_at) * 1000
         if not connection.streams and silent_ms > self._server.app.idle_timeout_ms:
             connection.stop()

@@ -19,6 +19,7 @@ from tarry.doors.dapr.http2.hpack import Fields
 from tarry.doors.dapr.http2.request import (
     ANSWER,
     ENCODINGS,
+    REFUSAL,
     Pair,
     Request,
     fields_of,
@@ -260,8 +261,11 @@ def opening(service: Service, max_message_bytes: int) -> Callable[[Stream, Field
 
     def open_(stream: Stream, fields: Fields) -> Receiver:
         request = request_of(fields)
+        stream.owed_bytes = request.content_length
         if request.http_status != 200:
-            stream.end(refusal_fields(request.http_status))
+            stream.begin(refusal_fields(request.http_status))
+            stream.send(REFUSAL)
+            stream.end()
             return NOBODY
         call = Call(stream, request, max_message_bytes)
         unary = service.unary(request.path)

@@ -2,14 +2,18 @@
 
 What is written within one turn of the loop goes out together. Bytes that cannot be end the connection with a reason
 (GOAWAY), and harm no other. What a client makes the server hold is bounded: by windows in both directions, by the number
-of streams, by the size of a block of fields, and by all its unanswered data together.
+of streams, by the size of a block of fields, and by all its unanswered data together. So is what it makes the server do
+for nothing (`Calm`), and the time that a call may take to come, or an answer to be read (`sweep`).
 """
 
 import logging
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final
 
-from tarry.doors.dapr.http2 import frames
+from tarry.doors.dapr.http2 import control, frames
+from tarry.doors.dapr.http2.calm import CALL_STRAIN, Calm
+from tarry.doors.dapr.http2.ended import Ended
+from tarry.doors.dapr.http2.fields import check_trailers
 from tarry.doors.dapr.http2.frames import (
     ACK,
     END_HEADERS,
@@ -19,59 +23,44 @@ from tarry.doors.dapr.http2.frames import (
     Broken,
     Code,
     Frames,
+    StreamBroken,
     frame,
     number,
 )
 from tarry.doors.dapr.http2.hpack import BadBlock, Fields, Reader, TooManyFields
+from tarry.doors.dapr.http2.sending import Output, Sending
 from tarry.doors.dapr.http2.stream import Receiver, Stream
 
 MAX_BLOCK_BYTES: Final = 16_384
 """A block of fields, and the fields in it."""
 WINDOW_BYTES: Final = 1 << 20
 """What a client may send on a stream, and on all of them, before it is told that it may go on."""
+MIN_PIECE_BYTES: Final = 64
+"""A smaller piece of a block of fields counts as a frame for nothing: no client cuts its fields so small."""
+STUCK_PER_STRAIN: Final = 16
+"""So many streams that are looked at in vain, because their own windows are closed, count as one frame for nothing."""
 
 log = logging.getLogger("tarry.dapr")
 
 
-class Output(Protocol):
-    """Where a connection's bytes go."""
-
-    def write(self, data: bytes) -> None:
-        """Send."""
-
-    def close(self) -> None:
-        """Close once all is sent."""
-
-    def soon(self, work: Callable[[], None]) -> None:
-        """Do something at the end of this turn."""
-
-
 Open = Callable[[Stream, Fields], Receiver]
-"""Called with each stream that a client begins, and its fields."""
+"""Called with each stream that a client begins, and its fields; raises `StreamBroken` for fields that are no request."""
 
 
-class Connection:
+class Connection(Sending):
     """One client."""
 
     def __init__(self, out: Output, open_: Open, max_streams: int, max_held_bytes: int) -> None:
-        self._out = out
+        super().__init__(out)
         self._open = open_
         self._max_streams = max_streams
         self._max_held_bytes = max_held_bytes
         self.held_bytes = 0
         """Data of requests that are not complete, or not read."""
-        self.window_bytes = FIRST_WINDOW_BYTES
-        """What may be sent to the client, on all streams together."""
-        self.first_window_bytes = FIRST_WINDOW_BYTES
-        """The same on each stream, before the client allows it more."""
-        self.paused = False
-        """Whether the client has to read before it is sent more data."""
         self.closed = False
         self.on_idle: Callable[[], None] | None = None
         """What is called when no stream is open while nothing more begins."""
         self.streams: dict[int, Stream] = {}
-        self.waiting: dict[int, Stream] = {}
-        """Those that have data for which the client has no room."""
         self._last = 0
         self._taken_bytes = 0
         """What came since the client was last told that it may go on."""
@@ -79,16 +68,20 @@ class Connection:
         self._fields = Reader(MAX_BLOCK_BYTES)
         self._block: tuple[int, int, bytes] | None = None
         """A block that goes on in the next frame: its stream, its flags, and what came of it."""
+        self._block_since_s = 0.0
+        self._ended = Ended()
+        self.calm = Calm()
+        self._look = False
+        """Whether a window has grown in these bytes: waiting streams go on once, after all of them."""
         self._stopping = False
-        self._unsent: list[bytes] = []
         self._takes: dict[int, Callable[[int, int, bytes], None]] = {
             frames.DATA: self._data,
             frames.HEADERS: self._headers,
-            frames.PRIORITY: lambda *_: None,
+            frames.PRIORITY: self._priority,
             frames.RST_STREAM: self._reset,
             frames.SETTINGS: self._settings,
             frames.PING: self._ping,
-            frames.GOAWAY: lambda *_: None,
+            frames.GOAWAY: self._goodbye,
             frames.WINDOW_UPDATE: self._window,
         }
         greeting = frames.settings(
@@ -106,21 +99,39 @@ class Connection:
             for kind, flags, stream, payload in self._frames.feed(data):
                 if self.closed:
                     return
-                if self._block is not None:
-                    self._continue(kind, flags, stream, payload)
-                elif kind == frames.CONTINUATION or kind == frames.PUSH_PROMISE:
-                    raise Broken(Code.PROTOCOL_ERROR, f"a frame of kind {kind} that nothing announced")
-                elif (take := self._takes.get(kind)) is not None:
-                    take(flags, stream, payload)
+                try:
+                    if self._block is not None:
+                        self._continue(kind, flags, stream, payload)
+                    elif kind == frames.CONTINUATION or kind == frames.PUSH_PROMISE:
+                        raise Broken(Code.PROTOCOL_ERROR, f"a frame of kind {kind} that nothing announced")
+                    elif (take := self._takes.get(kind)) is not None:
+                        take(flags, stream, payload)
+                    else:
+                        self.calm.strain()
+                except StreamBroken as broken:
+                    self._break(stream, broken.code)
+            if self._look:
+                self._look = False
+                self.calm.strain(self.go_on() // STUCK_PER_STRAIN)
         except Broken as broken:
             self.fail(broken.code, str(broken))
         self.flush()
+
+    def _break(self, id_: int, code: Code) -> None:
+        """End one stream with a reason, and no other."""
+        self.write(number(frames.RST_STREAM, id_, code))
+        stream = self.streams.get(id_)
+        if stream is not None:
+            stream.lose()
+        self.calm.strain(CALL_STRAIN)
 
     def _continue(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         assert self._block is not None
         of, first_flags, so_far = self._block
         if kind != frames.CONTINUATION or stream != of:
             raise Broken(Code.PROTOCOL_ERROR, "a block of fields that does not go on")
+        if len(payload) < MIN_PIECE_BYTES:
+            self.calm.strain()
         block = so_far + payload
         self._block = None
         if flags & END_HEADERS:
@@ -134,7 +145,7 @@ class Connection:
         self._block = stream, flags, block
 
     def _headers(self, flags: int, stream: int, payload: bytes) -> None:
-        block = frames.unpadded(flags, payload)
+        block = frames.unpadded(flags, stream, payload)
         if flags & END_HEADERS:
             self._begin(stream, flags, block)
         else:
@@ -151,35 +162,47 @@ class Connection:
         if id_ & 1 == 0:
             raise Broken(Code.PROTOCOL_ERROR, "a stream with an even number")
         if id_ <= self._last:
-            self._trailers(id_, flags)
+            self._trailers(id_, flags, fields or ())
             return
         self._last = id_
-        if self._stopping or len(self.streams) >= self._max_streams:
-            self.write(number(frames.RST_STREAM, id_, Code.REFUSED_STREAM))
-        elif fields is None:
-            self.write(number(frames.RST_STREAM, id_, Code.ENHANCE_YOUR_CALM))
-        else:
-            stream = self.streams[id_] = Stream(self, id_, WINDOW_BYTES)
-            stream.whole = bool(flags & END_STREAM)
-            receiver = self._open(stream, fields)
-            if stream.over:
-                return
-            stream.receiver = receiver
-            if stream.whole:
-                stream.come_whole()
-
-    def _trailers(self, id_: int, flags: int) -> None:
-        """A second block of a stream is its end; one that is over is not told again."""
-        stream = self.streams.get(id_)
-        if stream is not None:
-            if not flags & END_STREAM or stream.whole:
-                raise Broken(Code.PROTOCOL_ERROR, "a second block of fields within a stream")
+        whole = bool(flags & END_STREAM)
+        if self._stopping or len(self.streams) >= self._max_streams or fields is None:
+            self._ended.add(id_, whole=whole)
+            raise StreamBroken(
+                Code.ENHANCE_YOUR_CALM if fields is None else Code.REFUSED_STREAM, "no room for a stream"
+            )
+        stream = self.streams[id_] = Stream(self, id_, WINDOW_BYTES)
+        stream.whole = whole
+        receiver = self._open(stream, fields)
+        if stream.over:
+            self.calm.strain(CALL_STRAIN)
+            return
+        stream.receiver = receiver
+        if whole:
             stream.come_whole()
+
+    def _trailers(self, id_: int, flags: int, fields: Fields) -> None:
+        """A second block of a stream is its end."""
+        stream = self.streams.get(id_)
+        if self._ended.by_client(id_) or (stream is not None and stream.whole):
+            raise Broken(Code.STREAM_CLOSED, "fields behind the end of a stream")
+        if stream is None and not self._ended.cut(id_):
+            raise Broken(Code.PROTOCOL_ERROR, "a stream with a number below that of one before it")
+        if not flags & END_STREAM:
+            raise Broken(Code.PROTOCOL_ERROR, "a second block of fields within a stream")
+        check_trailers(fields)
+        if stream is not None:
+            stream.come_whole()
+        else:
+            self._ended.complete(id_)
 
     def _data(self, flags: int, id_: int, payload: bytes) -> None:
         if not 0 < id_ <= self._last:
             raise Broken(Code.PROTOCOL_ERROR, "data of a stream that was not begun")
         size = len(payload)
+        data = frames.unpadded(frames.PADDED, id_, payload) if flags & frames.PADDED else payload
+        if not data and not flags & END_STREAM:
+            self.calm.strain()
         self._taken_bytes += size
         if self._taken_bytes > WINDOW_BYTES:
             raise Broken(Code.FLOW_CONTROL_ERROR, "more data than allowed")
@@ -187,49 +210,59 @@ class Connection:
             self.write(number(frames.WINDOW_UPDATE, 0, self._taken_bytes))
             self._taken_bytes = 0
         stream = self.streams.get(id_)
-        # One that was ended from here may not know it yet.
         if stream is None:
+            self._data_behind(flags, id_)
             return
         if stream.whole:
             raise Broken(Code.STREAM_CLOSED, "data behind the end of a stream")
-        data = frames.unpadded(flags & frames.PADDED, payload) if flags & frames.PADDED else payload
         stream.come(data, size)
         if self.held_bytes > self._max_held_bytes:
             stream.receiver.too_much()
         if flags & END_STREAM and not stream.over:
             stream.come_whole()
 
+    def _data_behind(self, flags: int, id_: int) -> None:
+        """Data of a stream that is over: its client may not know it yet if it was ended from here."""
+        if self._ended.by_client(id_):
+            raise Broken(Code.STREAM_CLOSED, "data behind the end of a stream")
+        if flags & END_STREAM:
+            self._ended.complete(id_)
+
     def _reset(self, _: int, id_: int, payload: bytes) -> None:
         frames.number_of(payload)
         if not 0 < id_ <= self._last:
             raise Broken(Code.PROTOCOL_ERROR, "the end of a stream that was not begun")
+        self.calm.strain(CALL_STRAIN)
         stream = self.streams.get(id_)
         if stream is not None:
+            stream.whole = True
             stream.lose()
+        else:
+            self._ended.complete(id_)
+
+    def _priority(self, _: int, id_: int, payload: bytes) -> None:
+        control.check_priority(id_, payload)
+        self.calm.strain()
+
+    def _goodbye(self, _: int, id_: int, _payload: bytes) -> None:
+        control.check_goodbye(id_)
+        self.calm.strain()
 
     def _settings(self, flags: int, id_: int, payload: bytes) -> None:
-        if id_ or (flags & ACK and payload):
-            raise Broken(Code.PROTOCOL_ERROR, "settings that are none")
-        if flags & ACK:
-            return
-        for name, value in frames.settings_of(payload):
-            if name == frames.MAX_FRAME_SIZE and not frames.MAX_FRAME_BYTES <= value < 1 << 24:
-                raise Broken(Code.PROTOCOL_ERROR, f"a frame size of {value}")
-            if name == frames.INITIAL_WINDOW_SIZE:
-                if value > MAX_WINDOW_BYTES:
-                    raise Broken(Code.FLOW_CONTROL_ERROR, f"a window of {value}")
-                self.first_window_bytes = value
-        # Once for all that the frame says, and only for what waits: a frame has room for thousands of settings.
-        self._go_on()
-        self.write(frame(frames.SETTINGS, ACK, 0))
+        self.first_window_bytes = control.first_window(flags, id_, payload, self.first_window_bytes)
+        if not flags & ACK:
+            self.calm.strain()
+            self._look = True
+            self.write(frame(frames.SETTINGS, ACK, 0))
 
     def _ping(self, flags: int, id_: int, payload: bytes) -> None:
-        if id_ or len(payload) != 8:
-            raise Broken(Code.FRAME_SIZE_ERROR, "a ping that is none")
+        control.check_ping(id_, payload)
+        self.calm.strain()
         if not flags & ACK:
             self.write(frame(frames.PING, ACK, 0, payload))
 
     def _window(self, _: int, id_: int, payload: bytes) -> None:
+        self.calm.strain()
         more = frames.number_of(payload) & MAX_WINDOW_BYTES
         if not more:
             raise Broken(Code.PROTOCOL_ERROR, "a window that does not grow")
@@ -237,38 +270,11 @@ class Connection:
             self.window_bytes += more
             if self.window_bytes > MAX_WINDOW_BYTES:
                 raise Broken(Code.FLOW_CONTROL_ERROR, "a window that is too large")
-            self._go_on()
+            self._look = True
         elif (stream := self.streams.get(id_)) is not None:
             stream.allow(more)
         elif id_ > self._last:
             raise Broken(Code.PROTOCOL_ERROR, "a window of a stream that was not begun")
-
-    # Bytes out
-
-    def write(self, data: bytes) -> None:
-        """Send, with what else is written in this turn."""
-        if not self._unsent:
-            self._out.soon(self.flush)
-        self._unsent.append(data)
-
-    def flush(self) -> None:
-        """Send what was written."""
-        if self._unsent:
-            unsent, self._unsent = self._unsent, []
-            self._out.write(b"".join(unsent))
-
-    def hold(self) -> None:
-        """The client reads slower than it is sent to: data wait."""
-        self.paused = True
-
-    def release(self) -> None:
-        """The client reads again."""
-        self.paused = False
-        self._go_on()
-
-    def _go_on(self) -> None:
-        for stream in list(self.waiting.values()):
-            stream.go_on()
 
     # Life
 
@@ -283,6 +289,7 @@ class Connection:
         """A stream is over."""
         self.streams.pop(stream.id, None)
         self.waiting.pop(stream.id, None)
+        self._ended.add(stream.id, whole=stream.whole)
         if self._stopping and not self.streams:
             self._out.soon(self.look_idle)
 

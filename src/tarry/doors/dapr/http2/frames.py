@@ -21,6 +21,7 @@ END_HEADERS: Final = 0x4
 PADDED: Final = 0x8
 PRIORITISED: Final = 0x20
 
+ENABLE_PUSH: Final = 2
 MAX_CONCURRENT_STREAMS: Final = 3
 INITIAL_WINDOW_SIZE: Final = 4
 MAX_FRAME_SIZE: Final = 5
@@ -48,6 +49,14 @@ class Code(IntEnum):
 
 class Broken(Exception):
     """What a client sent cannot be: the connection ends with this code and reason."""
+
+    def __init__(self, code: Code, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class StreamBroken(Exception):
+    """Frames of one stream that break the protocol: that stream ends with this code, and no other."""
 
     def __init__(self, code: Code, reason: str) -> None:
         super().__init__(reason)
@@ -110,17 +119,20 @@ def headers(flags: int, stream: int, block: bytes) -> bytes:
     )
 
 
-def unpadded(flags: int, payload: bytes) -> bytes:
-    """What a DATA or HEADERS frame says, without its padding and its place among others; raises `Broken`."""
+def unpadded(flags: int, stream: int, payload: bytes) -> bytes:
+    """The content of a DATA or HEADERS frame without its padding and its place among others; raises `Broken`."""
     start, stop = 0, len(payload)
     if flags & PADDED:
         if not payload:
             raise Broken(Code.FRAME_SIZE_ERROR, "a padded frame without its padding")
         start, stop = 1, stop - payload[0]
+    place = start
     if flags & PRIORITISED:
         start += 5
     if start > stop:
         raise Broken(Code.PROTOCOL_ERROR, "more padding than there is frame")
+    if flags & PRIORITISED:
+        check_dependency(stream, payload[place:start])
     return payload[start:stop]
 
 
@@ -129,18 +141,17 @@ def settings(*pairs: tuple[int, int]) -> bytes:
     return frame(SETTINGS, 0, 0, b"".join(_SETTING.pack(*pair) for pair in pairs))
 
 
-def settings_of(payload: bytes) -> Iterator[tuple[int, int]]:
-    """What a SETTINGS frame says; raises `Broken`."""
-    if len(payload) % _SETTING.size:
-        raise Broken(Code.FRAME_SIZE_ERROR, "settings that are none")
-    yield from (pair for pair in _SETTING.iter_unpack(payload))
-
-
 def number_of(payload: bytes) -> int:
     """The number that is all a WINDOW_UPDATE or RST_STREAM says; raises `Broken`."""
     if len(payload) != 4:
         raise Broken(Code.FRAME_SIZE_ERROR, "a number that is none")
     return int.from_bytes(payload, "big")
+
+
+def check_dependency(stream: int, place: bytes) -> None:
+    """Raise `Broken` where a stream is placed behind itself."""
+    if int.from_bytes(place[:4], "big") & MAX_WINDOW_BYTES == stream:
+        raise Broken(Code.PROTOCOL_ERROR, "a stream that depends on itself")
 
 
 def number(kind: int, stream: int, value: int) -> bytes:

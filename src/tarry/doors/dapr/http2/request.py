@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from tarry.doors.dapr.http2.fields import check_request, content_length
 from tarry.doors.dapr.http2.hpack import Field, Fields, written
 
 Pair = tuple[str, str | bytes]
@@ -21,6 +22,8 @@ _OWN: Final = frozenset(("te", "content-type", "user-agent", "host", "connection
 _ANSWER: Final[tuple[Field, ...]] = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 ANSWER: Final = written(*_ANSWER)
 """The fields that every answer begins with."""
+REFUSAL: Final = b"This port speaks gRPC: POST, with a content-type of application/grpc.\n"
+"""The answer to somebody who does not."""
 
 
 class Request(Struct, frozen=True):
@@ -32,11 +35,14 @@ class Request(Struct, frozen=True):
     encoding: str
     http_status: int
     """200, or what somebody is told who does not speak gRPC."""
+    content_length: int | None
+    """The length of the data, if it is announced."""
 
 
 @lru_cache(maxsize=256)
 def request_of(fields: Fields) -> Request:
-    """What fields say. Nearly all calls of a client have the same ones."""
+    """What fields say; raises `StreamBroken`. Nearly all calls of a client have the same ones."""
+    check_request(fields)
     said = {name.decode("latin-1"): value for name, value in fields}
     status = 200
     if said.get(":method") != b"POST":
@@ -49,6 +55,7 @@ def request_of(fields: Fields) -> Request:
         timeout_s=_timeout_s(said.get("grpc-timeout", b"").decode("latin-1")),
         encoding=said.get("grpc-encoding", b"identity").decode("latin-1"),
         http_status=status,
+        content_length=content_length(fields),
     )
 
 
@@ -70,7 +77,8 @@ def _metadata(fields: Fields) -> Iterable[Pair]:
 
 def _timeout_s(said: str) -> float | None:
     number, unit = said[:-1], said[-1:]
-    if unit not in _UNITS_S or not number.isdigit() or len(number) > 8:
+    # `isdigit` alone takes superscripts too, which `int` does not.
+    if unit not in _UNITS_S or not (number.isascii() and number.isdigit()) or len(number) > 8:
         return None
     return int(number) * _UNITS_S[unit]
 
@@ -98,7 +106,7 @@ def status_fields(code: int, message: str) -> bytes:
 
 
 def refusal_fields(http_status: int) -> bytes:
-    """The answer to somebody who does not speak gRPC."""
+    """The fields of the answer to somebody who does not speak gRPC."""
     return written((b":status", str(http_status).encode()), (b"content-type", b"text/plain"))
 
 

@@ -10,6 +10,7 @@ from tarry.doors.dapr.http2.frames import (
     MAX_WINDOW_BYTES,
     Broken,
     Code,
+    StreamBroken,
     frame,
     number,
 )
@@ -70,6 +71,8 @@ class Stream:
         """Whether the client has sent all."""
         self.over = False
         """Whether it was ended from here, or given up."""
+        self.owed_bytes: int | None = None
+        """The data that are still to come, where the client has announced their length."""
         self.on_sent: Callable[[], None] | None = None
         """What is called once, when nothing waits for the client any more."""
         self._further_bytes = 0
@@ -89,12 +92,18 @@ class Stream:
         self._allowed_bytes -= size
         if self._allowed_bytes < 0:
             raise Broken(Code.FLOW_CONTROL_ERROR, "more data on a stream than allowed")
+        if self.owed_bytes is not None:
+            self.owed_bytes -= len(data)
+            if self.owed_bytes < 0:
+                raise StreamBroken(Code.PROTOCOL_ERROR, "more data than announced")
         self._hold(len(data))
         self.receiver.come(data)
 
     def come_whole(self) -> None:
         """The client has sent all."""
         self.whole = True
+        if self.owed_bytes:
+            raise StreamBroken(Code.PROTOCOL_ERROR, "less data than announced")
         self.receiver.come_whole()
 
     def go_ahead(self, kept_bytes: int) -> None:
@@ -132,12 +141,14 @@ class Stream:
             self._sent_bytes = 0
             self.go_on()
 
-    def end(self, block: bytes) -> None:
-        """Send the fields that come last, behind all data."""
+    def end(self, block: bytes = b"") -> None:
+        """Send the fields that come last, if there are any, and the end, behind all data."""
         if self.over:
             return
         self.over = True
-        self._ending = frames.headers(END_STREAM, self.id, block)
+        self._ending = (
+            frames.headers(END_STREAM, self.id, block) if block else frame(frames.DATA, END_STREAM, self.id)
+        )
         self.go_on()
 
     @property
@@ -146,10 +157,10 @@ class Stream:
         return bool(self._unsent)
 
     def allow(self, more_bytes: int) -> None:
-        """The client allows so much more; raises `Broken`."""
+        """The client allows so much more; raises `StreamBroken`."""
         self._further_bytes += more_bytes
         if self._connection.first_window_bytes + self._further_bytes > MAX_WINDOW_BYTES:
-            raise Broken(Code.FLOW_CONTROL_ERROR, "a window that is too large")
+            raise StreamBroken(Code.FLOW_CONTROL_ERROR, "a window that is too large")
         if self._unsent:
             self.go_on()
 

@@ -1,0 +1,69 @@
+"""The sending side of a connection: writes of one turn go out together, and data wait for the client's windows."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from tarry.doors.dapr.http2.frames import FIRST_WINDOW_BYTES
+
+if TYPE_CHECKING:
+    from tarry.doors.dapr.http2.stream import Stream
+
+
+class Output(Protocol):
+    """Where a connection's bytes go."""
+
+    def write(self, data: bytes) -> None:
+        """Send."""
+
+    def close(self) -> None:
+        """Close once all is sent."""
+
+    def soon(self, work: Callable[[], None]) -> None:
+        """Do something at the end of this turn."""
+
+
+class Sending:
+    """Bytes to one client."""
+
+    def __init__(self, out: Output) -> None:
+        self._out = out
+        self._unsent: list[bytes] = []
+        self.window_bytes = FIRST_WINDOW_BYTES
+        """What may be sent to the client, on all streams together."""
+        self.first_window_bytes = FIRST_WINDOW_BYTES
+        """The same on each stream, before the client allows it more."""
+        self.paused = False
+        """Whether the client has to read before it is sent more data."""
+        self.waiting: dict[int, Stream] = {}
+        """Streams that have data for which the client has no room."""
+
+    def write(self, data: bytes) -> None:
+        """Send, with what else is written in this turn."""
+        if not self._unsent:
+            self._out.soon(self.flush)
+        self._unsent.append(data)
+
+    def flush(self) -> None:
+        """Send what was written."""
+        if self._unsent:
+            unsent, self._unsent = self._unsent, []
+            self._out.write(b"".join(unsent))
+
+    def hold(self) -> None:
+        """The client reads slower than it is sent to: data wait."""
+        self.paused = True
+
+    def release(self) -> None:
+        """The client reads again."""
+        self.paused = False
+        self.go_on()
+
+    def go_on(self) -> int:
+        """Let waiting streams send until the connection's window is used up; gives how many could not send all."""
+        stuck = 0
+        for stream in list(self.waiting.values()):
+            if self.window_bytes <= 0 or self.paused:
+                break
+            stream.go_on()
+            stuck += stream.waits
+        return stuck
