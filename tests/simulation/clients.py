@@ -312,7 +312,7 @@ class Clients:
         now_ms = self._sim.clock.now_ms()
         since = self._sim.since()
         before, delays_before = list(msg.promises), msg.delays
-        new: dict[str, int] = {}
+        new: dict[str, Any] = {}
         delays = msg.delays
         match self._random.choice(("again", "delay", "due")):
             case "delay":

@@ -50,11 +50,62 @@ async def test_tokens_do_not_need_the_homeserver(tmp_path: Path) -> None:
         await serving.homeserver.stop()
         assert (await post(serving, timed["refresh_token"])).status_code == 200
         assert len(await running(serving)) == 2
-        assert (await post(serving, action["send_token"])).status_code == 200
+        # It is chosen, and goes out as soon as the homeserver is there; until then nobody is told that it is sent.
+        assert (await post(serving, action["send_token"])).status_code == 502
         assert (await post(serving, timed["cancel_token"])).status_code == 410
         await serving.homeserver.start()
         (sent,) = await serving.arrived()
         assert sent.json == {"body": "action"}
+
+
+async def test_a_send_token_is_answered_when_the_homeserver_has_the_event(tmp_path: Path) -> None:
+    async with matrix_serving(tmp_path / "data", send_timeout_ms=20_000) as serving:
+        asked, go_on = asyncio.Event(), asyncio.Event()
+        serve = serving.homeserver.serve
+
+        async def slowly(request: web.Request) -> web.StreamResponse:
+            if "/send/" in request.path:
+                asked.set()
+                await go_on.wait()
+            return await serve(request)
+
+        serving.homeserver.serve = slowly
+        tokens = (await future(serving, "t", f"future_timeout={LONG_MS}")).json()
+        answer = asyncio.create_task(post(serving, tokens["send_token"]))
+        await asked.wait()
+        # It has had every chance to be answered too early.
+        assert (await serving.client.get("/_matrix/client/versions")).status_code == 200
+        assert not answer.done()
+        go_on.set()
+        done = await answer
+        assert (done.status_code, done.json(), len(serving.homeserver.events)) == (200, {}, 1)
+
+
+async def test_a_send_token_whose_event_is_not_sent_says_so_and_nothing_of_the_room(tmp_path: Path) -> None:
+    async with matrix_serving(tmp_path / "data", send_timeout_ms=300) as serving:
+        refused, limited, late, cancelled = [
+            (await future(serving, txn, f"future_timeout={LONG_MS}")).json() for txn in "abcd"
+        ]
+        serving.homeserver.answers.append(
+            lambda sent: error(403, "M_FORBIDDEN") if "/send/" in sent.path else None
+        )
+        answer = await post(serving, refused["send_token"])
+        assert (answer.status_code, answer.json()["errcode"]) == (409, "M_UNKNOWN")
+        assert "said no" not in answer.text
+        # The future is over.
+        assert (await post(serving, refused["send_token"])).status_code == 410
+        serving.homeserver.answers[:] = [
+            lambda sent: (
+                error(429, "M_LIMIT_EXCEEDED", retry_after_ms=30_000) if "/send/" in sent.path else None
+            )
+        ]
+        assert (await post(serving, limited["send_token"])).status_code == 502
+        # It waits behind that one.
+        assert (await post(serving, late["send_token"])).status_code == 504
+        waiting = asyncio.create_task(post(serving, cancelled["send_token"]))
+        await until(lambda: serving.engine.stats().sending >= 3)
+        assert (await post(serving, cancelled["cancel_token"])).status_code == 200
+        assert (await waiting).status_code == 410
 
 
 async def test_a_cancel_that_nobody_can_promise_is_a_conflict(tmp_path: Path) -> None:

@@ -1,7 +1,11 @@
 """Send, cancel and restart through the Matrix door: what each comes to, in each dialect."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
+
+import pytest
+from aiohttp import web
 
 from tests.unit.matrix_kit import (
     ROOM,
@@ -21,12 +25,14 @@ ANN = bearer("ann-token")
 SEED, MERGED, QUERY = "seed", "merged", "query"
 
 
-async def schedule(serving: MatrixServing, dialect: str, txn: str, delay: int = 60_000) -> str:
+async def schedule(
+    serving: MatrixServing, dialect: str, txn: str, delay: int = 60_000, room: str = ROOM
+) -> str:
     if dialect == QUERY:
-        path = f"/_matrix/client/v3/rooms/{ROOM}/send/m.x/{txn}?org.matrix.msc4140.delay={delay}"
+        path = f"/_matrix/client/v3/rooms/{room}/send/m.x/{txn}?org.matrix.msc4140.delay={delay}"
         answer = await serving.client.put(path, json={}, headers=ANN)
     else:
-        path = f"/_matrix/client/v3/rooms/{ROOM}/delayed_event/m.x/{txn}"
+        path = f"/_matrix/client/v3/rooms/{room}/delayed_event/m.x/{txn}"
         name = "delay" if dialect == SEED else "delay_ms"
         answer = await serving.client.put(path, json={name: delay, "content": {}}, headers=ANN)
     assert answer.status_code == 200, answer.text
@@ -134,8 +140,9 @@ async def test_management_does_not_need_the_homeserver(tmp_path: Path) -> None:
         await serving.homeserver.stop()
         assert (await serving.act(ids[0], "restart")).status_code == 200
         assert (await serving.act(ids[1], "cancel")).status_code == 200
-        # It is due from now on, and goes out as soon as the homeserver is there.
-        assert (await serving.act(ids[2], "send")).status_code == 200
+        # It is due from now on, and goes out as soon as the homeserver is there; until then nobody is told that it is sent.
+        refusal = await serving.act(ids[2], "send")
+        assert (refusal.status_code, refusal.json()["errcode"]) == (502, "M_UNKNOWN")
         await serving.homeserver.start()
         (sent,) = await serving.arrived()
         assert sent.json == {"body": "c"}
@@ -240,6 +247,115 @@ async def test_a_send_that_the_homeserver_limits_tells_so_and_is_sent_later(tmp_
         assert answer.json()["retry_after_ms"] == 50
         await serving.arrived(2)
         await until_state(serving, delay_id, "sent")
+
+
+# Which of two answered commands holds
+
+
+@pytest.mark.parametrize("dialect", [SEED, MERGED, QUERY])
+@pytest.mark.parametrize("later", ["cancel", "restart"])
+async def test_send_says_what_became_of_the_event(tmp_path: Path, dialect: str, later: str) -> None:
+    """A client that changes its mind at once: the two requests meet in one commit, or shortly after it."""
+    async with matrix_serving(
+        tmp_path / "data", manage_per_second_per_event=0.0, schedule_per_second=0.0, manage_per_second=0.0
+    ) as serving:
+        outcomes = set()
+        for number in range(24):
+            delay_id = await schedule(serving, dialect, f"t{number}")
+            before = len(serving.homeserver.events)
+            send = asyncio.create_task(serving.act(delay_id, "send"))
+            await asyncio.sleep(0.0004 * (number % 6))
+            changed = await serving.act(delay_id, later)
+            sent = await send
+            arrived = len(serving.homeserver.events) - before
+            assert (sent.status_code == 200) == (arrived == 1), (sent.text, changed.text)
+            assert (changed.status_code == 200) == (arrived == 0), (sent.text, changed.text)
+            state = (await serving.engine.get(delay_id)).state
+            assert state == ("sent" if arrived else "cancelled" if later == "cancel" else "scheduled")
+            outcomes.add(sent.status_code)
+        refused = {"restart": 503, "cancel": 409 if dialect == MERGED else 404}[later]
+        assert outcomes <= {200, refused}
+
+
+@pytest.mark.parametrize("dialect", [SEED, MERGED])
+async def test_while_the_homeserver_is_down_the_last_command_holds(tmp_path: Path, dialect: str) -> None:
+    async with matrix_serving(tmp_path / "data") as serving:
+        cancelled, restarted, sent = [
+            await schedule(serving, dialect, txn, room=f"!{txn}:example.org") for txn in "abc"
+        ]
+        await serving.homeserver.stop()
+        for delay_id in (cancelled, restarted, sent):
+            assert (await serving.act(delay_id, "send")).status_code == 502
+        assert (await serving.act(cancelled, "cancel")).status_code == 200
+        assert (await serving.act(restarted, "restart")).status_code == 200
+        await serving.homeserver.start()
+        assert (await serving.act(sent, "send")).status_code == 200
+        # The others were tried as often before, and would have been tried again by now.
+        assert [one.path.split("/")[5] for one in serving.homeserver.events] == ["!c:example.org"]
+        assert (await serving.engine.get(cancelled)).state == "cancelled"
+        assert (await serving.engine.get(restarted)).state == "scheduled"
+
+
+async def test_a_homeserver_that_takes_its_time_is_not_taken_for_success(tmp_path: Path) -> None:
+    async with matrix_serving(tmp_path / "data", send_timeout_ms=50) as serving:
+        delay_id = await serving.schedule()
+        go_on = asyncio.Event()
+        serve = serving.homeserver.serve
+
+        async def slowly(request: web.Request) -> web.StreamResponse:
+            if "/send/" in request.path:
+                await go_on.wait()
+            return await serve(request)
+
+        serving.homeserver.serve = slowly
+        answer = await serving.act(delay_id, "send")
+        assert (answer.status_code, answer.json()["errcode"]) == (504, "M_UNKNOWN")
+        assert "unless it is cancelled" in answer.json()["error"]
+        cancel = asyncio.create_task(serving.act(delay_id, "cancel"))
+        go_on.set()
+        # The attempt under way arrives: nothing can be cancelled any more, and to send again is to hear that it is sent.
+        assert (await cancel).status_code == 404
+        assert (await serving.act(delay_id, "send")).status_code == 200
+        assert len(serving.homeserver.events) == 1
+
+
+async def test_the_native_door_says_due_and_the_last_command_holds(tmp_path: Path) -> None:
+    """Another system is down: its message is due, and may be cancelled while it has not gone out."""
+    async with matrix_serving(tmp_path / "data") as serving:
+        delay_id = await serving.schedule()
+        await serving.homeserver.stop()
+        due = await serving.native.post(f"/v1/messages/{delay_id}/send")
+        assert (due.status_code, due.json()["state"]) == (200, "scheduled")
+        cancel = await serving.native.post(f"/v1/messages/{delay_id}/cancel")
+        assert (cancel.status_code, cancel.json()["state"]) == (200, "cancelled")
+        again = await serving.native.post(f"/v1/messages/{delay_id}/send")
+        assert again.status_code == 409
+        await serving.homeserver.start()
+        other = await serving.schedule("t2", delay=1)
+        await until_state(serving, other, "sent")
+        assert len(serving.homeserver.events) == 1
+
+
+# Whose ids it takes
+
+
+async def test_ids_of_other_doors_mean_nothing_here(tmp_path: Path) -> None:
+    async with matrix_serving(tmp_path / "data", manage_per_second_per_event=0.0) as serving:
+        native = {"destination": "orders", "payload": "x", "delay_ms": 60_000}
+        ids = [(await serving.native.post("/v1/messages", json=native)).json()["id"] for _ in range(2)]
+        await serving.native.post(f"/v1/messages/{ids[1]}/cancel")
+        for id_, state in zip(ids, ("scheduled", "cancelled"), strict=True):
+            before = await serving.engine.get(id_)
+            for root in (STABLE, UNSTABLE):
+                for action in ("restart", "send", "cancel"):
+                    by_path = await serving.act(id_, action, root)
+                    by_body = await serving.client.post(f"{root}/{id_}", json={"action": action})
+                    for answer in (by_path, by_body):
+                        assert (answer.status_code, answer.json()["errcode"]) == (404, "M_NOT_FOUND")
+                shown = await serving.client.get(f"{root}/{id_}", headers=ANN)
+                assert shown.status_code == 404
+            assert await serving.engine.get(id_) == before
+            assert before.state == state
 
 
 async def test_what_is_not_served_is_the_homeservers_to_answer(tmp_path: Path) -> None:

@@ -242,22 +242,6 @@ def test_a_refused_try_waits_for_its_instant_again() -> None:
     assert get(bench, id_).state is State.FAILED
 
 
-def test_who_waits_for_a_verdict_that_will_not_come_is_told() -> None:
-    bench = Bench()
-    for command in (bench.engine.cancel, bench.engine.restart):
-        id_ = schedule(bench, listed(60_000, key="k"))
-        first = schedule(bench, listed(1, key="k"))
-        bench.leap(5)
-        # It waits behind another one that is on its way.
-        answer = bench.engine.deliver(id_)
-        bench.rest()
-        bench.ask(command(id_))
-        assert answer.value() is None
-        bench.outlet.under_way[-1].answer(Delivered())
-        bench.rest()
-        assert get(bench, first).state is State.SENT
-
-
 def test_a_receiver_that_is_away_never_makes_a_message_fail() -> None:
     bench = Bench()
     id_ = schedule(bench, listed(1))

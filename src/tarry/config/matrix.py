@@ -47,7 +47,7 @@ class Matrix(Listening, frozen=True, kw_only=True):
     token_kept_ms: Annotated[int, Meta(ge=0, le=limits.DAY_MS)] = 10 * limits.MINUTE_MS
     """How long its last answer is good for while it cannot be reached."""
     send_timeout_ms: Annotated[int, Meta(ge=1, le=limits.HOUR_MS)] = 10_000
-    """How long `send`, and a batch of futures, waits to hear what the homeserver says; the event is on its way in any case."""
+    """How long `send`, a future's `send_token` and a batch of futures wait for the homeserver; then the answer is 504, and the event stays due."""
     future_guesses: Annotated[int, Meta(ge=0)] = 5
     """So many invalid tokens of futures in a row may come from one source; 0 sets no limit."""
     future_guesses_pause_ms: Annotated[int, Meta(ge=1, le=limits.DAY_MS)] = 10_000

@@ -16,6 +16,12 @@ sent until it was tried again (R11). `sent`, `cancelled` and `failed` are the en
 While `sending`, a command does not decide: it waits for the verdict (`WAIT`), and is then looked up
 again in the state that the verdict brought.
 
+The commands on one message are linearizable. Each takes effect at one instant between its request and its answer, that
+in which its record is enqueued, and of two answered commands the one that was recorded later holds. So `send` makes a
+message due and promises no more: a cancel or a restart that is recorded before an attempt, or between two, holds over it.
+Success may be said of a `send` only where the message was sent; who says more than "due" waits for that
+(`tarry.engine.hearing`).
+
 Where nothing can come in between there is nothing to look up, and a single record takes a message from `scheduled` to
 its end: into one of Tarry's own topics it is published and sent by the same record; one whose time to live is over, or
 whose record cannot be read, has failed when it is due; and with a batch that is cancelled as a whole all its messages

@@ -5,14 +5,13 @@ record is enqueued; while an attempt is under way it waits for the verdict and l
 """
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from tarry.core import limits
 from tarry.core.clock import Clock
-from tarry.core.delivery import Verdict
 from tarry.core.errors import (
     Conflict,
     Damage,
@@ -22,7 +21,7 @@ from tarry.core.errors import (
     RateLimited,
     TarryError,
 )
-from tarry.core.lifecycle import FINALISED, Event, State, Wait, next_state
+from tarry.core.lifecycle import Event, State, Wait, next_state
 from tarry.core.message import LED_BY, MessagePage, MessageQuery, MessageView
 from tarry.core.names import TOPIC_SCHEME
 from tarry.engine.answer import Answer, failed
@@ -36,6 +35,8 @@ from tarry.engine.upkeep import Upkeep
 from tarry.engine.versions import end_of, new_version
 from tarry.engine.views import view_of_ended, view_of_put
 from tarry.ledger.record import FIRST_BATCH_SEQ, Claim, Key, Put, Record, decode
+
+T = TypeVar("T")
 
 
 class Found(Struct, frozen=True):
@@ -58,6 +59,13 @@ class Fetched(Struct, frozen=True):
 
     key: Key
     body: Body
+
+
+class Due(Struct, frozen=True):
+    """A message that a command made due: the seq of the version that says so, and the message as it then is."""
+
+    seq: int
+    view: MessageView
 
 
 class Ending(Struct, frozen=True, kw_only=True):
@@ -84,6 +92,7 @@ class Ending(Struct, frozen=True, kw_only=True):
 
 
 _BY_COMMAND: Final = Ending(reason="cancelled by command")
+_NONE: Final = "there is no such message"
 
 
 class Commands:
@@ -100,9 +109,9 @@ class Commands:
         self._ids = journal.ids
         self._rates = Rates()
 
-    def get(self, id: str) -> Answer[MessageView]:
-        """A message as it is now."""
-        return self._with(id, lambda found: self._show(id, found), ended=True)
+    def get(self, id: str, *, namespace: str | None = None) -> Answer[MessageView]:
+        """A message as it is now. Here and below, one outside the namespace that is given is not found."""
+        return self._with(id, lambda found: self._show(id, found), namespace, ended=True)
 
     def _show(self, id_: str, found: Found) -> Answer[MessageView]:
         answer: Answer[MessageView] = Answer()
@@ -129,9 +138,9 @@ class Commands:
 
     # Commands
 
-    def cancel(self, id: str) -> Answer[MessageView]:
+    def cancel(self, id: str, *, namespace: str | None = None) -> Answer[MessageView]:
         """End a message unsent. Once this is answered it never goes out."""
-        return self._with(id, self._charged(lambda found: self._cancel(id, found, _BY_COMMAND)))
+        return self._with(id, self._charged(lambda found: self._cancel(id, found, _BY_COMMAND)), namespace)
 
     def end(self, id: str, ending: Ending) -> Answer[MessageView]:
         """End a message unsent for another reason than a command, if it is meant for it; else a conflict."""
@@ -150,70 +159,34 @@ class Commands:
         return self._with(id, act)
 
     def send(self, id: str) -> Answer[MessageView]:
-        """Make a message due now."""
-        return self._with(id, self._charged(lambda found: self._send(id, found, "send")))
+        """Make a message due now. A cancel or a restart that is recorded before it has gone out holds over this."""
+        return self.make_due(id).turned(lambda due: due.view)
 
-    def deliver(self, id: str, *, keep: bool = False) -> Answer[Verdict | None]:
-        """Make a message due now, and hear what came of it: None if something else was decided meanwhile.
-
-        With `keep`, a message that is refused waits for its due instant again.
-        """
-        answer: Answer[Verdict | None] = Answer()
-
-        def due(of: Answer[MessageView]) -> None:
-            error = of.error()
-            if error is not None:
-                answer.fail(error)
-                return
-            place = self._ids.read(id)
-            assert place is not None
-            # Nothing is dispatched between the durable record and this.
-            current = self._journal.current(Key(place[1], place[0]))
-            self._dispatcher.flights.watch(current.seq, answer.settle)
-
+    def make_due(self, id: str, *, keep: bool = False, namespace: str | None = None) -> Answer[Due]:
+        """Make a message due now; with `keep`, one that is then refused waits for its due instant again."""
         how = "try" if keep else "send"
-        self._with(id, self._charged(lambda found: self._send(id, found, how))).then(due)
-        return answer
-
-    def ended(self, id: str) -> Answer[MessageView]:
-        """A message that is due, once it is finalised."""
-        answer: Answer[MessageView] = Answer()
-
-        def look() -> None:
-            self.get(id).then(shown)
-
-        def shown(of: Answer[MessageView]) -> None:
-            error = of.error()
-            if error is not None:
-                answer.fail(error)
-            elif of.value().state in FINALISED:
-                answer.settle(of.value())
-            else:
-                place = self._ids.read(id)
-                assert place is not None
-                current = self._journal.current(Key(place[1], place[0]))
-                if current.seq in self._journal.dead:
-                    look()
-                else:
-                    self._dispatcher.writing.when_settled(current.seq, look)
-
-        look()
-        return answer
+        return self._with(id, self._charged(lambda found: self._send(id, found, how)), namespace)
 
     def restart(
-        self, id: str, *, delay_ms: int | None = None, due_at_ms: int | None = None
+        self,
+        id: str,
+        *,
+        delay_ms: int | None = None,
+        due_at_ms: int | None = None,
+        namespace: str | None = None,
     ) -> Answer[MessageView]:
         """Begin a message's delay again, or give it a new delay or due instant."""
         if delay_ms is not None and due_at_ms is not None:
             return failed(Invalid("delay_ms", "give a due instant or a delay, not both"))
         if (delay_ms or 0) < 0 or (due_at_ms or 0) < 0:
             return failed(Invalid("delay_ms" if delay_ms else "due_at_ms", "is negative"))
-        return self._with(id, self._charged(lambda found: self._restart(id, found, delay_ms, due_at_ms)))
+        act = self._charged(lambda found: self._restart(id, found, delay_ms, due_at_ms))
+        return self._with(id, act, namespace)
 
-    def _charged(self, act: Callable[[Found], Answer[MessageView]]) -> Callable[[Found], Answer[MessageView]]:
+    def _charged(self, act: Callable[[Found], Answer[T]]) -> Callable[[Found], Answer[T]]:
         """The same, unless the owner of the message has commanded too much of late."""
 
-        def charge(found: Found) -> Answer[MessageView]:
+        def charge(found: Found) -> Answer[T]:
             put = found.put
             topic = put.destination if put.destination.startswith(TOPIC_SCHEME) else None
             per_second = self._journal.policies.effective(topic, put.namespace).command_per_second
@@ -229,25 +202,27 @@ class Commands:
     def _with(
         self,
         id_: str,
-        act: Callable[[Found], Answer[MessageView]],
+        act: Callable[[Found], Answer[T]],
+        namespace: str | None = None,
         *,
         ended: bool = False,
         fetched: Fetched | None = None,
-    ) -> Answer[MessageView]:
+    ) -> Answer[T]:
         """Find a message and act on it. A finalised one is shown if `ended`, else a conflict."""
         try:
             self._journal.check_disk()
             found = self._find(id_, fetched)
             if isinstance(found, Found):
+                _check_namespace(found.put.namespace, namespace)
                 return act(found)
         except TarryError as error:
             return failed(error)
-        answer: Answer[MessageView] = Answer()
+        answer: Answer[T] = Answer()
         if isinstance(found, Elsewhere):
 
             def look_again(body: Body) -> None:
                 again = Fetched(found.current, body)
-                self._with(id_, act, ended=ended, fetched=again).pass_on(answer)
+                self._with(id_, act, namespace, ended=ended, fetched=again).pass_on(answer)
 
             self._journal.bodies.look_up(found.current, look_again)
             return answer
@@ -262,7 +237,8 @@ class Commands:
             elif row is not None and row.origin != origin:
                 row = None
             if row is None:
-                raise NotFound("there is no such message")
+                raise NotFound(_NONE)
+            _check_namespace(row.namespace, namespace)
             if not ended:
                 raise Conflict(f"the message is {row.outcome} already", row.outcome)
             return view_of_ended(row, id_)
@@ -273,7 +249,7 @@ class Commands:
         """A message by its id; one that is finalised is given by its origin alone."""
         place = self._ids.read(id_)
         if place is None or place[0] == 0 or not self._was_given_out(place[0]):
-            raise NotFound("there is no such message")
+            raise NotFound(_NONE)
         origin = Key(place[1], place[0])
         current = self._journal.current(origin)
         if current.seq in self._journal.dead or current < self._journal.watermark:
@@ -294,7 +270,7 @@ class Commands:
             or max(record.fire_at_ms, self._floor_ms(current.seq)) != current.fire_at_ms
             or (record.origin or current) != origin
         ):
-            raise NotFound("there is no such message")
+            raise NotFound(_NONE)
         return Found(origin, current, record, self._state(current, record))
 
     def _was_given_out(self, seq: int) -> bool:
@@ -331,8 +307,8 @@ class Commands:
         return State.SCHEDULED
 
     def _decide(
-        self, id_: str, found: Found, event: Event, again: Callable[[Found], Answer[MessageView]]
-    ) -> Any:
+        self, id_: str, found: Found, event: Event, again: Callable[[Found], Answer[T]]
+    ) -> Answer[T] | None:
         """None if the event may happen now; else an answer that waits for the verdict and tries again."""
         after = next_state(found.state, event)
         if event is Event.CANCEL and found.state is State.SCHEDULED and self._uncertain(found):
@@ -341,7 +317,7 @@ class Commands:
             )
         if not isinstance(after, Wait):
             return None
-        answer: Answer[MessageView] = Answer()
+        answer: Answer[T] = Answer()
 
         def look_again() -> None:
             self._with(id_, again).pass_on(answer)
@@ -358,7 +334,7 @@ class Commands:
         try:
             waiting = self._decide(id_, found, Event.CANCEL, lambda again: self._cancel(id_, again, ending))
             if waiting is not None:
-                return waiting  # type: ignore[no-any-return]
+                return waiting
             now_ms = self._clock.now_ms()
             end = end_of(found.put, found.current, "cancelled", now_ms, ending.reason, error=ending.error)
             records = [end, *self._journal.groups.ends_of_orphans(found.put, found.origin, now_ms)]
@@ -366,22 +342,22 @@ class Commands:
                 view_of_put(found.put, id_, State.CANCELLED), finalised_at_ms=now_ms, reason=end.reason,
                 error=end.error,
             )  # fmt: skip
-            return self._write(found, records, row)
+            return self._write(found, records, lambda _: row, essential=True)
         except TarryError as error:
             return failed(error)
 
-    def _send(self, id_: str, found: Found, how: str) -> Answer[MessageView]:
+    def _send(self, id_: str, found: Found, how: str) -> Answer[Due]:
         try:
             waiting = self._decide(id_, found, Event.SEND, lambda again: self._send(id_, again, how))
             if waiting is not None:
-                return waiting  # type: ignore[no-any-return]
+                return waiting
             self._journal.groups.check_unled(found.put)
             now_ms = self._clock.now_ms()
             fire_at_ms = max(now_ms, self._journal.watermark.fire_at_ms)
             uncertain = self._uncertain(found)
             put = new_version(found.put, found.current, fire_at_ms, uncertain=uncertain, commanded=how)
             records = [*self._claim(found, now_ms), put]
-            return self._write(found, records, view_of_put(put, id_, State.SCHEDULED))
+            return self._write(found, records, lambda seq: Due(seq, view_of_put(put, id_, State.SCHEDULED)))
         except TarryError as error:
             return failed(error)
 
@@ -405,7 +381,7 @@ class Commands:
                 id_, found, Event.RESTART, lambda again: self._restart(id_, again, delay_ms, due_at_ms)
             )
             if waiting is not None:
-                return waiting  # type: ignore[no-any-return]
+                return waiting
             self._journal.groups.check_unled(found.put)
             now_ms = self._clock.now_ms()
             topic = found.put.destination if found.put.destination.startswith(TOPIC_SCHEME) else None
@@ -428,18 +404,27 @@ class Commands:
                 found.put, found.current, fire_at_ms, due_at_ms=due_at_ms, delay_ms=delay_ms, delayed_since_ms=now_ms,
                 attempts=0, uncertain=self._uncertain(found), commanded="",
             )  # fmt: skip
-            return self._write(found, [put], view_of_put(put, id_, State.SCHEDULED))
+            return self._write(found, [put], lambda _: view_of_put(put, id_, State.SCHEDULED))
         except TarryError as error:
             return failed(error)
 
-    def _write(self, found: Found, records: list[Record], view: MessageView) -> Answer[MessageView]:
-        answer: Answer[MessageView] = Answer()
+    def _write(
+        self, found: Found, records: list[Record], answered: Callable[[int], T], *, essential: bool = False
+    ) -> Answer[T]:
+        """Enqueue the records of a command; once they are durable, answer with what the seq of the last one leads to."""
+        answer: Answer[T] = Answer()
 
-        def durable() -> MessageView:
+        def durable() -> T:
             # Whoever waits for a verdict on the version that was replaced waits in vain.
             self._dispatcher.writing.settled([found.current.seq])
-            return view
+            return answered(first + len(records) - 1)
 
-        self._journal.append(records, answer.unless_error(durable), essential=view.state is State.CANCELLED)
+        first = self._journal.append(records, answer.unless_error(durable), essential=essential)
         self._dispatcher.killed(found.current.seq)
         return answer
+
+
+def _check_namespace(of_message: str, wanted: str | None) -> None:
+    """Raise `NotFound` for a message outside the namespace that a command is meant for."""
+    if wanted is not None and of_message != wanted:
+        raise NotFound(_NONE)

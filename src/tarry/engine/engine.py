@@ -33,6 +33,7 @@ from tarry.engine.commands import Commands, Ending
 from tarry.engine.delayed import DelayedEntries
 from tarry.engine.dispatcher import Dispatcher
 from tarry.engine.flights import Launch
+from tarry.engine.hearing import Hearing
 from tarry.engine.horizon import Offload
 from tarry.engine.journal import Journal
 from tarry.engine.owners import Owners
@@ -107,6 +108,7 @@ class Engine:
         self._scheduling = traced or scheduling
         self._schedule_together = together.schedule if traced is None else traced.together
         self._commands = Commands(self.journal, self.dispatcher, self.upkeep, clock, reading or offload)
+        self._hearing = Hearing(self.journal, self.dispatcher, self._commands)
         self._owners = Owners(self.journal, self._commands)
         self.batches = Adoption(self.journal, self.dispatcher, self.upkeep, self._commands, clock, outlets)
         """Batches that are adopted, shown and cancelled as a whole."""
@@ -225,9 +227,9 @@ class Engine:
         self.journal.ledger.when_room(size_bytes, lambda: answer.settle(None))
         return answer
 
-    def get(self, id: str) -> Answer[MessageView]:
-        """A message as it is now."""
-        return self._commands.get(id)
+    def get(self, id: str, *, namespace: str | None = None) -> Answer[MessageView]:
+        """A message as it is now. Here and below, one outside the namespace that is given is not found."""
+        return self._commands.get(id, namespace=namespace)
 
     def list_messages(self, query: MessageQuery) -> Answer[MessagePage]:
         """A page of messages."""
@@ -237,9 +239,9 @@ class Engine:
         """A page of an owner's listed messages."""
         return self._owners.page(query)
 
-    def cancel(self, id: str) -> Answer[MessageView]:
+    def cancel(self, id: str, *, namespace: str | None = None) -> Answer[MessageView]:
         """End a message unsent. Once this is answered it never goes out."""
-        return self._commands.cancel(id)
+        return self._commands.cancel(id, namespace=namespace)
 
     def pending_of(self, owner: str) -> int:
         """How many messages of an owner wait."""
@@ -254,25 +256,30 @@ class Engine:
         return self._owners.end_owner(owner, ending)
 
     def send(self, id: str) -> Answer[MessageView]:
-        """Make a message due now."""
+        """Make a message due now. A cancel or a restart that is recorded before it has gone out holds over this."""
         return self._commands.send(id)
 
-    def deliver(self, id: str, *, keep: bool = False) -> Answer[Verdict | None]:
-        """Make a message due now, and hear what came of it: None if something else was decided meanwhile.
+    def deliver(self, id: str, *, keep: bool = False, namespace: str | None = None) -> Answer[Verdict]:
+        """Make a message due now, and hear the verdict on the next attempt; a conflict if a later command overruled it.
 
         With `keep`, a message that is refused waits for its due instant again.
         """
-        return self._commands.deliver(id, keep=keep)
+        return self._hearing.deliver(id, keep=keep, namespace=namespace)
 
     def ended(self, id: str) -> Answer[MessageView]:
         """A message that is due, once it is finalised."""
-        return self._commands.ended(id)
+        return self._hearing.ended(id)
 
     def restart(
-        self, id: str, *, delay_ms: int | None = None, due_at_ms: int | None = None
+        self,
+        id: str,
+        *,
+        delay_ms: int | None = None,
+        due_at_ms: int | None = None,
+        namespace: str | None = None,
     ) -> Answer[MessageView]:
         """Begin a message's delay again, or give it a new delay or due instant."""
-        return self._commands.restart(id, delay_ms=delay_ms, due_at_ms=due_at_ms)
+        return self._commands.restart(id, delay_ms=delay_ms, due_at_ms=due_at_ms, namespace=namespace)
 
     # Policies
 

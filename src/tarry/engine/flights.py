@@ -45,6 +45,15 @@ Those that come together are told together. Several deliveries are given to a `B
 """
 
 
+class Watched:
+    """An attempt whose verdict somebody waits for."""
+
+    __slots__ = ("verdict",)
+
+    def __init__(self) -> None:
+        self.verdict: Verdict | None = None
+
+
 class Flights:
     """All flights."""
 
@@ -84,8 +93,8 @@ class Flights:
         """Of what is due just now: what there is to send, until it was seen who has a place."""
         self._away: dict[str, Flight] = {}
         """By the id of its delivery: who is under way."""
-        self._watched: dict[int, Verdict | None] = {}
-        """By seq: what came of attempts that somebody waits for."""
+        self._watched: dict[int, Watched] = {}
+        """By seq: attempts whose verdict somebody waits for."""
 
     def begin(self, key: Key, head: ReadPut, body: bytes, now_ms: int) -> None:
         """A message is due: it goes out as soon as there is a place."""
@@ -252,8 +261,8 @@ class Flights:
         sent: list[Flight] = []
         for flight, verdict in verdicts:
             self._places.land(flight)
-            if flight.key.seq in self._watched:
-                self._watched[flight.key.seq] = verdict
+            if (watched := self._watched.get(flight.key.seq)) is not None:
+                watched.verdict = verdict
             if flight.span is not None:
                 flight.span.end(self._outcome(flight, verdict, now_ms))
                 flight.span = None
@@ -335,8 +344,15 @@ class Flights:
 
     def watch(self, seq: int, told: Callable[[Verdict | None], None]) -> None:
         """Tell what comes of the next attempt to send a version; None if it is replaced or ended otherwise."""
-        self._watched.setdefault(seq, None)
-        self._writing.when_settled(seq, lambda: told(self._watched.pop(seq, None)))
+        watched = self._watched.setdefault(seq, Watched())
+
+        def settled() -> None:
+            # Whoever is told may watch again.
+            if self._watched.get(seq) is watched:
+                del self._watched[seq]
+            told(watched.verdict)
+
+        self._writing.when_settled(seq, settled)
 
     def _wait_again(self, flight: Flight, put: Put, now_ms: int) -> None:
         """It was tried before its instant, and refused: it waits for that."""

@@ -141,8 +141,7 @@ class MatrixApp:
     def _act_quick(self, found: Found, scope: Scope, body: bytes, client: Any, reply: Any) -> bool:
         if len(body) > MAX_BODY_BYTES:
             return False
-        self._futures.act_quick(_request(found, scope, body, client), reply)
-        return True
+        return self._futures.act_quick(_request(found, scope, body, client), reply)
 
     def _schedule_quick(self, read: Read, scope: Scope, body: bytes, _client: Any, reply: Any) -> bool:
         authorization = dict(scope["headers"]).get(b"authorization")

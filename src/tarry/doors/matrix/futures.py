@@ -2,19 +2,21 @@
 
 A future is a message of the engine in a group; its group id is the group's name. Its tokens need no row (see
 `futures_tokens`), and whoever has one needs nothing else: no account, no room, no name of an action. What a token does
-is decided by the engine and answered once that is durable; the homeserver is not asked.
+is decided by the engine. To cancel and to refresh is answered once that is durable, without the homeserver; to send once
+the homeserver has the event.
 """
 
-import contextlib
 import hashlib
 import hmac
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from msgspec import UNSET, Raw
 
+from tarry.core.delivery import Refused, Retry
 from tarry.core.errors import Conflict, DelayTooLong, NotFound, RateLimited, TarryError
 from tarry.core.lifecycle import FINALISED
 from tarry.core.message import LED_BY, MessageView, OwnedQuery, Scheduled
@@ -26,9 +28,10 @@ from tarry.doors.matrix.futures_guesses import Guesses
 from tarry.doors.matrix.futures_tokens import Action, Tokens
 from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.paths import CLIENT, Route
+from tarry.doors.matrix.sending import deliver, not_sent
 from tarry.doors.matrix.settings import FUTURES
 from tarry.doors.matrix.wire import Answered, Request, ok, refused, source_of
-from tarry.engine.answer import Answer, failed
+from tarry.engine.answer import Answer
 from tarry.engine.rates import Rates
 from tarry.outlets.matrix.template import filled
 
@@ -59,11 +62,11 @@ class Futures:
         settings = parts.settings
         self._guesses = Guesses(settings.future_guesses, settings.future_guesses_pause_ms)
         self._rates = Rates()
-        self._by_action: dict[Action, Callable[[str], Answer[Any]]] = {
-            "send": self._engine.send,
-            "cancel": self._engine.cancel,
-            "refresh": self._engine.restart,
+        self._act_quick: dict[Action, Callable[[str], Answer[Any]]] = {
+            "cancel": partial(self._engine.cancel, namespace=FUTURES),
+            "refresh": partial(self._engine.restart, namespace=FUTURES),
         }
+        self._act: dict[Action, Callable[[str], Awaitable[object]]] = {"send": self._send, **self._act_quick}
         self.by_token = Route({"POST": self.act}, *(f"{base}/future/{{}}" for base in BASES))
         self.routes = [
             Route({"PUT": self.send}, *(f"{base}/rooms/{{}}/send_future/{{}}/{{}}" for base in BASES)),
@@ -157,15 +160,26 @@ class Futures:
     async def act(self, request: Request) -> Answered:
         """POST …/future/{token}: send, cancel or refresh, whichever the token is for."""
         source = self._listened_to(request)
-        answer = self._act(request.params[0])
-        with contextlib.suppress(TarryError):
-            await answer
-        return self._acted(source, answer)
+        try:
+            action, id_ = self._allowed(self._tokens.read(request.params[0]))
+            await self._act[action](id_)
+        except (TarryError, MatrixError) as error:
+            return self._acted(source, error)
+        return self._acted(source, None)
 
-    def act_quick(self, request: Request, reply: Any) -> None:
-        """The same without a task: a heartbeat by a token costs no more than one by a delay id."""
+    def act_quick(self, request: Request, reply: Any) -> bool:
+        """The same without a task, so that a heartbeat by a token costs no more than one by a delay id; False for `send`."""
+        found = self._tokens.read(request.params[0])
+        if found is not None and found[0] not in self._act_quick:
+            return False
         source = self._listened_to(request)
-        self._act(request.params[0]).then(lambda answer: reply(*self._acted(source, answer)))
+        try:
+            action, id_ = self._allowed(found)
+        except TarryError as error:
+            reply(*self._acted(source, error))
+            return True
+        self._act_quick[action](id_).then(lambda answer: reply(*self._acted(source, answer.error())))
+        return True
 
     def _listened_to(self, request: Request) -> str:
         """Who sends the request; raises if they have guessed too often."""
@@ -175,26 +189,29 @@ class Futures:
             raise limited(wait_ms, "Too many invalid tokens.")
         return source
 
-    def _act(self, token: str) -> Answer[Any]:
-        found = self._tokens.read(token)
+    def _allowed(self, found: tuple[Action, str] | None) -> tuple[Action, str]:
+        """What a token stands for; raises if that is nothing, or is asked for too often."""
         if found is None:
-            return failed(NotFound("there is no such token"))
-        action, id_ = found
-        try:
-            self._limit(("future", id_), self._parts.settings.manage_per_second_per_event)
-        except RateLimited as error:
-            return failed(error)
-        return self._by_action[action](id_)
+            raise NotFound("there is no such token")
+        self._limit(("future", found[1]), self._parts.settings.manage_per_second_per_event)
+        return found
 
-    def _acted(self, source: str, answer: Answer[Any]) -> Answered:
+    async def _send(self, id_: str) -> None:
+        """Send a future now: returns once the homeserver has it. Its bearer is not told about the room."""
+        verdict = await deliver(self._parts, id_, namespace=FUTURES)
+        if isinstance(verdict, Refused):
+            raise MatrixError(409, "M_UNKNOWN", "The homeserver refuses the event; the future is over.")
+        if isinstance(verdict, Retry):
+            raise not_sent(verdict)
+
+    def _acted(self, source: str, error: BaseException | None) -> Answered:
         """What to answer, and what it says about the source."""
-        error = answer.error()
-        if error is None:
-            self._guesses.right(source)
-            return ok()
         if isinstance(error, NotFound) or (isinstance(error, Conflict) and error.state in FINALISED):
             self._guesses.wrong(source, self._parts.clock.now_ms())
             return refused(MatrixError(410, "M_NOT_FOUND", "The token is not valid, or not any more."))
+        if error is None or isinstance(error, MatrixError):
+            self._guesses.right(source)
+            return ok() if error is None else refused(error)
         return refused(explained(error) if isinstance(error, TarryError) else internal())
 
     def _limit(self, key: tuple[str, str], per_second: float) -> None:

@@ -1,10 +1,10 @@
 """Managing a delayed event: send, cancel, restart. Its delay id is all that is needed, unless the operator wants more.
 
 What an action comes to on an event that is finalised already is one table, in the words of the dialect that the event was
-scheduled in. Nothing here asks the homeserver anything, but with the switch that demands the owner's token.
+scheduled in. Nothing here asks the homeserver whose token it is, but with the switch that demands the owner's. Ids of
+messages that are no delayed events are not found.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from tarry.core.delivery import Delivered, Refused, Retry, Verdict
+from tarry.core.delivery import Delivered, Refused, Retry
 from tarry.core.errors import Conflict, RateLimited, TarryError
 from tarry.core.lifecycle import FINALISED, State
 from tarry.core.message import MessageView
@@ -20,6 +20,8 @@ from tarry.doors.matrix.dialects import Speech, dialect_of
 from tarry.doors.matrix.errors import MatrixError, error_of, explain, internal, not_found, repeat
 from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.paths import CLIENT, MSC4140, Route
+from tarry.doors.matrix.sending import deliver
+from tarry.doors.matrix.settings import EVENTS
 from tarry.doors.matrix.wire import Answered, Request, ok, read_object, refused
 from tarry.engine.answer import Answer
 from tarry.engine.rates import Rates
@@ -48,8 +50,8 @@ class Management:
         self._engine = parts.engine
         self._rates = Rates()
         self._act_quick: dict[str, Callable[[str], Answer[MessageView]]] = {
-            "cancel": self._engine.cancel,
-            "restart": self._engine.restart,
+            "cancel": partial(self._engine.cancel, namespace=EVENTS),
+            "restart": partial(self._engine.restart, namespace=EVENTS),
         }
         self._act: dict[str, Callable[[str], Awaitable[object]]] = {"send": self._send, **self._act_quick}
         self.action = Route({"POST": self.by_path}, *(f"{events}/{{}}/{{}}" for events in ROOTS))
@@ -102,7 +104,9 @@ class Management:
             reply(*ok())
         elif isinstance(error, Conflict):
             # What it comes to depends on the event, which is looked up first.
-            self._engine.get(delay_id).then(partial(_reply_conflict, action, unstable, reply))
+            self._engine.get(delay_id, namespace=EVENTS).then(
+                partial(_reply_conflict, action, unstable, reply)
+            )
         else:
             reply(*refused(explain(error) if isinstance(error, TarryError) else internal()))
 
@@ -116,28 +120,28 @@ class Management:
 
     async def _check_owner(self, request: Request, delay_id: str) -> None:
         account = await self._parts.accounts.of(request)
-        view = await self._engine.get(delay_id)
+        view = await self._engine.get(delay_id, namespace=EVENTS)
         if view.owner != account.user_id:
             raise not_found()
 
     async def _conflict(self, delay_id: str, action: str, unstable: bool) -> Answered:
         try:
-            view = await self._engine.get(delay_id)
+            view = await self._engine.get(delay_id, namespace=EVENTS)
         except TarryError as error:
             raise explain(error) from None
         return finalised_answer(action, view, unstable)
 
     async def _send(self, delay_id: str) -> None:
-        """Send an event now, and say so when it is sent, refused, or known to take longer."""
-        view = await self._engine.get(delay_id)
+        """Send an event now: returns once the homeserver has it, and raises what it or the network has against it."""
+        view = await self._engine.get(delay_id, namespace=EVENTS)
         keep = dialect_of(view.headers).stays_on_refusal
-        try:
-            async with asyncio.timeout(self._parts.settings.send_timeout_ms / 1000):
-                verdict = await self._engine.deliver(delay_id, keep=keep)
-        except TimeoutError:
-            # It is due, and it is the homeserver that takes its time.
-            return
-        _raise_refusal(verdict)
+        match await deliver(self._parts, delay_id, namespace=EVENTS, keep=keep):
+            case Refused(error=str(error)) | Retry(error=str(error)):
+                raise repeat(error)
+            case Refused(reason=reason):
+                raise MatrixError(500, "M_UNKNOWN", reason)
+            case Delivered() | Retry():
+                return
 
 
 def finalised_answer(action: str, view: MessageView, unstable: bool) -> Answered:
@@ -154,17 +158,6 @@ def finalised_answer(action: str, view: MessageView, unstable: bool) -> Answered
     if action == "cancel" and view.state is not State.SENT and dialect.cancel_repeats:
         return ok()
     raise explain(Conflict("finalised"), speech)
-
-
-def _raise_refusal(verdict: Verdict | None) -> None:
-    """Raise what the homeserver said against an event, if it said anything that its sender should know."""
-    match verdict:
-        case Refused(error=str(error)) | Retry(error=str(error)):
-            raise repeat(error)
-        case Refused(reason=reason):
-            raise MatrixError(500, "M_UNKNOWN", reason)
-        case Delivered() | Retry() | None:
-            return
 
 
 def _reply_conflict(action: str, unstable: bool, reply: Any, answer: Answer[MessageView]) -> None:

@@ -32,7 +32,7 @@ class MatrixSettings(Struct, frozen=True, kw_only=True):
     list_per_second: float = 10.0
     manage_per_second_per_event: float = 10.0
     send_timeout_ms: int = 10_000
-    """How long `send` waits to hear what came of it; it is on its way in any case."""
+    """How long `send` waits to hear what came of it; then the answer is 504, and the event stays due."""
     future_guesses: int = 5
     """After so many invalid tokens of futures in a row a source is not listened to for a while; 0 sets no limit."""
     future_guesses_pause_ms: int = 10_000
