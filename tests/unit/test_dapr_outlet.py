@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tarry.core.delivery import Delivered, Delivery, Refused, Retry, Verdict
+from tarry.core.delivery import Delivered, Delivery, Missing, Refused, Retry, Verdict
 from tarry.core.errors import Invalid, TarryError, Unavailable
 from tarry.core.message import Message
 from tarry.core.names import TopicName
@@ -16,6 +16,7 @@ from tarry.outlets.dapr.component import BulkEntry
 from tarry.outlets.dapr.delivery import destination, headers_of, metadata_of, next_of, target_of
 from tarry.outlets.dapr.errors import ComponentError, Denied, NeverTaken, TopicMissing, Unreachable
 from tarry.outlets.dapr.outlet import DaprOutlet
+from tests.serving import Serving, serving
 from tests.unit.dapr_kit import app, dapr, in_s, resources, to
 from tests.waiting import until
 
@@ -132,8 +133,8 @@ async def test_one_of_many_that_fails_fails_alone() -> None:
 async def test_scopes_are_asked_again_and_a_component_may_come_back() -> None:
     outlet = opened(Broker())
     assert await outlet.send(due(b"1", "no")) == Refused("topic no is not allowed for app id app any more")
-    assert isinstance(await outlet.send(due(b"1", pubsub="gone")), Retry)
-    assert isinstance(await outlet.send(due(b"1", app_id="gone")), Retry)
+    assert isinstance(await outlet.send(due(b"1", pubsub="gone")), Missing)
+    assert isinstance(await outlet.send(due(b"1", app_id="gone")), Missing)
 
 
 async def test_what_is_due_before_the_components_are_there_waits_for_them() -> None:
@@ -306,6 +307,46 @@ async def test_a_scheduled_publish_reaches_a_component_that_is_not_ours(tmp_path
         assert shown["headers"]["metadata.other"] == "kept"
         await shop.count(1)
         assert shop.data == [{"n": 1}]
+
+
+@pytest.mark.parametrize("door_closed", [True, False])
+async def test_without_its_door_or_its_component_a_message_waits_for_a_start_that_has_it(
+    tmp_path: Path, door_closed: bool
+) -> None:
+    data = tmp_path / "data"
+    for name in ("with", "without"):
+        (tmp_path / name).mkdir()
+    mem = {"name": "mem", "kind": "pubsub.in-memory", "enableDelayedMessaging": True}
+    given = resources(tmp_path / "with", mem)
+    other = resources(tmp_path / "without", mem | {"name": "other"})
+    async with dapr(data, resources_path=[str(given)]) as doors:
+        answer = await doors.publish("t", "kept", pubsub="mem", scheduledSendTime=in_s(0.5))
+    path = f"/v1/messages/{answer.headers['tarry-message-id']}"
+
+    async def stranded(served: Serving) -> None:
+        await until(lambda: served.engine.stats().stranded == {"dapr": 1})
+        view = (await served.client.get(path)).json()
+        assert (view["state"], view["attempts"]) == ("scheduled", 0)
+        ready = await served.client.get("/readyz")
+        assert ready.status_code == 200
+        assert ": 1" in ready.json()["warnings"][0]
+        assert 'tarry_messages_stranded{outlet="dapr"} 1.0' in (await served.client.get("/metrics")).text
+
+    if door_closed:
+        async with serving(data) as served:
+            await stranded(served)
+    else:
+        async with dapr(data, resources_path=[str(other)]) as doors:
+            await stranded(doors.served)
+    async with (
+        app(to("t", pubsub="mem")) as shop,
+        dapr(data, app_port=shop.port, resources_path=[str(given)]) as doors,
+    ):
+        await until(lambda: doors.served.engine.stats().stranded == {})
+        view = (await doors.served.client.get(path)).json()
+        assert view["state"] in ("scheduled", "sending", "sent")
+        await until(lambda: doors.served.engine.stats().pending == 0)
+        assert (await doors.served.client.get(path)).json()["state"] == "sent"
 
 
 async def test_scopes_that_changed_while_it_waited_hold_when_it_is_due(tmp_path: Path) -> None:

@@ -403,21 +403,6 @@ def test_many_waiting_flights_cost_the_same_each() -> None:
     assert len(bench.outlet.arrivals) == 8_000
 
 
-# Outlets that are not there
-
-
-def test_without_its_outlet_a_message_fails_and_says_so(bench: Bench) -> None:
-    done = bench.schedule(FOREIGN, payload=b"p", delay_ms=1000)
-    bench.kill()
-    bench.start()
-    bench.engine.dispatcher.flights._outlets = {}  # the operator switched it off
-    bench.wait(1000)
-    view = bench.view(done.id)
-    assert view.state == "failed"
-    assert "sim:" in (view.reason or "")
-    assert letters(bench) == [(b"p", view.reason)]
-
-
 def test_an_expired_message_ends_its_wait_in_a_chain_with_a_full_ledger(bench: Bench) -> None:
     """The end of a flight is never given up: when there is no room for it, it is written as soon as there is."""
     done = bench.schedule(FOREIGN, delay_ms=1)

@@ -48,6 +48,7 @@ def check_all(config: Config, url: str) -> Iterator[Finding]:
         yield check_pipeline(folder / PIPELINE, time.time_ns() // 1_000_000)
     yield from check_ports(config, owner_pid(folder))
     yield check_server(url, config.token)
+    yield from check_warnings(url, config.token)
     yield from check_neighbours(config)
 
 
@@ -239,6 +240,15 @@ def check_server(url: str, token: str | None) -> Finding:
             return Finding(about, "bad", f"{url} answers but is not ready; curl {url}/readyz says why")
     except TarryError:
         return Finding(about, "note", f"none answers at {url}; start it with `tarry up`")
+
+
+def check_warnings(url: str, token: str | None) -> Iterator[Finding]:
+    """What the server warns of though it is ready."""
+    try:
+        with Client(url, token, timeout_s=5.0, retry_for_s=0.0) as client:
+            yield from (Finding("server", "note", warning) for warning in client.warnings())
+    except TarryError:
+        return
 
 
 def _existing(folder: Path) -> Path:

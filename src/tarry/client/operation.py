@@ -91,3 +91,4 @@ class Operations:
     remove_policy = Operation(operations.remove_policy)
     status = Operation(operations.status)
     ready = Operation(operations.ready)
+    warnings = Operation(operations.warnings)

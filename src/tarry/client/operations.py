@@ -316,6 +316,15 @@ def status() -> Call[dict[str, Any]]:
     return Call("GET", "/v1/status", _anything, repeatable=True)
 
 
+def warnings() -> Call[list[str]]:
+    """What an operator should know of a server though it is ready; what keeps it from being so is not among it."""
+
+    def read(answered: Answered) -> list[str]:
+        return _anything(answered).get("warnings", []) if answered.status == 200 else []
+
+    return Call("GET", "/readyz", read, repeatable=True)
+
+
 def ready() -> Call[bool]:
     """Whether the server is ready to accept and deliver."""
     return Call("GET", "/readyz", lambda answered: answered.status == 200, repeatable=True)

@@ -53,7 +53,16 @@ class Refused(Struct, frozen=True):
     error: str | None = None
 
 
-Verdict = Delivered | Retry | Refused
+class Missing(Struct, frozen=True):
+    """This start does not have the part that the destination names, such as a component.
+
+    That is no attempt: the message waits, uncounted, for a start that has it.
+    """
+
+    reason: str
+
+
+Verdict = Delivered | Retry | Refused | Missing
 
 
 class Outlet(Protocol):

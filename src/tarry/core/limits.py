@@ -19,6 +19,9 @@ MAX_DELAY_MS: Final = 100 * YEAR_MS
 NEVER_MS: Final = (1 << 47) - 1
 """The fire instant of a group member that goes out only by command; later than any due instant."""
 
+STRANDED_MS: Final = NEVER_MS - 1
+"""The fire instant of a message that waits for a part which a start did not have; later than any due instant."""
+
 MAX_PAYLOAD_BYTES: Final = 5 * 1024 * 1024
 MAX_ENTRY_BYTES: Final = MAX_PAYLOAD_BYTES + 64 * 1024
 """An entry of a topic: a payload with what a door keeps beside it."""

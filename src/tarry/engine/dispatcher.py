@@ -31,6 +31,7 @@ from tarry.engine.journal import Journal
 from tarry.engine.rates import Rates
 from tarry.engine.reads import Reads, joined
 from tarry.engine.settings import EngineSettings
+from tarry.engine.stranded import Stranded
 from tarry.engine.tracing import tell_fired, tell_ready
 from tarry.engine.versions import end_of, end_unread, has_expired, new_version
 from tarry.engine.writing import ROOM_RETRY_MS, Writing
@@ -73,8 +74,9 @@ class Dispatcher:
         self.writing = Writing(journal)
         # Whoever waits for a verdict on a message hears of its end, wherever it was then.
         journal.on_ended = lambda seq: self.writing.settled([seq])
+        self.stranded = Stranded(journal, outlets, self.writing)
         self.flights = Flights(
-            journal, outlets, settings, launch, self.writing, self._later, self._expire, seed
+            journal, outlets, settings, launch, self.writing, self.stranded, self._later, self._expire, seed
         )
         self.flights.on_sent = self._tell_sent
         self._firing: dict[int, NDArray[np.int64]] = {}
@@ -82,8 +84,8 @@ class Dispatcher:
         self.stuck = False
         """Whether what is due has to wait, because the ledger has no room or has failed."""
         self.gathering = False
-        """Whether what is due waits for a burst to be durable: the ledger writes one frame at a time, so that it would
-        not be durable sooner, and all that is due by then goes in one turn."""
+        """Whether what is due waits: for a burst to be durable, since the ledger writes one frame at a time, so that it
+        would not be durable sooner, and all that is due by then goes in one turn; or for stranded messages to return."""
         self.on_sent: OnSent | None = None
         self._journal = journal
         self._settings = settings
@@ -126,7 +128,8 @@ class Dispatcher:
         if now_ms < self._turned_ms:
             self._put_back()
         self._turned_ms = now_ms
-        self.gathering = bool(self._firing) and not self._lanes
+        self.stranded.turn(now_ms)
+        self.gathering = (bool(self._firing) and not self._lanes) or self.stranded.holds(now_ms)
         if self._fetched:
             self._dispatch_fetched(now_ms)
             return True

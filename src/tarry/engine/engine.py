@@ -67,6 +67,8 @@ class EngineStats(Struct, frozen=True, kw_only=True):
     owners: int
     topics: int
     next_due_at_ms: int | None
+    stranded: dict[str, int]
+    """By scheme: messages that wait for an outlet which a start did not have."""
     counters: dict[str, int]
     """accepted, sent, cancelled, failed, retried, damaged, isolated: since the ledger began."""
 
@@ -140,11 +142,17 @@ class Engine:
         """Why not everything that it holds can be delivered on time, while that is so."""
         return self.journal.horizon.trouble
 
+    @property
+    def warnings(self) -> list[str]:
+        """Facts that an operator should know although all is well."""
+        return self.dispatcher.stranded.warnings()
+
     # Running
 
     def recover(self) -> None:
         """Arrive at the state of the ledger; then the engine takes work."""
         recover(self.journal)
+        self.dispatcher.stranded.begin(self.clock.now_ms())
         self.ready = True
 
     def tick(self) -> int:
@@ -184,6 +192,7 @@ class Engine:
             owners=len(journal.pending.by_owner),
             topics=len(journal.topics.records.by_name),
             next_due_at_ms=journal.horizon.next_fire_at_ms(),
+            stranded=dict(journal.stranded),
             counters=dict(journal.counters),
         )
 

@@ -10,11 +10,12 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from heapq import heappop, heappush
 
 import numpy as np
 
-from tarry.core.delivery import BulkOutlet, Delivered, Delivery, Outlet, Refused, Retry, Verdict
+from tarry.core.delivery import BulkOutlet, Delivered, Delivery, Missing, Outlet, Refused, Retry, Verdict
 from tarry.core.errors import Damage, Unavailable
 from tarry.core.lifecycle import Event, State
 from tarry.core.limits import MAX_DELAY_MS
@@ -27,6 +28,7 @@ from tarry.engine.leading import beginnings
 from tarry.engine.places import Places
 from tarry.engine.settings import EngineSettings
 from tarry.engine.sizes import SMALL_BYTES
+from tarry.engine.stranded import Stranded
 from tarry.engine.tracing import attempt_of
 from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, has_expired, new_version
 from tarry.engine.writing import ROOM_RETRY_MS, Otherwise, Writing
@@ -64,6 +66,7 @@ class Flights:
         settings: EngineSettings,
         launch: Launch,
         writing: Writing,
+        stranded: Stranded,
         later: Callable[[Key, int, int], None],
         expire: Callable[[Key, PutHead, int], None],
         seed: int,
@@ -80,6 +83,7 @@ class Flights:
         self._settings = settings
         self._launch = launch
         self._writing = writing
+        self._stranded = stranded
         self._later = later
         self._expire = expire
         self._random = random.Random(seed)
@@ -103,8 +107,7 @@ class Flights:
             scheme = head.destination.partition(":")[0]
             outlet = self._outlets.get(scheme)
             if outlet is None:
-                reason = f"there is no outlet for {scheme}:"
-                self._writing.end(key, lambda: self.failure(key, head, reason, now_ms, head.attempts))
+                self._stranded.strand(key, f"there is no outlet for {scheme}:")
                 return
             flight = Flight(key, head, outlet, self._together[scheme], len(body))
             at_hand = self._what_to_keep(head, body)
@@ -309,8 +312,13 @@ class Flights:
 
             self._finish(part, Event.DELIVERED, make, now_ms, otherwise)
 
-    def _not_sent(self, flight: Flight, verdict: Refused | Retry, now_ms: int) -> None:
+    def _not_sent(self, flight: Flight, verdict: Refused | Retry | Missing, now_ms: int) -> None:
         match verdict:
+            case Missing():
+                flight.attempts -= 1
+                self._stranded.warn(verdict.reason)
+                make = partial(self._stranded.version, flight.key, flight.attempts)
+                self._finish([flight], Event.NOT_DELIVERED, lambda: [make()], now_ms)
             case Refused() if flight.put is not None and _may_wait(flight.put, now_ms):
                 self._wait_again(flight, flight.put, now_ms)
             case Refused():
@@ -330,6 +338,8 @@ class Flights:
         """What an attempt came to, as it is told."""
         if isinstance(verdict, Delivered):
             return "sent"
+        if isinstance(verdict, Missing):
+            return "retried"
         if isinstance(verdict, Refused):
             again = flight.put is not None and _may_wait(flight.put, now_ms)
         else:

@@ -290,6 +290,10 @@ class Horizon:
 
         self._offload(lambda: read.append(work()), done)
 
+    def read(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        """Read from the view on another thread, for whoever tells about trouble itself."""
+        self._offload(work, done)
+
     def wake(self) -> None:
         """There is something to do at once."""
         self._tell_earlier(0)

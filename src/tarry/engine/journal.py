@@ -20,7 +20,7 @@ from tarry.core.clock import Clock
 from tarry.core.deadset import DeadSet
 from tarry.core.errors import Damage, DelayTooLong, NotFound, TarryError, Unavailable
 from tarry.core.ids import Ids
-from tarry.core.limits import MAX_DELAY_MS, NEVER_MS
+from tarry.core.limits import MAX_DELAY_MS, NEVER_MS, STRANDED_MS
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective, Policy
 from tarry.core.tracing import Tracer
@@ -45,7 +45,7 @@ from tarry.engine.sizes import Sizes
 from tarry.engine.standby import Standby
 from tarry.engine.subjects import Subjects
 from tarry.engine.topics import Topics
-from tarry.engine.versions import ended_row, is_commanded, past_due
+from tarry.engine.versions import ended_row, is_commanded, past_due, scheme_of
 from tarry.index.index import Index
 from tarry.ledger.frame import FIXED, Unit
 from tarry.ledger.ledger import Ledger
@@ -110,6 +110,8 @@ class Journal:
         self.counters: Counter[str] = Counter()
         self.isolation = Isolation(self.counters)
         """Tells errors about one message from faults."""
+        self.stranded: Counter[str] = Counter()
+        """By scheme: messages that wait for an outlet which a start did not have (`tarry.engine.stranded`)."""
         self.watermark = Key(0, 0)
         self.recovered_seq = 0
         """The head at the last recovery: up to here it is not known which overdue messages were handed out."""
@@ -251,7 +253,10 @@ class Journal:
     def _decide_put(self, seq: int, put: Put) -> None:
         current = Key(put.fire_at_ms, seq)
         origin = put.origin or current
+        if put.fire_at_ms == STRANDED_MS:
+            self.stranded[scheme_of(put.destination)] += 1
         if put.kills is not None:
+            self._strand_no_more(put.kills, put.destination)
             self._kill(put.kills.seq)
             if origin.seq >= FIRST_BATCH_SEQ and put.kills == origin:
                 self.batches.moved(origin.seq, put.owner)
@@ -277,6 +282,7 @@ class Journal:
 
     def _decide_finalise(self, record: Finalise) -> None:
         self.counters[record.outcome] += 1
+        self._strand_no_more(record.kills, record.destination)
         # Of a version that could not be read not even the owner is known.
         owner = record.owner if record.destination else None
         self._end(record.kills, record.origin, owner, record.group, record.listed)
@@ -314,6 +320,13 @@ class Journal:
         if group is not None:
             self.groups.leave(owner, group, origin)
         self.groups.leader_ended(origin)
+
+    def _strand_no_more(self, killed: Key, destination: str) -> None:
+        """A version was killed: if it was stranded, there is one less."""
+        if killed.fire_at_ms == STRANDED_MS and self.stranded[scheme_of(destination)] > 0:
+            self.stranded[scheme_of(destination)] -= 1
+            # Nobody is asked to wait for nothing.
+            self.stranded = +self.stranded
 
     def _kill(self, seq: int) -> None:
         self.dead.add(seq)
@@ -493,6 +506,7 @@ class Journal:
             self.batches.next_seq,
             self.relied,
             self.sizes.saved(),
+            dict(self.stranded),
         )
         return self.registry.begin(meta)
 

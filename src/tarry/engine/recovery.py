@@ -100,6 +100,7 @@ def _load(journal: Journal) -> int:
         journal.counters.update(meta.counters)
         journal.relied = meta.relied
         journal.sizes.load(meta.sizes)
+        journal.stranded.update(meta.stranded)
     if applied + 1 < ledger.first_seq:
         raise Unavailable(
             f"the registry has reached seq {applied}, but the ledger begins at {ledger.first_seq}:"

@@ -75,6 +75,11 @@ def dead_letter(put: Put, topic: str, entry_id: int, now_ms: int, reason: str, a
     return Entry(topic, 0, now_ms, entry_id, None, NO_PUT, put.payload, headers, put.key)
 
 
+def scheme_of(destination: str) -> str:
+    """The scheme of a destination, which chooses its outlet."""
+    return destination.partition(":")[0]
+
+
 def dead_letter_topic(namespace: str, name: str) -> str:
     """The full name of a namespace's dead-letter topic."""
     return parse_topic(f"{namespace}/{name}").full

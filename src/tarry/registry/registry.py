@@ -156,6 +156,8 @@ class Meta(Struct, array_like=True, frozen=True):
     relied: Relied = Relied()
     sizes: dict[int, int] = {}
     """Where the ledger has large bodies (`tarry.engine.sizes`)."""
+    stranded: dict[str, int] = {}
+    """By scheme: messages that wait for an outlet which a start did not have."""
 
 
 class Flush:

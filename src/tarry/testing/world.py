@@ -60,6 +60,8 @@ class World:
         self.index = SimulatedIndex()
         """Empty until a test lets the pipeline work: `world.index.flush(...)`."""
         self.outlet = SimulatedOutlet(self.clock, together)
+        self.has_outlet = True
+        """Whether the next life has an outlet for `sim:`."""
         self.settings = settings or EngineSettings()
         self.ledger_settings = ledger_settings or LedgerSettings(segment_bytes=1 << 18)
         self.broker_policy = broker_policy
@@ -95,7 +97,7 @@ class World:
             index=self.index,
             clock=self.clock,
             ids=Ids(_KEY),
-            outlets={SCHEME: self.outlet},
+            outlets={SCHEME: self.outlet} if self.has_outlet else {},
             launch=self.outlet.launch,
             offload=lambda work, done: self.offloaded.append((work, done)),
             settings=self.settings,

@@ -126,6 +126,14 @@ class _EngineFigures(Collector):
             "Entries published with a delay that does not count because delaying is off there",
             value=counters.get("delay_ignored", 0),
         )
+        stranded = GaugeMetricFamily(
+            "tarry_messages_stranded",
+            "Due messages that wait for a part which a start did not have",
+            labels=["outlet"],
+        )
+        for scheme, count in stats.stranded.items():
+            stranded.add_metric([scheme], count)
+        yield stranded
         for name, text, value in (
             ("tarry_pending", "Messages not finalised", stats.pending),
             ("tarry_wheel_entries", "Entries in the wheel", stats.in_wheel),

@@ -304,6 +304,7 @@ class StatusAnswer(Struct, kw_only=True):
 
     ready: bool
     reasons: list[str]
+    warnings: list[str]
     engine: dict[str, Any]
     sessions: int
     batches: int
@@ -348,8 +349,10 @@ class BackupAnswer(Struct, kw_only=True):
     ledger_id: str
 
 
-class ReadyAnswer(Struct, kw_only=True):
+class ReadyAnswer(Struct, kw_only=True, omit_defaults=True):
     """Whether messages are accepted and sent, and if not, why."""
 
     ready: bool
     reasons: list[str]
+    warnings: list[str] = []
+    """Facts that an operator should know although messages are accepted and sent."""

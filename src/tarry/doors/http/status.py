@@ -44,7 +44,8 @@ class StatusEndpoints:
     async def ready(self, _request: Request) -> Response:
         """GET /readyz: 503 with the reasons while messages are not accepted or not sent."""
         reasons = reasons_of(self._engine)
-        return json_response(ReadyAnswer(ready=not reasons, reasons=reasons), 503 if reasons else 200)
+        answer = ReadyAnswer(ready=not reasons, reasons=reasons, warnings=self._engine.warnings)
+        return json_response(answer, 503 if reasons else 200)
 
     async def status(self, _request: Request) -> Response:
         """GET /v1/status."""
@@ -53,6 +54,7 @@ class StatusEndpoints:
             StatusAnswer(
                 ready=not reasons,
                 reasons=reasons,
+                warnings=self._engine.warnings,
                 engine=msgspec.to_builtins(self._engine.stats()),
                 sessions=len(self._sessions),
                 batches=self._batches.under_way,

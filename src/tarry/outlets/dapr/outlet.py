@@ -2,14 +2,14 @@
 
 What is due together for one topic goes to the broker as one bulk publish: ten thousand messages of one instant are a
 few dozen calls. The component's scopes are asked again here, because they may have changed since the message was
-accepted; a component that is gone may come back, so that its messages are tried again.
+accepted; a component that is gone may come back with another start, so that its messages wait for that.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
-from tarry.core.delivery import Delivered, Delivery, Refused, Retry, Verdict
+from tarry.core.delivery import Delivered, Delivery, Missing, Refused, Retry, Verdict
 from tarry.core.errors import Invalid, Rejected, TarryError
 from tarry.core.message import Message
 from tarry.outlets.dapr.brokers.tarry import OwnTopicsComponent, handed_on
@@ -135,7 +135,7 @@ class DaprOutlet:
         publisher = self._find(target.app_id, target.pubsub)
         if publisher is None:
             gone = f"there is no component {target.pubsub} for application {target.app_id}"
-            return _all(deliveries, Retry(gone))
+            return _all(deliveries, Missing(gone))
         if not publisher.may_publish(target.topic):
             forbidden = f"topic {target.topic} is not allowed for app id {target.app_id} any more"
             return _all(deliveries, Refused(forbidden))
