@@ -7,12 +7,15 @@ tester's shell has set for Tarry. A server inside the test's own loop is in `tes
 import contextlib
 import os
 import random
+import shutil
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, Self
+
+import pytest
 
 from tarry.config.doors import DOORS
 
@@ -56,6 +59,19 @@ def free_port() -> int:
             tried.bind(("127.0.0.1", port))
             return port
     raise RuntimeError("no free port found")
+
+
+def need(package: str, program: str) -> str:
+    """The path of a program; installs Debian's package, or skips the test where that cannot be done."""
+    found = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/lib/rabbitmq/bin")
+    if found is None:
+        done = subprocess.run(
+            [ROOT / "tools" / "brokers.sh", package], capture_output=True, text=True, timeout=600, check=False
+        )
+        found = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/lib/rabbitmq/bin")
+        if done.returncode != 0 or found is None:
+            pytest.skip(f"{package} cannot be had here: {done.stderr.strip()}")
+    return found
 
 
 class ServerProcess:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Install Debian's message brokers for the tests: brokers.sh [redis-server] [rabbitmq-server] [nats-server]
+# Install Debian's programs for the tests: brokers.sh [redis-server] [rabbitmq-server] [nats-server] [faketime]
 #
 # None is started as a service, for the tests run private ones on free ports.
 # Exit code 1 with a line on standard error where a broker cannot be had.

@@ -97,9 +97,7 @@ def write(folder: Path) -> None:
     state, seq = State(), 0
     for number, records in enumerate(batches(folder / "index")):
         found = columns_of(records, seq + 1)
-        rows = index_rows(
-            found, Key(*state.watermark), NOW_MS, state.namespaces(), state.other_ms(DEFAULT_MS)
-        )
+        rows = index_rows(found, NOW_MS, state.namespaces(), state.other_ms(DEFAULT_MS))
         seen, adopted = seen_in(found)
         files = write_partitions(rows, index.uri, INDEX, f"part-{number}")
         files += [file for adopt in adopted for file in files_of(adopt)]

@@ -3,7 +3,7 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -13,7 +13,7 @@ from tarry.ledger.disk import RealDisk
 from tarry.ledger.frame import FORMAT_VERSION
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.read_record import decode_head, read_entry
-from tarry.ledger.record import NO_PUT, Encoded, Entry, decode, decode_put
+from tarry.ledger.record import NO_PUT, Encoded, Entry, Record, decode, decode_put
 from tests.compat.make_ledger_golden import GOLDEN, NAMES, SETTINGS, plain, write
 from tests.unit.ledger_kit import LEDGER_ID, StandingClock, contents
 
@@ -22,6 +22,8 @@ SORTS = {
     *("Subscribe", "Unsubscribe", "Seek", "PolicySet", "Mark", "Topic", "Adopt", "CancelBatch", "Catalogued"),
 }
 """What there has to be at least one of; the three in small letters are entries."""
+LATER = sorted(GOLDEN.glob("records-v*/*.json"))
+"""Records of kinds that were added to a format version after its golden ledger was made: one file for each."""
 FOLDERS = sorted(path.name for path in GOLDEN.glob("ledger-v*"))
 
 
@@ -87,6 +89,20 @@ def test_every_kind_of_record_still_decodes(name: str) -> None:
                 assert_same(decode_put(of.put), was["fired"])
         seen.add(sort)
     assert seen >= SORTS
+
+
+@pytest.mark.parametrize("path", LATER, ids=lambda path: str(path.stem))
+def test_kinds_of_records_that_came_after_the_golden_ledger_still_decode(path: Path) -> None:
+    was = json.loads(path.read_text())
+    of = decode(bytes.fromhex(was["body"]))
+    assert type(of).__name__ == was["kind"]
+    assert_same(of, was["fields"])
+
+
+def test_every_kind_of_record_has_a_golden_one() -> None:
+    golden = {was["kind"] for name in FOLDERS for _, was in decoded(GOLDEN / name)}
+    golden |= {json.loads(path.read_text())["kind"] for path in LATER}
+    assert {kind.__name__ for kind in get_args(Record)} == golden
 
 
 @pytest.mark.parametrize("name", FOLDERS)

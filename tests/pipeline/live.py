@@ -37,9 +37,8 @@ def live_versions(folder: Folder, files: Iterable[IndexFile], state: State) -> L
             table = with_keys(table, file)
             rows.append(np.stack([_integers(table, name) for name in COLUMNS]))
     fire, seq, op, crc = np.concatenate(rows, axis=1)
-    watermark_ms, watermark_seq = state.watermark
     lives = (op != DEL) & ~np.isin(seq, seq[op == DEL]) & ~state.is_cancelled(seq)
-    lives &= (fire > watermark_ms) | ((fire == watermark_ms) & (seq >= watermark_seq))
+    lives &= ~state.passed.passed(fire, seq)
     order = np.argsort(seq[lives], kind="stable")
     return Live(seq[lives][order], fire[lives][order], crc[lives][order])
 

@@ -34,6 +34,7 @@ from tarry.engine.topic_records import TopicRecords
 from tarry.engine.topics import Topics
 from tarry.index.index import View
 from tarry.ledger.record import Claim, Entry, Key, Put, Record
+from tarry.ledger.watermark import Watermark
 from tarry.registry.registry import Registry
 from tarry.testing.disk import SimulatedDisk, SimulatedFile
 from tests.simulation.checker import Violation
@@ -232,7 +233,7 @@ def begin_above_the_watermark(patch: pytest.MonkeyPatch) -> None:
 
     def late(self: Journal, now_ms: int) -> None:
         recovered(self, now_ms)
-        self.watermark = max(self.watermark, Key(now_ms, 0))
+        self.passed = Watermark(max(self.watermark, Key(now_ms, 0)))
 
     patch.setattr(Journal, "recovered", late)
 

@@ -3,9 +3,11 @@
 import pytest
 
 from tarry.core import limits
+from tarry.core.clockwatch import TRUSTED_AFTER_MS
 from tarry.core.delivery import Delivered, Retry
 from tarry.core.message import Message
 from tarry.core.policy import Policy
+from tarry.engine import upkeep
 from tarry.engine.settings import EngineSettings
 from tests.unit.engine_kit import FOREIGN, Bench
 
@@ -142,6 +144,136 @@ def test_a_restart_with_the_clock_set_back_is_not_early(bench: Bench) -> None:
     assert bench.state(done.id) == "scheduled"
     bench.leap(1)
     assert bench.state(done.id) == "sent"
+
+
+# A clock that was wrong: an hour ahead, and then right again. Only new messages are meant here: what was accepted by the wrong
+# clock is due by the wrong clock.
+
+
+def ahead_and_back(bench: Bench, for_ms: int) -> None:
+    """The clock is an hour ahead for some time, while the server works."""
+    bench.clock.jump(limits.HOUR_MS)
+    for _ in range(3):
+        bench.schedule(payload=b"while ahead", delay_ms=1)
+        bench.wait(for_ms // 3)
+    bench.clock.jump(-limits.HOUR_MS)
+
+
+def assert_on_time(bench: Bench, topic: str = "orders") -> None:
+    reader = bench.drain(topic, f"at-{bench.now_ms}")
+    reader.got.clear()
+    bench.schedule(topic, payload=b"new", delay_ms=100)
+    bench.leap(99)
+    assert not reader.got
+    bench.leap(1)
+    assert reader.payloads == [b"new"]
+
+
+def test_a_clock_that_was_ahead_for_seconds_makes_nothing_late(bench: Bench) -> None:
+    """Elapsed time did not confirm it, so that the watermark did not follow it."""
+    bench.schedule(delay_ms=1)
+    bench.wait(20_000)
+    ahead_and_back(bench, 6_000)
+    assert_on_time(bench)
+    assert bench.engine.journal.counters["watermark_lowered"] == 0
+
+
+def test_a_clock_that_was_ahead_for_long_makes_new_messages_late_for_a_minute_at_most(bench: Bench) -> None:
+    """It was believed in the end; then the watermark is lowered."""
+    ahead_and_back(bench, 3 * TRUSTED_AFTER_MS)
+    assert bench.engine.journal.watermark.fire_at_ms > bench.now_ms + 3_000_000
+    bench.wait(2_000)
+    assert_on_time(bench)
+
+
+@pytest.mark.parametrize("how", ["clean", "killed", "power"])
+def test_a_clock_that_was_ahead_at_a_start_makes_new_messages_late_for_a_minute_at_most(
+    bench: Bench, how: str
+) -> None:
+    """A new process knows no better, as after a boot with a real-time clock in local time."""
+
+    def restart() -> None:
+        {"clean": bench.stop, "killed": bench.kill, "power": bench.crash}[how]()
+        bench.start()
+
+    bench.clock.jump(limits.HOUR_MS)
+    restart()
+    bench.schedule(payload=b"while ahead", delay_ms=1)
+    bench.wait(10_000)
+    bench.clock.jump(-limits.HOUR_MS)
+    restart()
+    bench.wait(2_000)
+    assert_on_time(bench)
+    restart()
+    bench.wait(1_000)
+    assert_on_time(bench)
+
+
+@pytest.mark.parametrize("destination", ["orders", FOREIGN])
+@pytest.mark.parametrize("indexed", [False, True])
+def test_once_the_watermark_was_lowered_a_restart_loses_and_doubles_nothing(
+    destination: str, indexed: bool
+) -> None:
+    bench = Bench(settings=EngineSettings(lead_ms=2_000))
+    reader = bench.drain("orders")
+    before = bench.schedule(destination, payload=b"before", delay_ms=30 * limits.MINUTE_MS)
+    if indexed:
+        bench.index.flush(bench.engine.journal.ledger)
+    bench.clock.jump(limits.HOUR_MS)
+    bench.run(2 * TRUSTED_AFTER_MS)
+    assert bench.state(before.id) == "sent"
+    bench.clock.jump(-limits.HOUR_MS)
+    bench.run(2_000)
+    after = bench.schedule(destination, payload=b"after", delay_ms=20 * limits.MINUTE_MS)
+    bench.run(1_000)
+    if indexed:
+        # The cascade drops the rows that the watermark has passed, and with them the word that they have ended.
+        bench.index.flush(bench.engine.journal.ledger)
+        bench.index.compact()
+    bench.crash()
+    bench.start()
+    bench.run(5 * limits.MINUTE_MS)
+    assert (bench.state(before.id), bench.state(after.id)) == ("sent", "scheduled")
+    assert [view.id for view in bench.listed()] == [after.id]
+    bench.run(limits.HOUR_MS)
+    assert (bench.state(before.id), bench.state(after.id)) == ("sent", "sent")
+    arrived = [entry.payload for entry in reader.got] or bench.arrived()
+    again = [entry.payload for entry in bench.drain("orders", "again").got] or bench.arrived()
+    assert sorted(again) == [b"after", b"before"]
+    assert set(arrived) <= set(again)
+
+
+def test_a_cancel_after_a_crash_with_the_clock_set_back_does_not_deny_what_was_handed_out(
+    bench: Bench,
+) -> None:
+    """R11: the last life handed it out by a clock that was ahead; that it is not due now proves nothing."""
+    bench.clock.jump(limits.HOUR_MS)
+    done = bench.schedule(FOREIGN, payload=b"sent?", delay_ms=10_000)
+    bench.wait(10_000)
+    assert bench.attempt().delivery.id == done.id
+    bench.crash()
+    bench.clock.jump(-limits.HOUR_MS)
+    bench.start()
+    cancel = bench.engine.cancel(done.id)
+    bench.rest()
+    assert not cancel.settled or cancel.error() is not None
+
+
+def test_one_that_its_group_has_ended_holds_up_nobody_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for its instant, which the clock was set back from; then it ends, and a sweep takes it out of the wheel."""
+    monkeypatch.setattr(upkeep, "SWEEP_DEAD", 0)
+    bench = Bench(settings=EngineSettings(concurrency=1))
+    bench.schedule(FOREIGN, payload=b"first", key="k", delay_ms=1)
+    grouped = bench.schedule(FOREIGN, payload=b"grouped", key="k", group="g", delay_ms=60_000)
+    behind = bench.schedule(FOREIGN, payload=b"behind", key="k", delay_ms=60_001)
+    bench.wait(60_001)
+    bench.clock.jump(-30_000)
+    bench.verdict(Delivered())
+    bench.schedule("orders", payload=b"sibling", group="g", delay_ms=1)
+    bench.wait(10_000)
+    assert bench.state(grouped.id) == "cancelled"
+    bench.wait(30_000)
+    assert bench.attempt().delivery.id == behind.id
 
 
 def test_set_forward_by_mistake_and_back_again(bench: Bench) -> None:

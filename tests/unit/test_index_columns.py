@@ -14,12 +14,14 @@ from tarry.index.merge import merged
 from tarry.index.schema import DEL, ENTRY, HISTORY_SCHEMA, PUT
 from tarry.index.state import Cancelled, Seen, State
 from tarry.ledger.record import (
+    FIRST_BATCH_SEQ,
     NO_KEY,
     NO_PUT,
     CancelBatch,
     Entry,
     Finalise,
     Key,
+    Lower,
     Mark,
     PolicySet,
     Put,
@@ -27,6 +29,7 @@ from tarry.ledger.record import (
     Spared,
     encode,
 )
+from tarry.ledger.watermark import Ceiling, Watermark
 
 NOW_MS = 1_794_740_400_000
 FIVE_MS = 300_000
@@ -64,7 +67,7 @@ def rows_of(
     records: pa.RecordBatch, watermark: Key = NO_KEY, granularity: dict[str, int] | None = None
 ) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = index_rows(
-        records, watermark, NOW_MS, granularity or {}, FIVE_MS
+        records, NOW_MS, granularity or {}, FIVE_MS, Watermark(watermark)
     ).to_pylist()
     return found
 
@@ -183,7 +186,9 @@ def test_the_state_follows_what_records_say() -> None:
             CancelBatch("b", 1 << 47, 10, 99, 0),
         )
     )  # fmt: skip
-    assert seen == Seen((7, 2), [("a/b", 60_000), ("", FIVE_MS)], [Cancelled(1 << 47, 10, 99)])
+    assert seen == Seen(
+        [(5, Mark(Key(7, 2), 0))], [("a/b", 60_000), ("", FIVE_MS)], [Cancelled(1 << 47, 10, 99)]
+    )
     assert adopted == []
     state = State().after([seen], FIVE_MS, 1)
     assert (state.watermark, state.namespaces(), state.revised_at_ms) == ((7, 2), {"a/b": 60_000}, 1)
@@ -191,7 +196,34 @@ def test_the_state_follows_what_records_say() -> None:
     grown = state.after([Seen(policies=[("a/b", HOUR_MS)])], FIVE_MS, 2)
     assert (grown.namespaces(), grown.revised_at_ms) == ({"a/b": HOUR_MS}, 1)
     assert grown.after([Seen(policies=[("a/b", None)])], FIVE_MS, 3).revised_at_ms == 3
-    assert grown.after([Seen(watermark=(100, 0))], FIVE_MS, 4).cancelled == []
+    assert grown.after([Seen(marks=[(9, Mark(Key(100, 0), 0))])], FIVE_MS, 4).cancelled == []
+
+
+def test_the_state_follows_a_watermark_that_is_lowered_within_a_batch_and_between_batches() -> None:
+    records: list[Mark | Lower] = [
+        Mark(Key(5, 0), 0), Mark(Key(90, 0), 0), Lower(Key(40, 0), 0, 7), Mark(Key(41, 0), 0), Mark(Key(60, 0), 0),
+        Lower(Key(50, 0), 0, 7), Mark(Key(55, 0), 0),
+    ]  # fmt: skip
+    passed = Watermark()
+    for seq, record in enumerate(records, 1):
+        passed = passed.after(seq, record)
+    assert passed == Watermark(Key(55, 0), (Ceiling(Key(90, 0), 3, 7), Ceiling(Key(60, 0), 6, 7)))
+    for cut in range(1, len(records)):
+        parts = [
+            seen_in(batch(*records[:cut]))[0],
+            seen_in(batch(*records[cut:], first_seq=cut + 1))[0],
+        ]
+        assert State().after(parts, FIVE_MS, 1).passed == passed
+
+
+def test_a_version_below_the_watermark_of_before_is_indexed_once_it_was_lowered() -> None:
+    low, high = NOW_MS + HOUR_MS, NOW_MS + 5 * HOUR_MS
+    state = State().after([seen_in(batch(Mark(Key(high, 0), 0)))[0]], FIVE_MS, 1)
+    records = batch(Lower(Key(low, 0), 0, FIRST_BATCH_SEQ), put(low + 1), first_seq=2)
+    [row] = rows_of(records)
+    after = state.after([seen_in(records)[0]], FIVE_MS, 1)
+    assert not after.passed.has_passed(Key(row["fire_at_ms"], row["seq"]))
+    assert after.passed.has_passed(Key(low + 1, 1))
 
 
 def test_sorted_sources_are_merged_in_pieces_of_rising_keys() -> None:

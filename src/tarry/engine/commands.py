@@ -252,7 +252,7 @@ class Commands:
             raise NotFound(_NONE)
         origin = Key(place[1], place[0])
         current = self._journal.current(origin)
-        if current.seq in self._journal.dead or current < self._journal.watermark:
+        if current.seq in self._journal.dead or self._journal.passed.has_passed(current):
             return origin
         body: Body | Elsewhere = self._body(current)
         if isinstance(body, Elsewhere):

@@ -72,8 +72,7 @@ class Dispatcher:
         seed: int,
     ) -> None:
         self.writing = Writing(journal)
-        # Whoever waits for a verdict on a message hears of its end, wherever it was then.
-        journal.on_ended = lambda seq: self.writing.settled([seq])
+        journal.on_ended = self._ended
         self.stranded = Stranded(journal, outlets, self.writing)
         self.flights = Flights(
             journal, outlets, settings, launch, self.writing, self.stranded, self._later, self._expire, seed
@@ -506,6 +505,14 @@ class Dispatcher:
         self._seen_to.add(key.seq)
         self._postponed[key.seq] = key
         heappush(self._postponed_keys, key)
+
+    def _ended(self, seq: int) -> None:
+        """A record has ended a version: messages behind it go on, and whoever waits for its verdict hears of the end.
+
+        Not only at its instant, for by then a sweep may have taken it out of the wheel.
+        """
+        self.killed(seq)
+        self.writing.settled([seq])
 
     def killed(self, seq: int) -> None:
         """A version was ended or replaced: it makes room for what waits behind it."""

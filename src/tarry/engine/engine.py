@@ -10,7 +10,7 @@ import msgspec
 import pyarrow as pa
 from msgspec import Struct
 
-from tarry.core.clock import Clock
+from tarry.core.clock import SteadyClock
 from tarry.core.delivery import Outlet, Verdict
 from tarry.core.errors import TarryError
 from tarry.core.ids import Ids
@@ -69,8 +69,12 @@ class EngineStats(Struct, frozen=True, kw_only=True):
     next_due_at_ms: int | None
     stranded: dict[str, int]
     """By scheme: messages that wait for an outlet which a start did not have."""
+    clock_ahead_ms: int
+    """How far the clock is ahead of what elapsed time confirms; 0 while it is confirmed."""
+    clock_steps: dict[str, int]
+    """How often the clock was set `ahead` or `back` since the process began."""
     counters: dict[str, int]
-    """accepted, sent, cancelled, failed, retried, damaged, isolated: since the ledger began."""
+    """accepted, sent, cancelled, failed, retried, damaged, isolated, watermark_lowered: since the ledger began."""
 
 
 class Engine:
@@ -82,7 +86,7 @@ class Engine:
         ledger: Ledger,
         registry: Registry,
         index: Index,
-        clock: Clock,
+        clock: SteadyClock,
         ids: Ids,
         outlets: Mapping[str, Outlet],
         launch: Launch,
@@ -144,8 +148,8 @@ class Engine:
 
     @property
     def warnings(self) -> list[str]:
-        """Facts that an operator should know although all is well."""
-        return self.dispatcher.stranded.warnings()
+        """Facts that an operator should know although messages are accepted and sent."""
+        return [*self.dispatcher.stranded.warnings(), *self.upkeep.clock.warnings()]
 
     # Running
 
@@ -193,6 +197,8 @@ class Engine:
             topics=len(journal.topics.records.by_name),
             next_due_at_ms=journal.horizon.next_fire_at_ms(),
             stranded=dict(journal.stranded),
+            clock_ahead_ms=self.upkeep.clock.ahead_ms,
+            clock_steps=dict(self.upkeep.clock.steps),
             counters=dict(journal.counters),
         )
 

@@ -22,6 +22,7 @@ from tarry.core.run import Due
 from tarry.core.wheel import Wheel
 from tarry.index.index import NOTHING, Index, IndexMoved, Loaded, NoView, Staged, View
 from tarry.ledger.record import NO_KEY, Key
+from tarry.ledger.watermark import Watermark
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,8 @@ class Horizon:
         self.wheel = Wheel()
         self.tail = Wheel()
         self.at = NO_KEY
+        self._passed = Watermark()
+        """The watermark at the beginning. The index may hold versions below one of its ceilings, and no word of their end."""
         self.index = index
         self.view: View = NoView()
         """What is read: the newest version, and with it the staged files of batches that it does not hold."""
@@ -120,9 +123,10 @@ class Horizon:
 
     # Advancing
 
-    def begin(self, at: Key, now_ms: int) -> None:
-        """Everything below a key is dead, and the newest version of the index was looked for just now."""
-        self.at = at
+    def begin(self, passed: Watermark, now_ms: int) -> None:
+        """Begin at the watermark; the newest version of the index was looked for just now."""
+        self.at = passed.key
+        self._passed = passed
         self._followed_ms = now_ms
 
     def advance(self, now_ms: int) -> None:
@@ -182,7 +186,7 @@ class Horizon:
         fire, seqs, _ = due
         if len(seqs):
             alive = (fire < upto.fire_at_ms) | ((fire == upto.fire_at_ms) & (seqs < upto.seq))
-            alive &= ~self.dead.contains_many(seqs)
+            alive &= ~self.dead.contains_many(seqs) & ~self._passed.passed(fire, seqs)
             self.wheel.add_many(*due.at(alive))
 
     def _join(self, now_ms: int) -> None:

@@ -10,17 +10,18 @@ Doors do not know of it; the engine, the dispatcher and the topics write through
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core import faults
-from tarry.core.clock import Clock
+from tarry.core.clock import SteadyClock
 from tarry.core.deadset import DeadSet
 from tarry.core.errors import Damage, DelayTooLong, NotFound, TarryError, Unavailable
 from tarry.core.ids import Ids
-from tarry.core.limits import MAX_DELAY_MS, NEVER_MS, STRANDED_MS
+from tarry.core.limits import MAX_DELAY_MS, MINUTE_MS, NEVER_MS, STRANDED_MS
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective, Policy
 from tarry.core.tracing import Tracer
@@ -60,17 +61,23 @@ from tarry.ledger.record import (
     Entry,
     Finalise,
     Key,
+    Lower,
     Mark,
     PolicySet,
     Put,
     Record,
     encode,
 )
-from tarry.registry.registry import Ended, Flush, Live, Meta, Registry, Relied, Repeat
+from tarry.ledger.watermark import Watermark
+from tarry.registry.registry import Ahead, Ended, Flush, Live, Meta, Registry, Relied, Repeat
 
 log = logging.getLogger(__name__)
 
 Done = Callable[[TarryError | None], None]
+
+MARKED_WITHIN_MS: Final = 2 * MINUTE_MS
+"""A server that sends writes a mark at least so often: once a second, and once a minute where an attempt holds the watermark
+back until its message is carried (R9)."""
 
 
 class Journal:
@@ -81,7 +88,7 @@ class Journal:
         ledger: Ledger,
         registry: Registry,
         index: Index,
-        clock: Clock,
+        clock: SteadyClock,
         ids: Ids,
         broker: Policy,
         settings: EngineSettings,
@@ -112,7 +119,12 @@ class Journal:
         """Tells errors about one message from faults."""
         self.stranded: Counter[str] = Counter()
         """By scheme: messages that wait for an outlet which a start did not have (`tarry.engine.stranded`)."""
-        self.watermark = Key(0, 0)
+        self.passed = Watermark()
+        """The versions that are dead by their keys: the watermark, and its ceilings."""
+        self.marked_at_ms = 0
+        """The clock at the last mark."""
+        self.ahead = Ahead()
+        """Versions that may have been handed out by a clock that was ahead."""
         self.recovered_seq = 0
         """The head at the last recovery: up to here it is not known which overdue messages were handed out."""
         self.recovered_at_ms = 0
@@ -201,6 +213,11 @@ class Journal:
             self._on_durable.pop(0)[1](error)
 
     @property
+    def watermark(self) -> Key:
+        """The key below which no new version may be (R4)."""
+        return self.passed.key
+
+    @property
     def dirty(self) -> bool:
         """Whether the registry lacks anything."""
         meta = self.registry.meta
@@ -239,8 +256,13 @@ class Journal:
                     self._decide_fired(record, record.fired)
             case Claim():
                 self.groups.close(record.owner, record.group, record.claimed_at_ms)
-            case Mark():
-                self.watermark = max(self.watermark, record.watermark)
+            case Mark() | Lower():
+                self.passed = self.passed.after(seq, record)
+                if isinstance(record, Lower):
+                    self._was_ahead(seq)
+                    self.marked_at_ms = record.lowered_at_ms
+                else:
+                    self.marked_at_ms = record.marked_at_ms
             case PolicySet():
                 self._decide_policy(record)
             case Adopt() | CancelBatch():
@@ -507,6 +529,9 @@ class Journal:
             self.relied,
             self.sizes.saved(),
             dict(self.stranded),
+            list(self.passed.ceilings),
+            self.marked_at_ms,
+            self.ahead,
         )
         return self.registry.begin(meta)
 
@@ -514,6 +539,13 @@ class Journal:
         """The state is that of the ledger's head."""
         self.recovered_seq = self._effective_seq = self.ledger.durable_seq
         self.recovered_at_ms = now_ms
+        if now_ms < self.marked_at_ms:
+            # The clock was set back between two lives.
+            self._was_ahead(self.recovered_seq)
+
+    def _was_ahead(self, upto_seq: int) -> None:
+        """The clock was ahead up to a seq: versions that are not due now may have been handed out."""
+        self.ahead = Ahead(max(self.ahead.at_ms, self.marked_at_ms + MARKED_WITHIN_MS), upto_seq)
 
     # Looking up
 
@@ -527,11 +559,16 @@ class Journal:
         return live.current
 
     def may_have_been_sent(self, key: Key, put: Put | PutHead) -> bool:
-        """Whether a version was overdue at the last recovery: then it may have been handed out before (R11)."""
-        overdue = key.fire_at_ms <= self.recovered_at_ms
-        if not overdue or put.destination.startswith(TOPIC_SCHEME):
+        """Whether a version was overdue at the last recovery: then it may have been handed out before (R11).
+
+        By the clock of now, or by one that was ahead while the version was there.
+        """
+        if put.destination.startswith(TOPIC_SCHEME):
             return False
-        return self.batches.accepted_by(key.seq) <= self.recovered_seq
+        accepted_seq = self.batches.accepted_by(key.seq)
+        if key.fire_at_ms <= self.recovered_at_ms:
+            return accepted_seq <= self.recovered_seq
+        return key.fire_at_ms <= self.ahead.at_ms and accepted_seq <= min(self.ahead.seq, self.recovered_seq)
 
 
 def _lowest_fire_ms(pairs: Sequence[tuple[Record, Encoded]]) -> int:

@@ -109,7 +109,7 @@ def _page(
 ) -> MessagePage:
     views: list[MessageView] = []
     for key in waiting.keys:
-        if key.seq in journal.dead:
+        if key.seq in journal.dead or journal.passed.has_passed(key):
             continue
         if len(views) >= limit:
             return MessagePage(views, _make_page(key))

@@ -16,6 +16,7 @@ from tarry.engine.journal import Journal
 from tarry.index.index import View
 from tarry.ledger.read_record import read_entry
 from tarry.ledger.record import Key, Kind, decode
+from tarry.ledger.watermark import Watermark
 
 READ_TOGETHER: Final = 1_000
 
@@ -36,7 +37,7 @@ def recover(journal: Journal) -> None:
     journal.recovered(now_ms)
     horizon = journal.horizon
     horizon.check = lambda newer: check_view(journal, newer)
-    horizon.begin(journal.watermark, now_ms)
+    horizon.begin(journal.passed, now_ms)
     if view is not None:
         horizon.take(view)
     horizon.advance(now_ms)
@@ -96,7 +97,8 @@ def _load(journal: Journal) -> int:
                 f" {ledger.durable_seq}: the ledger is older than the registry"
             )
         applied = meta.applied_seq
-        journal.watermark = meta.watermark
+        journal.passed = Watermark(meta.watermark, tuple(meta.ceilings))
+        journal.marked_at_ms, journal.ahead = meta.marked_at_ms, meta.ahead
         journal.counters.update(meta.counters)
         journal.relied = meta.relied
         journal.sizes.load(meta.sizes)
@@ -152,5 +154,5 @@ def _ready_overdue(journal: Journal, cursor: int) -> None:
         for seq, body in zip(seqs.tolist(), journal.bodies.many(seqs), strict=True):
             if not isinstance(body, bytes):
                 journal.topics.records.ready_unread(seq)
-            elif Key((entry := read_entry(body)).fire_at_ms, seq) < journal.watermark:
+            elif journal.passed.has_passed(Key((entry := read_entry(body)).fire_at_ms, seq)):
                 journal.topics.records.ready([seq], [entry])

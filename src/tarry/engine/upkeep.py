@@ -8,6 +8,7 @@ Slow work goes to another thread through `Offload`; in a simulation that is a pl
 import logging
 from collections.abc import Iterator
 
+from tarry.core.clockwatch import ClockWatch
 from tarry.core.errors import TarryError, Unavailable
 from tarry.engine.answer import Answer, settled
 from tarry.engine.backlog import EVERY_MS
@@ -16,7 +17,7 @@ from tarry.engine.horizon import Offload
 from tarry.engine.journal import Journal
 from tarry.engine.reclaim import Reclaim
 from tarry.engine.settings import EngineSettings
-from tarry.ledger.record import Key, Mark
+from tarry.ledger.record import NO_KEY, Key, Lower, Mark
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,8 @@ class Upkeep:
         self.reclaim = Reclaim(
             journal, dispatcher, settings, offload, folder, self.flush, self._note_reclaimed
         )
+        self.clock = ClockWatch(journal.clock, settings.clock_slack_ms)
+        """Whether time that has passed confirms what the clock shows."""
         self._marked_seq = 0
         self._marked_at_ms = 0
         self._next_mark_ms = 0
@@ -105,13 +108,17 @@ class Upkeep:
     def mark(self, now_ms: int) -> None:
         """Write down the key below which everything is dead, if it has moved and anything happened since."""
         journal = self._journal
+        self._look_at_clock(now_ms)
         lows = [
             self._dispatcher.lowest_open(now_ms),
-            Key(now_ms - self._settings.clock_slack_ms, 0),
+            Key(self.clock.confirmed_ms(now_ms) - self._settings.clock_slack_ms, 0),
             journal.horizon.at,
             journal.lowest_entering(),
         ]
         low = min(low for low in lows if low is not None)
+        if now_ms + self._settings.mark_every_ms < journal.watermark.fire_at_ms:
+            self._lower(low, now_ms)
+            return
         idle = journal.ledger.next_seq - 1 == self._marked_seq and now_ms - self._marked_at_ms < IDLE_MARK_MS
         if low <= journal.watermark or idle:
             return
@@ -120,6 +127,38 @@ class Upkeep:
             self._marked_at_ms = now_ms
         except Unavailable:
             return
+
+    def _lower(self, low: Key, now_ms: int) -> None:
+        """Take the watermark back: the clock was ahead when it rose, and new messages would wait for that time to come again."""
+        journal = self._journal
+        if not journal.passed.may_be_lowered:
+            return
+        was_ms = journal.watermark.fire_at_ms
+        record = Lower(max(low, NO_KEY), now_ms, journal.batches.next_seq)
+        try:
+            self._marked_seq = journal.append([record], lambda _: None, essential=True)
+        except Unavailable:
+            return
+        self._marked_at_ms = now_ms
+        journal.counters["watermark_lowered"] += 1
+        log.warning(
+            "the clock is %.1f s behind the watermark: it was ahead before. The watermark is taken back; messages"
+            " that were accepted since the clock was set back may be late by as much, later ones are not",
+            (was_ms - now_ms) / 1000,
+        )
+
+    def _look_at_clock(self, now_ms: int) -> None:
+        match self.clock.look(now_ms):
+            case "ahead":
+                log.warning(
+                    "the clock is %.1f s ahead of the time that has passed: it was set forward, or is wrong. Due messages go out"
+                    " by it; if it is set back, nothing else is late",
+                    self.clock.ahead_ms / 1000,
+                )
+            case "back":
+                log.warning("the clock was set back; messages go out when it shows their due instants")
+            case "trusted":
+                log.warning("the clock has stayed ahead since it was set forward, and is taken to be right")
 
     # The registry
 

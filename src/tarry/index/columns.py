@@ -1,7 +1,7 @@
 """From records of the ledger to rows of the index: functions of columns, without Spark and without files.
 
 Records come as Arrow batches with the columns of `RECORDS`. A put that is killed within the same batch leaves no row: short
-delays never reach the index. Rows below the watermark are dead and left out (R6).
+delays never reach the index. Rows that the watermark has passed are dead, and left out where it is known (R6).
 """
 
 from operator import attrgetter
@@ -16,7 +16,8 @@ from tarry.core.slots import Slot, sizes_for
 from tarry.index.schema import DEL, INDEX_SCHEMA
 from tarry.index.state import Cancelled, Seen
 from tarry.ledger.read_record import PutHead
-from tarry.ledger.record import Adopt, CancelBatch, Entry, Key, Kind, Mark, PolicySet, decode
+from tarry.ledger.record import Adopt, CancelBatch, Entry, Kind, Lower, Mark, PolicySet, decode
+from tarry.ledger.watermark import NOTHING_PASSED, Watermark
 
 RECORDS: Final = pa.schema(
     [
@@ -43,16 +44,24 @@ _of_head: Final = attrgetter(*HEAD_COLUMNS)
 
 
 def index_rows(
-    records: pa.RecordBatch, watermark: Key, now_ms: int, granularity: dict[str, int], default_ms: int
+    records: pa.RecordBatch,
+    now_ms: int,
+    granularity: dict[str, int],
+    default_ms: int,
+    passed: Watermark = NOTHING_PASSED,
 ) -> pa.Table:
-    """The rows that records bring to the index, with their slots, in (slot, key) order."""
+    """The rows that records bring to the index, with their slots, in (slot, key) order.
+
+    Versions that a later watermark has passed are left out, where the caller knows one: who reads the ledger as it grows does
+    not, for the watermark of before says nothing of new versions once it has been lowered.
+    """
     kind, fire, seq, kills, kills_fire = (
         _numbers(records, name) for name in ("kind", "fire_at_ms", "seq", "kills_seq", "kills_fire_at_ms")
     )
     waits = ((kind == Kind.PUT) | (kind == Kind.ENTRY)) & (fire > 0)
-    puts = np.flatnonzero(waits & ~np.isin(seq, kills[kills > 0]) & ~_below(fire, seq, watermark))
+    puts = np.flatnonzero(waits & ~np.isin(seq, kills[kills > 0]) & ~passed.passed(fire, seq))
     # A version of this same batch has no row to kill.
-    dels = np.flatnonzero((kills > 0) & ~np.isin(kills, seq) & ~_below(kills_fire, kills, watermark))
+    dels = np.flatnonzero((kills > 0) & ~np.isin(kills, seq) & ~passed.passed(kills_fire, kills))
     # Entries of topics are rarely delayed, and are read apart.
     parts = [_put_rows(taken(records, puts[kind[puts] == one]), one) for one in (Kind.PUT, Kind.ENTRY)]
     rows = pa.concat_tables([*parts, _del_rows(kills_fire[dels], kills[dels])], promote_options="permissive")
@@ -154,17 +163,17 @@ def seen_in(records: pa.RecordBatch, began: int = 0) -> tuple[Seen, list[Adopt]]
     The index has never heard of versions up to the seq `began`.
     """
     kind = _numbers(records, "kind")
-    watermark = (0, 0)
+    changes: list[tuple[int, Mark | Lower]] = []
     policies: list[tuple[str, int | None]] = []
     cancelled: list[Cancelled] = []
     adopted: list[Adopt] = []
     marks = np.flatnonzero(kind == Kind.MARK)
     rare = np.flatnonzero(np.isin(kind, [Kind.POLICY, Kind.ADOPT, Kind.CANCEL_BATCH]))
-    # The watermark only rises: the last mark says it.
-    for body in taken(records, np.sort(np.concatenate([rare, marks[-1:]]))).column("body").to_pylist():
+    chosen = taken(records, np.union1d(rare, _telling(marks, np.flatnonzero(kind == Kind.LOWER))))
+    for seq, body in zip(*(chosen.column(name).to_pylist() for name in ("seq", "body")), strict=True):
         record = decode(body)
-        if isinstance(record, Mark):
-            watermark = (record.watermark.fire_at_ms, record.watermark.seq)
+        if isinstance(record, Mark | Lower):
+            changes.append((seq, record))
         elif isinstance(record, PolicySet) and record.scope in ("broker", "namespace"):
             size = None if record.policy is None else record.policy.get("slot_ms")
             name = "" if record.scope == "broker" else record.name
@@ -180,7 +189,13 @@ def seen_in(records: pa.RecordBatch, began: int = 0) -> tuple[Seen, list[Adopt]]
     accepted = first + sum(batch.count for batch in adopted)
     if began:
         accepted += _older(taken(records, np.flatnonzero((kills > 0) & (kills <= began))))
-    return Seen(watermark, policies, cancelled, accepted), adopted
+    return Seen(changes, policies, cancelled, accepted), adopted
+
+
+def _telling(marks: NDArray[np.int64], lowers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Of the rows that are marks, those that say where the watermark was when it was lowered, and where it is in the end."""
+    before = np.searchsorted(marks, lowers) - 1
+    return np.concatenate([marks[before[before >= 0]], lowers, marks[-1:]])
 
 
 def _older(records: pa.RecordBatch) -> int:
@@ -193,8 +208,3 @@ def _older(records: pa.RecordBatch) -> int:
 
 def _numbers(records: pa.RecordBatch, name: str) -> NDArray[np.int64]:
     return records.column(name).to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
-
-
-def _below(fire: NDArray[np.int64], seq: NDArray[np.int64], key: Key) -> NDArray[np.bool_]:
-    below: NDArray[np.bool_] = (fire < key.fire_at_ms) | ((fire == key.fire_at_ms) & (seq < key.seq))
-    return below

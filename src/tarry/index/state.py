@@ -11,6 +11,9 @@ from msgspec import UNSET, Struct, UnsetType
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from tarry.ledger.record import Key, Lower, Mark
+from tarry.ledger.watermark import Ceiling, Watermark
+
 
 class Cancelled(Struct, frozen=True, array_like=True):
     """A batch that was cancelled as a whole."""
@@ -35,7 +38,8 @@ class Cancelled(Struct, frozen=True, array_like=True):
 class Seen(Struct, frozen=True):
     """What some records of the ledger say beside their rows, in the order of the ledger."""
 
-    watermark: tuple[int, int] = (0, 0)
+    marks: list[tuple[int, Mark | Lower]] = []
+    """Of the watermark, with their seqs: the last mark, every record that lowered it, and the mark before each of those."""
     policies: list[tuple[str, int | None]] = []
     """Granularities that were set, or with None removed: by namespace, and for the broker under the empty name."""
     cancelled: list[Cancelled] = []
@@ -60,6 +64,13 @@ class State(Struct, frozen=True):
     began: int | UnsetType = UNSET
     """The last seq that the ledger had let go of when the index began, if it had. A message that is older counts as
     accepted when the index first hears of it: by the record that ends or replaces a version up to here."""
+    ceilings: list[Ceiling] | UnsetType = UNSET
+    """Of the watermark, where it was lowered (`tarry.ledger.watermark`)."""
+
+    @property
+    def passed(self) -> Watermark:
+        """The versions that are dead by their keys."""
+        return Watermark(Key(*self.watermark), tuple(self.ceilings or ()))
 
     def finest_ms(self, default_ms: int) -> int:
         """The finest granularity of any namespace."""
@@ -83,7 +94,10 @@ class State(Struct, frozen=True):
 
     def after(self, parts: Sequence[Seen], default_ms: int, now_ms: int) -> "State":
         """The state after some more records."""
-        watermark = max([self.watermark, *(part.watermark for part in parts)])
+        passed = self.passed
+        for part in parts:
+            for seq, record in part.marks:
+                passed = passed.after(seq, record)
         granularity = dict(self.granularity)
         for part in parts:
             for name, size in part.policies:
@@ -92,9 +106,12 @@ class State(Struct, frozen=True):
                 else:
                     granularity[name] = size
         added = [batch for part in parts for batch in part.cancelled]
-        cancelled = [batch for batch in (*self.cancelled, *added) if batch.high_ms >= watermark[0]]
+        cancelled = [batch for batch in (*self.cancelled, *added) if batch.high_ms >= passed.key.fire_at_ms]
         accepted = self.accepted + sum(part.accepted for part in parts)
-        after = State(watermark, granularity, cancelled, default_ms, self.revised_at_ms, accepted, self.began)
+        after = State(
+            (passed.key.fire_at_ms, passed.key.seq), granularity, cancelled, default_ms, self.revised_at_ms, accepted, self.began,
+            list(passed.ceilings) or UNSET,
+        )  # fmt: skip
         finer = any(
             after._of(name, default_ms) < self._of(name, self.default_ms or default_ms)
             for name in {"", *self.granularity, *granularity}

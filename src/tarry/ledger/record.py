@@ -39,6 +39,7 @@ class Kind(IntEnum):
     ADOPT = 12
     CANCEL_BATCH = 13
     CATALOGUE = 14
+    LOWER = 15
 
 
 class Key(NamedTuple):
@@ -235,6 +236,19 @@ class Mark(Struct, tag=int(Kind.MARK), array_like=True, frozen=True):
     marked_at_ms: int
 
 
+class Lower(Struct, tag=int(Kind.LOWER), array_like=True, frozen=True):
+    """The watermark is taken back, because the clock was ahead: later versions may be as low as this key.
+
+    Older versions that it had passed stay dead (`tarry.ledger.watermark`). A program that does not know this record must not
+    go on without it, since it would take the later versions for dead: hence a kind of its own.
+    """
+
+    watermark: Key
+    lowered_at_ms: int
+    batch_seq: int
+    """The number that the next message of a batch would have had."""
+
+
 class Topic(Struct, tag=int(Kind.TOPIC), array_like=True, frozen=True):
     """A topic is created, or deleted with all that it holds, or has a new exclusive producer."""
 
@@ -328,6 +342,7 @@ Record = (
     | Seek
     | PolicySet
     | Mark
+    | Lower
     | Topic
     | Adopt
     | CancelBatch

@@ -103,8 +103,7 @@ def _seqs(folder: Folder, files: Iterable[IndexFile], *, dels: bool) -> NDArray[
 def living(rows: pa.Table, state: State, dead: NDArray[np.int64], needed: NDArray[np.int64]) -> pa.Table:
     """The rows that are still worth keeping: puts that nothing ended, and dels whose put lies in another file."""
     op, seq, fire = (rows.column(name).to_numpy() for name in ("op", "seq", "fire_at_ms"))
-    watermark_ms, watermark_seq = state.watermark
-    below = (fire < watermark_ms) | ((fire == watermark_ms) & (seq < watermark_seq))
+    below = state.passed.passed(fire, seq)
     is_del = op == DEL
     keep = ~below & ~state.is_cancelled(seq) & np.where(is_del, np.isin(seq, needed), ~np.isin(seq, dead))
     if is_del.any():

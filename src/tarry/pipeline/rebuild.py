@@ -25,7 +25,7 @@ from tarry.index.files import Folder, write_partitions
 from tarry.index.merge import PartitionWriter
 from tarry.index.schema import INDEX
 from tarry.index.table import GuardedTable, IndexFile
-from tarry.ledger.record import FIRST_BATCH_SEQ, Key
+from tarry.ledger.record import FIRST_BATCH_SEQ
 from tarry.pipeline.jobs import job_session
 from tarry.pipeline.program import PipelineSettings
 from tarry.pipeline.session import spread
@@ -104,10 +104,10 @@ class Rebuilder:
         for records in gathered(read_range(self._place, Range(piece.first_seq, piece.last_seq))):
             rows = index_rows(
                 records,
-                Key(*state.watermark),
                 self._at_ms,
                 state.namespaces(),
                 state.other_ms(self._default_ms),
+                state.passed,
             )
             files += write_partitions(rows, self._pinned.uri, INDEX, "rebuilt")
         return files

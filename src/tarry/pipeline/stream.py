@@ -26,7 +26,7 @@ from tarry.index.history import history_rows
 from tarry.index.schema import HISTORY, INDEX
 from tarry.index.state import Seen, State
 from tarry.index.table import GuardedTable, IndexFile
-from tarry.ledger.record import Adopt, Key
+from tarry.ledger.record import Adopt
 from tarry.pipeline.source import Place, records_of
 
 WRITTEN: Final = "first_seq long, last_seq long, rows long, written string"
@@ -112,9 +112,7 @@ class Task(Struct, frozen=True):
     def _written(self, records: pa.RecordBatch) -> Written:
         name = f"{records.column('seq')[0].as_py()}-{records.column('seq')[-1].as_py()}"
         state = self.state
-        waiting = index_rows(
-            records, Key(*state.watermark), self.now_ms, state.namespaces(), state.other_ms(self.default_ms)
-        )
+        waiting = index_rows(records, self.now_ms, state.namespaces(), state.other_ms(self.default_ms))
         ended = history_rows(after_seq(records, self.history_cursor), bodies=self.keep_bodies)
         return Written(
             write_partitions(waiting, self.index_uri, INDEX, name),

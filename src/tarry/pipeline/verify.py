@@ -24,7 +24,7 @@ from tarry.index.files import Folder
 from tarry.index.schema import DEL
 from tarry.index.state import State
 from tarry.index.table import GuardedTable, IndexFile
-from tarry.ledger.record import FIRST_BATCH_SEQ, Adopt, Kind, decode
+from tarry.ledger.record import FIRST_BATCH_SEQ, Adopt, Key, Kind, decode
 from tarry.pipeline.session import spread
 from tarry.pipeline.source import PARTITION_ROWS, Place, ranges
 
@@ -148,10 +148,17 @@ def living(rows: DataFrame, state: State) -> DataFrame:
 
 
 def _above(state: State) -> Column:
-    fire_at_ms, seq = state.watermark
-    return (sf.col("fire_at_ms") > fire_at_ms) | (
-        (sf.col("fire_at_ms") == fire_at_ms) & (sf.col("seq") >= seq)
-    )
+    passed = _below(state.passed.key)
+    for ceiling in state.passed.ceilings:
+        own = sf.col("seq") <= ceiling.seq
+        of_batches = sf.col("seq").between(FIRST_BATCH_SEQ, ceiling.batch_seq - 1)
+        passed |= (own | of_batches) & _below(ceiling.key)
+    return ~passed
+
+
+def _below(key: Key) -> Column:
+    same = (sf.col("fire_at_ms") == key.fire_at_ms) & (sf.col("seq") < key.seq)
+    return (sf.col("fire_at_ms") < key.fire_at_ms) | same
 
 
 def _cancelled(state: State) -> Column:

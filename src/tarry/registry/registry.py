@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from tarry.core.errors import TarryError, Unavailable
 from tarry.ledger.record import FIRST_BATCH_SEQ, Kept, Key, StagedFile
+from tarry.ledger.watermark import Ceiling
 from tarry.registry.snapshots import write_snapshot
 from tarry.registry.table import RegistryDamage, Table, trouble
 
@@ -144,6 +145,13 @@ class Relied(Struct, array_like=True, frozen=True):
     index: str = ""
 
 
+class Ahead(Struct, array_like=True, frozen=True):
+    """How far a clock that was ahead may have come, and up to which seq versions were there then."""
+
+    at_ms: int = 0
+    seq: int = 0
+
+
 class Meta(Struct, array_like=True, frozen=True):
     """Where the registry is: the seq it has reached, in which ledger, and the watermark at that moment."""
 
@@ -158,6 +166,11 @@ class Meta(Struct, array_like=True, frozen=True):
     """Where the ledger has large bodies (`tarry.engine.sizes`)."""
     stranded: dict[str, int] = {}
     """By scheme: messages that wait for an outlet which a start did not have."""
+    ceilings: list[Ceiling] = []
+    """Of the watermark, where it was lowered (`tarry.ledger.watermark`)."""
+    marked_at_ms: int = 0
+    """The clock at the last mark."""
+    ahead: Ahead = Ahead()
 
 
 class Flush:

@@ -11,6 +11,7 @@ class SimulatedClock:
 
     def __init__(self, at_ms: int = FIRST_AT_MS) -> None:
         self._at_ms = at_ms
+        self._elapsed_ms = 0
         self.readings: list[int] = []
         """Every instant that somebody was told, in order, without repetitions in a row.
 
@@ -23,16 +24,22 @@ class SimulatedClock:
             self.readings.append(self._at_ms)
         return self._at_ms
 
+    def elapsed_ms(self) -> int:
+        """How much time has passed, however often the clock was set."""
+        return self._elapsed_ms
+
     def advance(self, ms: int) -> None:
         """Let time pass."""
         if ms < 0:
             raise ValueError("time does not pass backwards; `jump` sets the clock back")
         self._at_ms += ms
+        self._elapsed_ms += ms
 
     def jump(self, ms: int) -> None:
         """Set the clock forwards or backwards, as an operator or a time server may."""
         self._at_ms += ms
 
     def set(self, at_ms: int) -> None:
-        """Set the clock to an instant."""
+        """Let time pass until an instant; one in the past sets the clock back."""
+        self._elapsed_ms += max(0, at_ms - self._at_ms)
         self._at_ms = at_ms

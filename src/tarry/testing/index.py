@@ -19,7 +19,8 @@ from tarry.core.lanes import DOORS, doors_of
 from tarry.core.run import Due
 from tarry.index.index import NOTHING, IndexMoved, Loaded, NoView, SlotFigures, Staged, View
 from tarry.ledger.ledger import Ledger
-from tarry.ledger.record import Key, Kind, Mark, decode
+from tarry.ledger.record import Key, Kind, Lower, Mark, decode
+from tarry.ledger.watermark import Watermark
 
 
 class SimulatedIndex:
@@ -29,7 +30,7 @@ class SimulatedIndex:
         self.piece = 1 << 30
         """How many entries a view gives at once, at the most: small for tests of large loads."""
         self._cursor = 0
-        self._watermark = Key(0, 0)
+        self._passed = Watermark()
         self._puts: dict[Key, tuple[int, bytes]] = {}
         """By key: the lane and the body."""
         self._dels: set[Key] = set()
@@ -82,23 +83,27 @@ class SimulatedIndex:
         fire_at_ms = int(fixed["fire_at_ms"])
         if fixed["kind"] in (Kind.PUT, Kind.ENTRY) and fire_at_ms > 0:
             key = Key(fire_at_ms, seq)
-            if key >= self._watermark:
+            if not self._passed.has_passed(key):
                 self._puts[key] = int(fixed["lane"]), body
         killed = Key(int(fixed["kills_fire_at_ms"]), int(fixed["kills_seq"]))
-        if killed.seq and killed >= self._watermark:
+        if killed.seq and not self._passed.has_passed(killed):
             self._dels.add(killed)
-        if fixed["kind"] == Kind.MARK:
+        if fixed["kind"] in (Kind.MARK, Kind.LOWER):
             record = decode(body)
-            assert isinstance(record, Mark)
-            self._watermark = max(self._watermark, record.watermark)
+            assert isinstance(record, Mark | Lower)
+            self._passed = self._passed.after(seq, record)
 
     def compact(self) -> None:
-        """Drop the rows of dead versions, and what is below the watermark."""
+        """Drop the rows of dead versions with the dels that ended them.
+
+        Of versions that the watermark has passed only the dels go, as where their rows lie in files that are not rewritten: that
+        they are dead the watermark alone says then.
+        """
         if self._version:
             self._puts = {
                 key: put
                 for key, put in self._puts.items()
-                if key not in self._dels and key >= self._watermark
+                if key not in self._dels or self._passed.has_passed(key)
             }
             self._dels.clear()
             self._commit()

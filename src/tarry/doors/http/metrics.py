@@ -134,6 +134,17 @@ class _EngineFigures(Collector):
         for scheme, count in stats.stranded.items():
             stranded.add_metric([scheme], count)
         yield stranded
+        yield CounterMetricFamily(
+            "tarry_watermark_lowered",
+            "How often the watermark was taken back because the clock had been ahead",
+            value=counters.get("watermark_lowered", 0),
+        )
+        steps = CounterMetricFamily(
+            "tarry_clock_steps", "How often the clock was set while the process ran", labels=["direction"]
+        )
+        for direction, count in stats.clock_steps.items():
+            steps.add_metric([direction], count)
+        yield steps
         for name, text, value in (
             ("tarry_pending", "Messages not finalised", stats.pending),
             ("tarry_wheel_entries", "Entries in the wheel", stats.in_wheel),
@@ -149,6 +160,11 @@ class _EngineFigures(Collector):
                 "tarry_watermark_seconds",
                 "Everything due before this instant is finalised",
                 stats.watermark_ms / 1000,
+            ),
+            (
+                "tarry_clock_ahead_seconds",
+                "How far the clock was set forward without time having passed; 0 while it is confirmed",
+                stats.clock_ahead_ms / 1000,
             ),
         ):
             yield GaugeMetricFamily(name, text, value=float(value))

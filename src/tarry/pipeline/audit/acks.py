@@ -2,7 +2,8 @@
 
 Exclusive and failover subscriptions read in publish order, and the delay does not apply to them: these are counted apart.
 On a shared or key-shared subscription such an acknowledgement is an offence. An acknowledgement has no instant of its own;
-it was before the next mark of the watermark, and that one has one.
+it was before the next mark of the watermark, and that one has one. Where the clock was ahead and was set back, entries that had
+become due stay so: the latest reading up to then counts.
 """
 
 from bisect import bisect_left
@@ -24,9 +25,11 @@ def early_acks(facts: DataFrame) -> DataFrame:
     topics = facts.filter("fact = 'entry' and fire_at_ms > 0").select("topic").distinct()
     # The instant of the next mark. Marks come about once a second, and acknowledgements in groups.
     later = Window.orderBy("seq").rowsBetween(Window.currentRow, Window.unboundedFollowing)
+    before = Window.orderBy("seq").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    next_mark, latest = sf.first("at_ms", ignorenulls=True).over(later), sf.max("at_ms").over(before)
     acks = (
         facts.filter("fact in ('ack', 'mark')")
-        .withColumn("at_ms", sf.first("at_ms", ignorenulls=True).over(later))
+        .withColumn("at_ms", sf.greatest(next_mark, latest))
         .filter("fact = 'ack'")
     )
     others = facts.filter("fact in ('entry', 'subscribe')")

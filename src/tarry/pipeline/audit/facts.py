@@ -22,6 +22,7 @@ from tarry.ledger.record import (
     Entry,
     Finalise,
     Kind,
+    Lower,
     Mark,
     Put,
     Record,
@@ -104,6 +105,8 @@ def _fact(record: Record) -> dict[str, Any] | None:
             }  # fmt: skip
         case Mark():
             return {"fact": "mark", "at_ms": record.marked_at_ms}
+        case Lower():
+            return {"fact": "mark", "at_ms": record.lowered_at_ms}
         case Subscribe():
             return {
                 "fact": "subscribe", "topic": record.topic, "subscription": record.name,

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from tarry.core.errors import NotFound, Unavailable
 from tarry.index.schema import HISTORY, INDEX, Layout
 from tarry.index.table import GuardedTable, IndexFile
-from tarry.ledger.record import Adopt, CancelBatch, Key, Kind, Mark, Topic, decode
+from tarry.ledger.record import Adopt, CancelBatch, Kind, Lower, Mark, Topic, decode
+from tarry.ledger.watermark import NOTHING_PASSED, Watermark
 from tarry.pipeline.source import Place as LedgerPlace
 
 RECORD_BYTES = 300
@@ -144,7 +145,7 @@ class Tail(Struct, frozen=True):
 
     first_seq: int
     head: int
-    watermark: Key
+    passed: Watermark
     kills_seq: NDArray[np.int64]
     kills_fire_at_ms: NDArray[np.int64]
     adopted: list[Adopt]
@@ -153,27 +154,26 @@ class Tail(Struct, frozen=True):
     """By topic: the seq of its deletion, which ends its delayed entries."""
 
 
-def tail_of(place: Whereabouts, cursor: int) -> Tail:
-    """Read the records above a cursor up to the durable head; bodies only where they are few."""
+def tail_of(place: Whereabouts, cursor: int, passed: Watermark = NOTHING_PASSED) -> Tail:
+    """Read the records above a cursor, where the watermark was as given, up to the durable head; bodies only where they are few."""
     seqs: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
     fires: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
-    watermark = Key(0, 0)
     adopted: list[Adopt] = []
     cancelled: list[CancelBatch] = []
     deleted: dict[str, int] = {}
     if place.ledger is None:
-        return Tail(cursor + 1, cursor, watermark, seqs[0], fires[0], [], [], {})
+        return Tail(cursor + 1, cursor, passed, seqs[0], fires[0], [], [], {})
     follower = place.ledger.follower()
     head = follower.durable_seq() if place.moment is None else place.moment.upto_seq
-    telling = (Kind.MARK, Kind.ADOPT, Kind.CANCEL_BATCH, Kind.TOPIC)
+    telling = (Kind.MARK, Kind.LOWER, Kind.ADOPT, Kind.CANCEL_BATCH, Kind.TOPIC)
     for frame in follower.frames(cursor + 1, head) if head > cursor else ():
         kills = frame.fixed["kills_seq"] > 0
         seqs.append(frame.fixed["kills_seq"][kills].astype(np.int64))
         fires.append(frame.fixed["kills_fire_at_ms"][kills].astype(np.int64))
         for at in np.flatnonzero(np.isin(frame.fixed["kind"], telling)).tolist():
             match decode(frame.body(at)):
-                case Mark(watermark=marked):
-                    watermark = max(watermark, marked)
+                case Mark() | Lower() as change:
+                    passed = passed.after(frame.first_seq + at, change)
                 case Adopt() as batch:
                     adopted.append(batch)
                 case CancelBatch() as cancel:
@@ -181,5 +181,5 @@ def tail_of(place: Whereabouts, cursor: int) -> Tail:
                 case Topic(name=name, deleted=True):
                     deleted[name] = frame.first_seq + at
     return Tail(
-        cursor + 1, head, watermark, np.concatenate(seqs), np.concatenate(fires), adopted, cancelled, deleted
+        cursor + 1, head, passed, np.concatenate(seqs), np.concatenate(fires), adopted, cancelled, deleted
     )

@@ -17,6 +17,7 @@ from tarry.ledger.record import (
     Entry,
     Finalise,
     Kind,
+    Lower,
     Mark,
     PolicySet,
     Put,
@@ -116,6 +117,8 @@ def _told(seq: int, record: Record) -> dict[str, Any]:
             return {"namespace": record.name if record.scope == "namespace" else None}
         case Mark():
             return {"at_ms": record.marked_at_ms}
+        case Lower():
+            return {"at_ms": record.lowered_at_ms}
         case Topic():
             return {"destination": record.name, "outcome": "deleted" if record.deleted else None}
         case Adopt():

@@ -7,6 +7,7 @@ has ended, and with the records above the index's cursor applied: its puts, its 
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,9 +20,11 @@ from tarry.index.adopted import files_of
 from tarry.index.columns import index_rows
 from tarry.index.files import Folder
 from tarry.index.schema import DEL, ENTRY, INDEX_SCHEMA
+from tarry.index.state import State
 from tarry.index.table import IndexFile
 from tarry.ledger.read_record import decode_heads
-from tarry.ledger.record import Entry, Key, Put, decode
+from tarry.ledger.record import Entry, Put, decode
+from tarry.ledger.watermark import Watermark
 from tarry.pipeline.source import PARTITION_ROWS, Range, ranges, read_range
 from tarry.pipeline.views.filters import Wanted
 from tarry.pipeline.views.masking import masked_address, masked_headers
@@ -55,7 +58,7 @@ class Ended(Struct, frozen=True):
     """What has ended, as far as one part of the view needs to know."""
 
     seqs: NDArray[np.int64]
-    watermark: Key
+    passed: Watermark
     batches: list[tuple[int, int, list[int]]]
     """Cancelled: first seq, count, and the seqs that were spared because they were being sent."""
     topics: dict[str, int]
@@ -65,9 +68,7 @@ class Ended(Struct, frozen=True):
         self, fire: NDArray[np.int64], seq: NDArray[np.int64], op: NDArray[Any], destination: Any
     ) -> NDArray[np.bool_]:
         """Which rows still wait."""
-        mark = self.watermark
-        keep: NDArray[np.bool_] = (op != DEL) & ~np.isin(seq, self.seqs)
-        keep &= (fire > mark.fire_at_ms) | ((fire == mark.fire_at_ms) & (seq >= mark.seq))
+        keep: NDArray[np.bool_] = (op != DEL) & ~np.isin(seq, self.seqs) & ~self.passed.passed(fire, seq)
         for first, count, spared in self.batches:
             keep &= (seq < first) | (seq >= first + count) | np.isin(seq, spared)
         for at in np.flatnonzero(keep & (op == ENTRY)).tolist() if self.topics else ():
@@ -113,7 +114,7 @@ class Scheduled(Struct, frozen=True):
     def _tail(self, part: TailPart) -> Iterator[pa.Table]:
         for records in read_range(part.ledger, Range(part.first_seq, part.last_seq)):
             # Slots do not matter here.
-            rows = index_rows(records, Key(0, 0), 0, {}, 1)
+            rows = index_rows(records, 0, {}, 1)
             yield _waiting(rows, part.ended, 0, 0)
 
     def _file(self, part: FilePart) -> Iterator[pa.Table]:
@@ -182,7 +183,7 @@ def with_dels(part: FilePart) -> Ended:
                 rows = dels.rows(_read(file, number, ["seq", "op", "fire_at_ms"], part))
                 found.append(rows.column("seq").to_numpy())
     ended = part.ended
-    return Ended(np.concatenate(found), ended.watermark, ended.batches, ended.topics)
+    return Ended(np.concatenate(found), ended.passed, ended.batches, ended.topics)
 
 
 def _open(uri: str, file: IndexFile) -> pq.ParquetFile:
@@ -213,8 +214,7 @@ def _read(file: pq.ParquetFile, number: int, columns: Sequence[str], part: FileP
 def plan(place: Whereabouts, wanted: Wanted) -> tuple[list[FilePart | TailPart], int]:
     """The parts that can hold wanted rows, and the seq as of which they are."""
     index = table_state(place, "index") or TableState("", 0, 0, {}, [])
-    tail = tail_of(place, index.cursor)
-    watermark = max(Key(*index.state.get("watermark", (0, 0))), tail.watermark)
+    tail = tail_of(place, index.cursor, msgspec.convert(index.state, State).passed)
     batches = [
         (one.first_seq, one.count, [spared.key.seq for spared in one.spared]) for one in tail.cancelled
     ]
@@ -222,20 +222,20 @@ def plan(place: Whereabouts, wanted: Wanted) -> tuple[list[FilePart | TailPart],
     parts: list[FilePart | TailPart] = []
     files = [*index.files, *(file for batch in tail.adopted for file in files_of(batch))]
     for file in files:
-        if file.last_ms < watermark.fire_at_ms or not _may_match(file, wanted):
+        if file.last_ms < tail.passed.key.fire_at_ms or not _may_match(file, wanted):
             continue
         beside = [
             one for one in index.files if one.dels and one.low <= file.last_ms and one.high >= file.first_ms
         ]
         near = (tail.kills_fire_at_ms >= file.first_ms) & (tail.kills_fire_at_ms <= file.last_ms)
-        ended = Ended(tail.kills_seq[near], watermark, batches, tail.deleted)
+        ended = Ended(tail.kills_seq[near], tail.passed, batches, tail.deleted)
         parts.append(FilePart(index.uri or f"{place.tables}/index", file, beside, ended))
     if place.ledger is not None:
         for part in (
             ranges(tail.first_seq, tail.head, [], PARTITION_ROWS) if tail.head >= tail.first_seq else ()
         ):
             near = (tail.kills_seq >= part.first_seq) & (tail.kills_seq <= part.last_seq)
-            ended = Ended(tail.kills_seq[near], watermark, batches, tail.deleted)
+            ended = Ended(tail.kills_seq[near], tail.passed, batches, tail.deleted)
             parts.append(TailPart(place.ledger, part.first_seq, part.last_seq, ended))
     return parts, tail.head
 

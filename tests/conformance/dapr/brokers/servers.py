@@ -15,23 +15,10 @@ from typing import IO
 
 import pytest
 
-from tests.processes import free_port
+from tests.processes import free_port, need
 
 ROOT = Path(__file__).parents[4]
 START_WITHIN_S = 120.0
-
-
-def need(package: str, program: str) -> str:
-    """The path of a broker's program; installs Debian's package, or skips the test where that cannot be done."""
-    found = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/lib/rabbitmq/bin")
-    if found is None:
-        done = subprocess.run(
-            [ROOT / "tools" / "brokers.sh", package], capture_output=True, text=True, timeout=600, check=False
-        )
-        found = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/lib/rabbitmq/bin")
-        if done.returncode != 0 or found is None:
-            pytest.skip(f"{package} cannot be had here: {done.stderr.strip()}")
-    return found
 
 
 class Server:

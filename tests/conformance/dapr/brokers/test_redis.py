@@ -12,8 +12,8 @@ from redis.asyncio import Redis
 from tarry.outlets.dapr.component import BulkEntry
 from tarry.outlets.dapr.errors import Denied, Misconfigured, NeverTaken, Unreachable
 from tests.conformance.dapr.brokers.kinds import Broker
-from tests.conformance.dapr.brokers.servers import RedisServer, Server, need
-from tests.processes import free_port
+from tests.conformance.dapr.brokers.servers import RedisServer, Server
+from tests.processes import free_port, need
 from tests.unit.broker_kit import Inbox, made
 from tests.waiting import until
 

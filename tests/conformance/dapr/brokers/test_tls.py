@@ -7,7 +7,8 @@ import pytest
 
 from tarry.outlets.dapr.errors import Unreachable
 from tests.certificates import certificate
-from tests.conformance.dapr.brokers.servers import Server, need
+from tests.conformance.dapr.brokers.servers import Server
+from tests.processes import need
 from tests.unit.broker_kit import Inbox, made
 
 
