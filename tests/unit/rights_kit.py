@@ -11,7 +11,7 @@ import httpx
 from msgspec import Struct
 
 from tarry.core.access import ROLES
-from tarry.core.rights import Right
+from tarry.core.rights import PULSAR_ADMIN, Right
 from tests.processes import free_port
 from tests.unit.dapr_kit import dapr
 
@@ -91,6 +91,7 @@ class World:
             "tenant": "public", "namespace": "default", "topic": f"t{number}", "name": "sub", "subscription": "sub",
             "cluster": "standalone", "number": "1", "seconds": "1", "timestamp": "0", "position": "1", "version": "0",
             "entry_id": "1", "batch": f"b{number}", "key": "k", "pubsub": "pubsub",
+            "value": "v", "bundle": "0x00000000_0xffffffff", "role": "ann", "endpoint": "persistence",
         }  # fmt: skip
         if "/tenants/{tenant}" in path:
             values["tenant"] = f"tenant{number}"
@@ -143,6 +144,14 @@ async def world(folder: Path) -> AsyncIterator[World]:
         yield World(doors.served.client, doors.client, f"127.0.0.1:{doors.door.grpc_ports[0]}", port)
 
 
+_RULES: Final[dict[str, Any]] = {
+    "autoTopicCreation": {"allowAutoTopicCreation": True},
+    "autoSubscriptionCreation": {"allowAutoSubscriptionCreation": True},
+    "schemaCompatibilityStrategy": '"FULL"',
+    "properties": {"k": "v"},
+}
+"""By the last part of its path: a rule that changes nothing for others. All else are limits, of which 0 is none."""
+
 EXAMPLES: Final[dict[str, Example]] = {
     "POST /v1/messages": Example(body=LATER),
     "POST /v1/messages/batch": Example(body=json.dumps(LATER) + "\n", content_type="application/x-ndjson"),
@@ -181,6 +190,22 @@ EXAMPLES: Final[dict[str, Example]] = {
             ("backlogQuota", _QUOTA, {}),
             ("deduplication" if place.startswith("namespaces") else "deduplicationEnabled", True, {}),
         )
+    },
+    **{
+        f"{method} {operation.partition(' ')[2]}": Example(body=_RULES.get(operation.rpartition("/")[2], 0))
+        for operation in PULSAR_ADMIN
+        if operation.rpartition("/")[2].startswith("max") or operation.rpartition("/")[2] in _RULES
+        for method in ("POST", "PUT")
+    },
+    **{
+        f"{method} /admin/v2/{place}/{{endpoint}}": Example(done=(405,))
+        for place in ("namespaces/{tenant}/{namespace}", "persistent/{tenant}/{namespace}/{topic}")
+        for method in ("GET", "POST", "PUT", "DELETE")
+    },
+    **{
+        f"{method} /admin/v2/{place}/permissions/{{role}}": Example(done=(501,))
+        for place in ("namespaces/{tenant}/{namespace}", "persistent/{tenant}/{namespace}/{topic}")
+        for method in ("POST", "DELETE")
     },
     "PUT /admin/v2/persistent/{tenant}/{namespace}/{topic}": Example(done=(409,)),
     "DELETE /admin/v2/persistent/{tenant}/{namespace}/{topic}": Example(query={"force": "true"}),

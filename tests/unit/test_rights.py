@@ -32,7 +32,7 @@ from tarry.doors.http.settings import HttpSettings
 from tarry.doors.matrix.app import MatrixApp
 from tarry.doors.matrix.parts import Parts
 from tarry.doors.pulsar import wire_pb2 as wire
-from tarry.doors.pulsar.admin import cluster, namespaces, policies, schemas, subscriptions, topics
+from tarry.doors.pulsar.admin.app import MODULES
 from tarry.doors.pulsar.frames import Frames, frame, with_checksum
 from tests.processes import ROOT
 from tests.serving import serving
@@ -69,10 +69,9 @@ async def test_native_routes_and_rows_are_the_same(tmp_path: Path) -> None:
 
 
 def test_administration_routes_and_rows_are_the_same() -> None:
-    modules = (cluster, namespaces, policies, schemas, subscriptions, topics)
     routed = {
         f"{method} {path}"
-        for module in modules
+        for module in MODULES
         for path, methods in module.ROUTES.items()
         for method in methods
     }

@@ -1,4 +1,4 @@
-"""The catalogue: what has a name and is no message, kept for good: tenants, namespaces, schemas.
+"""The catalogue: what has a name and is no message, kept for good: tenants, namespaces, schemas, rules of topics.
 
 A tenant or namespace need not be entered before it is used: one that holds a topic or a policy is there. What the
 values say is the business of the door that enters them.
@@ -16,7 +16,7 @@ from tarry.registry.registry import Registry
 if TYPE_CHECKING:
     from tarry.engine.journal import Journal
 
-Sort = Literal["tenant", "namespace", "schema"]
+Sort = Literal["tenant", "namespace", "schema", "topic"]
 
 EMPTY: Final = b"{}"
 """What is said of something of which nothing was said."""
@@ -132,9 +132,9 @@ class Catalogue:
             if topic.startswith(inside)
         ]
         ends += [
-            Catalogued("schema", name, None)
+            Catalogued(sort, name, None)
             for sort, name in self._entered
-            if sort == "schema" and name.startswith(inside)
+            if sort in ("schema", "topic") and name.startswith(inside)
         ]
         return [*ends, PolicySet("namespace", namespace, None), Catalogued("namespace", namespace, None)]
 

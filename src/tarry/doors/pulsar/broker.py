@@ -6,8 +6,10 @@ from collections import Counter
 from tarry.config.pulsar import Pulsar
 from tarry.core.access import Access
 from tarry.doors.pulsar.exclusivity import Producing
+from tarry.doors.pulsar.rules import RuleBook
 from tarry.doors.pulsar.schema import Schemas
 from tarry.engine.engine import Engine
+from tarry.engine.topic import Topic
 
 
 class Broker:
@@ -18,6 +20,7 @@ class Broker:
         self.access = access
         self.settings = settings
         self.schemas = schemas
+        self.rules = RuleBook(engine)
         self.delays_refused = Counter(too_long=0, off=0)
         """Messages that were refused because their delay is too long, or because delaying is off, by choice."""
         self.connections_failed = 0
@@ -38,6 +41,18 @@ class Broker:
         found = self.producing.get(topic)
         if found is not None and found.idle:
             del self.producing[topic]
+
+    async def disconnect(self, topic: Topic) -> None:
+        """Close the producers and consumers of a topic; their clients connect them again. Readers begin where they were."""
+        producing = self.producing.get(topic.name)
+        if producing is not None:
+            producing.evict_all()
+            self.forget_idle(topic.name)
+        for sub in list(topic.subscriptions.values()):
+            if sub.durable:
+                sub.disconnect()
+            else:
+                await self.engine.topics.unsubscribe(topic.name, sub.name)
 
     @staticmethod
     def new_name(prefix: str) -> str:

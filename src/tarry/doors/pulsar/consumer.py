@@ -35,15 +35,16 @@ class Consumer:
 
     def attach(self, sub: Subscription, asked: Sub) -> None:
         """Begin; raises `Conflict` where another one has the subscription."""
-        sub.honour_delay(self.connection.broker.settings.honour_delay_in_order)
+        broker = self.connection.broker
+        sub.honour_delay(broker.settings.honour_delay_in_order)
+        limit: int | None = broker.rules.applied(sub.topic.name, "max_unacked")
+        max_unacked = broker.settings.max_unacked_messages if limit is None else limit
         self.engine = sub.attach(
             self.name,
             self.deliver,
             priority=asked.priority_level,
             ranges=_ranges_of(asked),
-            max_unacked=None
-            if sub.in_order
-            else self.connection.broker.settings.max_unacked_messages or None,
+            max_unacked=None if sub.in_order else max_unacked or None,
         )
         self.engine.on_close = self.closed_here
         self.engine.on_active = self.tell_active

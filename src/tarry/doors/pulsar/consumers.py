@@ -118,6 +118,8 @@ class Consumers:
             topic = connection.require(asked.topic, Type.SUBSCRIBE).full
             if not asked.force_topic_creation and topic not in self._topics.records.by_name:
                 raise NotFound(f"Topic {topic} does not exist")
+            connection.broker.rules.check_topic(topic)
+            connection.broker.rules.check_subscription(topic, text(asked.subscription), durable=asked.durable)
             if asked.HasField("schema"):
                 connection.broker.schemas.check(unpartitioned(topic), read_schema(asked.schema))
             consumer = Consumer(
@@ -142,6 +144,7 @@ class Consumers:
             return
         try:
             sub = answer.value()
+            connection.broker.rules.check_consumer(sub)
             consumer.attach(sub, asked)
         except TarryError as error:
             self.forget(consumer)

@@ -66,15 +66,20 @@ class Producing:
             if self.by_name or self._waiting:
                 raise Refused(Code.ProducerFenced, "Topic has existing producers")
         elif one.mode == Mode.ExclusiveWithFencing:
-            for other in [*self.by_name.values(), *(waiting for waiting, _ in self._waiting)]:
-                other.evict()
-            self.by_name.clear()
-            self._waiting.clear()
+            self.evict_all()
         elif self.by_name or self._waiting:
             self._waiting.append((one, ready))
             return False
         self._let_in(one, known_epoch)
         return True
+
+    def evict_all(self) -> None:
+        """Close every producer, those that wait too."""
+        ones = [*self.by_name.values(), *(waiting for waiting, _ in self._waiting)]
+        self.by_name.clear()
+        self._waiting.clear()
+        for one in ones:
+            one.evict()
 
     def leave(self, one: Claimant) -> None:
         """A producer goes; who waits may be next."""

@@ -8,7 +8,7 @@ from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.errors import Code, Refused, say, say_code
 from tarry.doors.pulsar.frames import text
 from tarry.doors.pulsar.schema import read_schema, version_bytes, wire_schema
-from tarry.engine.answer import Answer
+from tarry.engine.answer import Answer, failed, settled
 
 if TYPE_CHECKING:
     from tarry.doors.pulsar.connection import Connection, Take
@@ -32,18 +32,37 @@ class Lookup:
     def _partitions(self, asked: wire.CommandPartitionedTopicMetadata, _: bytes) -> None:
         connection = self._connection
         answer = wire.CommandPartitionedTopicMetadataResponse(request_id=asked.request_id)
+
+        def tell(found: Answer[int]) -> None:
+            error = found.error()
+            if error is None:
+                answer.partitions = found.value()
+                answer.response = wire.CommandPartitionedTopicMetadataResponse.Success
+            else:
+                answer.response = wire.CommandPartitionedTopicMetadataResponse.Failed
+                say(answer, error)
+            connection.send(type=Type.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=answer)
+
         try:
             name = connection.require(asked.topic, Type.PARTITIONED_METADATA).full
-            topics = connection.broker.engine.topics
-            # Clients ask so to learn whether a topic is there, such as one with an older name of theirs (PIP-344).
-            if not asked.metadata_auto_creation_enabled and name not in topics.records.by_name:
-                raise NotFound(f"Topic {name} not found")
-            answer.partitions = topics.partitions(name)
-            answer.response = wire.CommandPartitionedTopicMetadataResponse.Success
+            self._partitions_of(name, make=asked.metadata_auto_creation_enabled).then(tell)
         except TarryError as error:
-            answer.response = wire.CommandPartitionedTopicMetadataResponse.Failed
-            say(answer, error)
-        connection.send(type=Type.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=answer)
+            tell(failed(error))
+
+    def _partitions_of(self, topic: str, *, make: bool) -> Answer[int]:
+        """The number of partitions of a topic; one that is not there is made first if it is to have any."""
+        broker = self._connection.broker
+        topics = broker.engine.topics
+        if topic in topics.records.by_name:
+            return settled(topics.partitions(topic))
+        if not make:
+            # Clients ask so to learn whether a topic is there, such as one with an older name of theirs (PIP-344).
+            raise NotFound(f"Topic {topic} not found")
+        broker.rules.check_topic(topic)
+        partitions = broker.rules.partitions(topic)
+        if not partitions:
+            return settled(0)
+        return topics.create(topic, partitions).turned(lambda _: partitions)
 
     def _lookup(self, asked: wire.CommandLookupTopic, _: bytes) -> None:
         connection = self._connection

@@ -92,6 +92,7 @@ class Producers:
 
         def begin() -> None:
             topic = connection.require(asked.topic, Type.PRODUCER).full
+            connection.broker.rules.check_topic(topic)
             if asked.txn_enabled:
                 raise Refused(Code.NotAllowedError, "transactions are not served here")
             if found is not None:
@@ -160,8 +161,11 @@ class Producers:
             self._tell_open(producer, asked, schema_version)
 
         def claim() -> None:
+            producing = self._producing(producer)
             try:
-                entered = self._producing(producer).claim(producer, known_epoch, ready)
+                others = len(producing.by_name) - (producer.name in producing.by_name)
+                self._connection.broker.rules.check_producer(producer.topic, others)
+                entered = producing.claim(producer, known_epoch, ready)
             except Refused:
                 self.forget(producer)
                 self._connection.broker.forget_idle(producer.topic)

@@ -14,12 +14,24 @@ from tarry.core.browser import check_browser
 from tarry.core.errors import TarryError
 from tarry.core.faults import told
 from tarry.core.rights import PULSAR_ADMIN, Right, right_of
-from tarry.doors.pulsar.admin import cluster, namespaces, policies, schemas, subscriptions, topics
+from tarry.doors.pulsar.admin import (
+    cluster,
+    namespaces,
+    policies,
+    rules,
+    schemas,
+    subscriptions,
+    topics,
+    unserved,
+)
 from tarry.doors.pulsar.admin.call import Call, Endpoint
 from tarry.doors.pulsar.admin.refusals import RestError, refusal_of
 from tarry.doors.pulsar.broker import Broker
 
 log = logging.getLogger("tarry.pulsar")
+
+MODULES: Final = (cluster, policies, rules, schemas, subscriptions, namespaces, topics, unserved)
+"""The modules with endpoints, each with its `ROUTES`; the first that has a path answers."""
 
 PATHS: Final = ("/admin/", "/lookup/")
 """What this application answers for."""
@@ -35,7 +47,7 @@ class AdminApp:
         self._router = Router(
             [
                 Route(path, _Methods(self, path, methods))
-                for module in (cluster, policies, schemas, subscriptions, namespaces, topics)
+                for module in MODULES
                 for path, methods in module.ROUTES.items()
             ],
             redirect_slashes=False,

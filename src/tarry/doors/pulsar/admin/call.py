@@ -113,12 +113,12 @@ class Call:
             raise RestError(400, "the body was cut short") from None
         return b"".join(pieces)
 
-    async def read(self, kind: type[T]) -> T:
-        """The body as JSON of a shape.
+    async def read(self, kind: type[T], empty: bytes = b"") -> T:
+        """The body as JSON of a shape; `empty` is what stands for a body without content.
 
         Read as Pulsar's broker does: numbers may be written as text, and a field that is null was left out.
         """
-        body = await self.body()
+        body = (await self.body()).strip() or empty
         try:
             given = msgspec.json.decode(body)
             if isinstance(given, dict):

@@ -77,13 +77,7 @@ def _known_tenant(call: Call) -> str:
 
 
 async def _info(call: Call) -> TenantInfo:
-    body = await call.body()
-    if not body.strip():
-        return TenantInfo()
-    try:
-        return msgspec.json.decode(body, type=TenantInfo)
-    except msgspec.DecodeError as error:
-        raise RestError(400, f"the body is not what belongs here: {error}") from None
+    return await call.read(TenantInfo, empty=b"{}")
 
 
 # Namespaces
@@ -183,6 +177,13 @@ async def unsubscribe(call: Call) -> Response:
     return answer(None)
 
 
+async def unload(call: Call) -> Response:
+    """Disconnect every producer and consumer of a namespace, which come again by themselves."""
+    for topic in listed(call, call.namespace()):
+        await call.broker.disconnect(call.engine.topics.find(topic))
+    return answer(None)
+
+
 _TENANT = "/admin/v2/tenants/{tenant}"
 _ONE = "/admin/v2/namespaces/{tenant}/{namespace}"
 
@@ -193,6 +194,8 @@ ROUTES: Routes = {
     _ONE: {"GET": namespace, "PUT": create_namespace, "DELETE": delete_namespace},
     _ONE + "/topics": {"GET": topics_of},
     _ONE + "/bundles": {"GET": bundles},
+    _ONE + "/unload": {"PUT": unload},
+    _ONE + "/{bundle}/unload": {"PUT": unload},
     _ONE + "/permissions": {"GET": permissions},
     _ONE + "/clearBacklog": {"POST": clear_backlog},
     _ONE + "/clearBacklog/{subscription}": {"POST": clear_backlog},

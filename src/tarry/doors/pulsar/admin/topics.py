@@ -1,7 +1,7 @@
 """Topics: make, list, look at, remove; with partitions and without."""
 
 import re
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 from starlette.responses import Response
@@ -9,7 +9,9 @@ from starlette.responses import Response
 from tarry.core.errors import Conflict
 from tarry.doors.pulsar.admin.call import Call, Routes, answer
 from tarry.doors.pulsar.admin.refusals import RestError, no_topic
+from tarry.doors.pulsar.admin.rules import keep_properties
 from tarry.doors.pulsar.admin.stats import internal_stats, partitioned_stats, topic_stats
+from tarry.doors.pulsar.errors import Refused
 from tarry.doors.pulsar.frames import LEDGER_ID
 from tarry.engine.topic import Topic
 
@@ -48,11 +50,14 @@ async def none(call: Call) -> Response:
 
 async def create(call: Call) -> Response:
     """A topic without partitions."""
-    name = call.named_topic().full
-    await call.body()
+    topic = call.named_topic()
+    name = topic.full
+    properties = await call.read(dict[str, str], empty=b"{}")
     if name in call.engine.topics.records.by_name:
         raise RestError(409, "This topic already exists")
+    _check_room(call, topic.namespace_name, 1)
     await call.engine.topics.create(name)
+    await keep_properties(call, name, properties)
     return answer(None)
 
 
@@ -85,12 +90,6 @@ async def last_message_id(call: Call) -> Response:
     return answer({"ledgerId": LEDGER_ID, "entryId": topic.visible - 1, "partitionIndex": -1})
 
 
-async def policies(call: Call) -> Response:
-    """What else may be asked of a topic, and is not kept here."""
-    call.topic()
-    return answer({})
-
-
 # Partitions
 
 
@@ -105,21 +104,24 @@ async def partitions(call: Call) -> Response:
 async def create_partitioned(call: Call) -> Response:
     """A topic with partitions."""
     name = call.named_topic()
-    count = await _partitions_given(call)
+    given = await _partitions_given(call)
+    count = given.partitions
     if _PARTITION.fullmatch(name.topic):
         raise RestError(412, "Partitioned Topic Name should not contain '-partition-'")
     if count <= 0:
         raise RestError(412, "Number of partitions should be more than 0")
     if name.full in call.engine.topics.records.by_name:
         raise RestError(409, "This topic already exists")
+    _check_room(call, name.namespace_name, count)
     await call.engine.topics.create(name.full, count)
+    await keep_properties(call, name.full, given.properties)
     return answer(None)
 
 
 async def update_partitioned(call: Call) -> Response:
     """More partitions."""
     topic = call.topic()
-    count = await _partitions_given(call)
+    count = (await _partitions_given(call)).partitions
     if not topic.partitions:
         raise RestError(409, f"Topic {topic.name} is not the partitioned topic")
     if count < topic.partitions:
@@ -133,10 +135,17 @@ async def update_partitioned(call: Call) -> Response:
     return answer(None)
 
 
-async def _partitions_given(call: Call) -> int:
+async def _partitions_given(call: Call) -> PartitionedMetadata:
     """The number of partitions in the body: by itself, or in the shape that has the topic's properties beside it."""
     given = await call.read(int | PartitionedMetadata)  # type: ignore[arg-type]
-    return given.partitions if isinstance(given, PartitionedMetadata) else given
+    return given if isinstance(given, PartitionedMetadata) else PartitionedMetadata(given)
+
+
+def _check_room(call: Call, namespace: str, count: int) -> None:
+    try:
+        call.broker.rules.check_room(namespace, count)
+    except Refused as refused:
+        raise RestError(412, str(refused)) from None
 
 
 async def delete_partitioned(call: Call) -> Response:
@@ -166,6 +175,21 @@ async def create_missing(call: Call) -> Response:
     return answer(None)
 
 
+async def unload(call: Call) -> Response:
+    """Disconnect every producer and consumer of a topic, which come again by themselves."""
+    for part in call.parts_of(call.topic()):
+        await call.broker.disconnect(part)
+    return answer(None)
+
+
+async def truncate(call: Call) -> Response:
+    """Have every subscription be done with all there is; what a retention policy keeps, it keeps."""
+    for part in call.parts_of(call.topic()):
+        for sub in list(part.subscriptions.values()):
+            await sub.ack([], below=part.next)
+    return answer(None)
+
+
 def _check_unused(call: Call, topics: list[Topic]) -> None:
     if call.flag("force"):
         return
@@ -178,13 +202,15 @@ def _check_unused(call: Call, topics: list[Topic]) -> None:
 
 
 async def _remove(call: Call, topic: Topic) -> None:
-    """A topic goes with its policies and its schema."""
+    """A topic goes with its policies, its rules and its schema."""
     engine, name = call.engine, topic.name
     await engine.topics.delete(name)
     if engine.policy("topic", name) is not None:
         await engine.set_policy("topic", name, None)
-    if engine.catalogue.get("schema", name) is not None:
-        await engine.catalogue.enter("schema", name, None)
+    kept: tuple[Literal["schema", "topic"], ...] = ("schema", "topic")
+    for sort in kept:
+        if engine.catalogue.get(sort, name) is not None:
+            await engine.catalogue.enter(sort, name, None)
 
 
 _ALL: Final = "/admin/v2/persistent/{tenant}/{namespace}"
@@ -199,10 +225,11 @@ ROUTES: Routes = {
     _ONE + "/stats": {"GET": stats},
     _ONE + "/internalStats": {"GET": internal},
     _ONE + "/lastMessageId": {"GET": last_message_id},
-    _ONE + "/properties": {"GET": policies},
     _ONE + "/partitions": {
         "GET": partitions, "PUT": create_partitioned, "POST": update_partitioned, "DELETE": delete_partitioned,
     },
+    _ONE + "/unload": {"PUT": unload},
+    _ONE + "/truncate": {"DELETE": truncate},
     _ONE + "/partitioned-stats": {"GET": partitioned},
     _ONE + "/createMissedPartitions": {"POST": create_missing},
 }  # fmt: skip
