@@ -112,6 +112,10 @@ class RealFile:
         """`fdatasync`."""
         os.fdatasync(self._fd)
 
+    def sync_whole(self) -> None:
+        """`fsync`: with the names that are in it, if it is a folder."""
+        os.fsync(self._fd)
+
     def size(self) -> int:
         """The size in bytes."""
         return os.fstat(self._fd).st_size
@@ -133,7 +137,10 @@ class RealFile:
 
 
 class RealDisk:
-    """The operating system's file system."""
+    """The operating system's file system. The folders that it made stay open: to sync one takes no further descriptor."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, RealFile] = {}
 
     def open(self, path: str, create: bool = False) -> RealFile:
         """Open for reading and writing."""
@@ -158,7 +165,11 @@ class RealDisk:
 
     def sync_folder(self, folder: str) -> None:
         """`fsync` of the folder."""
-        sync_path(folder)
+        kept = self._kept.get(folder)
+        if kept is None:
+            sync_path(folder)
+        else:
+            kept.sync_whole()
 
     def make_folder(self, folder: str) -> None:
         """Make the folder, and sync the one that each new name is in."""
@@ -170,6 +181,7 @@ class RealDisk:
         for new in reversed(missing):
             new.mkdir(0o700)
             self.sync_folder(str(new.parent))
+        self._kept[folder] = RealFile(os.open(folder, os.O_RDONLY | os.O_CLOEXEC), folder)
 
     def free_bytes(self, folder: str) -> int:
         """What an ordinary user can still write."""

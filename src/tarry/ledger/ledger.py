@@ -91,6 +91,10 @@ class Ledger:
         """Who waits for how much room."""
         self._writer.on_room = self._tell_room
 
+    def on_failed(self, callback: Callable[[OSError], None]) -> None:
+        """Have this called on the engine's thread once the writer has stopped for good."""
+        self._writer.on_failed = callback
+
     @classmethod
     def open(
         cls,

@@ -10,6 +10,7 @@ It knows nothing of frames.
 import logging
 import re
 from collections import deque
+from errno import ENOMEM, ENOSPC
 from typing import Final, NamedTuple
 
 from tarry.ledger.disk import Disk, File
@@ -63,17 +64,17 @@ class Spares:
         try:
             # Asking first keeps a full disk from being filled to the last byte at every attempt.
             if self._disk.free_bytes(self._folder) < self._size_bytes:
-                raise OSError(28, "No space left on device for another segment")
+                raise OSError(ENOSPC, "No space left on device for another segment")
             file = self._disk.open(path, create=True)
             self._zero(file)
             file.sync()
             ready = path.removesuffix(".tmp") + ".seg"
             self._disk.rename(path, ready)
             self._disk.sync_folder(self._folder)
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             if self.error is None:
-                log.warning("no spare segment could be prepared: %s", error)
-            self.error = error
+                log.warning("no spare segment could be prepared: %r", error)
+            self.error = error if isinstance(error, OSError) else OSError(ENOMEM, "no memory for it")
             self._discard(path, file)
             return False
         self._next_number += 1
@@ -81,8 +82,13 @@ class Spares:
         self._add(Spare(ready, file))
         return True
 
+    @property
+    def next(self) -> Spare:
+        """The prepared file that becomes the next segment."""
+        return self._ready[0]
+
     def take(self) -> Spare:
-        """One prepared file, to become a segment."""
+        """Hand the next prepared file over: it has become a segment, or is about to."""
         return self._ready.popleft()
 
     def close(self) -> None:

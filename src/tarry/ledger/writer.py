@@ -2,17 +2,19 @@
 
 There is at most one unsynced frame. Nothing is called back before its frame is synced and the head is
 published, and then in the order of the seqs. A write or sync that fails stops it for good: after a failed
-sync the page cache may claim what the disk does not have, so it never tries again.
+sync the page cache may claim what the disk does not have, so it never tries again. A shortage of open files or of
+memory before anything of a frame was written is no such failure: that frame is held, and tried again.
 
 With `start` it has two threads, this one's and the preparer's of spare segments; without, `commit` is called
 by hand and everything happens in that call.
 """
 
+import contextlib
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from errno import EIO
+from errno import EIO, EMFILE, ENFILE, ENOMEM
 from functools import partial
 from typing import Final
 
@@ -39,6 +41,8 @@ Defer = Callable[[Callable[[], None]], object]
 RETRY_PREPARING_S: Final = 1.0
 LARGE_BYTES: Final = 128 * 1024
 """A unit of this size does not wait for others."""
+RETRY_WRITING_S: Final = 1.0
+"""After a shortage: so long until the held frame is tried again."""
 
 log = logging.getLogger(__name__)
 
@@ -49,6 +53,13 @@ class Queued(Struct, frozen=True):
     unit: Unit
     content_bytes: int
     done: Done
+
+
+class Taken(Struct, frozen=True):
+    """The units of one frame, and whether they need a new segment."""
+
+    batch: list[Queued]
+    roll: bool
 
 
 class Writer:
@@ -91,6 +102,12 @@ class Writer:
         free_bytes = self.active.size_bytes - self.active.end - SEAL_BYTES
         self.room = Room(free_bytes, usable_bytes(segment_bytes))
         self._in_flight: list[Queued] = []
+        self._held: Taken | None = None
+        """A frame that could not be begun for want of open files or memory."""
+        self._written = False
+        """Whether anything of the present frame may be in its file."""
+        self.on_failed: Callable[[OSError], None] | None = None
+        """Called on the engine's thread once it has stopped for good."""
         self.finished_bytes = 0
         """Content bytes of all units that were ever called back."""
         self.on_room: Callable[[], None] | None = None
@@ -102,6 +119,8 @@ class Writer:
         """Whether a nudge is on its way: then what is queued meanwhile goes with it."""
         self._defer: Defer | None = None
         self._stopping = False
+        self._ending = threading.Event()
+        """Set together with it, for who sleeps meanwhile."""
         self._threads: list[threading.Thread] = []
         self._prepare = threading.Event()
 
@@ -140,31 +159,43 @@ class Writer:
         if self.failed is not None:
             self._abandon([])
             return 0
-        batch, roll = self._take()
-        self._in_flight = batch
+        taken = self._held or self._take()
+        batch = self._in_flight = taken.batch
         if not batch:
             return 0
         records = 0
+        self._written = False
         try:
-            if roll:
+            if taken.roll:
                 self._roll()
+                taken = Taken(batch, roll=False)
             records = self._write(batch)
             self.publish()
-        except OSError as error:
-            self._fail(error)
+        except (OSError, MemoryError) as error:
+            if not self._written and _is_shortage(error) and not self._stopping:
+                self._hold(taken, error)
+                return 0
+            self._fail(error if isinstance(error, OSError) else OSError(ENOMEM, "no memory"))
             if not records:
                 self._abandon(batch)
                 return 0
+        self._held = None
         self.finished_bytes += sum([queued.content_bytes for queued in batch])
         self._call_back([queued.done for queued in batch], None)
         return records
 
-    def _take(self) -> tuple[list[Queued], bool]:
-        """Whole units for one frame, and whether they need a new segment."""
+    def _hold(self, taken: Taken, error: Exception) -> None:
+        """Keep a frame for the next attempt."""
+        if self._held is None:
+            log.warning("the ledger waits, and tries again: %r", error)
+        self._held = taken
+
+    def _take(self) -> Taken:
+        """Take whole units for one frame from the queue."""
         with self.lock:
             queue, room = self.queue, self.room
             if not queue:
-                return [], False
+                return Taken([], roll=False)
             batch = [queue.popleft()]
             content, records = batch[0].content_bytes, batch[0].unit.records
             roll = room.needs_roll(frame_bytes(content))
@@ -181,11 +212,12 @@ class Writer:
                 content = total
                 batch.append(queue.popleft())
             room.free_bytes -= frame_bytes(content)
-            return batch, roll
+            return Taken(batch, roll)
 
     def _roll(self) -> None:
         """Begin the next segment. All frames of the one before have been synced."""
-        spare = self._spares.take()
+        # It stays the next one until it is a segment: each of these steps may be done again.
+        spare = self._spares.next
         header = SegmentHeader(
             self._ledger_id,
             self.active.number + 1,
@@ -194,6 +226,7 @@ class Writer:
             self._segment_bytes,
         )
         segment = begin_segment(self._disk, self._folder, spare.path, spare.file, header)
+        self._spares.take()
         with self.lock:
             self._reader.segments = [*self._reader.segments, segment]
         self._reader.opened(self.active)
@@ -205,6 +238,7 @@ class Writer:
         units = [queued.unit for queued in batch]
         parts = rows_parts(units, active.segment_id, active.frames, first_seq)
         records = sum([unit.records for unit in units])
+        self._written = True
         active.file.write_parts(parts, active.end)
         active.file.sync()
         active.add(first_seq, records, sum(map(len, parts)))
@@ -236,9 +270,13 @@ class Writer:
     def _fail(self, error: OSError) -> None:
         self.failed = error
         log.critical("the ledger has stopped for good, because the disk failed: %s", error)
+        if self.on_failed is not None and self._post is not None:
+            with contextlib.suppress(RuntimeError):  # The loop is closed: nobody is left to be told.
+                self._post(partial(self.on_failed, error))
 
     def _abandon(self, batch: list[Queued]) -> None:
         """Tell everyone who waits that it is not known what became of theirs."""
+        self._held = None
         with self.lock:
             batch = [*batch, *self.queue]
             self.queue.clear()
@@ -278,20 +316,23 @@ class Writer:
     def stop(self) -> None:
         """Write out all that has queued and end the threads."""
         self._stopping = True
+        self._ending.set()
         if self._wake is not None:
             self._wake.ring()
         self._prepare.set()
         for thread in self._threads:
             thread.join()
         self._threads = []
-        while self.queue:
+        while self.queue or self._held:
             self.commit()
 
     def _write_on(self, wake: Bell) -> None:
         while True:
             # What queues while it writes brings a nudge of its own.
-            while self.queue and (not self._nudged or self._stopping):
+            while (self.queue or self._held) and (not self._nudged or self._stopping):
                 self._commit_or_fail()
+                if self._held is not None and not self._stopping:
+                    self._ending.wait(RETRY_WRITING_S)
             if self._stopping:
                 return
             wake.wait()
@@ -316,6 +357,10 @@ class Writer:
                     continue
             self._prepare.wait(RETRY_PREPARING_S if self._spares.error else None)
             self._prepare.clear()
+
+
+def _is_shortage(error: OSError | MemoryError) -> bool:
+    return isinstance(error, MemoryError) or error.errno in (EMFILE, ENFILE)
 
 
 def _run(dones: list[Done], error: TarryError | None) -> None:

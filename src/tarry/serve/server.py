@@ -60,6 +60,9 @@ log = logging.getLogger("tarry.serve")
 FLUSH_WITHIN_S: Final = 10.0
 """At a stop the registry is given this long; what it lacks is replayed at the next start."""
 
+FAREWELL_S: Final = 5.0
+"""A server whose ledger has stopped answers for this long with the reason; then it ends, and is started again by its supervisor."""
+
 KEPT_BLOCK_BYTES: Final = 16 * 1024 * 1024
 KEPT_BYTES: Final = 64 * 1024 * 1024
 """Of freed memory: the largest block that is kept, and how much in all."""
@@ -172,6 +175,7 @@ class Server:
         engine.journal.on_fault = self._faulted
         loop = asyncio.get_running_loop()
         self._driver = Driver(engine, loop, self._faulted)
+        self._ledger.on_failed(self._ledger_failed)
         self._ledger.start(self._driver.post, loop.call_soon)
         self._driver.start()
         self._app = build_app(
@@ -226,6 +230,11 @@ class Server:
         """Damage that shows while running; what needs that row gets an error, and the next start mends it."""
         log.error("%s; the next start replaces the registry by its snapshot and the ledger", damage)
         mark_damaged(str(self._folder.registry), str(damage.reason))
+
+    def _ledger_failed(self, error: OSError) -> None:
+        """Only a start finds out what the disk has: end, once those who wait have been told."""
+        reason = Unavailable(f"the ledger has stopped: {error}")
+        asyncio.get_running_loop().call_later(FAREWELL_S, self._faulted, reason)
 
     def _faulted(self, error: Exception) -> None:
         if self.fault is None:
