@@ -50,6 +50,7 @@ from tarry.serve.listener import Listener, ListenError
 from tarry.serve.logs import set_up
 from tarry.serve.memory import keep_memory
 from tarry.serve.room import Room
+from tarry.serve.watchdog import Watchdog
 from tarry.web.pages import dashboard
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ class Server:
         self._registry: Registry | None = None
         self._engine: Engine | None = None
         self._driver: Driver | None = None
+        self._watchdog = Watchdog(loop)
         self._room = Room()
         self._room.reserve(config.webhook.max_connections)
         self._doors = doors_of(config, self._room)
@@ -174,6 +176,7 @@ class Server:
         log.info("recovered", extra={"seq": stats.durable_seq, "pending": stats.pending, "took_ms": took_ms})
         engine.journal.on_fault = self._faulted
         loop = asyncio.get_running_loop()
+        self._watchdog.start()
         self._driver = Driver(engine, loop, self._faulted)
         self._ledger.on_failed(self._ledger_failed)
         self._ledger.start(self._driver.post, loop.call_soon)
@@ -185,7 +188,11 @@ class Server:
             partial(read_progress, self._folder.pipeline),
             {path: app for door in self._doors for path, app in door.mounts.items()},
             dashboard(),
-            [*self._room.figures, *(figure for door in self._doors for figure in door.figures)],
+            [
+                *self._watchdog.figures,
+                *self._room.figures,
+                *(figure for door in self._doors for figure in door.figures),
+            ],
         )
         for door in self._doors:
             await door.start(engine)
@@ -310,6 +317,7 @@ class Server:
             if self._driver is not None:
                 self._driver.close()
             self._ledger.close()
+        self._watchdog.stop()
         self._writing.close()
         self._reading.close()
         if self._registry is not None:
