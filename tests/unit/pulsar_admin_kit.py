@@ -9,8 +9,8 @@ from tarry.config.pulsar import Pulsar
 from tarry.core.access import Access, Token
 from tarry.core.policy import Policy
 from tarry.doors.pulsar.admin.app import AdminApp
-from tarry.doors.pulsar.admin.schemas import StoredSchemas
 from tarry.doors.pulsar.broker import Broker
+from tarry.doors.pulsar.stored_schemas import StoredSchemas
 from tarry.engine.engine import Engine
 from tests.unit.engine_kit import Bench
 

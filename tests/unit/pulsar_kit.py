@@ -6,10 +6,10 @@ from tarry.config.pulsar import Pulsar
 from tarry.core.access import Access
 from tarry.core.policy import Policy
 from tarry.doors.pulsar import wire_pb2 as wire
-from tarry.doors.pulsar.admin.schemas import StoredSchemas
 from tarry.doors.pulsar.broker import Broker
 from tarry.doors.pulsar.connection import Connection
 from tarry.doors.pulsar.frames import LEDGER_ID, Frames, frame, with_checksum
+from tarry.doors.pulsar.stored_schemas import StoredSchemas
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import Bench
 

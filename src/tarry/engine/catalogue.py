@@ -4,11 +4,12 @@ A tenant or namespace need not be entered before it is used: one that holds a to
 values say is the business of the door that enters them.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 from tarry.core.errors import Conflict, NotFound, TarryError
 from tarry.core.names import DEFAULT_NAMESPACE, check_part, parse_namespace
-from tarry.engine.answer import Answer, failed
+from tarry.engine.answer import Answer, failed, settled
 from tarry.ledger.record import Catalogued, PolicySet, Record
 from tarry.ledger.record import Topic as TopicRecord
 from tarry.registry.registry import Registry
@@ -51,6 +52,11 @@ class Catalogue:
     def enter(self, sort: Sort, name: str, value: bytes | None) -> Answer[None]:
         """Say what is to be known of something, or with None that it is gone."""
         return self._write([Catalogued(sort, name, value)])
+
+    def remove(self, sort: Sort, names: Sequence[str]) -> Answer[None]:
+        """Say of several things that they are gone, all or none; of one that was not entered nothing is said."""
+        ends: list[Record] = [Catalogued(sort, name, None) for name in names if (sort, name) in self._entered]
+        return self._write(ends) if ends else settled(None)
 
     # Tenants and namespaces
 

@@ -12,9 +12,9 @@ from tarry.core.delivery import Outlet
 from tarry.doors.http.asgi import Asgi
 from tarry.doors.http.metrics import Figure
 from tarry.doors.pulsar.admin.app import PATHS, AdminApp
-from tarry.doors.pulsar.admin.schemas import StoredSchemas
 from tarry.doors.pulsar.broker import Broker
 from tarry.doors.pulsar.connection import Connection
+from tarry.doors.pulsar.stored_schemas import StoredSchemas
 from tarry.engine.engine import Engine
 from tarry.serve.listener import shown, taken, tls_context
 from tarry.serve.room import Part, Room

@@ -1,12 +1,20 @@
 """Schemas of topics, as the protocol sees them: stored, found and checked behind this interface."""
 
-from typing import Protocol
+from typing import Final, Protocol
 
 from msgspec import Struct
 
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.frames import text
 from tarry.engine.answer import Answer
+
+TYPE_NAMES: Final[dict[str, int]] = {
+    "NONE": 0, "BYTES": 0, "STRING": 1, "JSON": 2, "PROTOBUF": 3, "AVRO": 4, "BOOLEAN": 5, "INT8": 6, "INT16": 7,
+    "INT32": 8, "INT64": 9, "FLOAT": 10, "DOUBLE": 11, "DATE": 12, "TIME": 13, "TIMESTAMP": 14, "KEY_VALUE": 15,
+    "INSTANT": 16, "LOCAL_DATE": 17, "LOCAL_TIME": 18, "LOCAL_DATE_TIME": 19, "PROTOBUF_NATIVE": 20, "EXTERNAL": 22,
+}  # fmt: skip
+"""What the types are called over HTTP, and their numbers in the binary protocol."""
+_NAMES: Final = {number: name for name, number in reversed(TYPE_NAMES.items())}
 
 
 class Schema(Struct, frozen=True):
@@ -51,3 +59,8 @@ def wire_schema(schema: Schema) -> wire.Schema:
 def version_bytes(version: int) -> bytes:
     """A version as it is sent."""
     return version.to_bytes(8, "big")
+
+
+def type_name(number: int) -> str:
+    """The name of a schema's type over HTTP."""
+    return _NAMES.get(number, str(number))

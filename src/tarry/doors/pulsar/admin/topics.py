@@ -1,7 +1,7 @@
 """Topics: make, list, look at, remove; with partitions and without."""
 
 import re
-from typing import Final, Literal
+from typing import Final
 
 from msgspec import Struct
 from starlette.responses import Response
@@ -13,6 +13,7 @@ from tarry.doors.pulsar.admin.rules import keep_properties
 from tarry.doors.pulsar.admin.stats import internal_stats, partitioned_stats, topic_stats
 from tarry.doors.pulsar.errors import Refused
 from tarry.doors.pulsar.frames import LEDGER_ID
+from tarry.doors.pulsar.stored_schemas import StoredSchemas
 from tarry.engine.topic import Topic
 
 _PARTITION: Final = re.compile(r"(.*)-partition-[0-9]+")
@@ -207,10 +208,8 @@ async def _remove(call: Call, topic: Topic) -> None:
     await engine.topics.delete(name)
     if engine.policy("topic", name) is not None:
         await engine.set_policy("topic", name, None)
-    kept: tuple[Literal["schema", "topic"], ...] = ("schema", "topic")
-    for sort in kept:
-        if engine.catalogue.get(sort, name) is not None:
-            await engine.catalogue.enter(sort, name, None)
+    await StoredSchemas(engine).remove(name)
+    await engine.catalogue.remove("topic", [name])
 
 
 _ALL: Final = "/admin/v2/persistent/{tenant}/{namespace}"
