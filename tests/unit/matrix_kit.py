@@ -57,6 +57,8 @@ class TinyHomeserver:
             "bob-token": ("@bob:example.org", "BOB"),
         }
         self.guests = {"guest-token": ("@7:example.org", "GUEST")}
+        self.masquerades: dict[str, set[str]] = {}
+        """By the token of an application service: the users for whom it may speak."""
         self.deactivated: set[str] = set()
         self.got: list[Sent] = []
         self.whoami_asked = 0
@@ -126,6 +128,11 @@ class TinyHomeserver:
 
     def _whoami(self, sent: Sent) -> web.Response:
         token = sent.headers.get("Authorization", "").removeprefix("Bearer ")
+        if token in self.masquerades:
+            named = sent.query.get("user_id", "")
+            if named not in self.masquerades[token]:
+                return error(403, "M_FORBIDDEN")
+            return web.json_response({"user_id": named, "is_guest": False})
         known = {**self.users, **self.guests}.get(token)
         if known is None:
             return web.json_response(

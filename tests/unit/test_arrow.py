@@ -354,6 +354,23 @@ def test_a_bad_row_is_not_charged(bench: Bench) -> None:
     assert isinstance(done.errors[1], DelayTooLong)
 
 
+def test_a_delay_that_is_too_long_is_told_the_longest_one_of_its_place(bench: Bench) -> None:
+    bench.ask(bench.engine.set_policy("topic", "near", Policy(max_delay_ms=1000)))
+    far = [1001, limits.MAX_DELAY_MS + 1, (1 << 63) - 1]
+    done = schedule(bench, {"destination": pa.array(["near"] * 3), "delay_ms": pa.array(far)})
+    assert [done.errors[row].max_delay_ms for row in range(3)] == [1000] * 3  # type: ignore[attr-defined]
+    done = schedule(
+        bench,
+        {
+            "destination": pa.array(["near"] * 3),
+            "due_at_ms": pa.array([bench.now_ms + ms for ms in far[:2]] + far[2:]),
+        },
+    )
+    assert [done.errors[row].max_delay_ms for row in range(3)] == [1000] * 3  # type: ignore[attr-defined]
+    done = schedule(bench, {"destination": pa.array(["orders"]), "delay_ms": pa.array(far[2:])})
+    assert done.errors[0].max_delay_ms == limits.MAX_DELAY_MS  # type: ignore[attr-defined]
+
+
 # Many rows
 
 

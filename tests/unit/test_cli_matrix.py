@@ -1,3 +1,4 @@
+import asyncio
 import signal
 import socket
 import stat
@@ -15,6 +16,7 @@ from tarry.homeserver import registration
 from tarry.serve.datafolder import DataFolder
 from tests.processes import environment, tarry
 from tests.unit.cli_kit import Shell
+from tests.unit.matrix_kit import matrix_serving
 
 
 @pytest.fixture
@@ -163,3 +165,13 @@ def test_an_installation_ends_with_who_asked_for_it(tmp_path: Path) -> None:
         finally:
             process.kill()
             process.wait()
+
+
+async def test_cancel_waits_where_a_user_may_not_be_managed_faster(tmp_path: Path) -> None:
+    async with matrix_serving(tmp_path / "data", schedule_per_second=0.0, manage_per_second=20.0) as serving:
+        for number in range(50):
+            await serving.schedule(f"t{number}")
+        url = str(serving.native.base_url).rstrip("/")
+        ended = await asyncio.to_thread(tarry, "matrix", "cancel", "--user", "@ann:example.org", "--url", url)
+        assert (ended.returncode, ended.stdout, ended.stderr) == (0, "50 cancelled\n", "")
+        assert (await serving.listed())["scheduled"] == []

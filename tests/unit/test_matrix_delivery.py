@@ -4,9 +4,11 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 
+from tarry.core.clock import SystemClock
 from tarry.core.delivery import Delivered, Delivery, Refused, Retry
 from tarry.core.errors import Invalid
 from tarry.outlets.matrix import Homeserver, HomeserverSettings, MatrixOutlet
@@ -40,8 +42,13 @@ def test_what_is_no_destination_is_refused(text: str) -> None:
         parse(text)
 
 
-def answer(status: int, body: bytes = b'{"errcode": "M_X", "error": "no"}') -> Any:
-    return of_answer(Answer(status, body), attempt=1)
+NOW_MS = 784_111_777_000  # Sun, 06 Nov 1994 08:49:37 GMT
+
+
+def answer(
+    status: int, body: bytes = b'{"errcode": "M_X", "error": "no"}', retry_after: str | None = None
+) -> Any:
+    return of_answer(Answer(status, body, retry_after), attempt=1, now_ms=NOW_MS)
 
 
 def test_what_an_answer_means() -> None:
@@ -63,6 +70,48 @@ def test_what_an_answer_means() -> None:
     assert "M_UNKNOWN" in answer(403, b"<html>").error
     assert "secret" not in answer(403, b'{"errcode": "M_X", "error": "' + b"secret" * 1000 + b'"}').error
     assert [wait_ms(attempt) for attempt in (1, 2, 3, 4, 40)] == [250, 500, 1000, 2000, LONGEST_WAIT_MS]
+
+
+LIMITED = b'{"errcode": "M_LIMIT_EXCEEDED", "error": "slowly"}'
+
+
+@pytest.mark.parametrize(
+    ("body", "header", "after_ms"),
+    [
+        (LIMITED, "7", 7_000),
+        (LIMITED, "Sun, 06 Nov 1994 08:49:47 GMT", 10_000),
+        (b"<html>", "7", 7_000),
+        # The body says it to the millisecond.
+        (b'{"errcode": "M_LIMIT_EXCEEDED", "retry_after_ms": 1234}', "2", 1234),
+        (LIMITED, "99999999", 3_600_000),
+        (LIMITED, "0", wait_ms(1)),
+        (LIMITED, "soon", wait_ms(1)),
+    ],
+)
+def test_a_homeserver_that_limits_says_when_to_come_again_in_its_body_or_its_header(
+    body: bytes, header: str, after_ms: int
+) -> None:
+    limited = answer(429, body, header)
+    assert limited.after_ms == after_ms
+    told = msgspec.json.decode(limited.error)["body"]
+    assert told.get("retry_after_ms") == (None if after_ms == wait_ms(1) else after_ms)
+
+
+async def test_a_limit_in_a_header_alone_is_obeyed_and_told(tmp_path: Path) -> None:
+    async with matrix_serving(tmp_path / "data") as serving:
+        limits = [
+            web.json_response({"errcode": "M_LIMIT_EXCEEDED"}, status=429, headers={"Retry-After": "1"})
+        ]
+        serving.homeserver.answers.append(
+            lambda sent: limits.pop() if limits and "/send/" in sent.path else None
+        )
+        delay_id = await serving.schedule()
+        told = await serving.act(delay_id, "send")
+        assert (told.status_code, told.json()["retry_after_ms"]) == (429, 1000)
+        assert told.headers["retry-after"] == "1"
+        first, second = await serving.arrived(2)
+        assert second.at - first.at >= 1.0
+        await until_state(serving, delay_id, "sent")
 
 
 async def test_only_the_matrix_door_sends_as_a_user(tmp_path: Path) -> None:
@@ -231,7 +280,7 @@ async def test_a_homeserver_that_never_answers_is_given_up_and_asked_again() -> 
     homeserver = Homeserver(HomeserverSettings(url=f"http://127.0.0.1:{port}", as_token="x", timeout_ms=100))
     delivery = Delivery("id", f"matrix://{ROOM}/m.x", b"{}", {}, ROOM, "@ann:example.org", 1, 1, 1, "matrix")
     try:
-        verdict = await MatrixOutlet(homeserver).send(delivery)
+        verdict = await MatrixOutlet(homeserver, SystemClock()).send(delivery)
         assert isinstance(verdict, Retry)
         assert verdict.uncertain
         assert not verdict.counted
@@ -239,7 +288,7 @@ async def test_a_homeserver_that_never_answers_is_given_up_and_asked_again() -> 
         await homeserver.close()
         await asyncio.wait_for(left.wait(), 20)
         server.close()
-    verdict = await MatrixOutlet(homeserver).send(delivery)
+    verdict = await MatrixOutlet(homeserver, SystemClock()).send(delivery)
     assert isinstance(verdict, Retry)
 
 

@@ -180,11 +180,13 @@ async def test_one_event_as_merged(tmp_path: Path) -> None:
     async with matrix_serving(tmp_path / "data", **NO_LIMITS) as serving:
         delay_id = await serving.schedule()
         own = {"delay_id": delay_id, "room_id": ROOM, "type": "m.room.message", "content": {"body": "t1"}}
-        expected: dict[str, dict[str, Any]] = {STABLE: {}, UNSTABLE: own}
-        for root, more in expected.items():
+        of_state = await serving.schedule("t2", state_key="a key")
+        for root in (STABLE, UNSTABLE):
             shown = (await serving.client.get(f"{root}/{delay_id}", headers=ANN)).json()
             assert shown.pop("delayed_since_ts") > 0
-            assert shown == {"delay_ms": 60_000, **more}
+            assert shown == {"delay_ms": 60_000, **own}
+            shown = (await serving.client.get(f"{root}/{of_state}", headers=ANN)).json()
+            assert shown["state_key"] == "a key"
         await serving.act(delay_id, "send")
         finalised = (await serving.client.get(f"{STABLE}/{delay_id}", headers=ANN)).json()["finalised"]
         assert finalised.pop("event_id").startswith("$event")

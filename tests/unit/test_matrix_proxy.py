@@ -34,7 +34,7 @@ async def test_requests_arrive_as_they_were_sent(tmp_path: Path) -> None:
         assert got.body == body
         assert got.headers["Host"] == "matrix.example.org"
         assert got.headers["Authorization"] == "X-Matrix origin=a,key=b,sig=c"
-        assert got.headers["X-Forwarded-For"] == "203.0.113.7, 127.0.0.1"
+        assert got.headers["X-Forwarded-For"] == "127.0.0.1"
         assert got.headers["X-Kept"] == "Mixed, Case"
         assert got.headers["Accept-Encoding"] == "br"
         assert got.headers["Content-Length"] == str(len(body))
@@ -172,3 +172,81 @@ async def test_only_the_homeservers_public_paths_are_passed_on(tmp_path: Path) -
         ):
             assert (await serving.client.get(path)).status_code == 200
         await until(lambda: len(serving.homeserver.got) == 3)
+
+
+# Who is told to have sent it
+
+FORGED = [
+    ("X-Forwarded-For", "6.6.6.6"),
+    ("X-Forwarded-For", "7.7.7.7"),
+    ("X-Real-IP", "6.6.6.6"),
+    ("Forwarded", "for=6.6.6.6"),
+    ("X-Forwarded-Proto", "https"),
+    ("X-Forwarded-Host", "evil.example"),
+    ("X-Forwarded-Port", "666"),
+]
+
+
+async def test_a_client_cannot_pretend_to_be_another(tmp_path: Path) -> None:
+    async with matrix_serving(tmp_path / "data") as serving:
+        await serving.client.get("/_matrix/client/v3/devices", headers=FORGED)
+        (got,) = serving.homeserver.got
+        assert got.headers.getall("X-Forwarded-For") == ["127.0.0.1"]
+        assert got.headers.getall("X-Forwarded-Proto") == ["http"]
+        assert not {"X-Real-IP", "Forwarded", "X-Forwarded-Host", "X-Forwarded-Port"} & set(got.headers)
+
+
+async def test_our_own_proxies_are_believed_as_far_as_they_have_seen(tmp_path: Path) -> None:
+    async with matrix_serving(tmp_path / "data", trusted_proxies=["127.0.0.1", "10.0.0.0/8"]) as serving:
+        for forwarded, told in (
+            # The client wrote the first one; a proxy of ours at 10.1.1.1 saw 203.0.113.7 and one here saw 10.1.1.1.
+            ("6.6.6.6, 203.0.113.7, 10.1.1.1", "203.0.113.7, 10.1.1.1, 127.0.0.1"),
+            ("203.0.113.7", "203.0.113.7, 127.0.0.1"),
+            ("nonsense, 203.0.113.7", "203.0.113.7, 127.0.0.1"),
+            ("", "127.0.0.1"),
+        ):
+            headers = {
+                "X-Forwarded-For": forwarded,
+                "X-Forwarded-Proto": "https",
+                "X-Forwarded-Host": "matrix.example.org",
+                "X-Real-IP": "6.6.6.6",
+                "Forwarded": "for=6.6.6.6",
+            }
+            await serving.client.get("/_matrix/client/v3/devices", headers=headers)
+            got = serving.homeserver.got.pop()
+            assert got.headers["X-Forwarded-For"] == told
+            assert got.headers.getall("X-Forwarded-Proto") == ["https"]
+            assert got.headers["X-Forwarded-Host"] == "matrix.example.org"
+            assert not {"X-Real-IP", "Forwarded"} & set(got.headers)
+
+
+ASTRAY = [
+    "/_matrix/../_synapse/admin/v1/users",
+    "/_matrix/%2e%2e/_synapse/admin/v1/users",
+    "/_matrix/.%2E/_synapse/admin/v1/users",
+    "/_matrix/client/..%2f..%2f_synapse/admin",
+    "/_matrix/client/./../../_synapse/admin",
+    "/_matrix/..\\_synapse/admin",
+    "/_matrix/..%5c_synapse/admin",
+    "/_synapse/client/../admin/v1/users",
+    "/.well-known/matrix/../../_synapse/admin",
+    "/_matrix/..",
+    "/_synapse/admin/v1/users",
+]
+
+
+async def test_no_path_leads_astray(tmp_path: Path) -> None:
+    """The homeserver, or a proxy before it, may resolve dots: what it then serves has to be what is passed on."""
+    async with matrix_serving(tmp_path / "data") as serving:
+        host, port = serving.client.base_url.host, serving.client.base_url.port
+        for path in ASTRAY:
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+            answer = await reader.read()
+            writer.close()
+            await writer.wait_closed()
+            assert answer.startswith((b"HTTP/1.1 404 ", b"HTTP/1.1 400 ")), path
+        assert not serving.homeserver.got
+        for path in ("/_matrix/media/v3/download/a/..b", "/_matrix/client/v3/rooms/%21a%2F..%2Fb/state"):
+            assert (await serving.client.get(path)).status_code == 200
+        assert len(serving.homeserver.got) == 2

@@ -5,6 +5,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import httpx
+import pytest
 
 from tarry.outlets.matrix.destination import parse
 from tests.unit.matrix_kit import ROOM, SELDOM, STABLE, UNSTABLE, MatrixServing, bearer, matrix_serving
@@ -400,3 +401,100 @@ async def test_clients_are_told_what_is_served(tmp_path: Path) -> None:
         limits = {"max_delay_ms": WEEK_MS, "max_scheduled": 100}
         assert told["m.delayed_events"] == told["org.matrix.msc4140.delayed_events"] == limits
         assert told["m.change_password"] == {"enabled": True}
+
+
+AGAIN: Final = [
+    f"{SEND}/m.x/again?org.matrix.msc4140.delay=60000",
+    f"{OWN}/m.x/again",
+    f"{UNSTABLE_OWN}/m.x/again2",
+    f"/_matrix/client/v3/rooms/{ROOM}/redact/$e/again?delay=60000",
+]
+
+
+async def test_a_repeated_transaction_is_answered_whatever_its_body(tmp_path: Path) -> None:
+    async with matrix_serving(tmp_path / "data", schedule_per_second=0.0) as serving:
+        for path in AGAIN:
+            body = {} if "delay=" in path else {"delay": 60_000, "content": {}}
+            first = await put(serving, path, body)
+            assert first.status_code == 200, path
+            for raw in (b"", b"{", b'{"delay": 1, "content": {"another": true}}', b"[]"):
+                again = await put(serving, path, raw=raw)
+                if "/redact/" in path and raw in (b"{", b"[]"):
+                    # It is read with the path, before anything is asked for.
+                    assert again.status_code == 400
+                else:
+                    assert (again.status_code, again.json()) == (200, first.json()), (path, raw)
+            # For one that is new, or of another device, that is still no event.
+            fresh = path.replace("again", "fresh")
+            if "/redact/" not in path:
+                assert said(await put(serving, fresh, raw=b"")) == (400, "M_NOT_JSON"), path
+                stranger = await put(serving, path, raw=b"", headers=bearer("bob-token"))
+                assert said(stranger) == (400, "M_NOT_JSON"), path
+        assert len((await serving.listed())["scheduled"]) == len(AGAIN)
+
+
+async def test_a_repeated_future_is_answered_whatever_its_body(tmp_path: Path) -> None:
+    async with matrix_serving(tmp_path / "data") as serving:
+        path = f"/_matrix/client/v3/rooms/{ROOM}/send_future/m.x/t?future_timeout=60000"
+        first = await put(serving, path, {})
+        again = await put(serving, path, raw=b"")
+        assert (again.status_code, again.json()) == (200, first.json())
+        assert said(await put(serving, path.replace("/t?", "/u?"), raw=b"")) == (400, "M_NOT_JSON")
+
+
+@pytest.mark.parametrize("delay", [WEEK_MS + 1, 100 * 366 * 86_400_000 + 1, 10**19 - 1])
+async def test_a_delay_that_is_too_long_is_told_the_longest_one(tmp_path: Path, delay: int) -> None:
+    async with matrix_serving(tmp_path / "data") as serving:
+        own = await put(serving, f"{OWN}/m.x/1", {"delay": delay, "content": {}})
+        assert said(own) == (400, "M_MAX_DELAY_EXCEEDED")
+        assert own.json()["max_delay"] == WEEK_MS
+        query = await put(serving, f"{SEND}/m.x/2?org.matrix.msc4140.delay={delay}")
+        assert query.json()["org.matrix.msc4140.max_delay"] == WEEK_MS
+        future = f"/_matrix/client/v3/rooms/{ROOM}/send_future/m.x/t?future_timeout={delay}"
+        assert str(WEEK_MS) in (await put(serving, future)).json()["error"]
+
+
+# Who asks
+
+
+async def test_an_application_service_speaks_for_the_user_it_names(tmp_path: Path) -> None:
+    """Another service than ours, with one token for all of its users: whose event it is says `user_id`."""
+    async with matrix_serving(tmp_path / "data") as serving:
+        users = ["@bridge_a:example.org", "@bridge_b:example.org"]
+        serving.homeserver.masquerades["bridge-token"] = {*users}
+        headers = bearer("bridge-token")
+        ids = {}
+        for user in users:
+            who = {"user_id": user, "org.matrix.msc4140.delay": "60000"}
+            answers = [
+                await serving.client.put(f"{SEND}/m.x/same", params=who, json={}, headers=headers)
+                for _ in range(2)
+            ]
+            # The second one is answered from what is remembered.
+            assert [answer.status_code for answer in answers] == [200, 200]
+            assert answers[0].json() == answers[1].json()
+            ids[user] = answers[0].json()["delay_id"]
+        assert len(set(ids.values())) == 2
+        for user in users:
+            listed = await serving.client.get(STABLE, params={"user_id": user}, headers=headers)
+            assert [one["delay_id"] for one in listed.json()["scheduled"]] == [ids[user]]
+            assert (await serving.engine.get(ids[user])).owner == user
+        stranger = {"user_id": "@stranger:example.org"}
+        refused = await serving.client.get(STABLE, params=stranger, headers=headers)
+        assert said(refused) == (403, "M_FORBIDDEN")
+        assert (await serving.act(ids[users[0]], "send")).status_code == 200
+        (sent,) = serving.homeserver.events
+        assert sent.query["user_id"] == users[0]
+
+
+async def test_a_transaction_id_belongs_to_a_device(tmp_path: Path) -> None:
+    async with matrix_serving(tmp_path / "data") as serving:
+        serving.homeserver.users["ann-tablet"] = ("@ann:example.org", "ANNSTABLET")
+        for path, body in (
+            (f"{SEND}/m.x/same?delay=60000", {}),
+            (f"{OWN}/m.x/same", {"delay": 60_000, "content": {}}),
+        ):
+            phone = [(await put(serving, path, body)).json()["delay_id"] for _ in range(2)]
+            tablet = (await put(serving, path, body, headers=bearer("ann-tablet"))).json()["delay_id"]
+            assert phone[0] == phone[1] != tablet
+        assert len((await serving.listed())["scheduled"]) == 4

@@ -151,3 +151,30 @@ async def test_a_deactivation_through_the_proxy_cancels_at_once(tmp_path: Path) 
             await serving.client.post(deactivate, json={}, headers=bearer("ann-token"))
         ).status_code == 200
         await until_state(serving, delay_id, "cancelled")
+
+
+async def test_an_old_state_event_does_not_end_a_later_future(tmp_path: Path) -> None:
+    """A homeserver that was away tells of old events late: by its age, by its time stamp, or by both."""
+    async with matrix_serving(tmp_path / "data") as serving:
+        path = f"/_matrix/client/v3/rooms/{ROOM}/state_future/m.s/k?future_timeout=60000"
+        answer = await serving.client.put(path, json={}, headers=bearer("ann-token"))
+        assert answer.status_code == 200
+        accepted_ms = serving.engine.clock.now_ms()
+        await until(lambda: serving.engine.clock.now_ms() > accepted_ms + 1)
+
+        async def waiting() -> int:
+            listed = await serving.client.get("/_matrix/client/v3/future", headers=bearer("ann-token"))
+            return len(listed.json())
+
+        old_ms = accepted_ms - 60_000
+        for number, seen in enumerate(
+            (
+                state(BOB, origin_server_ts=old_ms, unsigned={"age": 60_000}),
+                state(BOB, origin_server_ts=old_ms, unsigned={}),
+                state(BOB, unsigned={"age": 60_000}),
+            )
+        ):
+            assert (await tell(serving, f"old{number}", seen)).status_code == 200
+            assert await waiting() == 1, seen
+        assert (await tell(serving, "new", state(BOB))).status_code == 200
+        assert await waiting() == 0

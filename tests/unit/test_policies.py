@@ -120,8 +120,15 @@ def test_the_longest_delay(bench: Bench) -> None:
     bench.schedule(delay_ms=1000)
     bench.schedule(FOREIGN, due_at_ms=bench.now_ms + 1000)
     for destination in ("orders", FOREIGN):
-        refused = bench.engine.schedule(Message(destination=destination, delay_ms=1001))
-        assert bench.refused(refused, DelayTooLong).max_delay_ms == 1000
+        for delay_ms in (1001, limits.MAX_DELAY_MS + 1, 10**30):
+            message = Message(destination=destination, delay_ms=delay_ms)
+            refused = bench.engine.schedule(message)
+            assert bench.refused(refused, DelayTooLong).max_delay_ms == 1000
+            together = bench.engine.schedule_together([message])
+            assert bench.refused(together, DelayTooLong).max_delay_ms == 1000
+            (one,) = bench.ask(bench.engine.schedule_many([message]))
+            assert isinstance(one, DelayTooLong)
+            assert one.max_delay_ms == 1000
     bench.schedule("free", delay_ms=limits.MAX_DELAY_MS)
 
 

@@ -187,6 +187,8 @@ def test_ticks_slots_and_limits_are_those_of_the_place(tmp_path: Path) -> None:
     staged = stage(at, far)
     assert [row.where for row in staged.bad] == ["row 2", "row 3"]
     assert "exceeds the maximum" in staged.bad[0].reason
+    beyond = rows(delay_ms=[DAY + 1, 1 << 62], payload=["x"] * 2, destination=["shop/eu/orders"] * 2)
+    assert [str(DAY) in row.reason for row in stage(at, beyond).bad] == [True, True]
     assert "delayed delivery is off" in staged.bad[1].reason
 
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.core.delivery import Delivered, Refused, Retry
-from tarry.outlets.webhook.verdict import of_failure, of_status, retry_after_ms
+from tarry.outlets.retry_after import retry_after_ms
+from tarry.outlets.webhook.verdict import of_failure, of_status
 
 NOW_MS = 784_111_777_000  # Sun, 06 Nov 1994 08:49:37 GMT
 HOUR_MS = 3_600_000

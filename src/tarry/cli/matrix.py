@@ -3,6 +3,7 @@
 import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -17,7 +18,7 @@ from tarry.cli.supervisor import CANNOT_RUN_HERE
 from tarry.client.blocking import Client
 from tarry.client.shapes import MessageView
 from tarry.config import load
-from tarry.core.errors import Conflict, Invalid, NotFound, Unavailable
+from tarry.core.errors import Conflict, Invalid, NotFound, RateLimited, TarryError, Unavailable
 
 NAMESPACES: Final = ("matrix/events", "matrix/futures")
 """Whose messages are delayed events: those of MSC4140, and the futures of its older draft."""
@@ -106,19 +107,35 @@ def cancel(
     url: Url = None,
     config: ConfigFile = None,
 ) -> None:
-    """Cancel the delayed events of a user, for a room, or all."""
+    """Cancel the delayed events of a user, for a room, or all.
+
+    Each user's events can be managed only so fast (`manage_per_second`): then this waits, and goes on.
+    """
     if (user is None and room is None) != all_:
         raise typer.BadParameter("give --user, --room or both; or --all")
     cancelled = 0
     with connect(config, url) as client:
-        for message in list(_waiting(client, user, room)):
-            # One that was sent in the meantime is no reason to stop.
-            try:
-                client.cancel(message.id)
-                cancelled += 1
-            except (Conflict, NotFound):
-                pass
+        waiting = list(_waiting(client, user, room))
+        try:
+            for message in waiting:
+                cancelled += _cancel(client, message.id)
+        except TarryError:
+            print(f"{cancelled} cancelled of {len(waiting)}")
+            raise
     print(f"{cancelled} cancelled")
+
+
+def _cancel(client: Client, id_: str) -> bool:
+    """Cancel one event, as soon as its user's rate allows it; False if it was sent in the meantime."""
+    while True:
+        try:
+            client.cancel(id_)
+        except RateLimited as limit:
+            time.sleep(max(limit.retry_after_ms, 1) / 1000)
+        except (Conflict, NotFound):
+            return False
+        else:
+            return True
 
 
 def _waiting(client: Client, user: str | None, room: str | None) -> Iterator[MessageView]:

@@ -103,6 +103,11 @@ class Effective(Struct, frozen=True, kw_only=True):
     command_per_second: float
     deduplication: bool
 
+    @property
+    def longest_ms(self) -> int:
+        """The longest delay that is taken: the policy's own, or the engine's where it sets none."""
+        return self.max_delay_ms or MAX_DELAY_MS
+
     def round_up(self, due_at_ms: int) -> int:
         """The first tick at or after an instant: never early."""
         return -(-due_at_ms // self.tick_ms) * self.tick_ms

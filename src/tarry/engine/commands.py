@@ -392,7 +392,7 @@ class Commands:
                     raise Conflict("the message has no delay to begin again", "untimed")
                 due_at_ms = now_ms + delay_ms
             if due_at_ms - now_ms > limits.MAX_DELAY_MS:
-                raise DelayTooLong(limits.MAX_DELAY_MS)
+                raise DelayTooLong(policy.longest_ms)
             delay_ms = max(0, due_at_ms - now_ms)
             if policy.delayed_delivery:
                 fire_at_ms = self._journal.fire_at(due_at_ms, now_ms, policy)

@@ -110,6 +110,7 @@ class Engine:
         self.upkeep = Upkeep(self.journal, self.dispatcher, settings, offload, snapshot_folder)
         scheduling = Scheduling(self.journal, clock, outlets)
         together = Together(scheduling, self.journal, clock)
+        self._repeated = scheduling.repeated
         traced = None if tracer is None else TracedScheduling(scheduling, together, tracer)
         self._scheduling = traced or scheduling
         self._schedule_together = together.schedule if traced is None else traced.together
@@ -215,6 +216,16 @@ class Engine:
     def schedule(self, message: Message) -> Answer[Scheduled]:
         """Accept a message; the answer comes when that is durable."""
         return self._scheduling.schedule(message)
+
+    def repeated(self, message: Message) -> Answer[Scheduled] | None:
+        """The answer to an earlier request with the idempotency key of a message; None if there was none, or it failed.
+
+        For whoever wants to know it before the message is read as a whole.
+        """
+        try:
+            return self._repeated(message)
+        except TarryError as error:
+            return failed(error)
 
     def schedule_together(self, messages: Sequence[Message]) -> Answer[list[Scheduled]]:
         """Accept messages as one, all or none; a group that one of them leads waits for it."""

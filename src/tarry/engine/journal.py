@@ -230,13 +230,9 @@ class Journal:
 
         The policy's longest delay is counted from now, or from another instant.
         """
-        if due_at_ms - now_ms > MAX_DELAY_MS:
-            raise DelayTooLong(MAX_DELAY_MS)
-        if (
-            policy.max_delay_ms
-            and due_at_ms - (now_ms if since_ms is None else since_ms) > policy.max_delay_ms
-        ):
-            raise DelayTooLong(policy.max_delay_ms)
+        counted_from_ms = now_ms if since_ms is None else since_ms
+        if due_at_ms - now_ms > MAX_DELAY_MS or due_at_ms - counted_from_ms > policy.longest_ms:
+            raise DelayTooLong(policy.longest_ms)
         return max(policy.round_up(due_at_ms), now_ms, self.watermark.fire_at_ms)
 
     # Deciding: the state changes when a record is enqueued

@@ -131,8 +131,9 @@ class Planner:
         mark(errors, has_due & has_delay, Invalid("delay_ms", "give a due instant or a delay, not both"))
         mark(errors, dues < 0, Invalid("due_at_ms", "is before 1970"))
         mark(errors, delays < 0, Invalid("delay_ms", "is negative"))
-        mark(errors, delays > most_ms, DelayTooLong(most_ms))
-        mark(errors, dues > now_ms + most_ms, DelayTooLong(most_ms))
+        # Longer than any policy allows, and no number for the sums below: which policy it is that refuses it is seen there.
+        delays = np.minimum(delays, most_ms + 1)
+        dues = np.minimum(dues, now_ms + most_ms + 1)
         neither = ~(has_due | has_delay)
         if neither.any():
             if defaults.due_at_ms is None and defaults.delay_ms is None:
@@ -154,12 +155,14 @@ class Planner:
     ) -> NDArray[np.int64]:
         """When each row goes out; `due` becomes what is answered."""
         policies = [place[2] if place else None for place in places]
+        for code, policy in enumerate(policies):
+            if policy is not None:
+                # Also where nothing is delayed: what is kept of it has to be a number that can be stored.
+                longest_ms = policy.longest_ms if policy.delayed_delivery else limits.MAX_DELAY_MS
+                over = (codes == code) & (due - self._now_ms > longest_ms)
+                mark(errors, over, DelayTooLong(policy.longest_ms))
         off = np.array([policy is not None and not policy.delayed_delivery for policy in policies])[codes]
         due[off] = np.minimum(due[off], self._now_ms)
-        for code, policy in enumerate(policies):
-            if policy is not None and policy.max_delay_ms:
-                over = (codes == code) & (due - self._now_ms > policy.max_delay_ms)
-                mark(errors, over, DelayTooLong(policy.max_delay_ms))
         ticks = np.array([policy.tick_ms if policy else 1 for policy in policies], np.int64)
         # The due instant that is answered is the rounded one, except for what was due already.
         rounded = due.copy() if (ticks == 1).all() else -(-due // ticks[codes]) * ticks[codes]

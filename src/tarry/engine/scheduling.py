@@ -19,6 +19,7 @@ from tarry.core.clock import Clock
 from tarry.core.delivery import Outlet
 from tarry.core.errors import (
     Conflict,
+    DelayTooLong,
     Invalid,
     RateLimited,
     TarryError,
@@ -58,7 +59,7 @@ class Scheduling:
     def schedule(self, message: Message, trace: bytes | None = None) -> Answer[Scheduled]:
         """Accept a message; the answer comes when that is durable. The trace is kept with it."""
         try:
-            message.check()
+            self.check(message)
             repeat = self.repeated(message) if message.idempotency_key is not None else None
             if repeat is not None:
                 return repeat
@@ -113,7 +114,7 @@ class Scheduling:
                 parts.append(single)
                 continue
             try:
-                message.check()
+                self.check(message)
                 batch.append((at, *self.plan(message, now_ms, ahead[message.owner], trace=trace)))
                 ahead[message.owner] += 1
             except TarryError as error:
@@ -229,6 +230,14 @@ class Scheduling:
             raise Unavailable("the first request with this idempotency key is not known to be stored")
         id_ = self._ids.make(known.origin.seq, known.origin.fire_at_ms)
         return settled(Scheduled(id_, known.due_at_ms, known.past_due, repeated=True))
+
+    def check(self, message: Message) -> None:
+        """Raise what is wrong with a message wherever it goes; a delay that is too long is told the longest one there."""
+        try:
+            message.check()
+        except DelayTooLong:
+            _, _, policy = self._place(message.destination, message.namespace)
+            raise DelayTooLong(policy.longest_ms) from None
 
     @staticmethod
     def _check_print(first: bytes, again: bytes) -> None:

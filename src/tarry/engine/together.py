@@ -69,7 +69,7 @@ class Together:
     def _repeated(self, messages: Sequence[Message]) -> Answer[list[Scheduled]] | None:
         """The first answer again, if these idempotency keys were seen with the same request."""
         for message in messages:
-            message.check()
+            self._scheduling.check(message)
         repeats = [self._scheduling.repeated(one) for one in messages if one.idempotency_key is not None]
         if len(repeats) not in (0, len(messages)):
             raise Invalid("idempotency_key", "all messages have one, or none has")

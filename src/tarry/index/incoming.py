@@ -172,10 +172,9 @@ def _numbers(column: Any) -> NDArray[np.int64]:
 def _check_delays(
     delays: NDArray[np.int64], terms: list[Terms], codes: NDArray[np.int32], errors: dict[int, TarryError]
 ) -> None:
-    mark(errors, delays > limits.MAX_DELAY_MS, DelayTooLong(limits.MAX_DELAY_MS))
     for code, term in enumerate(terms):
-        if term.max_delay_ms:
-            mark(errors, (codes == code) & (delays > term.max_delay_ms), DelayTooLong(term.max_delay_ms))
+        longest_ms = term.max_delay_ms or limits.MAX_DELAY_MS
+        mark(errors, (codes == code) & (delays > longest_ms), DelayTooLong(longest_ms))
         if not term.delayed_delivery:
             mark(errors, codes == code, Invalid("destination", "delayed delivery is off there"))
 
@@ -192,7 +191,8 @@ def _times(
         found, said = _whole_numbers(delay, "delay_ms", errors)
         delays = found.copy()
         mark(errors, said & (delays < 0), Invalid("delay_ms", "is negative"))
-        mark(errors, said & (delays > limits.MAX_DELAY_MS), DelayTooLong(limits.MAX_DELAY_MS))
+        # Longer than any policy allows, and no number for the sums below.
+        delays = np.minimum(delays, limits.MAX_DELAY_MS + 1)
         delays[np.fromiter(errors, np.int64, len(errors))] = 0
         return delays, now_ms + delays, said
     column = _column(batch, "due")

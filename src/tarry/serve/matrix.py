@@ -59,7 +59,7 @@ class MatrixDoor:
         self._listener = Listener(config, room.part(NAME, config.max_connections, files_each=2))
         room.reserve(MAX_KEPT)
         self._looking: asyncio.Task[None] | None = None
-        self.outlets: Mapping[str, Outlet] = {SCHEME: MatrixOutlet(self._homeserver)}
+        self.outlets: Mapping[str, Outlet] = {SCHEME: MatrixOutlet(self._homeserver, self._clock)}
 
     def bind(self) -> list[str]:
         """Take the address."""

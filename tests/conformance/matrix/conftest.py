@@ -32,6 +32,7 @@ UNLIMITED: Final = "\n".join(
 """Tests are faster than people."""
 
 SWITCHED: Final = """
+trusted_proxies = ["127.0.0.1"]
 management_token = true
 cancel_by_state_update = true
 schedule_per_second = 10

@@ -109,13 +109,21 @@ async def test_proxy_preflights_and_errors_have_cors(door: Door, http: httpx.Asy
             assert refused.json()["errcode"].startswith("M_")
 
 
-async def test_proxy_tells_the_homeserver_whose_request_it_is(alice: Person, homeserver: Synapse) -> None:
-    """The homeserver is told the address of the connection, behind those that others have forwarded."""
-    await alice.done("GET", f"{CLIENT}/v3/account/whoami", headers={"x-forwarded-for": "198.51.100.7"})
+async def test_proxy_tells_the_homeserver_whose_request_it_is(
+    alice: Person, switched_door: Door, homeserver: Synapse
+) -> None:
+    """The homeserver is told the address of the connection; another one only by a proxy that is trusted."""
+    forged, forwarded = "198.51.100.6", "198.51.100.7"
+    whoami = f"{CLIENT}/v3/account/whoami"
+    await alice.done("GET", whoami, headers={"x-forwarded-for": forged})
+    # This door trusts proxies at 127.0.0.1.
+    told = {"x-forwarded-for": f"{forged}, {forwarded}"}
+    await alice.at(switched_door.url).done("GET", whoami, headers=told)
     answer = await alice.done("GET", f"{CLIENT}/v3/admin/whois/{alice.user_id}")
     sessions = [session for device in answer["devices"].values() for session in device["sessions"]]
     seen = {connection["ip"] for session in sessions for connection in session["connections"]}
-    assert "198.51.100.7" in seen
+    assert {"127.0.0.1", forwarded} <= seen
+    assert forged not in seen
 
 
 @pytest.mark.parametrize(

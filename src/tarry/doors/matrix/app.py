@@ -22,7 +22,7 @@ from tarry.doors.matrix.lists import Lists
 from tarry.doors.matrix.management import QUICK, Management
 from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.paths import Found, Paths, unquoted
-from tarry.doors.matrix.proxy import PREFIXES, Gone, Proxy, Receive, Scope, Send
+from tarry.doors.matrix.proxy import Gone, Proxy, Receive, Scope, Send, is_passed_on
 from tarry.doors.matrix.scheduling import Asked, Scheduling, asks_to_delay, known_send, read_own
 from tarry.doors.matrix.transactions import Transactions
 from tarry.doors.matrix.wire import MAX_BODY_BYTES, Answered, Request, preflight, refused
@@ -61,7 +61,7 @@ class MatrixApp:
             ]
         )
         self._send_put = self._scheduling.reused[0]
-        self._proxy = Proxy(parts.homeserver)
+        self._proxy = Proxy(parts.homeserver, parts.settings.trusted_proxies)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
@@ -80,7 +80,7 @@ class MatrixApp:
         await _respond(send, answered)
 
     async def _pass_on(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if not scope["raw_path"].startswith(PREFIXES) or _would_be_sent_at_once(scope):
+        if not is_passed_on(scope["raw_path"]) or _would_be_sent_at_once(scope):
             await _respond(send, refused(unrecognised()))
             return
         afterwards = await self._departures.watch(_request(None, scope, b"", scope.get("client")))

@@ -53,9 +53,12 @@ def not_found() -> MatrixError:
 
 def limited(retry_after_ms: int, text: str = "Too many requests.") -> MatrixError:
     """Too fast: when to come again, in both of the ways in which clients look for it."""
-    after_s = -(-retry_after_ms // 1000)
-    headers = [(b"retry-after", b"%d" % after_s)]
-    return MatrixError(429, "M_LIMIT_EXCEEDED", text, {"retry_after_ms": retry_after_ms}, headers)
+    fields = {"retry_after_ms": retry_after_ms}
+    return MatrixError(429, "M_LIMIT_EXCEEDED", text, fields, _retry_after(retry_after_ms))
+
+
+def _retry_after(wait_ms: object) -> Headers:
+    return [(b"retry-after", b"%d" % -(-wait_ms // 1000))] if isinstance(wait_ms, int) and wait_ms > 0 else []
 
 
 def unrecognised(allowed: str | None = None) -> MatrixError:
@@ -119,4 +122,5 @@ def repeat(kept: str) -> MatrixError:
     """An error that the homeserver has answered, again."""
     error = _error_decoder.decode(kept)
     fields = {name: value for name, value in error.body.items() if name not in ("errcode", "error")}
-    return MatrixError(error.status, error.body["errcode"], str(error.body.get("error", "")), fields)
+    headers = _retry_after(fields.get("retry_after_ms"))
+    return MatrixError(error.status, error.body["errcode"], str(error.body.get("error", "")), fields, headers)

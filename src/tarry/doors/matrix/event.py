@@ -91,11 +91,27 @@ def message_of(
         namespace=namespace,
         delay_ms=delay_ms,
         group=group,
-        idempotency_key=None if txn is None else _digest(account.device_id or "", *txn),
+        idempotency_key=None if txn is None else _transaction_key(account, txn),
         any_repeat=True,
         listed=True,
         subject=subject,
     )
+
+
+def transaction_of(account: Account, txn: tuple[str, ...], namespace: str = EVENTS) -> Message:
+    """As much of a message as says which request it is: enough to find the answer to the same request before."""
+    return Message(
+        destination="",
+        owner=account.user_id,
+        namespace=namespace,
+        idempotency_key=_transaction_key(account, txn),
+        any_repeat=True,
+    )
+
+
+def _transaction_key(account: Account, txn: tuple[str, ...]) -> str:
+    """Transaction ids belong to a device."""
+    return _digest(account.device_id or "", *txn)
 
 
 def event_of(view: MessageView) -> Event:

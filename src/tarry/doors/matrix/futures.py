@@ -22,7 +22,7 @@ from tarry.core.lifecycle import FINALISED
 from tarry.core.message import LED_BY, MessageView, OwnedQuery, Scheduled
 from tarry.doors.matrix.accounts import Account
 from tarry.doors.matrix.errors import MatrixError, explain, internal, limited
-from tarry.doors.matrix.event import Event, check_event, event_of, message_of
+from tarry.doors.matrix.event import Event, check_event, event_of, message_of, transaction_of
 from tarry.doors.matrix.futures_asked import GROUP, UNSTABLE, Asked, read_query
 from tarry.doors.matrix.futures_guesses import Guesses
 from tarry.doors.matrix.futures_tokens import Action, Tokens
@@ -101,8 +101,15 @@ class Futures:
         self, request: Request, event: Event, txn: tuple[str, ...] | None, *, own: bool
     ) -> Answered:
         account = await self._parts.accounts.of(request)
-        asked = read_query(request.query, own=own)
-        check_event(event)
+        try:
+            asked = read_query(request.query, own=own)
+            check_event(event)
+        except MatrixError:
+            # As with delayed events: a repeated transaction is answered whatever it holds.
+            again = None if txn is None else self._engine.repeated(transaction_of(account, txn, FUTURES))
+            if again is None:
+                raise
+            return ok(self._response(await self._engine.get((await again).id)))
         group_id = asked.group_id or self.new_group_id(account, txn)
         self._check_group(account, group_id)
         message = message_of(

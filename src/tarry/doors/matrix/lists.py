@@ -17,7 +17,7 @@ from tarry.doors.matrix.management import ROOTS, Management
 from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.paths import CLIENT, Route
 from tarry.doors.matrix.settings import EVENTS
-from tarry.doors.matrix.shown import event_body, finalised_body, merged_body, progress_body
+from tarry.doors.matrix.shown import event_body, finalised_body, merged_body
 from tarry.doors.matrix.wire import Answered, Request, ok
 from tarry.engine.rates import Rates
 
@@ -130,8 +130,7 @@ class Lists:
         view = await self._own(account, request.params[0])
         if view is None:
             raise not_found()
-        # Clients of the unstable path look for the event itself as well.
-        return ok(merged_body(view, unstable=True) if request.unstable else progress_body(view))
+        return ok(merged_body(view, request.unstable))
 
 
 def _seed_body(

@@ -1,17 +1,19 @@
 """What is not Tarry's own goes to the homeserver, byte for byte and as it comes, and so do the answers.
 
 Both directions stream, so that an upload or a long poll costs no memory; the path, the query and the `Host` stay as
-they were sent, so that signatures of other servers hold. Dropped are the headers that are meant for one connection only;
-`X-Forwarded-For` gets the address of the client.
+they were sent, so that signatures of other servers hold. Dropped are the headers that are meant for one connection only,
+and those in which a client could pretend to be another: the homeserver is told of addresses that our own proxies saw.
 """
 
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from posixpath import normpath
 from typing import Any, Final
+from urllib.parse import unquote_to_bytes
 
 from tarry.doors.matrix.errors import MatrixError
-from tarry.doors.matrix.wire import refused
+from tarry.doors.matrix.wire import believed_way, is_trusted, refused
 from tarry.outlets.matrix.homeserver import FAILURES, Homeserver
 
 Scope = MutableMapping[str, Any]
@@ -35,6 +37,10 @@ ONE_HOP: Final = frozenset(
         b"expect",
     }
 )
+_ADDRESSES: Final = frozenset({b"x-forwarded-for", b"x-real-ip", b"forwarded"})
+"""Headers about the sender's address: only the first is passed on, and only as far as it is believed."""
+_BY_PROXIES: Final = frozenset({b"x-forwarded-proto", b"x-forwarded-host", b"x-forwarded-port"})
+"""What else a reverse proxy says of a request: believed if it is one of our own."""
 _OWN_DATE: Final = b"date"
 """The listener dates every answer."""
 
@@ -46,12 +52,14 @@ class Gone(Exception):
 class Proxy:
     """Passes requests on."""
 
-    def __init__(self, homeserver: Homeserver) -> None:
+    def __init__(self, homeserver: Homeserver, trusted: tuple[str, ...]) -> None:
+        """`trusted` are the addresses of our own reverse proxies."""
         self._homeserver = homeserver
+        self._trusted = trusted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> int:
         """Pass one request on; gives the status of the answer, or 0 if the client did not wait for it."""
-        client = _Client(scope, receive, send)
+        client = _Client(scope, receive, send, request_headers(scope, self._trusted))
         relaying = asyncio.create_task(self._relay(client))
         watching = asyncio.create_task(client.until_gone())
         try:
@@ -89,12 +97,12 @@ class Proxy:
 class _Client:
     """The client's end of a request that is passed on."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, headers: list[tuple[str, str]]) -> None:
         self._receive = receive
         self._send = send
         self.method: str = scope["method"]
         self.target = target_of(scope)
-        self.headers = request_headers(scope)
+        self.headers = headers
         names = {name for name, _ in scope["headers"]}
         self.has_body = b"transfer-encoding" in names or b"content-length" in names
         self.begun = False
@@ -150,22 +158,29 @@ def target_of(scope: Scope) -> str:
     return (path + b"?" + query if query else path).decode("latin-1")
 
 
-def request_headers(scope: Scope) -> list[tuple[str, str]]:
+def request_headers(scope: Scope, trusted: tuple[str, ...]) -> list[tuple[str, str]]:
     """The headers for the homeserver."""
-    dropped = ONE_HOP | _named_by_connection(scope["headers"]) | {b"x-forwarded-for"}
+    peer = "" if scope.get("client") is None else str(scope["client"][0])
+    dropped = ONE_HOP | _named_by_connection(scope["headers"]) | _ADDRESSES
+    if not is_trusted(peer, trusted):
+        dropped |= _BY_PROXIES
     kept = [
         (name.decode("latin-1"), value.decode("latin-1"))
         for name, value in scope["headers"]
         if name not in dropped
     ]
-    hops = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
-    if scope.get("client") is not None:
-        hops.append(str(scope["client"][0]))
-    if hops:
-        kept.append(("x-forwarded-for", ", ".join(hops)))
-    if all(name != b"x-forwarded-proto" for name, _ in scope["headers"]):
+    if peer:
+        told = [value.decode("latin-1") for name, value in scope["headers"] if name == b"x-forwarded-for"]
+        kept.append(("x-forwarded-for", ", ".join(believed_way(peer, ",".join(told), trusted))))
+    if all(name != "x-forwarded-proto" for name, _ in kept):
         kept.append(("x-forwarded-proto", str(scope.get("scheme", "http"))))
     return kept
+
+
+def is_passed_on(raw_path: bytes) -> bool:
+    """Whether a path is under the prefixes, also for whoever resolves dots, quoted ones too, or takes backslashes for slashes."""
+    read = normpath(unquote_to_bytes(raw_path).replace(b"\\", b"/"))
+    return raw_path.startswith(PREFIXES) and (read + b"/").startswith(PREFIXES)
 
 
 def response_headers(headers: Any) -> list[tuple[bytes, bytes]]:

@@ -5,6 +5,7 @@ The proposal's own endpoint takes the delay in its body (`delay`, or `delay_ms` 
 homeserver behind would send it at once.
 """
 
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
@@ -17,7 +18,7 @@ from tarry.core.message import Message, OwnedQuery, Scheduled
 from tarry.doors.matrix.accounts import Account
 from tarry.doors.matrix.dialects import MERGED, QUERY, SEED, UNSTABLE, Dialect, Speech
 from tarry.doors.matrix.errors import MatrixError, explain, internal
-from tarry.doors.matrix.event import Event, check_event, message_of
+from tarry.doors.matrix.event import Event, check_event, message_of, transaction_of
 from tarry.doors.matrix.futures import Futures
 from tarry.doors.matrix.futures_asked import PARAMETERS as FUTURES
 from tarry.doors.matrix.parts import Parts
@@ -112,7 +113,7 @@ class Scheduling:
     async def schedule(self, request: Request) -> Answered:
         """PUT …/rooms/{room}/delayed_event/{type}/{txn}."""
         account = await self._parts.accounts.of(request)
-        return await self._accept(account, read_own(request))
+        return await self._accept(account, own_transaction(request), partial(read_own, request))
 
     # The delay as a query parameter
 
@@ -126,7 +127,7 @@ class Scheduling:
             return await self._future(request, event, names)
         account = await self._parts.accounts.of(request)
         event = Event(room_id=room_id, type=type_, content=request.body, sticky_ms=_sticky(query))
-        return await self._accept(account, _asked_by_query(query, event, names))
+        return await self._accept(account, names, partial(_asked_by_query, query, event, names))
 
     async def state(self, request: Request) -> Answered:
         """PUT …/rooms/{room}/state/{type}/{key}?delay=…; the key may be left out."""
@@ -142,7 +143,7 @@ class Scheduling:
         if _is_future(query):
             return await self._future(request, event, None)
         account = await self._parts.accounts.of(request)
-        return await self._accept(account, _asked_by_query(query, event, None))
+        return await self._accept(account, None, partial(_asked_by_query, query, event, None))
 
     async def redact(self, request: Request) -> Answered:
         """PUT …/rooms/{room}/redact/{event}/{txn}?delay=… and the same by POST, without a transaction."""
@@ -155,7 +156,7 @@ class Scheduling:
         if _is_future(query):
             return await self._future(request, event, names)
         account = await self._parts.accounts.of(request)
-        return await self._accept(account, _asked_by_query(query, event, names))
+        return await self._accept(account, names, partial(_asked_by_query, query, event, names))
 
     async def _future(self, request: Request, event: Event, txn: tuple[str, ...] | None) -> Answered:
         if not DELAYS.isdisjoint(name for name, _ in request.query):
@@ -164,9 +165,20 @@ class Scheduling:
 
     # Both
 
-    async def _accept(self, account: Account, asked: Asked) -> Answered:
+    async def _accept(
+        self, account: Account, txn: tuple[str, ...] | None, read: Callable[[], Asked]
+    ) -> Answered:
         try:
-            return _answer(await self._parts.engine.schedule(self._message(account, asked)))
+            asked = read()
+            message = self._message(account, asked)
+        except MatrixError:
+            # A client may repeat a transaction without its body, or with another: the answer is the first one's.
+            again = None if txn is None else self._parts.engine.repeated(transaction_of(account, txn))
+            if again is None:
+                raise
+            return _answer(await again)
+        try:
+            return _answer(await self._parts.engine.schedule(message))
         except TooManyPending as error:
             raise explain(error, await self._with_next_due(account, asked.speech)) from None
         except TarryError as error:
@@ -200,9 +212,14 @@ class Scheduling:
         return self._parts.engine.pending_of(account.user_id) < self._parts.settings.max_pending_per_user
 
 
+def own_transaction(request: Request) -> tuple[str, ...]:
+    """The name of a request to the proposal's own endpoint within the user's device."""
+    return ("delayed_event", *request.params)
+
+
 def read_own(request: Request) -> Asked:
     """What the proposal's own endpoint is asked for."""
-    room_id, type_, txn = request.params
+    room_id, type_, _ = request.params
     body = read_object(request.body, _body_decoder)
     delay_ms, dialect = _delay_of(body)
     sticky_ms = body.sticky_ms
@@ -216,7 +233,7 @@ def read_own(request: Request) -> Asked:
         sticky_ms=sticky_ms,
     )
     speech = Speech(dialect, request.unstable)
-    return Asked(event, delay_ms, speech, ("delayed_event", room_id, type_, txn))
+    return Asked(event, delay_ms, speech, own_transaction(request))
 
 
 def known_send(room: bytes, type_: bytes, raw_query: bytes) -> Asked | None:

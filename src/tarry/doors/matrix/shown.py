@@ -24,15 +24,8 @@ def event_body(view: MessageView, dialect: Dialect) -> dict[str, Any]:
 
 
 def merged_body(view: MessageView, unstable: bool) -> dict[str, Any]:
-    """An event as merged: `finalised` is there once it is."""
+    """An event as merged, `finalised` once it is; with its own fields, for which clients look as well."""
     return event_body(view, MERGED) | _merged_end(view, unstable)
-
-
-def progress_body(view: MessageView) -> dict[str, Any]:
-    """What the merged proposal tells of one event, and no more: since when it waits, and how it ended."""
-    return {MERGED.delay: view.delay_ms, MERGED.since: view.delayed_since_ms} | _merged_end(
-        view, unstable=False
-    )
 
 
 def _merged_end(view: MessageView, unstable: bool) -> dict[str, Any]:

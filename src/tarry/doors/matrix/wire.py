@@ -124,17 +124,24 @@ def positive(name: str, number: int) -> int:
 
 def source_of(request: Request, trusted: tuple[str, ...]) -> str:
     """Who sends a request: the nearest address that is not one of our own proxies."""
-    hops = [hop.strip() for hop in request.headers.get(b"x-forwarded-for", b"").decode("latin-1").split(",")]
-    address = request.peer
-    while hops and _is_trusted(address, trusted):
-        hop = hops.pop()
-        if not hop:
-            break
-        address = hop
-    return address
+    forwarded = request.headers.get(b"x-forwarded-for", b"").decode("latin-1")
+    return believed_way(request.peer, forwarded, trusted)[0]
 
 
-def _is_trusted(address: str, trusted: tuple[str, ...]) -> bool:
+def believed_way(peer: str, forwarded: str, trusted: tuple[str, ...]) -> list[str]:
+    """The addresses that a request came by, from its sender to the peer: each was told by one of our own proxies.
+
+    Whatever stands before them in X-Forwarded-For can be written by anybody.
+    """
+    way = [peer]
+    hops = [hop.strip() for hop in forwarded.split(",")]
+    while hops and hops[-1] and is_trusted(way[0], trusted):
+        way.insert(0, hops.pop())
+    return way
+
+
+def is_trusted(address: str, trusted: tuple[str, ...]) -> bool:
+    """Whether an address is one of our own proxies."""
     try:
         return any(ip_address(address) in ip_network(network, strict=False) for network in trusted)
     except ValueError:

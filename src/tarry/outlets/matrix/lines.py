@@ -45,6 +45,8 @@ class Answer(NamedTuple):
 
     status: int
     body: bytes
+    retry_after: str | None = None
+    """The header of this name."""
 
 
 class Lines:
@@ -233,6 +235,7 @@ class _Line(asyncio.Protocol):
         self._parser: httptools.HttpResponseParser | None = None
         self._pieces: list[bytes] = []
         self._size = 0
+        self._retry_after: str | None = None
 
     @property
     def is_open(self) -> bool:
@@ -244,7 +247,7 @@ class _Line(asyncio.Protocol):
         assert self._transport is not None
         self._answer = asyncio.get_running_loop().create_future()
         self._parser = httptools.HttpResponseParser(self)
-        self._pieces, self._size, self.heard = [], 0, False
+        self._pieces, self._size, self.heard, self._retry_after = [], 0, False, None
         self._transport.write(request)
         try:
             return await self._answer
@@ -291,6 +294,11 @@ class _Line(asyncio.Protocol):
         except httptools.HttpParserError:
             self._fail("the answer is not HTTP")
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """A header of the answer."""
+        if name.lower() == b"retry-after":
+            self._retry_after = value.decode("latin-1")
+
     def on_body(self, body: bytes) -> None:
         """A piece of the answer."""
         self._size += len(body)
@@ -307,7 +315,7 @@ class _Line(asyncio.Protocol):
             return
         if not self._parser.should_keep_alive():
             self.close()
-        self._answer.set_result(Answer(status, b"".join(self._pieces)))
+        self._answer.set_result(Answer(status, b"".join(self._pieces), self._retry_after))
 
     def _tell_heard(self) -> None:
         callback, self._first_heard = self._first_heard, None

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from tarry.core.clock import Clock
 from tarry.core.delivery import Delivery, Refused, Verdict
 from tarry.core.errors import Invalid
 from tarry.core.message import LED_BY
@@ -45,8 +46,9 @@ DEACTIVATED: Final = msgspec.json.encode(
 class MatrixOutlet:
     """The outlet for `matrix://` destinations."""
 
-    def __init__(self, homeserver: Homeserver) -> None:
+    def __init__(self, homeserver: Homeserver, clock: Clock) -> None:
         self._homeserver = homeserver
+        self._clock = clock
 
     def check(self, destination: str) -> None:
         """Raise `Invalid` for what is no room and type."""
@@ -81,7 +83,7 @@ class MatrixOutlet:
                 answer = await self._ask(method, path, who, delivery)
         except FAILURES as failure:
             return of_failure(not isinstance(failure, Unreachable), delivery.attempt)
-        return of_answer(answer, delivery.attempt)
+        return of_answer(answer, delivery.attempt, self._clock.now_ms())
 
     async def _ask(self, method: str, path: str, query: dict[str, str], delivery: Delivery) -> Answer:
         encoded = "&".join([f"{name}={_quote(value)}" for name, value in query.items()])

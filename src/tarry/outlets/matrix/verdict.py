@@ -12,6 +12,7 @@ from msgspec import Struct
 from tarry.core.delivery import Delivered, Refused, Retry, Verdict
 from tarry.core.limits import HOUR_MS, SECOND_MS
 from tarry.outlets.matrix.lines import Answer
+from tarry.outlets.retry_after import retry_after_ms
 
 MAX_ERROR_BYTES: Final = 4096
 """A longer error is kept by its code alone."""
@@ -38,14 +39,17 @@ _sent = msgspec.json.Decoder(_Sent)
 _object = msgspec.json.Decoder(dict[str, Any])
 
 
-def of_answer(answer: Answer, attempt: int) -> Verdict:
+def of_answer(answer: Answer, attempt: int, now_ms: int) -> Verdict:
     """The verdict on an answer."""
     if 200 <= answer.status <= 299:
         return Delivered(_event_id(answer.body))
     error = matrix_error(answer)
     reason = f"HTTP {answer.status} {error.body['errcode']} from the homeserver"
     if answer.status == 429:
-        return Retry(reason, after_ms=_retry_after_ms(error, attempt), error=_text(error), counted=False)
+        wish_ms = _wish_ms(error, answer, now_ms)
+        told = error if wish_ms is None else KeptError(429, {**error.body, "retry_after_ms": wish_ms})
+        after_ms = wait_ms(attempt) if wish_ms is None else wish_ms
+        return Retry(reason, after_ms=after_ms, error=_text(told), counted=False)
     if answer.status in AWAY:
         return Retry(reason, after_ms=wait_ms(attempt), counted=False)
     if answer.status >= 500:
@@ -94,8 +98,9 @@ def _event_id(body: bytes) -> str | None:
         return None
 
 
-def _retry_after_ms(error: KeptError, attempt: int) -> int:
+def _wish_ms(error: KeptError, answer: Answer, now_ms: int) -> int | None:
+    """How long a homeserver wants us to wait: by its body, which is the finer one, or by its header."""
     wish = error.body.get("retry_after_ms")
     if isinstance(wish, int) and wish > 0:
         return min(wish, MAX_RETRY_AFTER_MS)
-    return wait_ms(attempt)
+    return retry_after_ms(answer.retry_after, now_ms, MAX_RETRY_AFTER_MS)

@@ -7,13 +7,12 @@ but its host: a path or query may hold secrets, and the text of the client's err
 import errno
 import os
 import ssl
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from typing import Final
 
 import aiohttp
 
 from tarry.core.delivery import Delivered, Refused, Retry, Verdict
+from tarry.outlets.retry_after import retry_after_ms
 
 FAILURES: Final = (aiohttp.ClientError, OSError, UnicodeError, RuntimeError)
 """What the HTTP client and the event loops raise for what a receiver or the network does.
@@ -34,24 +33,6 @@ def of_status(status: int, retry_after: str | None, host: str, now_ms: int, boun
     if 300 <= status <= 399:
         return Refused(f"{reason}: redirects are never followed; schedule to the final URL")
     return Refused(reason)
-
-
-def retry_after_ms(value: str | None, now_ms: int, bound_ms: int) -> int | None:
-    """The wish in a `Retry-After` header, seconds or a date, at most `bound_ms`.
-
-    None when there is none, when it makes no sense and when it is not in the future: «at once» is left
-    to the engine's backoff, or a receiver could make it spin.
-    """
-    text = (value or "").strip()
-    if text.isascii() and text.isdigit():
-        # Ten digits of seconds are centuries: beyond every bound, so the rest need not be converted.
-        after_ms = int(text.lstrip("0")[:10] or "0") * 1000
-    else:
-        at_ms = _http_date_ms(text)
-        if at_ms is None:
-            return None
-        after_ms = at_ms - now_ms
-    return min(after_ms, bound_ms) if after_ms > 0 else None
 
 
 def of_failure(error: BaseException, host: str) -> Retry:
@@ -80,13 +61,3 @@ def _describe(error: BaseException) -> str:
     if isinstance(cause, OSError) and cause.errno is not None and cause.errno in errno.errorcode:
         return os.strerror(cause.errno).lower()
     return "the connection failed"
-
-
-def _http_date_ms(text: str) -> int | None:
-    try:
-        date = parsedate_to_datetime(text)
-        if date.tzinfo is None:  # the form without a zone is in GMT by RFC 9110 §5.6.7
-            date = date.replace(tzinfo=UTC)
-        return int(date.timestamp()) * 1000
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
