@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tarry.core.delivery import Delivered, Delivery, Missing, Refused, Retry, Verdict
@@ -17,7 +18,7 @@ from tarry.outlets.dapr.delivery import destination, headers_of, metadata_of, ne
 from tarry.outlets.dapr.errors import ComponentError, Denied, NeverTaken, TopicMissing, Unreachable
 from tarry.outlets.dapr.outlet import DaprOutlet
 from tests.serving import Serving, serving
-from tests.unit.dapr_kit import app, dapr, in_s, resources, to
+from tests.unit.dapr_kit import app, dapr, in_s, ready, resources, to
 from tests.waiting import until
 
 
@@ -63,7 +64,8 @@ class Broker:
 
 def due(data: bytes, topic: str = "t", app_id: str = "app", pubsub: str = "redis") -> Delivery:
     headers = headers_of({"partitionKey": "k"}, "text/plain")
-    return Delivery(data.decode(), destination(app_id, pubsub, topic), data, headers, None, app_id, 0, 0, 1)
+    target = destination(app_id, pubsub, topic)
+    return Delivery(data.decode(), target, data, headers, None, app_id, 0, 0, 1, "dapr")
 
 
 async def nothing(_message: Message) -> None:
@@ -137,6 +139,20 @@ async def test_scopes_are_asked_again_and_a_component_may_come_back() -> None:
     assert isinstance(await outlet.send(due(b"1", app_id="gone")), Missing)
 
 
+async def test_only_messages_of_the_dapr_door_are_published() -> None:
+    """Security finding 3: a message of another door names any application, and nobody has checked its caller."""
+    broker = Broker()
+    outlet = opened(broker)
+    strange = msgspec.structs.replace(due(b"strange"), id="strange", door="http")
+    repeating = msgspec.structs.replace(
+        strange, id="again", headers=strange.headers | {"repeat": "@every 5s"}
+    )
+    verdicts = await outlet.send_many([strange, due(b"own"), repeating])
+    refused = Refused("only the Dapr door may publish for an application")
+    assert verdicts == [refused, Delivered(), refused]
+    assert broker.calls == [[("nst", b"own", {"partitionKey": "k"}, "text/plain")]]
+
+
 async def test_what_is_due_before_the_components_are_there_waits_for_them() -> None:
     outlet = DaprOutlet()
     sending = asyncio.create_task(outlet.send(due(b"1")))
@@ -163,7 +179,7 @@ async def test_what_follows_is_there_before_an_occurrence_goes_out_and_once_howe
     outlet.open(lambda _app_id, _pubsub: broker, schedule, lambda: now_ms)
     headers = headers_of({}, "application/cloudevents+json", "R1/PT5S")
     first = Delivery(
-        "id1", destination("app", "redis", "t"), b'{"id":"a","x":1}', headers, "k", "app", 9_000, 0, 1
+        "id1", destination("app", "redis", "t"), b'{"id":"a","x":1}', headers, "k", "app", 9_000, 0, 1, "dapr"
     )
     broker.error = Unreachable("away")
     assert await outlet.send(first) == Retry("away")
@@ -176,7 +192,7 @@ async def test_what_follows_is_there_before_an_occurrence_goes_out_and_once_howe
     assert b'"id":"a"' not in following.payload
     assert b'"x":1' in following.payload
     last = Delivery(
-        "id2", following.destination, following.payload, following.headers, None, "app", 14_000, 0, 1
+        "id2", following.destination, following.payload, following.headers, None, "app", 14_000, 0, 1, "dapr"
     )
     assert await outlet.send(last) == Delivered()
     assert len(kept) == 1
@@ -195,7 +211,7 @@ async def test_of_those_that_leave_together_each_that_repeats_is_followed() -> N
     outlet.open(lambda _app_id, _pubsub: broker, schedule, lambda: 0)
     headers = headers_of({}, "text/plain", "@every 5s")
     where = destination("app", "redis", "t")
-    repeating = [Delivery(one, where, one.encode(), headers, None, "app", 0, 0, 1) for one in "abc"]
+    repeating = [Delivery(one, where, one.encode(), headers, None, "app", 0, 0, 1, "dapr") for one in "abc"]
     verdicts = await outlet.send_many([*repeating, due(b"d")])
     assert [type(verdict) for verdict in verdicts] == [Delivered, Retry, Delivered, Delivered]
     assert [data for _, data, _, _ in broker.calls[0]] == [b"a", b"c", b"d"]
@@ -228,7 +244,7 @@ async def test_an_occurrence_waits_while_what_follows_cannot_be_scheduled_and_fa
     outlet.open(lambda _app_id, _pubsub: broker, refuse, lambda: 0)
     headers = headers_of({}, "text/plain", "@every 5s")
     said = await outlet.send(
-        Delivery("1", destination("app", "redis", "t"), b"x", headers, None, "app", 0, 0, 1)
+        Delivery("1", destination("app", "redis", "t"), b"x", headers, None, "app", 0, 0, 1, "dapr")
     )
     assert type(said) is verdict
     assert not broker.calls
@@ -262,7 +278,7 @@ async def test_what_is_bound_for_an_own_topic_is_handed_on_once_however_often_it
     outlet = DaprOutlet()
     outlet.open(find, schedule, lambda: 10_000)
     headers = headers_of({"ttlInSeconds": "5", "partitionKey": "k", "x": "1"}, "text/plain")
-    one = Delivery("id1", destination("app", "pubsub", "t"), b"x", headers, "k", "app", 9_000, 0, 1)
+    one = Delivery("id1", destination("app", "pubsub", "t"), b"x", headers, "k", "app", 9_000, 0, 1, "dapr")
     verdicts = [await outlet.send(one) for _ in range(2)]
     if error is None:
         assert verdicts == [Delivered()] * 2
@@ -296,11 +312,7 @@ async def test_a_scheduled_publish_reaches_a_component_that_is_not_ours(tmp_path
         app(to("t", pubsub="mem")) as shop,
         dapr(tmp_path / "data", app_port=shop.port, resources_path=[str(folder)]) as doors,
     ):
-
-        async def subscribed() -> bool:
-            return bool((await doors.client.get("/v1.0/metadata")).json()["subscriptions"])
-
-        await until(subscribed)
+        await ready(doors)
         answer = await doors.publish("t", {"n": 1}, pubsub="mem", scheduledSendTime=in_s(0.5), other="kept")
         shown = (await doors.served.client.get(f"/v1/messages/{answer.headers['tarry-message-id']}")).json()
         assert shown["destination"] == "dapr://app/mem/t"

@@ -3,6 +3,7 @@
 What is due together for one topic goes to the broker as one bulk publish: ten thousand messages of one instant are a
 few dozen calls. The component's scopes are asked again here, because they may have changed since the message was
 accepted; a component that is gone may come back with another start, so that its messages wait for that.
+Only messages that the Dapr door accepted are sent: it alone checks a caller against the application and its topics.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from tarry.outlets.dapr.component import BulkEntry, Component
 from tarry.outlets.dapr.delivery import CONTENT_TYPE, REPEAT, Target, metadata_of, next_of, target_of
 from tarry.outlets.dapr.errors import ComponentError, NeverTaken, Unreachable
 
+DOOR: Final = "dapr"
 BULK: Final = 512
 """Messages in one call of the broker."""
 WAIT_S: Final = 30.0
@@ -91,12 +93,13 @@ class DaprOutlet:
             try:
                 await asyncio.wait_for(self._ready.wait(), WAIT_S)
             except TimeoutError:
-                return [Retry("the components are not there yet")] * len(deliveries)
+                return [Retry("the components are not there yet", counted=False)] * len(deliveries)
         call = asyncio.current_task()
         assert call is not None
         self._calls.add(call)
         try:
-            verdicts = await self._follow_all(deliveries)
+            verdicts = _strangers(deliveries)
+            verdicts |= await self._follow_all([one for one in deliveries if one.id not in verdicts])
             left = [delivery for delivery in deliveries if delivery.id not in verdicts]
             if left:
                 verdicts |= await self._publish(target, left)
@@ -180,6 +183,15 @@ def verdict_of(error: ComponentError) -> Verdict:
     if isinstance(error, NeverTaken):
         return Refused(str(error))
     return Retry(str(error), uncertain=isinstance(error, Unreachable) and error.uncertain)
+
+
+def _strangers(deliveries: Sequence[Delivery]) -> dict[str, Verdict]:
+    """Refusals of messages that came in by another door, by id.
+
+    Whoever may schedule into one namespace could otherwise publish as any application to any broker.
+    """
+    refused = Refused("only the Dapr door may publish for an application")
+    return {delivery.id: refused for delivery in deliveries if delivery.door != DOOR}
 
 
 def _entry(delivery: Delivery) -> BulkEntry:
