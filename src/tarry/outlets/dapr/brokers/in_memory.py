@@ -5,7 +5,7 @@ apart. Unlike there, members of one group share the messages, as with every real
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -93,13 +93,15 @@ class InMemory:
         hold: bool = False,
     ) -> Subscribed:
         """Join a group, which begins with its first member and, unless it is lasting, ends with its last."""
-        joined = self._groups.setdefault((topic, group), Group())
-        return joined.join(receive, lasting=lasting, hold=hold)
+        key = (topic, group)
+        if key not in self._groups:
+            self._groups[key] = Group(partial(self._groups.pop, key, None))
+        return self._groups[key].join(receive, lasting=lasting, hold=hold)
 
     async def close(self) -> None:
         """Forget everything."""
         self._closed = True
-        for group in self._groups.values():
+        for group in list(self._groups.values()):
             for member in list(group.members):
                 await member.close()
         self._groups.clear()
@@ -108,7 +110,8 @@ class InMemory:
 class Group:
     """Those who share the messages of a topic."""
 
-    def __init__(self) -> None:
+    def __init__(self, end: Callable[[], object]) -> None:
+        self._end = end
         self.queue: asyncio.Queue[Received] = asyncio.Queue()
         self.members: set[Member] = set()
         self.lasting = False
@@ -121,10 +124,10 @@ class Group:
         return member
 
     def leave(self, member: "Member") -> None:
-        """Remove a member; with the last one goes what waits, unless the group is lasting."""
+        """Remove a member; with the last one the group and its messages go, unless it is lasting."""
         self.members.discard(member)
         if not self.members and not self.lasting:
-            self.queue = asyncio.Queue()
+            self._end()
 
 
 class Member:

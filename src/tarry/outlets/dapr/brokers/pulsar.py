@@ -41,6 +41,7 @@ from tarry.outlets.dapr.errors import (
     TopicMissing,
     Unreachable,
 )
+from tarry.outlets.dapr.members import Members
 from tarry.outlets.dapr.properties import Properties, go_duration_ms
 from tarry.outlets.dapr.receiving import Receivers, ended
 
@@ -152,7 +153,7 @@ class PulsarTopics:
         self._producers: dict[tuple[str, bool], Producer] = {}
         """By topic, and whether what they write is to last."""
         self._making = asyncio.Lock()
-        self._members: set[Member] = set()
+        self._members = Members()
         self._closed = False
 
     @property
@@ -252,14 +253,12 @@ class PulsarTopics:
             raise component_error(error, topic) from error
         at_once = None if hold else 1 if mode == "sync" and not lasting else settings.at_once
         member = Member(consumer, topic, Receivers(receive, at_once))
-        self._members.add(member)
-        return member
+        return self._members.add(member)
 
     async def close(self) -> None:
         """End the subscriptions and disconnect."""
         self._closed = True
-        for member in self._members:
-            await member.close()
+        await self._members.close()
         if self._client is not None:
             try:
                 await self._client.close()

@@ -24,6 +24,7 @@ from tarry.outlets.dapr.component import (
 )
 from tarry.outlets.dapr.delivery import CONTENT_TYPE, metadata_of
 from tarry.outlets.dapr.errors import ComponentError, Misconfigured, NeverTaken, Unreachable
+from tarry.outlets.dapr.members import Members
 from tarry.outlets.dapr.properties import Properties, ttl_ms_of
 
 AT_ONCE: Final = 100
@@ -58,7 +59,7 @@ class OwnTopicsComponent:
         self._namespace = home.namespace_name
         self._at_once = at_once
         self._again_after_ms = again_after_ms
-        self._subscribed: list[Subscribed] = []
+        self._members = Members()
 
     @property
     def features(self) -> frozenset[Feature]:
@@ -128,13 +129,11 @@ class OwnTopicsComponent:
             raise NeverTaken(str(error)) from error
         except TarryError as error:
             raise Unreachable(str(error)) from error
-        self._subscribed.append(subscribed)
-        return subscribed
+        return self._members.add(subscribed)
 
     async def close(self) -> None:
         """End the subscriptions."""
-        for subscribed in self._subscribed:
-            await subscribed.close()
+        await self._members.close()
 
 
 def handed_on(delivery: Delivery, destination: str) -> Message:

@@ -27,6 +27,7 @@ from tarry.outlets.dapr.component import (
 )
 from tarry.outlets.dapr.errors import ComponentError, TopicMissing
 from tarry.outlets.dapr.events import event_id
+from tarry.outlets.dapr.members import Members
 from tarry.outlets.dapr.properties import Properties
 
 AT_ONCE: Final = 500
@@ -45,7 +46,7 @@ class JetStream:
     def __init__(self, link: Link, settings: Settings) -> None:
         self._link = link
         self._settings = settings
-        self._members: set[Member] = set()
+        self._members = Members()
 
     @property
     def features(self) -> frozenset[Feature]:
@@ -104,13 +105,11 @@ class JetStream:
             raise _no_stream(topic) from None
         except FAILURES as error:
             raise component_error(error) from error
-        self._members.add(member)
-        return member
+        return self._members.add(member)
 
     async def close(self) -> None:
         """End the subscriptions and disconnect."""
-        for member in self._members:
-            await member.close()
+        await self._members.close()
         await self._link.close()
 
 

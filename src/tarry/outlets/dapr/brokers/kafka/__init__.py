@@ -15,6 +15,7 @@ from tarry.outlets.dapr.brokers.kafka.producing import Producing
 from tarry.outlets.dapr.brokers.kafka.settings import Settings, read_settings
 from tarry.outlets.dapr.component import BulkEntry, Component, Feature, Receive, Subscribed, Surroundings
 from tarry.outlets.dapr.errors import ComponentError
+from tarry.outlets.dapr.members import Members
 from tarry.outlets.dapr.properties import Properties
 
 
@@ -30,7 +31,7 @@ class Kafka:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._producing = Producing(settings)
-        self._members: set[Member] = set()
+        self._members = Members()
 
     @property
     def features(self) -> frozenset[Feature]:
@@ -77,11 +78,9 @@ class Kafka:
         """Join the consumer group."""
         member = Member(self._settings, topic, group, receive, lasting=lasting, hold=hold)
         await member.start()
-        self._members.add(member)
-        return member
+        return self._members.add(member)
 
     async def close(self) -> None:
         """Leave the groups and disconnect."""
-        for member in self._members:
-            await member.close()
+        await self._members.close()
         await self._producing.close()

@@ -31,6 +31,7 @@ from tarry.outlets.dapr.component import (
     publish_each,
 )
 from tarry.outlets.dapr.errors import ComponentError, TopicMissing
+from tarry.outlets.dapr.members import Members
 from tarry.outlets.dapr.properties import Properties, ttl_ms_of
 
 CONFIRMED_WITHIN_S: Final = 10.0
@@ -51,7 +52,7 @@ class RabbitMq:
         self._channel: AbstractChannel | None = None
         self._opening = asyncio.Lock()
         self._exchanges: dict[str, AbstractExchange] = {}
-        self._members: set[Member] = set()
+        self._members = Members()
 
     @property
     def features(self) -> frozenset[Feature]:
@@ -150,11 +151,9 @@ class RabbitMq:
         except FAILURES as error:
             await member.close()
             raise component_error(error, topic) from error
-        self._members.add(member)
-        return member
+        return self._members.add(member)
 
     async def close(self) -> None:
         """End the consumers and disconnect."""
-        for member in self._members:
-            await member.close()
+        await self._members.close()
         await self._link.close()

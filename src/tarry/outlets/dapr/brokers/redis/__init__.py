@@ -24,6 +24,7 @@ from tarry.outlets.dapr.brokers.redis.member import (
 from tarry.outlets.dapr.brokers.redis.where import Where
 from tarry.outlets.dapr.component import BulkEntry, Component, Feature, Receive, Subscribed, Surroundings
 from tarry.outlets.dapr.errors import ComponentError
+from tarry.outlets.dapr.members import Members
 from tarry.outlets.dapr.properties import Properties
 
 ANSWER_WITHIN_S = 5.0
@@ -53,7 +54,7 @@ class RedisStreams:
         self._clock = clock
         self._client: Any = where.client(ANSWER_WITHIN_S)
         self._appender = Appender(self._client)
-        self._members: set[Member] = set()
+        self._members = Members()
 
     @property
     def features(self) -> frozenset[Feature]:
@@ -119,13 +120,11 @@ class RedisStreams:
         except FAILURES as error:
             await member.close()
             raise component_error(error) from error
-        self._members.add(member)
-        return member
+        return self._members.add(member)
 
     async def close(self) -> None:
         """Leave the groups and disconnect."""
-        for member in self._members:
-            await member.close()
+        await self._members.close()
         await self._appender.close()
         await self._client.aclose()
         await self._where.close()
