@@ -1,8 +1,11 @@
 """`pubsub.in-memory` and `pubsub.tarry`: the components that need no broker."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,9 +33,10 @@ async def component(request: pytest.FixtureRequest, server: Serving) -> AsyncIte
 
 async def test_a_message_goes_to_each_group_and_there_to_one(component: Component) -> None:
     first, second, other = Inbox(), Inbox(), Inbox()
-    await component.subscribe("orders", "shop", first, {})
-    await component.subscribe("orders", "shop", second, {})
-    await component.subscribe("orders", "audit", other, {})
+    # In memory only those that last are groups.
+    await component.subscribe("orders", "shop", first, {}, lasting=True)
+    await component.subscribe("orders", "shop", second, {}, lasting=True)
+    await component.subscribe("orders", "audit", other, {}, lasting=True)
     for number in range(20):
         await component.publish("orders", b"%d" % number, {"a": "b"}, "text/plain")
     await other.expect(20)
@@ -41,6 +45,19 @@ async def test_a_message_goes_to_each_group_and_there_to_one(component: Componen
     assert other.got[0].metadata["a"] == "b"
     assert other.got[0].content_type == "text/plain"
     assert other.got[0].topic == "orders"
+
+
+async def test_in_memory_every_subscription_gets_every_message() -> None:
+    """As in Dapr: an application's stream and its programmatic subscription do not share."""
+    component = made("pubsub.in-memory")
+    inboxes = [Inbox(), Inbox()]
+    for inbox in inboxes:
+        await component.subscribe("orders", "shop", inbox, {})
+    for number in range(20):
+        await component.publish("orders", b"%d" % number, {})
+    for inbox in inboxes:
+        assert sorted(await inbox.expect(20)) == sorted(b"%d" % number for number in range(20))
+    await component.close()
 
 
 async def test_other_topics_are_other_topics(component: Component) -> None:
@@ -79,6 +96,22 @@ async def test_what_a_closed_subscription_held_goes_to_another_of_its_group(comp
     await leaving.close()
     assert sorted(await heir.expect(300)) == sorted(inbox.data)
     assert inbox.cancelled == 300
+
+
+async def test_a_closed_subscription_is_forgotten(component: Component) -> None:
+    """Streams come and go for as long as a server runs."""
+    left: list[weakref.ref[Any]] = []
+    for number in range(3):
+        inbox = Inbox()
+        subscribed = await component.subscribe(f"t{number}", "shop", inbox, {})
+        await component.publish(f"t{number}", b"x", {})
+        await inbox.expect(1)
+        left += [weakref.ref(inbox), weakref.ref(subscribed)]
+        await subscribed.close()
+        await subscribed.close()
+        del inbox, subscribed
+    gc.collect()
+    assert [one() for one in left] == [None] * 6
 
 
 async def test_nothing_is_published_by_a_closed_in_memory_component() -> None:

@@ -1,6 +1,8 @@
 """What every broker's component does, on the real broker."""
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
@@ -110,6 +112,22 @@ async def test_held_past_the_deadline_and_the_prefetch_and_then_taken_over(broke
     await component.close()
     await taken.expect_all(sent)
     await heir.close()
+
+
+async def test_a_closed_subscription_is_forgotten(broker: Broker) -> None:
+    topic = await broker.topic()
+    component = broker.component()
+    left = []
+    for _ in range(2):
+        inbox = Inbox()
+        subscribed = await component.subscribe(topic, "shop", inbox, {})
+        left.append(weakref.ref(inbox))
+        await subscribed.close()
+        await subscribed.close()
+        del inbox, subscribed
+    gc.collect()
+    assert [one() for one in left] == [None, None]
+    await component.close()
 
 
 async def test_a_broker_that_is_down_at_the_start(broker: Broker) -> None:

@@ -1,10 +1,11 @@
 """`pubsub.in-memory`: topics in this process, for a first try and for tests. Nothing outlives it.
 
-As in Dapr: what nobody subscribes to is gone, and a receiver that says no is asked ten times in all, a tenth of a second
-apart. Unlike there, members of one group share the messages, as with every real broker.
+As in Dapr: every subscription gets every message, what nobody subscribes to is gone, and a receiver that says no is
+asked ten times in all, a tenth of a second apart. Only members of a lasting group share its messages.
 """
 
 import asyncio
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -40,6 +41,8 @@ class InMemory:
     def __init__(self) -> None:
         self._groups: dict[tuple[str, str], Group] = {}
         self._published = 0
+        self._alone = itertools.count()
+        """Numbers that tell subscriptions apart which share with nobody."""
         self._closed = False
 
     @property
@@ -92,8 +95,8 @@ class InMemory:
         lasting: bool = False,
         hold: bool = False,
     ) -> Subscribed:
-        """Join a group, which begins with its first member and, unless it is lasting, ends with its last."""
-        key = (topic, group)
+        """Receive from now on, alone, or as one of a lasting group."""
+        key = (topic, group if lasting else f"{group}#{next(self._alone)}")
         if key not in self._groups:
             self._groups[key] = Group(partial(self._groups.pop, key, None))
         return self._groups[key].join(receive, lasting=lasting, hold=hold)
