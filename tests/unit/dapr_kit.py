@@ -18,6 +18,8 @@ from tests.serving import Serving, plain_client, serving
 from tests.waiting import until
 
 WITHIN_S = 30.0
+TEXT = {"event": "text", "contentType": "text/plain"}
+"""What an entry of a bulk must say beside its id."""
 
 
 class Doors:
@@ -101,8 +103,16 @@ async def dapr(folder: Path, **overrides: Any) -> AsyncIterator[Doors]:
 class App:
     """An application that receives over HTTP: what it was given, and what it answers."""
 
-    def __init__(self, subscriptions: list[dict[str, Any]]) -> None:
+    def __init__(self, subscriptions: list[dict[str, Any]], port: int | None = None) -> None:
         self.subscriptions = subscriptions
+        self.asked = asyncio.Event()
+        """Set once it was asked what it subscribes to; it answers at once, or when `held` is set."""
+        self.held: asyncio.Event | None = None
+        self.config: Any = {}
+        self.healthy = True
+        self.bad_answers = 0
+        """How many health checks are answered badly although it is healthy."""
+        self.health_paths: list[str] = []
         self.got: list[tuple[str, dict[str, Any]]] = []
         """Paths and bodies, as they came."""
         self.headers: list[dict[str, str]] = []
@@ -111,7 +121,7 @@ class App:
         """How long it takes over each message."""
         self.most_at_once = 0
         self._at_work = 0
-        self.port = free_port()
+        self.port = free_port() if port is None else port
         self._arrived = asyncio.Condition()
 
     @property
@@ -126,7 +136,17 @@ class App:
 
     async def serve(self, request: web.Request) -> web.Response:
         if request.path == "/dapr/subscribe":
+            self.asked.set()
+            if self.held is not None:
+                await self.held.wait()
             return web.json_response(self.subscriptions)
+        if request.path == "/dapr/config":
+            return web.json_response(self.config)
+        if request.method == "GET":
+            self.health_paths.append(request.path)
+            bad = self.bad_answers > 0 or not self.healthy
+            self.bad_answers = max(0, self.bad_answers - 1)
+            return web.Response(status=503 if bad else 200)
         event = await request.json()
         self._at_work += 1
         self.most_at_once = max(self.most_at_once, self._at_work)
@@ -144,9 +164,9 @@ class App:
 
 
 @contextlib.asynccontextmanager
-async def app(*subscriptions: dict[str, Any]) -> AsyncIterator[App]:
+async def app(*subscriptions: dict[str, Any], port: int | None = None) -> AsyncIterator[App]:
     """An application that subscribes so."""
-    one = App(list(subscriptions))
+    one = App(list(subscriptions), port)
     web_app = web.Application()
     web_app.router.add_route("*", "/{path:.*}", one.serve)
     runner = web.AppRunner(web_app)
@@ -156,6 +176,15 @@ async def app(*subscriptions: dict[str, Any]) -> AsyncIterator[App]:
         yield one
     finally:
         await runner.cleanup()
+
+
+async def ready(doors: Doors) -> None:
+    """Wait until the door says that the application's subscriptions are made."""
+
+    async def healthy() -> bool:
+        return (await doors.client.get("/v1.0/healthz")).status_code == 204
+
+    await until(healthy)
 
 
 async def acknowledged(doors: Doors, topic: str, group: str = "app") -> None:

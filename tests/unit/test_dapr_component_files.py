@@ -74,6 +74,33 @@ spec:
     assert found.properties == {"enableDelayedMessaging": "true"}
 
 
+def test_names_of_fields_in_any_case(tmp_path: Path) -> None:
+    """As Dapr reads them. The names in a component's metadata are of any case as well; their values are not touched."""
+    (tmp_path / "pubsub.yaml").write_text(
+        """
+APIVersion: dapr.io/v1alpha1
+Kind: Component
+Metadata: {Name: pubsub}
+Spec:
+  Type: pubsub.in-memory
+  Version: v1
+  Metadata:
+  - {Name: EnableDelayedMessaging, Value: true}
+  - {NAME: secret, SecretKeyRef: {Name: A_SECRET, Key: A_SECRET}}
+  - {name: variable, EnvRef: A_SECRET}
+Scopes: [shop]
+"""
+    )
+    (found,) = components_of(read_documents([tmp_path]), {"A_SECRET": "Hidden"})
+    assert (found.name, found.kind, found.delayed, found.scopes) == (
+        "pubsub",
+        "pubsub.in-memory",
+        True,
+        ("shop",),
+    )
+    assert (found.properties["secret"], found.properties["variable"]) == ("Hidden", "Hidden")
+
+
 def test_delays_are_off_unless_they_are_switched_on(tmp_path: Path) -> None:
     assert not only(tmp_path, component()).delayed
     assert BUILT_IN.delayed

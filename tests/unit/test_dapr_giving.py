@@ -6,10 +6,10 @@ from typing import Any
 
 import grpc
 
+from tarry.engine.entries import NewEntry
 from tarry.outlets.dapr.errors import Unreachable
 from tests.processes import free_port
-from tests.unit.dapr_kit import WITHIN_S, app, component, dapr, resources, to
-from tests.waiting import until
+from tests.unit.dapr_kit import WITHIN_S, app, component, dapr, ready, resources, to
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -87,15 +87,33 @@ async def test_of_a_bulk_only_what_is_named_is_done(tmp_path: Path) -> None:
     assert [sorted(one) for one in asked] == [["a", "b"], sorted([asked[0][1], "c"]), ["d", "e"]]
 
 
-async def test_a_topic_that_is_wanted_twice_is_given_once_by_the_first_word(tmp_path: Path) -> None:
+async def test_of_a_topic_that_is_wanted_twice_the_applications_last_word_counts(tmp_path: Path) -> None:
+    """And where the application says nothing of it, the first of the files', as in Dapr."""
+    declared = [
+        {
+            "apiVersion": "dapr.io/v1alpha1",
+            "kind": "Subscription",
+            "metadata": {"name": f"{topic}-{route}"},
+            "spec": {"pubsubname": "pubsub", "topic": topic, "route": f"/{route}"},
+        }
+        for topic in ("t", "u")
+        for route in ("file-first", "file-last")
+    ]
+    folder = resources(tmp_path, component("pubsub", "pubsub.tarry"), *declared)
     async with (
-        app(to("t", "/first"), to("t", "/second")) as shop,
-        dapr(tmp_path, app_port=shop.port) as doors,
+        app(to("t", "/first"), to("v", "/v"), to("t", "/last")) as shop,
+        dapr(tmp_path / "data", app_port=shop.port, resources_path=[str(folder)]) as doors,
     ):
-        for number in range(6):
-            await doors.publish("t", number)
-        await shop.count(6)
-    assert [path for path, _ in shop.got] == ["/first"] * 6
+        for topic in "tuv":
+            await doors.publish(topic, topic)
+        await shop.count(3)
+        shown = (await doors.client.get("/v1.0/metadata")).json()["subscriptions"]
+    assert {event["topic"]: path for path, event in shop.got} == {"t": "/last", "u": "/file-first", "v": "/v"}
+    assert [(one["topic"], one["rules"], one["type"]) for one in shown] == [
+        ("t", [{"path": "/last"}], "PROGRAMMATIC"),
+        ("u", [{"path": "/file-first"}], "DECLARATIVE"),
+        ("v", [{"path": "/v"}], "PROGRAMMATIC"),
+    ]
 
 
 async def test_dead_letters_go_only_where_the_application_may_publish(tmp_path: Path) -> None:
@@ -105,13 +123,15 @@ async def test_dead_letters_go_only_where_the_application_may_publish(tmp_path: 
         app(*wanted) as shop,
         dapr(tmp_path / "data", app_port=shop.port, resources_path=[str(folder)]) as doors,
     ):
-
-        async def subscribed() -> bool:
-            return bool(doors.door.sidecars["app"].metadata.subscriptions)
-
-        await until(subscribed)
-        shown = (await doors.client.get("/v1.0/metadata")).json()["subscriptions"]
-    assert [one["topic"] for one in shown] == ["u"]
+        await ready(doors)
+        for topic in "tu":
+            await doors.served.engine.topics.publish(
+                topic, [NewEntry(payload=b'{"data": "for %b"}' % topic.encode())]
+            )
+        await shop.count(1)
+        subscribed = [doors.engine.topics.find(topic).subscriptions for topic in "tu"]
+    assert shop.data == ["for u"]
+    assert [list(one) for one in subscribed] == [[], ["app"]]
 
 
 async def test_what_cannot_be_buried_comes_again(tmp_path: Path, monkeypatch: Any) -> None:

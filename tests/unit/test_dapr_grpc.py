@@ -111,7 +111,10 @@ async def test_every_refusal_has_its_status_and_details(tmp_path: Path) -> None:
             assert error.code() is status, how
             info, resource = details(error)
             assert (info.reason, info.domain) == (reason, "dapr.io")
-            assert resource.resource_name == how["pubsub"]
+            if how["pubsub"] != "nope":
+                assert (resource.resource_type, resource.resource_name) == ("pubsub", how["pubsub"])
+            else:
+                assert not resource.resource_type, "there is no such resource to tell of"
         empty = await calls.refused("", pubsub="plain")
         assert details(empty)[0].reason == "DAPR_PUBSUB_TOPIC_NAME_EMPTY"
         assert doors.engine.stats().pending == 0
@@ -225,10 +228,10 @@ async def test_a_token_is_asked_for(tmp_path: Path) -> None:
             assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
 
 
-def opening(topic: str, **more: Any) -> pubsub_pb2.SubscribeTopicEventsRequestAlpha1:
+def opening(topic: str, pubsub: str = "pubsub", **more: Any) -> pubsub_pb2.SubscribeTopicEventsRequestAlpha1:
     return pubsub_pb2.SubscribeTopicEventsRequestAlpha1(
         initial_request=pubsub_pb2.SubscribeTopicEventsRequestInitialAlpha1(
-            pubsub_name="pubsub", topic=topic, **more
+            pubsub_name=pubsub, topic=topic, **more
         )
     )
 
@@ -296,23 +299,29 @@ async def test_of_two_messages_with_one_id_the_second_waits_until_the_first_is_a
 
 async def test_a_stream_that_is_wrong_is_refused(tmp_path: Path) -> None:
     async with dapr(tmp_path) as doors, client(doors) as calls, asyncio.timeout(WITHIN_S):
-        for frame, reason in (
-            (processed("1", "SUCCESS"), "DAPR_PUBSUB_UNMARSHAL_EVENTS"),
-            (opening(""), "DAPR_PUBSUB_TOPIC_NAME_EMPTY"),
-            (
-                pubsub_pb2.SubscribeTopicEventsRequestAlpha1(
-                    initial_request=pubsub_pb2.SubscribeTopicEventsRequestInitialAlpha1(
-                        pubsub_name="no", topic="t"
-                    )
-                ),
-                "DAPR_PUBSUB_NOT_FOUND",
-            ),
+        for frame, said in (
+            (processed("1", "SUCCESS"), "initial request is required"),
+            (opening("t", pubsub=""), "pubsubName is required"),
+            (opening(""), "topic is required"),
+            (opening("t", pubsub="no"), "pubsub no is not found"),
         ):
             stream = calls.stream()
             await stream.write(frame)
             with pytest.raises(grpc.aio.AioRpcError) as caught:
                 await stream.read()
-            assert details(caught.value)[0].reason == reason
+            assert (caught.value.code(), caught.value.details()) == (grpc.StatusCode.INVALID_ARGUMENT, said)
+
+
+async def test_a_second_initial_request_ends_a_stream(tmp_path: Path) -> None:
+    """It was taken for an answer to the event without an id."""
+    async with dapr(tmp_path) as doors, client(doors) as calls, asyncio.timeout(WITHIN_S):
+        stream = calls.stream()
+        await stream.write(opening("t"))
+        assert (await stream.read()).HasField("initial_response")
+        await stream.write(opening("t"))
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stream.read()
+        assert caught.value.details() == "duplicate initial request received"
 
 
 class Callback(grpc.GenericRpcHandler):  # type: ignore[misc] # the library has no types
@@ -324,6 +333,14 @@ class Callback(grpc.GenericRpcHandler):  # type: ignore[misc] # the library has 
         self.answers: list[int] = []
         self.refuse: Any = None
         self.metadata: dict[str, Any] = {}
+        self.healthy = True
+        self.health_calls = 0
+
+    async def health(self, _request: Any, context: Any) -> Any:
+        self.health_calls += 1
+        if not self.healthy:
+            await context.abort(grpc.StatusCode.INTERNAL, "not well")
+        return Empty()
 
     async def list(self, _request: Any, _context: Any) -> Any:
         return appcallback_pb2.ListTopicSubscriptionsResponse(subscriptions=self.subscriptions)
@@ -347,6 +364,7 @@ class Callback(grpc.GenericRpcHandler):  # type: ignore[misc] # the library has 
     def service(self, handler_call_details: Any) -> Any:
         methods: dict[str, tuple[Any, Any]] = {
             "AppCallback/ListTopicSubscriptions": (self.list, Empty),
+            "AppCallbackHealthCheck/HealthCheck": (self.health, Empty),
             "AppCallback/OnTopicEvent": (self.event, appcallback_pb2.TopicEventRequest),
             # Only the older name: the newer one is UNIMPLEMENTED.
             "AppCallbackAlpha/OnBulkTopicEventAlpha1": (self.bulk, appcallback_pb2.TopicEventBulkRequest),

@@ -14,7 +14,7 @@ from aiohttp import web
 from tarry.doors.dapr.metadata import MAX_EXTENDED, MAX_EXTENDED_CHARACTERS
 from tarry.doors.dapr.resources import BadResource
 from tests.processes import free_port
-from tests.unit.dapr_kit import Doors, app, component, dapr, in_s, resources, to
+from tests.unit.dapr_kit import TEXT, Doors, app, component, dapr, in_s, ready, resources, to
 
 LATER = "2045-11-05T08:15:30-05:00"
 
@@ -76,14 +76,25 @@ async def test_every_refusal_has_daprs_status_code_and_details(tmp_path: Path) -
             assert said["details"][0]["@type"] == "type.googleapis.com/google.rpc.ErrorInfo"
             assert said["details"][0]["domain"] == "dapr.io"
             assert said["details"][0]["reason"] == reason
-            if code != "ERR_PUBSUB_EMPTY":
+            if code == "ERR_PUBSUB_NOT_FOUND":
+                assert len(said["details"]) == 1, "there is no such resource to tell of"
+            else:
                 assert said["details"][1]["resource_type"] == "pubsub"
                 assert said["details"][1]["resource_name"] == path.partition("/")[0]
         bad = await doors.publish(
             "t", b"[]", pubsub="plain", headers={"content-type": "application/cloudevents+json"}
         )
         assert (bad.status_code, bad.json()["errorCode"]) == (500, "ERR_PUBSUB_CLOUD_EVENTS_SER")
+        assert bad.json()["message"] == "cannot create cloudevent"
         assert bad.json()["details"][0]["reason"] == "DAPR_PUBSUB_CLOUD_EVENT_CREATION"
+        assert "JSON object" in bad.json()["details"][0]["metadata"]["error"]
+        raw = await doors.publish("t", 1, pubsub="plain", rawPayload="maybe")
+        assert raw.json()["message"] == (
+            "failed deserializing metadata. Error: rawPayload value must be a valid boolean: actual is 'maybe'"
+        )
+        for path in ("/v1.0/publish", "/v1.0/publish/bulk", "/v1.0-alpha1/publish/bulk"):
+            nameless = await doors.client.post(path, json={})
+            assert (nameless.status_code, nameless.json()["errorCode"]) == (404, "ERR_PUBSUB_EMPTY"), path
         assert await pending(doors) == 0
 
 
@@ -187,11 +198,13 @@ async def test_a_bulk_that_is_wrong_in_one_entry_publishes_none(tmp_path: Path) 
         (b"{}", "DAPR_PUBSUB_UNMARSHAL_EVENTS"),
         (b"[", "DAPR_PUBSUB_UNMARSHAL_EVENTS"),
         (b'[{"entryId":"1","event":"a\xff","contentType":"text/plain"}]', "DAPR_PUBSUB_UNMARSHAL_EVENTS"),
-        (b'[{"entryId":"1","event":"a"},{"entryId":"1","event":"b"}]', "DAPR_PUBSUB_MARSHAL_EVENTS"),
+        (b'[{"entryId":"1","event":1,"contentType":"application/json"},{"entryId":"1","event":2,"contentType":"application/json"}]', "DAPR_PUBSUB_MARSHAL_EVENTS"),
         (b'[{"event":"a","contentType":"text/plain"}]', "DAPR_PUBSUB_MARSHAL_EVENTS"),
-        (b'[{"entryId":"1","event":{},"contentType":"text/plain"}]', "DAPR_PUBSUB_UNMARSHAL_EVENTS"),
-        (b'[{"entryId":"1","event":"%","contentType":"application/octet-stream"}]', "DAPR_PUBSUB_UNMARSHAL_EVENTS"),
-        (b'[{"entryId":"1","event":"a","contentType":"image/png"}]', "DAPR_PUBSUB_UNMARSHAL_EVENTS"),
+        (b'[{"entryId":"1","event":{},"contentType":"text/plain"}]', "DAPR_PUBSUB_MARSHAL_ENVELOPE"),
+        (b'[{"entryId":"1","event":"%","contentType":"application/octet-stream"}]', "DAPR_PUBSUB_MARSHAL_ENVELOPE"),
+        (b'[{"entryId":"1","event":"a","contentType":"image/png"}]', "DAPR_PUBSUB_MARSHAL_ENVELOPE"),
+        (b'[{"entryId":"1","event":"a"}]', "DAPR_PUBSUB_MARSHAL_ENVELOPE"),
+        (b'[{"entryId":"1","event":"a","contentType":""}]', "DAPR_PUBSUB_MARSHAL_ENVELOPE"),
         (b'[{"entryId":"1","event":"a","metadata":{"x":1}}]', "DAPR_PUBSUB_UNMARSHAL_EVENTS"),
         (b'[{"entryId":1,"event":"a"}]', "DAPR_PUBSUB_UNMARSHAL_EVENTS"),
     ]  # fmt: skip
@@ -208,13 +221,13 @@ async def test_a_bulk_that_is_wrong_in_one_entry_publishes_none(tmp_path: Path) 
 async def test_a_bad_time_of_one_entry_refuses_the_bulk(tmp_path: Path) -> None:
     async with dapr(tmp_path) as doors:
         entries = [
-            {"entryId": "1", "event": "a", "metadata": {"scheduledSendTime": LATER}},
-            {"entryId": "2", "event": "b", "metadata": {"scheduledSendTime": "later"}},
+            {"entryId": "1", "metadata": {"scheduledSendTime": LATER}, **TEXT},
+            {"entryId": "2", "metadata": {"scheduledSendTime": "later"}, **TEXT},
         ]
         answer = await doors.client.post("/v1.0/publish/bulk/pubsub/t", json=entries)
         assert (answer.status_code, answer.json()["errorCode"]) == (400, "ERR_PUBSUB_REQUEST_METADATA")
         assert await pending(doors) == 0
-        over = {"entryId": "3", "event": "c", "metadata": {"scheduledSendTime": "9000-01-01T00:00:00Z"}}
+        over = {"entryId": "3", "metadata": {"scheduledSendTime": "9000-01-01T00:00:00Z"}, **TEXT}
         partly = await doors.client.post("/v1.0/publish/bulk/pubsub/t", json=[entries[0], over])
         assert partly.status_code == 500
         assert [one["entryId"] for one in partly.json()["failedEntries"]] == ["3"]
@@ -273,8 +286,8 @@ async def test_a_topic_may_hold_slashes_and_put_is_as_good_as_post(tmp_path: Pat
 
 async def test_health_and_metadata_are_as_sdks_expect_them(tmp_path: Path) -> None:
     async with app(to("t")) as shop, dapr(tmp_path, app_port=shop.port, app_id="shop") as doors:
-        for path in ("/v1.0/healthz", "/v1.0/healthz/outbound"):
-            assert (await doors.client.get(path)).status_code == 204
+        await ready(doors)
+        assert (await doors.client.get("/v1.0/healthz/outbound")).status_code == 204
         soon = (datetime.now(UTC) + timedelta(minutes=1)).replace(microsecond=0).isoformat()
         await doors.publish("t", {}, scheduledSendTime=LATER)
         await doors.publish("t", {}, scheduledSendTime=soon)
@@ -385,7 +398,7 @@ async def test_what_is_said_to_the_door_alone_is_not_passed_on(tmp_path: Path) -
     port = free_port()
     await web.TCPSite(runner, "127.0.0.1", port).start()
     request = (
-        b"GET /v1.0/state/store/key HTTP/1.1\r\nHost: door\r\nConnection: close, X-Secret\r\nx-secret: 1\r\n"
+        b"GET /v1.0/state/store/key HTTP/1.1\r\nHost: localhost\r\nConnection: close, X-Secret\r\nx-secret: 1\r\n"
         b"Proxy-Authorization: Basic YTpi\r\nProxy-Connection: keep-alive\r\nKeep-Alive: timeout=5\r\n"
         b"TE: trailers\r\nX-Mine: 2\r\n\r\n"
     )
@@ -436,7 +449,7 @@ async def test_a_token_reaches_its_namespaces_only(tmp_path: Path) -> None:
                 assert answer.status_code == status
             bulk = await doors.client.post(
                 f"/v1.0/publish/bulk/{pubsub}/t",
-                json=[{"entryId": "1", "event": "x"}],
+                json=[{"entryId": "1", **TEXT}],
                 headers={"dapr-api-token": "secret-token"},
             )
             assert bulk.status_code == status
@@ -470,7 +483,7 @@ async def test_a_component_that_cannot_be_made_stops_the_start_unless_it_says_ot
     (tmp_path / "b").mkdir()
     folder = resources(tmp_path / "b", document)
     async with dapr(tmp_path / "data", resources_path=[str(folder)]) as doors:
-        assert (await doors.publish("t", 1)).json()["errorCode"] == "ERR_PUBSUB_NOT_CONFIGURED"
+        assert (await doors.publish("t", 1)).json()["errorCode"] == "ERR_PUBSUB_NOT_FOUND"
 
 
 async def test_a_large_bulk_is_scheduled_as_columns_with_all_that_its_entries_say(tmp_path: Path) -> None:

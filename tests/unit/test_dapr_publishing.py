@@ -14,8 +14,7 @@ from tarry.doors.dapr.delayed_message import Delayed
 from tarry.doors.dapr.http_api import MAX_SHOWN_IDS
 from tarry.outlets.dapr.errors import Unreachable
 from tests.processes import free_port
-from tests.unit.dapr_kit import Doors, app, component, dapr, resources, to
-from tests.waiting import until
+from tests.unit.dapr_kit import TEXT, Doors, app, component, dapr, ready, resources, to
 
 LATER = "2090-01-01T00:00:00Z"
 BULK = "/v1.0/publish/bulk"
@@ -88,7 +87,7 @@ async def test_raw_entries_of_a_bulk_keep_the_types_of_their_contents(doors: Doo
 
 async def test_a_bulk_names_its_messages_unless_they_are_too_many(doors: Doors) -> None:
     for count, named in ((MAX_SHOWN_IDS, True), (MAX_SHOWN_IDS + 1, False)):
-        entries = [{"entryId": str(n), "event": "x"} for n in range(count)]
+        entries = [{"entryId": str(n), **TEXT} for n in range(count)]
         answer = await doors.client.post(
             f"{BULK}/pubsub/t", params={"metadata.scheduledSendTime": LATER}, json=entries
         )
@@ -101,7 +100,7 @@ async def test_a_bulk_that_the_broker_does_not_take_names_every_entry(doors: Doo
 
     mounted = doors.door.sidecars["app"].mounts["memory"]
     monkeypatch.setattr(mounted.component, "bulk_publish", bulk_publish)
-    entries = [{"entryId": one, "event": "x"} for one in ("a", "b")]
+    entries = [{"entryId": one, **TEXT} for one in ("a", "b")]
     answer = await doors.client.post(f"{BULK}/memory/t", json=entries)
     assert answer.status_code == 500
     assert answer.json()["failedEntries"] == [
@@ -117,7 +116,7 @@ async def test_a_bulk_that_is_no_text_is_refused(doors: Doors) -> None:
 
 async def test_with_namespaced_groups_topics_belong_to_the_namespace(doors: Doors) -> None:
     assert (await doors.publish("one", {}, pubsub="spaced")).status_code == 204
-    bulk = await doors.client.post(f"{BULK}/spaced/many", json=[{"entryId": "1", "event": "x"}])
+    bulk = await doors.client.post(f"{BULK}/spaced/many", json=[{"entryId": "1", **TEXT}])
     assert bulk.status_code == 204
     soon = await doors.publish("soon", {}, pubsub="spaced", scheduledSendTime=LATER)
     due = await shown(doors, soon.headers["tarry-message-id"])
@@ -156,10 +155,17 @@ async def test_pages_of_other_origins_are_kept_out(doors: Doors, site: str) -> N
 
 async def test_health_is_told_as_it_is(doors: Doors) -> None:
     sidecar = doors.door.sidecars["app"]
-    assert (await doors.client.get("/v1.0/healthz")).status_code == 204
-    sidecar.metadata.ready = False
-    answer = await doors.client.get("/v1.0/healthz")
-    assert (answer.status_code, answer.json()["errorCode"]) == (500, "ERR_HEALTH_NOT_READY")
+    for path, code in (("", "ERR_HEALTH_NOT_READY"), ("/outbound", "ERR_OUTBOUND_HEALTH_NOT_READY")):
+        sidecar.metadata.started = True
+        assert (await doors.client.get(f"/v1.0/healthz{path}")).status_code == 204
+        sidecar.metadata.started = False
+        answer = await doors.client.get(f"/v1.0/healthz{path}")
+        assert (answer.status_code, answer.json()["errorCode"]) == (500, code)
+    sidecar.metadata.started = True
+    # Name resolvers ask whether the application at an address is still the one that they mean.
+    assert (await doors.client.get("/v1.0/healthz?appid=app")).status_code == 204
+    other = await doors.client.get("/v1.0/healthz?appid=other")
+    assert (other.status_code, other.json()["errorCode"]) == (500, "ERR_HEALTH_APPID_NOT_MATCH")
 
 
 async def test_a_token_reaches_its_namespaces_only_over_grpc_too(tmp_path: Path) -> None:
@@ -207,11 +213,7 @@ async def test_what_waits_is_found_moved_and_sent_by_its_id_after_a_restart(
             answers = [await doors.publish("t", n, scheduledSendTime=LATER) for n in range(3)]
         sent, moved, cancelled = (answer.headers["tarry-message-id"] for answer in answers)
         async with dapr(tmp_path / "data", **settings) as doors:
-
-            async def subscribed() -> bool:
-                return bool((await doors.client.get("/v1.0/metadata")).json()["subscriptions"])
-
-            await until(subscribed)
+            await ready(doors)
             native = doors.served.client
             listed = (await native.get("/v1/messages", params={"owner": "app"})).json()["messages"]
             assert {one["id"] for one in listed} == {sent, moved, cancelled}

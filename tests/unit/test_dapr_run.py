@@ -86,8 +86,10 @@ def test_every_option_of_dapr_is_heeded(tmp_path: Path) -> None:
     options = {
         "--app-id": "shop", "--app-port": "4321", "--app-protocol": "grpc", "--config": "config.yaml",
         "--resources-path": "mine.yaml", "--namespace": "eu", "--dapr-http-port": str(port),
+        "--app-health-check-path": "/well", "--app-health-probe-interval": "7", "--app-health-probe-timeout": "900",
+        "--app-health-threshold": "2", "--disable-init-endpoints": "subscribe",
     }  # fmt: skip
-    given = [word for option in options.items() for word in option]
+    given = ["--enable-app-health-check", *(word for option in options.items() for word in option)]
     run = start(tmp_path, *given, "--", sys.executable, "-c", ASK)
     out, err = run.communicate(timeout=120)
     assert run.returncode == 0, err
@@ -96,6 +98,9 @@ def test_every_option_of_dapr_is_heeded(tmp_path: Path) -> None:
     id_, components, features, connection = json.loads(shown)
     assert (id_, components, features) == ("shop", ["mine"], [])
     assert (connection["port"], connection["protocol"]) == (4321, "grpc")
+    assert connection["health"] == {
+        "healthProbeInterval": "7s", "healthProbeTimeout": "900ms", "healthThreshold": 2
+    }  # fmt: skip
     assert refused == "ERR_PUBSUB_DELAYED_MESSAGING_DISABLED"
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from dapr.proto.runtime.v1 import pubsub_pb2
 
+from tarry.core.access import Caller
 from tarry.doors.dapr.channel import Arrival, Status
 from tarry.doors.dapr.receiving import Deliver
 from tarry.doors.dapr.streaming import Streams
@@ -14,6 +15,7 @@ from tarry.doors.dapr.subscriptions import Subscription
 from tests.unit.dapr_kit import app, dapr, to
 from tests.unit.http2_kit import CALL, Client
 
+ANYBODY = Caller("anybody", frozenset(("consume",)), None)
 FIRST = pubsub_pb2.SubscribeTopicEventsRequestAlpha1(
     initial_request=pubsub_pb2.SubscribeTopicEventsRequestInitialAlpha1(pubsub_name="pubsub", topic="t")
 )
@@ -28,7 +30,7 @@ class Opened:
         self.may_close = asyncio.Event()
         self._deliver: Deliver | None = None
 
-    async def open_stream(self, subscription: Subscription, deliver: Deliver) -> "Opened":
+    async def open_stream(self, caller: Caller, subscription: Subscription, deliver: Deliver) -> "Opened":
         assert subscription.topic == "t"
         self.open = True
         self._deliver = deliver
@@ -70,7 +72,7 @@ async def test_messages_wait_before_the_beginning_of_a_stream_and_after_its_end(
     async def write(answer: pubsub_pb2.SubscribeTopicEventsResponseAlpha1) -> None:
         written.append(answer.event_message.id or "begun")
 
-    await streams.serve(read, write)
+    await streams.serve(ANYBODY, read, write)
     assert not opened.open
     await opened.bring("late")
     assert written == ["begun", "early"]

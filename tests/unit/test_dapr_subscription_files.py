@@ -46,6 +46,31 @@ def test_what_a_file_says(tmp_path: Path) -> None:
     assert (plain.pubsub, plain.topic, plain.bulk, plain.kind) == ("pubsub", "orders", None, "DECLARATIVE")
 
 
+def test_names_of_fields_in_any_case(tmp_path: Path) -> None:
+    routes = {"Rules": [{"Match": 'event.type == "Big"', "PATH": "/Big"}], "Default": "/Rest"}
+    spec = {"PubsubName": "Pubsub", "TOPIC": "Orders", "Routes": routes, "DeadletterTopic": "Dead",
+            "Metadata": {"Customer": "Mine"}, "bulksubscribe": {"Enabled": True, "maxMessagescount": 5}}  # fmt: skip
+    document = {
+        "APIVersion": V2,
+        "Kind": "Subscription",
+        "Metadata": {"Name": "s"},
+        "Spec": spec,
+        "Scopes": ["a"],
+    }
+    (found,) = loaded(tmp_path, document)
+    (asked,) = programmatic(msgspec.json.encode([spec])).subscriptions
+    for one in (found, asked):
+        assert (one.pubsub, one.topic, one.dead_letter_topic) == ("Pubsub", "Orders", "Dead")
+        assert [(rule.match, rule.path) for rule in one.rules] == [
+            ('event.type == "Big"', "/Big"),
+            ("", "/Rest"),
+        ]
+        assert one.metadata == {"Customer": "Mine"}
+        assert one.bulk is not None
+        assert one.bulk.max_count == 5
+    assert found.scopes == ("a",)
+
+
 WRONG: list[tuple[str, dict[str, Any], str, str]] = [
     ("dapr.io/v3", {}, "apiVersion", "'dapr.io/v3' is not one of dapr.io/v1alpha1, dapr.io/v2alpha1"),
     (V1, {"pubsubname": None}, "spec.pubsubname", "is empty in a subscription"),

@@ -46,6 +46,20 @@ def run(
     ] = None,
     config: Annotated[Path | None, typer.Option(help="A Dapr Configuration file.")] = None,
     namespace: Annotated[str | None, typer.Option(help="Dapr's namespace of the application.")] = None,
+    enable_app_health_check: Annotated[
+        bool, typer.Option("--enable-app-health-check", help="Give it messages only while it is healthy.")
+    ] = False,
+    app_health_check_path: Annotated[
+        str | None, typer.Option(help="Where it tells its health, over HTTP.")
+    ] = None,
+    app_health_probe_interval: Annotated[int | None, typer.Option(help="Seconds between two checks.")] = None,
+    app_health_probe_timeout: Annotated[int | None, typer.Option(help="Milliseconds for an answer.")] = None,
+    app_health_threshold: Annotated[
+        int | None, typer.Option(help="Bad answers that make it unhealthy.")
+    ] = None,
+    disable_init_endpoints: Annotated[
+        str | None, typer.Option(help="Endpoints of it that are not asked: subscribe, config.")
+    ] = None,
     dapr_http_port: Annotated[int, typer.Option(help="Port of Dapr's HTTP API; -1: a free one.")] = -1,
     dapr_grpc_port: Annotated[int, typer.Option(help="Port of Dapr's gRPC API; -1: a free one.")] = -1,
     data: Data = None,
@@ -65,6 +79,14 @@ def run(
         "app_port": app_port,
         "app_protocol": app_protocol,
         "namespace": namespace,
+        "app_health_check": "true" if enable_app_health_check else None,
+        "app_health_check_path": app_health_check_path,
+        "app_health_interval_ms": None
+        if app_health_probe_interval is None
+        else app_health_probe_interval * 1000,
+        "app_health_timeout_ms": app_health_probe_timeout,
+        "app_health_threshold": app_health_threshold,
+        "disable_init_endpoints": disable_init_endpoints,
         "config": None if config is None else config.absolute(),
         "resources_path": ",".join(str(one.absolute()) for one in resources_path or ()) or None,
     }

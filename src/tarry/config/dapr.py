@@ -28,6 +28,18 @@ class DaprApp(Listening, frozen=True, kw_only=True):
     """A token that is shown to the application, as `dapr-api-token`."""
     app_concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 100
     """Messages that the application gets at one time, for each subscription."""
+    app_health_check: bool = False
+    """Whether the application is asked for its health; while it is unhealthy its subscriptions are closed, and messages wait at their brokers."""
+    app_health_check_path: str = "/healthz"
+    """Where an application over HTTP answers 2xx while it is healthy; one over gRPC has `AppCallbackHealthCheck`."""
+    app_health_interval_ms: Annotated[int, Meta(ge=10, le=limits.DAY_MS)] = 5_000
+    """The time from one health check to the next."""
+    app_health_timeout_ms: Annotated[int, Meta(ge=1, le=limits.HOUR_MS)] = 500
+    """How long the application may take over its answer."""
+    app_health_threshold: Annotated[int, Meta(ge=1, le=1000)] = 3
+    """Bad answers in a row that make it unhealthy; one good answer makes it healthy."""
+    disable_init_endpoints: tuple[Literal["config", "subscribe"], ...] = ()
+    """With `subscribe` the application is not asked what it subscribes to; files and streams remain. With `config` it is not asked for its actors, which are not served here: the log only warns of them."""
     namespace: Annotated[str, Meta(min_length=1)] = "default"
     """Dapr's namespace of the application, for components with namespaced consumer groups."""
     resources_path: tuple[Path, ...] = ()

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, Protocol
@@ -19,9 +20,17 @@ _log = logging.getLogger(__name__)
 
 CONNECT_AGAIN_S: Final = 0.1
 LONGEST_WAIT_S: Final = 5.0
+LONGEST_CONNECT_WAIT_S: Final = 0.5
+"""An application that has come is found that soon; a refused connection on this machine costs next to nothing."""
 DELIVERY_TIMEOUT_S: Final = 60.0
 MAX_ANSWER_BYTES: Final = 1024 * 1024
 TRACE_FIELDS: Final = ("traceparent", "tracestate")
+_NAME: Final = re.compile(r"[0-9a-z!#$%&'*+.^_`|~-]+")
+_NOT_METADATA: Final = frozenset(
+    ("connection", "content-encoding", "content-length", "content-type", "dapr-api-token", "expect", "host",
+     "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade")
+)  # fmt: skip
+"""Names that say something of the request itself, or let it in: whoever publishes a message does not decide these."""
 
 
 class Status(Enum):
@@ -49,12 +58,25 @@ class Arrival(Struct, frozen=True):
     content_type: str | None
     raw: bool
 
+    @property
+    def beside(self) -> dict[str, str]:
+        """The message's metadata, its component and its trace context, as fields of a header beside the event."""
+        given = {name.lower(): value for name, value in self.metadata.items()}
+        fields = {name: value for name, value in given.items() if _is_field(name, value)}
+        return fields | {"pubsubname": self.pubsub} | trace_fields(self.event)
+
 
 class Channel(Protocol):
     """An application."""
 
     async def subscriptions(self) -> list[Subscription]:
-        """What it subscribes to, once it is there: waits for it."""
+        """Ask what it subscribes to, until it answers."""
+
+    async def actors(self) -> list[str]:
+        """Ask once which types of actors it hosts."""
+
+    async def is_healthy(self) -> bool:
+        """Whether it says that it is healthy."""
 
     async def deliver(self, arrival: Arrival) -> Status:
         """Give it one message."""
@@ -64,6 +86,10 @@ class Channel(Protocol):
 
     async def close(self) -> None:
         """Close the connections."""
+
+
+class _Config(Struct):
+    entities: list[str] = []
 
 
 class _Answer(Struct):
@@ -87,7 +113,7 @@ async def until_listening(app: DaprApp) -> None:
             _, writer = await asyncio.open_connection(app.app_host, app.app_port)
         except OSError:
             await asyncio.sleep(wait_s)
-            wait_s = min(wait_s * 1.5, LONGEST_WAIT_S)
+            wait_s = min(wait_s * 1.5, LONGEST_CONNECT_WAIT_S)
         else:
             writer.close()
             return
@@ -109,7 +135,6 @@ class HttpChannel:
 
     async def subscriptions(self) -> list[Subscription]:
         """Ask `GET /dapr/subscribe`, again and again while the application does not answer."""
-        await until_listening(self._app)
         wait_s = CONNECT_AGAIN_S
         while True:
             try:
@@ -128,9 +153,27 @@ class HttpChannel:
             await asyncio.sleep(wait_s)
             wait_s = min(wait_s * 2, LONGEST_WAIT_S)
 
+    async def actors(self) -> list[str]:
+        """Ask `GET /dapr/config`; an application that does not answer it hosts none."""
+        try:
+            async with self._session.get(self._base + "/dapr/config", headers=self._headers) as answer:
+                config = await answer.content.read(MAX_ANSWER_BYTES) if answer.status < 300 else b"{}"
+            return msgspec.json.decode(config, type=_Config).entities
+        except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
+            return []
+
+    async def is_healthy(self) -> bool:
+        """Ask its health path; 2xx is yes."""
+        url = f"{self._base}/{self._app.app_health_check_path.removeprefix('/')}"
+        try:
+            async with self._session.get(url, headers=self._headers, allow_redirects=False) as answer:
+                return 200 <= answer.status < 300
+        except (aiohttp.ClientError, TimeoutError, ValueError):
+            return False
+
     async def deliver(self, arrival: Arrival) -> Status:
         """POST it to its path."""
-        status, body = await self._post(arrival.path, arrival.body, cloudevents.CONTENT_TYPE, arrival.event)
+        status, body = await self._post(arrival.path, arrival.body, cloudevents.CONTENT_TYPE, arrival.beside)
         if not 200 <= status < 300:
             return Status.DROP if status == 404 else Status.RETRY
         try:
@@ -143,7 +186,9 @@ class HttpChannel:
     async def deliver_bulk(self, arrivals: Sequence[Arrival]) -> dict[str, Status]:
         """POST them together to their path."""
         body = msgspec.json.encode(bulk_envelope(arrivals))
-        status, answer = await self._post(arrivals[0].path, body, "application/json", {})
+        status, answer = await self._post(
+            arrivals[0].path, body, "application/json", {"pubsubname": arrivals[0].pubsub}
+        )
         if status == 404:
             return {one.entry_id: Status.DROP for one in arrivals}
         if not 200 <= status < 300:
@@ -155,8 +200,8 @@ class HttpChannel:
         # Of what is not mentioned, or without a status, nobody knows: it comes again, as in Dapr.
         return {one.entryId: _status(one.status) for one in statuses}
 
-    async def _post(self, path: str, body: bytes, type_: str, event: Mapping[str, Any]) -> tuple[int, bytes]:
-        headers = {"content-type": type_, **self._headers, **trace_fields(event)}
+    async def _post(self, path: str, body: bytes, type_: str, beside: Mapping[str, str]) -> tuple[int, bytes]:
+        headers = {**beside, "content-type": type_, **self._headers}
         url = f"{self._base}/{path.removeprefix('/')}"
         try:
             async with self._session.post(url, data=body, headers=headers, allow_redirects=False) as answer:
@@ -179,12 +224,20 @@ def readable(app: DaprApp, asked: Asked) -> list[Subscription]:
 
 def trace_fields(event: Mapping[str, Any]) -> dict[str, str]:
     """The trace context of an event as an application is told it beside the event, if it can be written there."""
-    given = ((name, event.get(name)) for name in TRACE_FIELDS)
-    return {
-        name: value
-        for name, value in given
-        if isinstance(value, str) and value and value.isascii() and value.isprintable()
+    given = {"traceparent": event.get("traceid")} | {
+        name: event[name] for name in TRACE_FIELDS if name in event
     }
+    return {
+        name: value for name, value in given.items() if isinstance(value, str) and value and _is_value(value)
+    }
+
+
+def _is_field(name: str, value: str) -> bool:
+    return bool(_NAME.fullmatch(name)) and name not in _NOT_METADATA and _is_value(value)
+
+
+def _is_value(value: str) -> bool:
+    return value.isascii() and value.isprintable()
 
 
 def bulk_envelope(arrivals: Sequence[Arrival]) -> dict[str, Any]:

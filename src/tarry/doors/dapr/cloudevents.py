@@ -42,10 +42,9 @@ class Trace(Struct, frozen=True):
     state: str = ""
 
 
-def new_trace() -> Trace:
-    """For a request that came without one. It is marked as not sampled."""
-    random = _random_hex()
-    return Trace(f"00-{random}-{_random_hex()[:16]}-00")
+NO_TRACE: Final = Trace(f"00-{'0' * 32}-{'0' * 16}-00")
+"""For a request that came without one, as Dapr writes it. It is no valid context, so that who gets it begins a trace of
+its own; one that is made here and not sampled would keep the application's own spans from being sampled."""
 
 
 def new_id() -> str:
@@ -67,10 +66,15 @@ def _random_hex() -> str:
     return _pool.pop()
 
 
+def is_parent(text: str) -> bool:
+    """Whether a text is a `traceparent`."""
+    return _TRACEPARENT.fullmatch(text) is not None
+
+
 def trace_of(parent: str | None, state: str | None) -> Trace:
-    """The trace context that a request carries, or a new one where there is none that can be read."""
-    if parent is None or not _TRACEPARENT.fullmatch(parent):
-        return new_trace()
+    """The trace context that a request carries, or none where it cannot be read."""
+    if parent is None or not is_parent(parent):
+        return NO_TRACE
     return Trace(parent, state or "")
 
 
@@ -79,6 +83,12 @@ def parent_in_binary(data: bytes) -> str | None:
     if len(data) < 29 or (data[0], data[1], data[18], data[27]) != (0, 0, 1, 2):
         return None
     return f"00-{data[2:18].hex()}-{data[19:27].hex()}-{data[28]:02x}"
+
+
+def binary_of_parent(parent: str) -> bytes:
+    """A parent as `grpc-trace-bin` has it."""
+    _, trace, span, flags = map(bytes.fromhex, parent.split("-"))
+    return b"\0\0" + trace + b"\1" + span + b"\2" + flags
 
 
 class Place(Struct, frozen=True):
@@ -104,6 +114,12 @@ def is_binary(content_type: str) -> bool:
     return _bare(content_type) in ("application/octet-stream", "application/cloudevents+protobuf")
 
 
+def is_text(content_type: str) -> bool:
+    """Whether data of this type are text."""
+    bare = _bare(content_type)
+    return bare.startswith("text/") or bare == "application/xml"
+
+
 @lru_cache(maxsize=256)
 def _bare(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
@@ -120,7 +136,7 @@ def make(
 ) -> bytes:
     """The event to publish, as JSON. Raises `Invalid` for an application's event that is none."""
     if is_cloud_event(content_type):
-        return _complete(data, place, trace, expires_at_ms)
+        return _complete(data, place, trace, now_ms, expires_at_ms)
     name, value = _data_field(data, content_type)
     if not any(map(_is_override, metadata)):
         first, second, third = _frame(content_type, place, now_ms // 1000, expires_at_ms, trace.state)
@@ -204,7 +220,7 @@ def _data_field(data: bytes, content_type: str) -> tuple[bytes, bytes]:
     return b"data", _encode(data.decode(errors="replace"))
 
 
-def _complete(data: bytes, place: Place, trace: Trace, expires_at_ms: int | None) -> bytes:
+def _complete(data: bytes, place: Place, trace: Trace, now_ms: int, expires_at_ms: int | None) -> bytes:
     """An application's own event with what the runtime sets and what it fills in."""
     try:
         data.decode()
@@ -217,9 +233,10 @@ def _complete(data: bytes, place: Place, trace: Trace, expires_at_ms: int | None
             raise Invalid("data", f"is not a CloudEvent: {name} is not a string")
     missing = {
         "id": new_id(),
-        "source": place.app_id or DEFAULT_SOURCE,
+        "source": DEFAULT_SOURCE,
         "type": EVENT_TYPE,
         "specversion": SPEC_VERSION,
+        "time": _format_second(now_ms // 1000),
         "traceid": trace.parent,
         "traceparent": trace.parent,
         "tracestate": trace.state,
@@ -250,6 +267,8 @@ def of_raw(data: bytes, topic: str, pubsub: str, metadata: Mapping[str, str]) ->
     for name in ("traceid", "traceparent", "tracestate"):
         if name in metadata:
             event[name] = metadata[name]
+    if "traceparent" in metadata:
+        event["traceid"] = metadata["traceparent"]
     return event
 
 

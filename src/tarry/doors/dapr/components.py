@@ -27,7 +27,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 
-from tarry.doors.dapr.resources import Document
+from tarry.doors.dapr.resources import Document, field_of
 from tarry.doors.dapr.secrets import ENVIRONMENT, FILE, EnvironmentSecrets, SecretStore, secret_store
 from tarry.outlets.dapr.component import KIND_PREFIX, kinds
 from tarry.outlets.dapr.errors import Misconfigured
@@ -187,7 +187,7 @@ def _metadata(document: Document, stores: Stores) -> dict[str, str]:
     properties: dict[str, str] = {}
     seen: set[str] = set()
     for place, item in enumerate(document.mappings("spec.metadata"), 1):
-        name = item.get("name")
+        name = field_of(item, "name")
         if not isinstance(name, str) or not name:
             raise document.refuse(f"spec.metadata[{place}].name", "is missing or not text")
         if name.lower() in seen:
@@ -198,23 +198,24 @@ def _metadata(document: Document, stores: Stores) -> dict[str, str]:
 
 
 def _value(document: Document, field: str, item: Mapping[str, Any], stores: Stores) -> str:
-    given = [name for name in ("value", "secretKeyRef", "envRef") if item.get(name) is not None]
+    given = [name for name in ("value", "secretKeyRef", "envRef") if field_of(item, name) is not None]
     if len(given) > 1:
         raise document.refuse(field, f"has {' and '.join(given)}; give one of them")
     if given == ["secretKeyRef"]:
-        return _secret(document, f"{field}.secretKeyRef", item["secretKeyRef"], stores.of(document))
+        return _secret(document, f"{field}.secretKeyRef", field_of(item, "secretKeyRef"), stores.of(document))
     if given == ["envRef"]:
-        if not isinstance(item["envRef"], str):
+        name = field_of(item, "envRef")
+        if not isinstance(name, str):
             raise document.refuse(f"{field}.envRef", "is not the name of an environment variable")
-        return _secret(document, f"{field}.envRef", {"name": item["envRef"]}, stores.environment)
-    return _scalar(document, f"{field}.value", item.get("value"))
+        return _secret(document, f"{field}.envRef", {"name": name}, stores.environment)
+    return _scalar(document, f"{field}.value", field_of(item, "value"))
 
 
 def _secret(document: Document, field: str, reference: object, secrets: SecretStore) -> str:
-    if not isinstance(reference, Mapping) or not isinstance(reference.get("name"), str):
+    name = field_of(reference, "name") if isinstance(reference, Mapping) else None
+    if not isinstance(reference, Mapping) or not isinstance(name, str):
         raise document.refuse(field, "needs a name, and may have a key")
-    name = reference["name"]
-    found = secrets.get(name, str(reference.get("key") or name))
+    found = secrets.get(name, str(field_of(reference, "key") or name))
     if found is None:
         raise document.refuse(field, f"there is no secret {name!r}")
     return found

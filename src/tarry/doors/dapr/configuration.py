@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from tarry.doors.dapr.resources import read_documents
+from tarry.doors.dapr.resources import field_of, read_documents
 
 FEATURE: Final = "DelayedMessaging"
 API_VERSION: Final = "dapr.io/v1alpha1"
@@ -25,11 +25,11 @@ def delayed_messaging(file: Path | None) -> bool:
             continue
         document.version(API_VERSION)
         for place, feature in enumerate(document.mappings("spec.features"), 1):
-            given = feature.get("enabled")
-            if not isinstance(feature.get("name"), str):
+            name, given = field_of(feature, "name"), field_of(feature, "enabled")
+            if not isinstance(name, str):
                 raise document.refuse(f"spec.features[{place}].name", "is missing or not text")
             if not isinstance(given, bool):
                 raise document.refuse(f"spec.features[{place}].enabled", "is neither true nor false")
-            if feature["name"].lower() == FEATURE.lower():
+            if name.lower() == FEATURE.lower():
                 enabled = given
     return enabled

@@ -33,24 +33,29 @@ class Kind(Struct, frozen=True):
     """HTTP's `errorCode`."""
     reason: str
     """ErrorInfo's `reason`."""
+    names_resource: bool = True
+    """Whether the details name the component, in a ResourceInfo."""
 
 
 NAME_EMPTY: Final = Kind(404, "INVALID_ARGUMENT", "ERR_PUBSUB_EMPTY", "DAPR_PUBSUB_NAME_EMPTY")
-NOT_FOUND: Final = Kind(404, "INVALID_ARGUMENT", "ERR_PUBSUB_NOT_FOUND", "DAPR_PUBSUB_NOT_FOUND")
-NOT_CONFIGURED: Final = Kind(
-    400, "FAILED_PRECONDITION", "ERR_PUBSUB_NOT_CONFIGURED", "DAPR_PUBSUB_NOT_CONFIGURED"
+NOT_FOUND: Final = Kind(
+    404, "INVALID_ARGUMENT", "ERR_PUBSUB_NOT_FOUND", "DAPR_PUBSUB_NOT_FOUND", names_resource=False
 )
 TOPIC_EMPTY: Final = Kind(404, "INVALID_ARGUMENT", "ERR_TOPIC_NAME_EMPTY", "DAPR_PUBSUB_TOPIC_NAME_EMPTY")
 METADATA: Final = Kind(
     400, "INVALID_ARGUMENT", "ERR_PUBSUB_REQUEST_METADATA", "DAPR_PUBSUB_METADATA_DESERIALIZATION"
 )
 EVENTS: Final = Kind(400, "INVALID_ARGUMENT", "ERR_PUBSUB_EVENTS_SER", "DAPR_PUBSUB_MARSHAL_EVENTS")
+ENVELOPE: Final = Kind(400, "INVALID_ARGUMENT", "ERR_PUBSUB_EVENTS_SER", "DAPR_PUBSUB_MARSHAL_ENVELOPE")
 REQUEST: Final = Kind(400, "INVALID_ARGUMENT", "ERR_PUBSUB_EVENTS_SER", "DAPR_PUBSUB_UNMARSHAL_EVENTS")
 FORBIDDEN: Final = Kind(403, "PERMISSION_DENIED", "ERR_PUBSUB_FORBIDDEN", "DAPR_PUBSUB_FORBIDDEN")
 CLOUD_EVENT: Final = Kind(
     500, "INVALID_ARGUMENT", "ERR_PUBSUB_CLOUD_EVENTS_SER", "DAPR_PUBSUB_CLOUD_EVENT_CREATION"
 )
 PUBLISH: Final = Kind(500, "INTERNAL", "ERR_PUBSUB_PUBLISH_MESSAGE", "DAPR_PUBSUB_PUBLISH_MESSAGE")
+STREAM: Final = Kind(
+    400, "INVALID_ARGUMENT", "ERR_PUBSUB_REQUEST", "DAPR_PUBSUB_STREAM", names_resource=False
+)
 # What a real sidecar cannot say, because it has neither a ledger nor this feature.
 DELAYED_OFF: Final = Kind(
     400,
@@ -65,12 +70,16 @@ TOKEN: Final = Kind(401, "UNAUTHENTICATED", "ERR_UNAUTHORIZED", "DAPR_API_TOKEN"
 UNKNOWN_METHOD: Final = Kind(404, "UNIMPLEMENTED", "ERR_NOT_FOUND", "DAPR_HTTP_METHOD_NOT_FOUND")
 NOT_SERVED: Final = Kind(501, "UNIMPLEMENTED", "ERR_NOT_IMPLEMENTED", "DAPR_NOT_IMPLEMENTED")
 NOT_READY: Final = Kind(500, "UNAVAILABLE", "ERR_HEALTH_NOT_READY", "DAPR_HEALTH_NOT_READY")
+OUTBOUND_NOT_READY: Final = Kind(
+    500, "UNAVAILABLE", "ERR_OUTBOUND_HEALTH_NOT_READY", "DAPR_OUTBOUND_HEALTH_NOT_READY"
+)
+OTHER_APP: Final = Kind(500, "UNAVAILABLE", "ERR_HEALTH_APPID_NOT_MATCH", "DAPR_HEALTH_APPID_NOT_MATCH")
 SIDECAR: Final = Kind(502, "UNAVAILABLE", "ERR_SIDECAR", "DAPR_SIDECAR_UNREACHABLE")
 
 ALL: Final = (
-    NAME_EMPTY, NOT_FOUND, NOT_CONFIGURED, TOPIC_EMPTY, METADATA, EVENTS, REQUEST, FORBIDDEN, CLOUD_EVENT, PUBLISH,
+    NAME_EMPTY, NOT_FOUND, TOPIC_EMPTY, METADATA, EVENTS, ENVELOPE, REQUEST, FORBIDDEN, CLOUD_EVENT, PUBLISH, STREAM,
     DELAYED_OFF, TOO_LARGE, TOO_MANY, NOT_NOW, TOKEN, UNKNOWN_METHOD, NOT_SERVED, NOT_READY,
-    SIDECAR,
+    OUTBOUND_NOT_READY, OTHER_APP, SIDECAR,
 )  # fmt: skip
 
 _BY_ERROR: Final[tuple[tuple[type[TarryError], Kind], ...]] = (
@@ -87,13 +96,13 @@ class Refusal(Exception):
     """A request that is not done, in Dapr's words. Nothing was changed."""
 
     def __init__(
-        self, kind: Kind, message: str, *, pubsub: str = "", metadata: dict[str, str] | None = None
+        self, kind: Kind, message: str, *, pubsub: str | None = None, metadata: dict[str, str] | None = None
     ) -> None:
         super().__init__(message)
         self.kind = kind
         self.message = message
-        self.pubsub = pubsub
-        """The component it is about, if it is about one."""
+        self.resource = pubsub if kind.names_resource else None
+        """The name of the component that the details name; None if they name none."""
         self.metadata = metadata or {}
 
     @property
@@ -105,13 +114,13 @@ class Refusal(Exception):
             "metadata": self.metadata,
             "reason": self.kind.reason,
         }
-        if not self.pubsub:
+        if self.resource is None:
             return [info]
         resource = {
             "@type": "type.googleapis.com/google.rpc.ResourceInfo",
             "description": self.message,
             "owner": "",
-            "resource_name": self.pubsub,
+            "resource_name": self.resource,
             "resource_type": "pubsub",
         }
         return [info, resource]
@@ -121,6 +130,11 @@ class Refusal(Exception):
         return msgspec.json.encode(
             {"errorCode": self.kind.code, "message": self.message, "details": self.details}
         )
+
+
+def not_found(pubsub: str) -> Refusal:
+    """A component that the application does not have."""
+    return Refusal(NOT_FOUND, f"pubsub {pubsub} is not found", pubsub=pubsub)
 
 
 def refusal_of(error: TarryError, pubsub: str, topic: str) -> Refusal:

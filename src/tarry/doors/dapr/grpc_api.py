@@ -101,8 +101,9 @@ class GrpcApi:
             request.data_content_type,
             dict(request.metadata),
             trace,
+            traced_raw=True,
         )
-        self._publishing.check_reach(caller, planned)
+        planned.mounted.require_reach(caller, planned.topic)
         if planned.due_at_ms is not None and planned.mounted.definition.custody == "ledger":
             self._publishing.schedule(planned).then(partial(_tell_scheduled, call, planned))
         else:
@@ -124,7 +125,7 @@ class GrpcApi:
         ]
         plans = self._publishing.plan_bulk(request.pubsub_name, request.topic, entries, metadata, trace)
         for one in plans[:1]:
-            self._publishing.check_reach(caller, one)
+            one.mounted.require_reach(caller, one.topic)
         call.run(partial(self._publish_all, call, entries, plans, metadata))
 
     async def _publish_all(
@@ -160,8 +161,8 @@ class GrpcApi:
             await call.write(answer.SerializeToString())
 
         with _refusals(call):
-            self._let_in(call, "SubscribeTopicEventsAlpha1")
-            await self._streams.serve(read, write)
+            _, caller = self._let_in(call, "SubscribeTopicEventsAlpha1")
+            await self._streams.serve(caller, read, write)
 
     async def _pass_on(self, passing: "GrpcPassing", path: str, call: Call) -> None:
         with _refusals(call):
@@ -246,11 +247,11 @@ def status_of(refusal: Refusal) -> status_pb2.Status:
         domain=DOMAIN, reason=refusal.kind.reason, metadata=dict(refusal.metadata)
     )
     details = [_packed(info)]
-    if refusal.pubsub:
+    if refusal.resource is not None:
         details.append(
             _packed(
                 error_details_pb2.ResourceInfo(
-                    resource_type="pubsub", resource_name=refusal.pubsub, description=refusal.message
+                    resource_type="pubsub", resource_name=refusal.resource, description=refusal.message
                 )
             )
         )
@@ -282,7 +283,7 @@ def metadata_message(metadata: Metadata) -> metadata_pb2.GetMetadataResponse:
             metadata_pb2.PubsubSubscription(
                 pubsub_name=one["pubsubname"],
                 topic=one["topic"],
-                metadata=one["metadata"],
+                metadata=one.get("metadata"),
                 dead_letter_topic=one["deadLetterTopic"],
                 type=getattr(metadata_pb2, one["type"]),
                 rules=metadata_pb2.PubsubSubscriptionRules(
@@ -298,4 +299,14 @@ def metadata_message(metadata: Metadata) -> metadata_pb2.GetMetadataResponse:
         answer.app_connection_properties.protocol = given["protocol"]
         answer.app_connection_properties.channel_address = given["channelAddress"]
         answer.app_connection_properties.max_concurrency = given["maxConcurrency"]
+        if "health" in given:
+            health = given["health"]
+            answer.app_connection_properties.health.CopyFrom(
+                metadata_pb2.AppConnectionHealthProperties(
+                    health_check_path=health.get("healthCheckPath", ""),
+                    health_probe_interval=health["healthProbeInterval"],
+                    health_probe_timeout=health["healthProbeTimeout"],
+                    health_threshold=health["healthThreshold"],
+                )
+            )
     return answer

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -18,13 +19,14 @@ from tarry.doors.dapr.channel import (
     Status,
     readable,
     trace_fields,
-    until_listening,
 )
+from tarry.doors.dapr.cloudevents import NO_TRACE, binary_of_parent, is_parent
 from tarry.doors.dapr.subscriptions import Subscription, of_callback
 from tarry.doors.dapr.topic_events import bulk_event, status_of, topic_event
 
 _log = logging.getLogger(__name__)
 
+_KEY: Final = re.compile(r"(?!grpc-)[0-9a-z_.-]+(?<!-bin)")
 OPTIONS: Final = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
 
 
@@ -42,6 +44,7 @@ class GrpcChannel:
         self._bulk_alpha = self._method(
             "AppCallbackAlpha/OnBulkTopicEventAlpha1", appcallback_pb2.TopicEventBulkResponse
         )
+        self._health = self._method("AppCallbackHealthCheck/HealthCheck", Empty)
         self._metadata: tuple[tuple[str, str], ...] = (
             () if app.app_token is None else (("dapr-api-token", app.app_token),)
         )
@@ -53,7 +56,6 @@ class GrpcChannel:
 
     async def subscriptions(self) -> list[Subscription]:
         """Ask `ListTopicSubscriptions`, again and again while the application does not answer."""
-        await until_listening(self._app)
         wait_s = CONNECT_AGAIN_S
         while True:
             try:
@@ -68,11 +70,22 @@ class GrpcChannel:
             await asyncio.sleep(wait_s)
             wait_s = min(wait_s * 2, LONGEST_WAIT_S)
 
+    async def actors(self) -> list[str]:
+        """None: actors are asked for over HTTP only."""
+        return []
+
+    async def is_healthy(self) -> bool:
+        """Call `HealthCheck`; an answer is yes."""
+        try:
+            await self._call(self._health, Empty())
+        except grpc.aio.AioRpcError:
+            return False
+        return True
+
     async def deliver(self, arrival: Arrival) -> Status:
         """Call `OnTopicEvent`."""
         try:
-            trace = tuple(trace_fields(arrival.event).items())
-            answer = await self._call(self._event, topic_event(arrival), trace)
+            answer = await self._call(self._event, topic_event(arrival), _beside(arrival))
         except grpc.aio.AioRpcError as error:
             return Status.DROP if error.code() is grpc.StatusCode.UNIMPLEMENTED else Status.RETRY
         return status_of(answer.status)
@@ -92,9 +105,20 @@ class GrpcChannel:
             return {one.entry_id: said for one in arrivals}
         return {one.entry_id: status_of(one.status) for one in answer.statuses}
 
-    async def _call(self, method: Any, request: Any, more: tuple[tuple[str, str], ...] = ()) -> Any:
+    async def _call(self, method: Any, request: Any, more: tuple[tuple[str, str | bytes], ...] = ()) -> Any:
         return await method(request, timeout=DELIVERY_TIMEOUT_S, metadata=self._metadata + more)
 
     async def close(self) -> None:
         """Close the connection."""
         await self._channel.close()
+
+
+def _beside(arrival: Arrival) -> tuple[tuple[str, str | bytes], ...]:
+    """What a gRPC application is told beside an event: fields that gRPC keeps for itself are left out."""
+    fields: list[tuple[str, str | bytes]] = [
+        (name, value) for name, value in arrival.beside.items() if _KEY.fullmatch(name)
+    ]
+    parent = trace_fields(arrival.event).get("traceparent")
+    if parent is not None and is_parent(parent) and parent != NO_TRACE.parent:
+        fields.append(("grpc-trace-bin", binary_of_parent(parent)))
+    return tuple(fields)

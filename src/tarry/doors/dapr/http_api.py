@@ -3,27 +3,26 @@
 A scheduled publish that has come whole needs no task of its own (`quick`): it is answered when its record is durable.
 """
 
-import base64
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
 from typing import Any, Final
-from urllib.parse import unquote, unquote_plus
+from urllib.parse import parse_qs, unquote, unquote_plus
 
 import msgspec
-from msgspec import Struct
 
 from tarry.core.access import Access, Caller
+from tarry.core.browser import check_browser
 from tarry.core.errors import Forbidden, TarryError
 from tarry.core.faults import told
 from tarry.core.message import Scheduled
 from tarry.core.rights import DAPR_HTTP, PASSED_ON, right_of
 from tarry.doors.dapr import errors
-from tarry.doors.dapr.cloudevents import Trace, is_binary, is_cloud_event, is_json, trace_of
+from tarry.doors.dapr.bulk_body import entries_of
+from tarry.doors.dapr.cloudevents import Trace, trace_of
 from tarry.doors.dapr.errors import Refusal, refusal_of
 from tarry.doors.dapr.metadata import Metadata
 from tarry.doors.dapr.passing import HttpPassing
-from tarry.doors.dapr.planning import Entry
 from tarry.doors.dapr.publishing import Publishing
 from tarry.engine.answer import Answer
 
@@ -43,21 +42,11 @@ _PUBLISH: Final = "/v1.0/publish/"
 _BULK: Final = ("/v1.0/publish/bulk/", "/v1.0-alpha1/publish/bulk/")
 _PUBLISH_ONE: Final = f"POST {_PUBLISH}{{pubsub}}/{{topic}}"
 _METADATA: Final = "/v1.0/metadata"
-_OPEN: Final = frozenset(("/v1.0/healthz", "/v1.0/healthz/outbound"))
+_NAMELESS: Final = frozenset(one.removesuffix("/") for one in (_PUBLISH, *_BULK))
+_OUTBOUND: Final = "/v1.0/healthz/outbound"
+_OPEN: Final = frozenset(("/v1.0/healthz", _OUTBOUND))
 _JSON: Final[Headers] = [(b"content-type", b"application/json")]
 _log = logging.getLogger(__name__)
-
-
-class _BulkItem(Struct):
-    entryId: str = ""  # noqa: N815 - Dapr's name of the field
-    event: msgspec.Raw = msgspec.Raw(b"null")
-    contentType: str = ""  # noqa: N815
-    metadata: dict[str, str] | None = None
-
-
-_FIELDS: Final = {name.lower(): name for name in _BulkItem.__struct_fields__}
-_decode_bulk = msgspec.json.Decoder(list[_BulkItem]).decode
-_decode_loose = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 
 
 class Disconnected(Exception):
@@ -103,7 +92,7 @@ class HttpApi:
             planned = self._publishing.plan(
                 pubsub, topic, body, _text(get(b"content-type")), metadata, _trace(get)
             )
-            self._publishing.check_reach(caller, planned)
+            planned.mounted.require_reach(caller, planned.topic)
         except Refusal as refusal:
             reply(*_refused(refusal))
             return True
@@ -136,7 +125,9 @@ class HttpApi:
         method: str = scope["method"]
         get = dict(scope["headers"]).get
         if path in _OPEN and method == "GET":
-            return self._health()
+            return self._health(path, scope["query_string"])
+        if path in _NAMELESS:
+            path += "/"
         if method in ("POST", "PUT"):
             if path.startswith(_BULK):
                 prefix = next(one for one in _BULK if path.startswith(one))
@@ -164,17 +155,22 @@ class HttpApi:
             raise Refusal(errors.TOKEN, "invalid api token")
         try:
             right_of(DAPR_HTTP, operation).check(caller)
+            if self._access.is_open:
+                site = get(b"sec-fetch-site")
+                # A page on another port of this machine is of the same site, and a stranger all the same.
+                site = b"cross-site" if site == b"same-site" else site
+                check_browser(get(b"host"), get(b"origin"), site, frozenset())
         except Forbidden as error:
             raise Refusal(errors.TOKEN, f"invalid api token: {error}") from None
-        if self._access.is_open and get(b"sec-fetch-site") in (b"cross-site", b"same-site"):
-            # Without a token a page in a browser on this machine could publish: it must not.
-            raise Refusal(errors.TOKEN, "a page from elsewhere may not publish without a token")
         return caller
 
-    def _health(self) -> Answered:
-        if self._metadata.ready:
-            return 204, [], b""
-        raise Refusal(errors.NOT_READY, "dapr is not ready")
+    def _health(self, path: str, query: bytes) -> Answered:
+        if path == _OUTBOUND:
+            self._metadata.check_outbound()
+        else:
+            asked = parse_qs(query.decode("latin-1"), keep_blank_values=True).get("appid")
+            self._metadata.check_ready(asked[0] if asked else None)
+        return 204, [], b""
 
     async def _publish(self, path: str, scope: Scope, caller: Caller, receive: Receive) -> Answered:
         pubsub, _, topic = path.partition("/")
@@ -184,7 +180,7 @@ class HttpApi:
         planned = self._publishing.plan(
             pubsub, topic, body, _text(get(b"content-type")), metadata, _trace(get)
         )
-        self._publishing.check_reach(caller, planned)
+        planned.mounted.require_reach(caller, planned.topic)
         id_ = await self._publishing.publish(planned)
         return 204, [] if id_ is None else [(MESSAGE_ID, id_.encode())], b""
 
@@ -195,10 +191,10 @@ class HttpApi:
         metadata = self._metadata_in(scope["query_string"], pubsub)
         # The names are looked at before the body, as in Dapr.
         self._publishing.find(pubsub, topic)
-        entries = _entries(body, pubsub, topic)
+        entries = entries_of(body, pubsub, topic)
         plans = self._publishing.plan_bulk(pubsub, topic, entries, metadata, _trace(get))
         for one in plans[:1]:
-            self._publishing.check_reach(caller, one)
+            one.mounted.require_reach(caller, one.topic)
         result = await self._publishing.publish_bulk(entries, plans, metadata)
         if result.failed:
             failed = [{"entryId": entry_id, "error": reason} for entry_id, reason in result.failed.items()]
@@ -260,58 +256,6 @@ def _text(value: bytes | None) -> str:
 def _trace(get: Callable[[bytes], bytes | None]) -> Trace | None:
     parent = get(b"traceparent")
     return None if parent is None else trace_of(_text(parent), _text(get(b"tracestate")))
-
-
-def _entries(body: bytes, pubsub: str, topic: str) -> list[Entry]:
-    """A bulk publish's body."""
-    try:
-        if not body.isascii():
-            body.decode()
-        try:
-            items = _decode_bulk(body)
-        except msgspec.ValidationError:
-            items = _loosely(body)
-        else:
-            if any(not item.entryId for item in items):
-                items = _loosely(body)
-        return [Entry(item.entryId, _event(item), item.contentType, item.metadata or {}) for item in items]
-    except (ValueError, msgspec.MsgspecError) as error:
-        raise Refusal(
-            errors.REQUEST,
-            f"error when unmarshaling the request for topic {topic} pubsub {pubsub}: {error}",
-            pubsub=pubsub,
-            metadata={"error": str(error)},
-        ) from None
-
-
-def _loosely(body: bytes) -> list[_BulkItem]:
-    """The same with field names in any case, which Dapr accepts and its JavaScript SDK needs (`entryID`)."""
-    items = []
-    for given in _decode_loose(body):
-        known = {_FIELDS[name.lower()]: raw for name, raw in given.items() if name.lower() in _FIELDS}
-        event = known.pop("event", msgspec.Raw(b"null"))
-        item = msgspec.convert({name: msgspec.json.decode(raw) for name, raw in known.items()}, _BulkItem)
-        item.event = event
-        items.append(item)
-    return items
-
-
-def _event(item: _BulkItem) -> bytes:
-    """The bytes of an entry's event, which its content type tells how to find in the JSON."""
-    raw = bytes(item.event)
-    type_ = item.contentType
-    if is_json(type_) or is_cloud_event(type_):
-        return raw
-    event = msgspec.json.decode(raw)
-    if not isinstance(event, str):
-        raise ValueError(
-            f"the event of entry {item.entryId} is not a string, as {type_ or 'text/plain'} wants it"
-        )
-    if is_binary(type_):
-        return base64.b64decode(event, validate=True)
-    if type_ and not type_.lower().startswith("text/"):
-        raise ValueError(f"the content type {type_} of entry {item.entryId} is not one for bulk publish")
-    return event.encode()
 
 
 def _not_served(method: str, path: str) -> Refusal:

@@ -1,7 +1,7 @@
 """What the metadata endpoints show of an application: its components, its subscriptions, and what waits for it."""
 
-from collections.abc import Iterable
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Protocol
 
 from tarry.config.dapr import DaprApp
 from tarry.doors.dapr import errors
@@ -19,18 +19,46 @@ MAX_EXTENDED_CHARACTERS: Final = 16_384
 """So many attributes may an application set, of this length with their names."""
 
 
-class Metadata:
-    """Made for one application; `ready` once it is served."""
+class Subscriptions(Protocol):
+    """Subscriptions of an application, as the metadata show them."""
 
-    def __init__(self, app: DaprApp, mounts: Mounts, engine: Engine, *, preview: bool) -> None:
-        self.ready = False
+    @property
+    def declared(self) -> Sequence[Subscription]:
+        """Every subscription that is wanted, whether or not it can be made."""
+
+    @property
+    def waits_for(self) -> str | None:
+        """The part that messages cannot reach yet; None once everything is there."""
+
+
+class Metadata:
+    """The metadata and the health of one application's side of the door."""
+
+    def __init__(
+        self, app: DaprApp, mounts: Mounts, engine: Engine, subscriptions: Subscriptions, *, preview: bool
+    ) -> None:
+        self.started = False
+        """Whether publishes are taken."""
         self.app = app
-        self.subscriptions: list[Subscription] = []
+        self._subscriptions = subscriptions
         self._extended: dict[str, str] = {}
         """What the application has set itself."""
         self.mounts = mounts
         self.preview = preview
         self._engine = engine
+
+    def check_ready(self, app_id: str | None) -> None:
+        """Raise `Refusal` unless what is published now reaches the application; `app_id` is whom the asker means."""
+        waits_for = self._subscriptions.waits_for if self.started else "the server"
+        if waits_for is not None:
+            raise Refusal(errors.NOT_READY, f"dapr is not ready: [{waits_for}]")
+        if app_id is not None and app_id != self.app.app_id:
+            raise Refusal(errors.OTHER_APP, "dapr app-id does not match")
+
+    def check_outbound(self) -> None:
+        """Raise `Refusal` unless publishes are taken."""
+        if not self.started:
+            raise Refusal(errors.OUTBOUND_NOT_READY, "dapr outbound is not ready")
 
     def show(self) -> dict[str, Any]:
         """The answer of `GET /v1.0/metadata`."""
@@ -49,7 +77,7 @@ class Metadata:
                 for one in self.mounts.values()
             ],
             "extended": self.all_extended(),
-            "subscriptions": [one.shown() for one in self.subscriptions],
+            "subscriptions": [one.shown() for one in self._subscriptions.declared],
         }
         if self.app.app_port is not None:
             shown["appConnectionProperties"] = {
@@ -58,7 +86,19 @@ class Metadata:
                 "channelAddress": self.app.app_host,
                 "maxConcurrency": self.app.app_concurrency,
             }
+            if self.app.app_health_check:
+                shown["appConnectionProperties"]["health"] = self._health_shown()
         return shown
+
+    def _health_shown(self) -> dict[str, Any]:
+        """The settings of health checks, with durations as Go writes them; gRPC has no path."""
+        app = self.app
+        path = {"healthCheckPath": app.app_health_check_path} if app.app_protocol == "http" else {}
+        return path | {
+            "healthProbeInterval": _duration(app.app_health_interval_ms),
+            "healthProbeTimeout": _duration(app.app_health_timeout_ms),
+            "healthThreshold": app.app_health_threshold,
+        }
 
     def all_extended(self) -> dict[str, str]:
         """The extended attributes: what the application set, and times and counts of what waits here."""
@@ -89,3 +129,7 @@ class Metadata:
     def troubles(self) -> Iterable[tuple[str, str]]:
         """The components that cannot be used now, and why."""
         return ((one.name, one.trouble) for one in self.mounts.values() if one.trouble is not None)
+
+
+def _duration(ms: int) -> str:
+    return f"{ms}ms" if ms % 1000 else f"{ms // 1000}s"

@@ -6,9 +6,15 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import Final
 
+from tarry.core.access import Caller
+from tarry.core.errors import Forbidden
+from tarry.doors.dapr import errors
 from tarry.doors.dapr.components import ComponentDefinition
+from tarry.doors.dapr.errors import Refusal
 from tarry.doors.dapr.resources import BadResource
+from tarry.outlets.dapr.brokers.tarry import OwnTopicsComponent
 from tarry.outlets.dapr.component import Component, Surroundings, make
+from tarry.outlets.dapr.delivery import SCHEME
 from tarry.outlets.dapr.errors import ComponentError, Misconfigured
 from tarry.outlets.dapr.properties import Properties
 
@@ -62,6 +68,26 @@ class Mounted:
     def at_broker(self, topic: str) -> str:
         """What a topic is called at the broker: with namespaced consumer groups the namespace is its beginning."""
         return self._namespace + topic if self.definition.namespaced else topic
+
+    def require_produce(self, caller: Caller) -> None:
+        """Raise `Refusal` unless a caller may publish."""
+        try:
+            caller.require("produce")
+        except Forbidden as error:
+            raise Refusal(errors.FORBIDDEN, str(error), pubsub=self.name) from None
+
+    def require_reach(self, caller: Caller, topic: str) -> None:
+        """Raise `Refusal` unless a caller's token reaches the namespace of a topic."""
+        if caller.namespaces is None:
+            return
+        # A broker's topics fall under the default namespace, as every foreign destination does.
+        place = f"{SCHEME}://"
+        if isinstance(self.component, OwnTopicsComponent):
+            place = self.component.destination(self.at_broker(topic))
+        try:
+            caller.require_destination(place, None)
+        except Forbidden as error:
+            raise Refusal(errors.FORBIDDEN, str(error), pubsub=self.name, metadata={"topic": topic}) from None
 
     async def start(self) -> None:
         """Connect, for as long as it takes."""

@@ -12,7 +12,7 @@ from msgspec import Struct
 from tarry.core.clock import Clock
 from tarry.core.errors import Invalid
 from tarry.doors.dapr import errors
-from tarry.doors.dapr.cloudevents import CONTENT_TYPE, Place, Trace, make, new_trace
+from tarry.doors.dapr.cloudevents import CONTENT_TYPE, NO_TRACE, Place, Trace, make
 from tarry.doors.dapr.errors import Refusal
 from tarry.doors.dapr.mounting import Mounted, Mounts
 from tarry.outlets.dapr.component import Feature
@@ -78,12 +78,20 @@ class Planning:
         content_type: str,
         metadata: dict[str, str],
         trace: Trace | None,
+        *,
+        traced_raw: bool = False,
     ) -> Planned:
-        """Read one publish; raises `Refusal`."""
+        """Read one publish; raises `Refusal`.
+
+        With `traced_raw` the trace context of a raw payload goes into its metadata, as Dapr does it over gRPC.
+        """
         mounted = self.find(pubsub, topic)
         raw = self._is_raw(mounted, metadata)
+        trace = trace or NO_TRACE
+        if raw and traced_raw:
+            metadata = metadata | {"traceid": trace.parent, "tracestate": trace.state}
         timing = self._timing(mounted, metadata)
-        return self._planned(mounted, topic, data, content_type, timing, trace or new_trace(), raw)
+        return self._planned(mounted, topic, data, content_type, timing, trace, raw)
 
     def plan_bulk(
         self,
@@ -97,17 +105,16 @@ class Planning:
         mounted = self.find(pubsub, topic)
         # Whether the payloads are raw is said of the request, not of an entry.
         raw = self._is_raw(mounted, metadata)
-        trace = trace or new_trace()
+        trace = trace or NO_TRACE
         seen: set[str] = set()
         for entry in entries:
             if not entry.entry_id or entry.entry_id in seen:
-                what = "is duplicated" if entry.entry_id else "is not set"
-                error = f"entryId {entry.entry_id} {what} in bulk publish request".replace("  ", " ")
+                error = "entryId is duplicated or not present for entry"
                 raise Refusal(
                     errors.EVENTS,
                     f"error marshaling events to bytes for topic {topic} pubsub {pubsub}. error: {error}",
                     pubsub=pubsub,
-                    metadata={"error": error},
+                    metadata={"appID": self._app_id, "error": error, "entryId": entry.entry_id},
                 )
             seen.add(entry.entry_id)
         shared = self._timing(mounted, metadata)
@@ -127,12 +134,12 @@ class Planning:
     def find(self, pubsub: str, topic: str) -> Mounted:
         """The component of this name, if the application may publish to the topic there; raises `Refusal`."""
         if not pubsub:
-            raise Refusal(errors.NAME_EMPTY, "pubsub name is empty", metadata={"appID": self._app_id})
-        if not self._mounts:
-            raise Refusal(errors.NOT_CONFIGURED, "pubsub is not configured", pubsub=pubsub)
+            raise Refusal(
+                errors.NAME_EMPTY, "pubsub name is empty", pubsub="", metadata={"appID": self._app_id}
+            )
         mounted = self._mounts.get(pubsub)
         if mounted is None:
-            raise Refusal(errors.NOT_FOUND, f"pubsub {pubsub} is not found", pubsub=pubsub)
+            raise errors.not_found(pubsub)
         if not topic:
             raise Refusal(errors.TOPIC_EMPTY, f"topic is empty in pubsub {pubsub}", pubsub=pubsub)
         if not mounted.may_publish(topic):
@@ -152,11 +159,11 @@ class Planning:
 
     def _is_raw(self, mounted: Mounted, metadata: Mapping[str, str]) -> bool:
         given = metadata.get(RAW)
-        if given is None or given in _FALSE:
+        if not given or given in _FALSE:
             return False
         if given in _TRUE:
             return True
-        raise _bad_metadata(mounted, Invalid(RAW, f"{given!r} is neither true nor false"))
+        raise _refused_metadata(mounted, f"{RAW} value must be a valid boolean: actual is '{given}'")
 
     def _timing(self, mounted: Mounted, metadata: dict[str, str]) -> Timing:
         now_ms = self._clock.now_ms()
@@ -193,7 +200,7 @@ class Planning:
             except Invalid as error:
                 raise Refusal(
                     errors.CLOUD_EVENT,
-                    f"cannot create cloudevent: {error.reason}",
+                    "cannot create cloudevent",
                     pubsub=mounted.name,
                     metadata={"appID": self._app_id, "error": error.reason},
                 ) from None
@@ -238,9 +245,9 @@ def _check_spelling(mounted: Mounted, metadata: Mapping[str, str]) -> None:
 
 
 def _bad_metadata(mounted: Mounted, error: Invalid) -> Refusal:
-    return Refusal(
-        errors.METADATA,
-        f"failed deserializing metadata. Error: {error}",
-        pubsub=mounted.name,
-        metadata={"error": str(error)},
-    )
+    return _refused_metadata(mounted, str(error))
+
+
+def _refused_metadata(mounted: Mounted, reason: str) -> Refusal:
+    message = f"failed deserializing metadata. Error: {reason}"
+    return Refusal(errors.METADATA, message, pubsub=mounted.name, metadata={"error": reason})

@@ -9,21 +9,19 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct, structs
 
-from tarry.core.access import Caller
-from tarry.core.errors import Forbidden, TarryError
+from tarry.core.errors import TarryError
 from tarry.core.message import Message, Scheduled
-from tarry.doors.dapr import errors
 from tarry.doors.dapr.columns import schedule
 from tarry.doors.dapr.delayed import DelayedTopic
 from tarry.doors.dapr.delayed_message import Delayed
-from tarry.doors.dapr.errors import Refusal, refusal_of
+from tarry.doors.dapr.errors import refusal_of
 from tarry.doors.dapr.mounting import Mounted, Mounts
 from tarry.doors.dapr.planning import Entry, Planned, Planning
 from tarry.engine.answer import Answer
 from tarry.engine.engine import Engine
 from tarry.outlets.dapr.brokers.tarry import OwnTopicsComponent, own_message
 from tarry.outlets.dapr.component import BulkEntry
-from tarry.outlets.dapr.delivery import SCHEME, destination, headers_of
+from tarry.outlets.dapr.delivery import destination, headers_of
 from tarry.outlets.dapr.properties import ttl_ms_of
 
 
@@ -83,18 +81,6 @@ class Publishing(Planning):
             else:
                 messages.append(structs.replace(messages[-1], payload=one.data, due_at_ms=one.due_at_ms))
         return messages
-
-    def check_reach(self, caller: Caller, planned: Planned) -> None:
-        """Raise `Refusal` unless a caller's token reaches the namespace of the topic."""
-        if caller.namespaces is None:
-            return
-        component, topic = planned.mounted.component, planned.mounted.at_broker(planned.topic)
-        # What leaves for a broker falls under the default namespace, as every foreign destination does.
-        place = component.destination(topic) if isinstance(component, OwnTopicsComponent) else f"{SCHEME}://"
-        try:
-            caller.require_destination(place, None)
-        except Forbidden as error:
-            raise Refusal(errors.FORBIDDEN, str(error), pubsub=planned.mounted.name) from None
 
     def schedule(self, planned: Planned) -> Answer[Scheduled]:
         """Schedule what has a time; the answer comes when that is durable."""

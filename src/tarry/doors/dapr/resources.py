@@ -5,10 +5,11 @@ Whatever is wrong is refused with the file, the document's number and the field,
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import yaml
 from msgspec import Struct
+from msgspec.structs import fields
 
 from tarry.core.errors import TarryError
 
@@ -56,7 +57,7 @@ class Document(Struct, frozen=True):
                 return None
             if not isinstance(value, Mapping):
                 raise self.refuse(".".join(at), "is not a mapping")
-            value = value.get(name)
+            value = field_of(value, name)
             at.append(name)
         return value
 
@@ -95,6 +96,37 @@ class Document(Struct, frozen=True):
         if found not in versions:
             raise self.refuse("apiVersion", f"{found!r} is not one of {', '.join(versions)}")
         return found
+
+
+def field_of(mapping: Mapping[Any, Any], name: str) -> Any:
+    """A field by its name, in any case if it is not there as it should be, as Dapr reads files; None if there is none."""
+    if name in mapping:
+        return mapping[name]
+    return next(
+        (value for key, value in mapping.items() if isinstance(key, str) and key.lower() == name.lower()),
+        None,
+    )
+
+
+def respelled(value: Any, type_: type[Struct]) -> Any:
+    """A mapping for a struct whose fields are spelled as the struct has them, whatever their case was; also within it."""
+    if not isinstance(value, Mapping):
+        return value
+    found = {}
+    for field in fields(type_):
+        given = field_of(value, field.encode_name)
+        if given is not None:
+            found[field.encode_name] = _respelled_within(given, field.type)
+    return found
+
+
+def _respelled_within(value: Any, type_: Any) -> Any:
+    for one in (type_, *get_args(type_)):
+        if isinstance(one, type) and issubclass(one, Struct):
+            if isinstance(value, list):
+                return [respelled(item, one) for item in value]
+            return respelled(value, one)
+    return value
 
 
 def read_documents(paths: Iterable[Path]) -> list[Document]:

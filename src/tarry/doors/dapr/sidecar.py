@@ -4,7 +4,6 @@ Started once the engine runs. It waits for the application in the background: pu
 """
 
 import asyncio
-import logging
 from collections.abc import Coroutine, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,29 +11,24 @@ from typing import Any
 
 from tarry.config.dapr import DaprApp
 from tarry.core.access import Access
-from tarry.doors.dapr import errors
 from tarry.doors.dapr.channel import Channel, HttpChannel
 from tarry.doors.dapr.components import BUILT_IN, components_of
 from tarry.doors.dapr.configuration import delayed_messaging
 from tarry.doors.dapr.delayed import DelayedTopic
-from tarry.doors.dapr.errors import Refusal, refusal_of
 from tarry.doors.dapr.grpc_api import GrpcApi, GrpcPassing
 from tarry.doors.dapr.grpc_channel import OPTIONS, GrpcChannel
 from tarry.doors.dapr.http_api import HttpApi
 from tarry.doors.dapr.metadata import Metadata
-from tarry.doors.dapr.mounting import FIRST_WAIT_S, LONGEST_WAIT_S, Mounts, mount
+from tarry.doors.dapr.mounting import Mounts, mount
 from tarry.doors.dapr.own_topics import EngineTopics
 from tarry.doors.dapr.passing import HttpPassing
 from tarry.doors.dapr.publishing import Publishing
-from tarry.doors.dapr.receiving import Deliver, Gathering, Receiving
 from tarry.doors.dapr.resources import Document, read_documents
 from tarry.doors.dapr.streaming import Streams
-from tarry.doors.dapr.subscriptions import Subscription, declarative
+from tarry.doors.dapr.subscribing import Subscribing
+from tarry.doors.dapr.subscriptions import declarative
 from tarry.engine.engine import Engine
-from tarry.outlets.dapr.component import Subscribed, Surroundings
-from tarry.outlets.dapr.errors import ComponentError
-
-_log = logging.getLogger(__name__)
+from tarry.outlets.dapr.component import Surroundings
 
 
 class Resources:
@@ -58,7 +52,8 @@ class Sidecar:
         self._resources = resources
         surroundings = Surroundings(name="", clock=engine.clock, topics=EngineTopics(engine))
         self.mounts: Mounts = mount(resources.definitions, app.app_id, app.namespace, surroundings)
-        self.metadata = Metadata(app, self.mounts, engine, preview=resources.preview)
+        self._subscribing = Subscribing(app, self.mounts, engine.clock, resources.subscriptions)
+        self.metadata = Metadata(app, self.mounts, engine, self._subscribing, preview=resources.preview)
         self.publishing = Publishing(app.app_id, self.mounts, engine, preview=resources.preview)
         for one in self.mounts.values():
             if one.definition.delayed and resources.preview:
@@ -68,11 +63,10 @@ class Sidecar:
         self._passing = None if app.sidecar_http is None else HttpPassing(app.sidecar_http)
         self._grpc_passing = None if app.sidecar_grpc is None else GrpcPassing(app.sidecar_grpc, OPTIONS)
         self.http_api = HttpApi(self.publishing, access, self.metadata, self._passing, app.max_body_bytes)
-        self._streams = Streams(self)
+        self._streams = Streams(self._subscribing)
         self.grpc_api = GrpcApi(self.publishing, self._streams, access, self.metadata, self._grpc_passing)
         self._channel: Channel | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._subscribed: list[Subscribed] = []
 
     async def start(self) -> None:
         """Connect the components and look for the application, in the background."""
@@ -84,72 +78,13 @@ class Sidecar:
             self._channel = (
                 GrpcChannel(self.app) if self.app.app_protocol == "grpc" else HttpChannel(self.app)
             )
-            self._begin(self._subscribe_all(self._channel))
-        self.metadata.ready = True
+            self._begin(self._subscribing.run(self._channel))
+        self.metadata.started = True
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-    async def _subscribe_all(self, channel: Channel) -> None:
-        wanted = [*await channel.subscriptions(), *self._resources.subscriptions]
-        seen: set[tuple[str, str]] = set()
-        for one in wanted:
-            if (one.pubsub, one.topic) in seen:
-                _log.warning("topic %s of %s is subscribed to twice; the first counts", one.topic, one.pubsub)
-                continue
-            seen.add((one.pubsub, one.topic))
-            deliver: Deliver = channel.deliver
-            if one.bulk is not None:
-                deliver = Gathering(one.bulk, channel.deliver_bulk).deliver
-            self._begin(self._subscribe(one, deliver))
-
-    async def _subscribe(self, one: Subscription, deliver: Deliver) -> None:
-        """Subscribe for as long as it takes, or say why it can never be."""
-        wait_s = FIRST_WAIT_S
-        while True:
-            try:
-                subscribed = await self._open(one, deliver)
-            except Refusal as refusal:
-                _log.error("a subscription of %s cannot be: %s", self.app.app_id, refusal)
-                return
-            except ComponentError as error:
-                _log.warning("cannot subscribe to topic %s of %s: %s", one.topic, one.pubsub, error)
-                await asyncio.sleep(wait_s)
-                wait_s = min(2 * wait_s, LONGEST_WAIT_S)
-            else:
-                self._subscribed.append(subscribed)
-                return
-
-    async def _open(self, one: Subscription, deliver: Deliver) -> Subscribed:
-        mounted = self.mounts.get(one.pubsub)
-        if mounted is None:
-            raise Refusal(errors.NOT_FOUND, f"pubsub {one.pubsub} is not found", pubsub=one.pubsub)
-        if not one.topic:
-            raise Refusal(errors.TOPIC_EMPTY, f"topic is empty in pubsub {one.pubsub}", pubsub=one.pubsub)
-        for topic in filter(None, (one.topic, one.dead_letter_topic)):
-            allowed = mounted.may_subscribe(topic) if topic is one.topic else mounted.may_publish(topic)
-            if not allowed:
-                message = f"topic {topic} is not allowed for app id {self.app.app_id}"
-                raise Refusal(errors.FORBIDDEN, message, pubsub=one.pubsub, metadata={"topic": topic})
-        receiving = Receiving(one, mounted, self.app, self._engine.clock, deliver)
-        subscribed = await mounted.component.subscribe(
-            mounted.at_broker(one.topic), mounted.group, receiving.receive, one.metadata
-        )
-        self.metadata.subscriptions.append(one)
-        return subscribed
-
-    async def open_stream(self, subscription: Subscription, deliver: Deliver) -> Subscribed:
-        """Subscribe for a stream; raises `Refusal`."""
-        try:
-            return await self._open(subscription, deliver)
-        except ComponentError as error:
-            raise refusal_of(error, subscription.pubsub, subscription.topic) from error
-
-    def end_stream(self, subscription: Subscription) -> None:
-        """A stream's subscription is over."""
-        self.metadata.subscriptions.remove(subscription)
 
     async def stop(self) -> None:
         """Receive no more."""
@@ -157,8 +92,6 @@ class Sidecar:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for subscribed in self._subscribed:
-            await subscribed.close()
         for topic in self.publishing.delayed.values():
             await topic.close()
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from dapr.proto.runtime.v1 import pubsub_pb2
 
+from tarry.core.access import Caller
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.channel import Arrival, Status
 from tarry.doors.dapr.errors import Refusal
@@ -28,8 +29,8 @@ Write = Callable[[Any], Awaitable[None]]
 class Opener(Protocol):
     """Who can open a subscription of an application; raises `Refusal`."""
 
-    async def open_stream(self, subscription: Subscription, deliver: Deliver) -> Subscribed:
-        """Subscribe, and deliver what comes."""
+    async def open_stream(self, caller: Caller, subscription: Subscription, deliver: Deliver) -> Subscribed:
+        """Subscribe as far as the caller's token reaches, and deliver what comes."""
 
     def end_stream(self, subscription: Subscription) -> None:
         """A subscription that was opened is over."""
@@ -44,29 +45,20 @@ class Streams:
         self._closing: set[asyncio.Task[None]] = set()
         self._stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def serve(self, read: Read, write: Write) -> None:
+    async def serve(self, caller: Caller, read: Read, write: Write) -> None:
         """Serve one stream to its end, which `read` tells by None; raises `Refusal`."""
-        first = await read()
-        if first is None or first.WhichOneof("subscribe_topic_events_request_type") != "initial_request":
-            raise Refusal(errors.REQUEST, "the first frame of a subscription must be its initial request")
-        wanted = first.initial_request
-        subscription = Subscription(
-            pubsub=wanted.pubsub_name,
-            topic=wanted.topic,
-            rules=(Rule("", "/"),),
-            dead_letter_topic=wanted.dead_letter_topic,
-            metadata=dict(wanted.metadata),
-            kind="STREAMING",
-        )
+        subscription = _wanted(await read())
         stream = _Stream(write)
         task = asyncio.current_task()
         assert task is not None
         self._serving.add(task)
         subscribed: Subscribed | None = None
         try:
-            subscribed = await self._opener.open_stream(subscription, stream.deliver)
+            subscribed = await self._opener.open_stream(caller, subscription, stream.deliver)
             await stream.begin()
             while (frame := await self._unless_stopped(read)) is not None:
+                if _is_initial(frame):
+                    raise Refusal(errors.STREAM, "duplicate initial request received")
                 stream.processed(frame.event_processed.id, frame.event_processed.status.status)
         finally:
             self._serving.discard(task)
@@ -96,6 +88,28 @@ class Streams:
             await asyncio.wait(self._serving)
         if self._closing:
             await asyncio.wait(self._closing)
+
+
+def _is_initial(frame: Any) -> bool:
+    return bool(frame.WhichOneof("subscribe_topic_events_request_type") == "initial_request")
+
+
+def _wanted(first: Any) -> Subscription:
+    """The subscription that a stream's first frame asks for; raises `Refusal`."""
+    if first is None or not _is_initial(first):
+        raise Refusal(errors.STREAM, "initial request is required")
+    wanted = first.initial_request
+    for name, value in (("pubsubName", wanted.pubsub_name), ("topic", wanted.topic)):
+        if not value:
+            raise Refusal(errors.STREAM, f"{name} is required")
+    return Subscription(
+        pubsub=wanted.pubsub_name,
+        topic=wanted.topic,
+        rules=(Rule("", "/"),),
+        dead_letter_topic=wanted.dead_letter_topic,
+        metadata=dict(wanted.metadata),
+        kind="STREAMING",
+    )
 
 
 class _Stream:

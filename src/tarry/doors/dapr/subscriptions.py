@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.core.errors import Invalid
-from tarry.doors.dapr.resources import Document
+from tarry.doors.dapr.resources import Document, field_of, respelled
 from tarry.doors.dapr.rules import Event, Expression, compile_rule, matches, searches
 
 V1: Final = "dapr.io/v1alpha1"
@@ -65,14 +65,19 @@ class Subscription(Struct, frozen=True, kw_only=True):
 
     def shown(self) -> dict[str, Any]:
         """As the metadata endpoint shows it."""
-        return {
+        shown: dict[str, Any] = {
             "pubsubname": self.pubsub,
             "topic": self.topic,
-            "rules": [{"match": rule.match, "path": rule.path} for rule in self.rules],
+            "rules": [_given(match=rule.match, path=rule.path) for rule in self.rules],
             "deadLetterTopic": self.dead_letter_topic,
-            "metadata": self.metadata,
             "type": self.kind,
         }
+        return shown | ({"metadata": self.metadata} if self.metadata else {})
+
+
+def _given(**texts: str) -> dict[str, str]:
+    """Texts by name, without the empty ones."""
+    return {name: text for name, text in texts.items() if text}
 
 
 class _Rule(Struct):
@@ -111,7 +116,8 @@ class Asked(Struct, frozen=True):
 def programmatic(body: bytes) -> Asked:
     """What an application answers to `GET /dapr/subscribe`; raises `Invalid` if it is no list of subscriptions."""
     try:
-        wanted = msgspec.json.decode(body or b"[]", type=list[_Wanted] | None) or []
+        given = msgspec.json.decode(body or b"[]", type=list[Any] | None) or []
+        wanted = msgspec.convert([respelled(one, _Wanted) for one in given], list[_Wanted])
     except msgspec.MsgspecError as error:
         raise Invalid("/dapr/subscribe", f"the answer is not a list of subscriptions: {error}") from None
     return _asked(wanted, allow_empty_path=False)
@@ -169,8 +175,8 @@ def _rules(routes: _Routes, *, allow_empty_path: bool) -> tuple[Rule, ...]:
         Rule(one.match, one.path, compile_rule(one.match) if one.match.strip() else None)
         for one in routes.rules
     ]
-    # Over gRPC what no rule takes goes to the default, even if that has no name.
-    if routes.default or allow_empty_path:
+    # A gRPC application that says nothing gets everything, without a path. One that has rules gets what they take.
+    if routes.default or (allow_empty_path and not rules):
         rules.append(Rule("", routes.default))
     if not rules or not (allow_empty_path or all(rule.path for rule in rules)):
         raise Invalid("route", "a subscription has no path of the application")
@@ -203,10 +209,10 @@ def _declared(document: Document) -> Subscription:
     if not isinstance(spec, Mapping):
         raise document.refuse("spec", "is missing or not a mapping")
     other = "routes" if version == V1 else "route"
-    if other in spec:
+    if field_of(spec, other) is not None:
         raise document.refuse(f"spec.{other}", f"is not a field of {version}")
     try:
-        wanted = msgspec.convert({name: value for name, value in spec.items() if value is not None}, _Wanted)
+        wanted = msgspec.convert(respelled(spec, _Wanted), _Wanted)
         found = _subscription(wanted, allow_empty_path=False)
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at `$.")
