@@ -98,11 +98,12 @@ class ServerProcess:
         """The port of the native API."""
         return int(self.url.rpartition(":")[2]) if self.url else self._port
 
-    def launch(self, *, wrapper: Sequence[str] = (), **settings: str) -> None:
-        """Start it and do not wait. `wrapper` is a command that runs the rest of the line."""
+    def launch(self, *, wrapper: Sequence[str] = (), arguments: Sequence[str] = (), **settings: str) -> None:
+        """Start it and do not wait. `wrapper` is a command that runs the rest of the line, `arguments` its end."""
         command = [
             *wrapper, sys.executable, "-m", "tarry", "serve",
             "--config", str(self.file), "--data", str(self.folder), "--port", str(self._port),
+            *arguments,
         ]  # fmt: skip
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
@@ -124,9 +125,9 @@ class ServerProcess:
         self.url = line.removeprefix(READY).strip()
         return self
 
-    def start(self, *, wrapper: Sequence[str] = (), **settings: str) -> Self:
+    def start(self, *, wrapper: Sequence[str] = (), arguments: Sequence[str] = (), **settings: str) -> Self:
         """Start it and wait until it is ready."""
-        self.launch(wrapper=wrapper, **settings)
+        self.launch(wrapper=wrapper, arguments=arguments, **settings)
         return self.wait_ready()
 
     def refused(self) -> str:

@@ -1,6 +1,6 @@
 """What the tests of the engine share: a world whose receiver says nothing unless the test does, and consumers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import pytest
@@ -81,10 +81,10 @@ class Bench(World):
     def now_ms(self) -> int:
         return self.clock.now_ms()
 
-    def reopen(self) -> None:
-        """Stop the process where it is and begin again with what is on the disk."""
+    def reopen(self, set_aside: Sequence[int] = ()) -> None:
+        """Stop the process where it is and begin again with what is on the disk, without some records."""
         self.kill()
-        self.start()
+        self.start(set_aside)
 
     # Asking
 

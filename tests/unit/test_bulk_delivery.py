@@ -3,6 +3,7 @@
 The engine and its clock are simulated; the staged files and the index are real.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,9 @@ class BulkBench(Bench):
         (folder / "index").mkdir()
         self.start()
 
-    def start(self) -> Engine:
+    def start(self, set_aside: Sequence[int] = ()) -> Engine:
         self.index = DeltaIndex(self.folder, bytes(range(16)))  # type: ignore[assignment]
-        return super().start()
+        return super().start(set_aside)
 
     def stage(self, dues_ms: list[int], destination: str = "orders", name: str = "letters") -> object:
         place = self.engine.batches.place(self.folder, lambda namespace: True)

@@ -16,6 +16,13 @@ Data = Annotated[str | None, typer.Option("--data", metavar="FOLDER", help="The 
 Host = Annotated[str | None, typer.Option("--host", help="The address to listen on.")]
 Port = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")]
 
+SetAside = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--set-aside", metavar="SEQ", min=1, help="Start without the record at this seq; may be given again."
+    ),
+]
+
 
 def add_to(app: typer.Typer) -> None:
     """Add these commands."""
@@ -23,13 +30,19 @@ def add_to(app: typer.Typer) -> None:
     app.command()(serve)
 
 
-def serve(data: Data = None, host: Host = None, port: Port = None, config: ConfigFile = None) -> None:
+def serve(
+    data: Data = None,
+    host: Host = None,
+    port: Port = None,
+    config: ConfigFile = None,
+    set_aside: SetAside = None,
+) -> None:
     """Run the server until it is told to stop (SIGTERM, Ctrl-C)."""
     loaded = load(config, os.environ, {"data": data, "http.host": host, "http.port": port})
     # Late, so that the other commands do not wait for the engine to be loaded.
     from tarry.serve import serve as run
 
-    sys.exit(run(loaded))
+    sys.exit(run(loaded, set_aside or ()))
 
 
 def up(data: Data = None, host: Host = None, port: Port = None, config: ConfigFile = None) -> None:

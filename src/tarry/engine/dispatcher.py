@@ -24,6 +24,7 @@ from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective
 from tarry.core.run import Due
 from tarry.engine.alike import Alike
+from tarry.engine.aside import REASON
 from tarry.engine.burst import Burst, Lot, lateness
 from tarry.engine.flight import Flight
 from tarry.engine.flights import Flights, Launch
@@ -204,6 +205,11 @@ class Dispatcher:
                 self._journal.standby.forget(seq)
             self.writing.settled(seqs[dead].tolist())
             fires, seqs = fires[~dead], seqs[~dead]
+        if self._journal.aside.seqs:
+            aside = np.isin(seqs, list(self._journal.aside.seqs))
+            for fire_at_ms, seq in zip(fires[aside].tolist(), seqs[aside].tolist(), strict=True):
+                self.end_aside(self._key_of(fire_at_ms, seq), decided=False)
+            fires, seqs = fires[~aside], seqs[~aside]
         absent = self._journal.bodies.absent(seqs)
         if absent.any():
             # What is due after them may have to follow them.
@@ -381,6 +387,15 @@ class Dispatcher:
         log.error("a due message cannot be read and ends as failed: %s", reason)
         led = self._journal.groups.ends_of_led
         self.writing.end(key, lambda: [end_unread(key, now_ms, reason), *led(key, now_ms)])
+
+    def end_aside(self, key: Key, *, decided: bool) -> None:
+        """End a waiting message whose record is set aside; by its key alone, if it was not decided or is not at hand."""
+        now_ms = self._journal.clock.now_ms()
+        if decided:
+            self._end_failed(key, REASON, now_ms)
+        elif not self._journal.topics.records.ready_unread(key.seq):
+            led = self._journal.groups.ends_of_led
+            self.writing.end(key, lambda: [end_unread(key, now_ms, REASON), *led(key, now_ms)])
 
     def _end_failed(self, key: Key, reason: str, now_ms: int) -> None:
         """End a message that cannot be dispatched, with what it takes along and leaves to the dead letters."""

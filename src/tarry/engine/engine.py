@@ -4,7 +4,7 @@ All of it runs on one thread. Time comes from the clock that it was given, slow 
 and sending through `Launch`, so that a simulation can run it with none of the real things behind.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 import pyarrow as pa
@@ -40,6 +40,7 @@ from tarry.engine.owners import Owners
 from tarry.engine.planner import Columns, ColumnsScheduled
 from tarry.engine.recovery import recover
 from tarry.engine.scheduling import Scheduling
+from tarry.engine.setting_aside import end_set_aside
 from tarry.engine.settings import EngineSettings
 from tarry.engine.together import Together
 from tarry.engine.topics import Topics
@@ -150,13 +151,18 @@ class Engine:
     @property
     def warnings(self) -> list[str]:
         """Facts that an operator should know although messages are accepted and sent."""
-        return [*self.dispatcher.stranded.warnings(), *self.upkeep.clock.warnings()]
+        return [
+            *self.journal.aside.warnings(),
+            *self.dispatcher.stranded.warnings(),
+            *self.upkeep.clock.warnings(),
+        ]
 
     # Running
 
-    def recover(self) -> None:
-        """Arrive at the state of the ledger; then the engine takes work."""
-        recover(self.journal)
+    def recover(self, set_aside: Collection[int] = ()) -> None:
+        """Arrive at the state of the ledger, without the records at some seqs; then the engine takes work."""
+        recover(self.journal, set_aside)
+        end_set_aside(self.journal, self.dispatcher, set_aside)
         self.dispatcher.stranded.begin(self.clock.now_ms())
         self.ready = True
 

@@ -25,6 +25,7 @@ from tarry.core.limits import MAX_DELAY_MS, MINUTE_MS, NEVER_MS, STRANDED_MS
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective, Policy
 from tarry.core.tracing import Tracer
+from tarry.engine.aside import Aside
 from tarry.engine.backlog import Backlog
 from tarry.engine.batches import Batches
 from tarry.engine.bodies import Bodies
@@ -101,6 +102,8 @@ class Journal:
         self.ids = ids
         self.dead = DeadSet()
         """Seqs of versions that will not fire: replaced or finalised."""
+        self.aside = Aside()
+        """Records that this start, or an earlier one, was told to go on without."""
         self.horizon = Horizon(index, reading, self.dead, settings.lead_ms, settings.wheel_entries)
         self.batches = Batches(self.dead)
         self.horizon.unindexed = self.batches.unindexed
@@ -110,6 +113,7 @@ class Journal:
         self.fresh = Fresh()
         self.policies = Policies(broker, namespaces)
         self.topics = Topics(self)
+        self.standby.aside = self.aside.seqs
         self.standby.prepares = self.topics.records.prepares
         self.catalogue = Catalogue(self)
         self.backlog = Backlog(self)
@@ -222,6 +226,7 @@ class Journal:
         """Whether the registry lacks anything."""
         meta = self.registry.meta
         relies = meta is not None and meta.relied != self.relied
+        relies |= meta is not None and meta.set_aside != sorted(self.aside.seqs)
         changed = self.topics.records.changed or self.batches.changed or relies
         return changed or self.pending.changed or self.registry.dirty
 
@@ -502,6 +507,9 @@ class Journal:
     def entry_bodies(self, seqs: NDArray[np.int64]) -> list[bytes | None]:
         """The bodies of topic entries; None for one that is gone or damaged."""
         found: list[bytes | None] = []
+        aside = self.aside.seqs
+        if aside:
+            seqs = np.where(np.isin(seqs, list(aside)), 0, seqs)
         for body in self.bodies.entries(seqs):
             if isinstance(body, Damage):
                 self.counters["damaged"] += 1
@@ -528,6 +536,7 @@ class Journal:
             list(self.passed.ceilings),
             self.marked_at_ms,
             self.ahead,
+            sorted(self.aside.seqs),
         )
         return self.registry.begin(meta)
 

@@ -4,6 +4,7 @@ The registry gives what it has reached, the ledger the rest. Of what waits, the 
 only the ledger above it is read, keys alone, into the tail. What the index cannot be trusted with is refused here.
 """
 
+from collections.abc import Collection
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +14,7 @@ from tarry.core.errors import Unavailable
 from tarry.core.policy import Policy
 from tarry.engine.horizon import VERSIONS
 from tarry.engine.journal import Journal
+from tarry.engine.setting_aside import explained
 from tarry.index.index import View
 from tarry.ledger.read_record import read_entry
 from tarry.ledger.record import Key, Kind, decode
@@ -25,10 +27,11 @@ class AheadOfLedger(Unavailable):
     """The index has read more than there is: two backups were mixed."""
 
 
-def recover(journal: Journal) -> None:
-    """Bring a new journal to the state of its ledger."""
+def recover(journal: Journal, set_aside: Collection[int] = ()) -> None:
+    """Bring a new journal to the state of its ledger, without the records at some seqs."""
     now_ms = journal.clock.now_ms()
     applied = _load(journal)
+    journal.aside.seqs.update(set_aside)
     view = _newest(journal)
     cursor = 0 if view is None else view.cursor
     _replay(journal, applied, cursor)
@@ -103,6 +106,8 @@ def _load(journal: Journal) -> int:
         journal.relied = meta.relied
         journal.sizes.load(meta.sizes)
         journal.stranded.update(meta.stranded)
+        journal.aside.seqs.update(meta.set_aside)
+        journal.aside.known = frozenset(meta.set_aside)
     if applied + 1 < ledger.first_seq:
         raise Unavailable(
             f"the registry has reached seq {applied}, but the ledger begins at {ledger.first_seq}:"
@@ -136,13 +141,23 @@ def _replay(journal: Journal, applied: int, cursor: int) -> None:
             due = fire[chosen].astype(np.int64), seqs[chosen], fixed["lane"][chosen].astype(np.uint16)
             waiting.append((*due, delayed[chosen]))
         for at in range(max(0, applied + 1 - frame.first_seq), frame.count):
-            journal.decide(frame.first_seq + at, decode(frame.body(at)))
+            _decide(journal, frame.first_seq + at, frame.body(at))
     # A delayed entry waits if its topic says so; the others were ready before.
     entries_waiting = journal.topics.records.waiting_seqs()
     for fires, seqs, lanes, delayed in waiting:
         alive = ~journal.dead.contains_many(seqs) & (~delayed | np.isin(seqs, entries_waiting))
         if alive.any():
             journal.horizon.tail.add_many(fires[alive], seqs[alive], lanes[alive])
+
+
+def _decide(journal: Journal, seq: int, body: bytes) -> None:
+    if seq in journal.aside.seqs:
+        journal.aside.skipped.add(seq)
+        return
+    try:
+        journal.decide(seq, decode(body))
+    except Exception as error:
+        raise explained(seq, error) from error
 
 
 def _ready_overdue(journal: Journal, cursor: int) -> None:
@@ -152,7 +167,7 @@ def _ready_overdue(journal: Journal, cursor: int) -> None:
     for start in range(0, len(waiting), READ_TOGETHER):
         seqs = waiting[start : start + READ_TOGETHER]
         for seq, body in zip(seqs.tolist(), journal.bodies.many(seqs), strict=True):
-            if not isinstance(body, bytes):
+            if not isinstance(body, bytes) or seq in journal.aside.seqs:
                 journal.topics.records.ready_unread(seq)
             elif journal.passed.has_passed(Key((entry := read_entry(body)).fire_at_ms, seq)):
                 journal.topics.records.ready([seq], [entry])

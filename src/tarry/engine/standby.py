@@ -96,6 +96,8 @@ class Standby:
         """Seqs that were found and are not read yet."""
         self._refused: set[int] = set()
         """Seqs among which one could not be read ahead: they are read when they are due."""
+        self.aside: set[int] = set()
+        """Seqs of records that are set aside: they are not read at all."""
         self._slice = 0
         """How many of them are read at once."""
         self._next_look_ms = 0
@@ -191,9 +193,9 @@ class Standby:
         seqs = due.seqs[due.fire_at_ms <= now_ms + AHEAD_MS]
         ready = [np.fromiter(self._ready, np.int64, len(self._ready))]
         ready += (one.seqs for one in self._whole.values())
-        if self._refused:
+        if self._refused or self.aside:
             self._refused &= set(seqs.tolist())
-            ready.append(np.fromiter(self._refused, np.int64, len(self._refused)))
+            ready.append(np.array([*self._refused, *self.aside], np.int64))
         seqs = seqs[~np.isin(seqs, np.concatenate(ready))]
         self._wanted = seqs[~self._bodies.absent(seqs)][: MAX_ENTRIES - len(self)]
         self._slice = min(MAX_SLICE, -(-len(self._wanted) // SLICES))

@@ -171,6 +171,8 @@ class Meta(Struct, array_like=True, frozen=True):
     marked_at_ms: int = 0
     """The clock at the last mark."""
     ahead: Ahead = Ahead()
+    set_aside: list[int] = []
+    """Seqs of records that a start was told to go on without."""
 
 
 class Flush:

@@ -16,7 +16,7 @@ import resource
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -69,8 +69,8 @@ KEPT_BYTES: Final = 64 * 1024 * 1024
 """Of freed memory: the largest block that is kept, and how much in all."""
 
 
-def serve(loaded: Loaded) -> int:
-    """Serve until SIGTERM or SIGINT; gives the exit code."""
+def serve(loaded: Loaded, set_aside: Sequence[int] = ()) -> int:
+    """Serve until SIGTERM or SIGINT, without the records at some seqs; gives the exit code."""
     config = loaded.config
     set_up(config.log)
     # Both that read the tables, delta-rs and pyarrow, look there for what their object store needs.
@@ -78,7 +78,7 @@ def serve(loaded: Loaded) -> int:
     _raise_open_files()
     _tune()
     try:
-        uvloop.run(_serve(config))
+        uvloop.run(_serve(config, set_aside))
     except OSError as error:
         return _refuse(explain(Path(error.filename or config.data), error))
     except (ConfigError, DataFolderError, ListenError, TarryError) as error:
@@ -108,13 +108,13 @@ def _raise_open_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(config: Config) -> None:
+async def _serve(config: Config, set_aside: Sequence[int] = ()) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     with DataFolder.open(Path(config.data)) as folder:
-        server = Server(config, folder)
+        server = Server(config, folder, set_aside)
         server.on_fault = stop.set
         try:
             url = await server.start()
@@ -133,8 +133,9 @@ async def _serve(config: Config) -> None:
 class Server:
     """The parts, and the order in which they come and go. Needs a running loop."""
 
-    def __init__(self, config: Config, folder: DataFolder) -> None:
+    def __init__(self, config: Config, folder: DataFolder, set_aside: Sequence[int] = ()) -> None:
         self._config = config
+        self._set_aside = set_aside
         self._folder = folder
         loop = asyncio.get_running_loop()
         self._writing = Offloader(loop, "registry", self._faulted)
@@ -220,13 +221,13 @@ class Server:
             if (reason := marked_damaged(folder)) is not None:
                 raise RegistryDamage("marked", reason)
             engine = self._engine_on(ledger)
-            engine.recover()
+            engine.recover(self._set_aside)
         except RegistryDamage as damage:
             log.error("recovery: %s", damage)
             self._replace_registry(ledger, damage)
             unmark(folder)
             engine = self._engine_on(ledger)
-            engine.recover()
+            engine.recover(self._set_aside)
         engine.journal.registry.on_damage = self._registry_damaged
         # What is there now stays: the collector need not look at it again.
         gc.collect()

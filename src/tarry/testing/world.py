@@ -15,7 +15,7 @@ results.
 """
 
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from tarry.core.delivery import Delivered
@@ -86,8 +86,8 @@ class World:
 
     # A life
 
-    def start(self) -> Engine:
-        """Begin a life: recover what the last one left. Raises what recovery raises."""
+    def start(self, set_aside: Sequence[int] = ()) -> Engine:
+        """Begin a life: recover what the last one left, without some records. Raises what recovery raises."""
         self._end()
         ledger = Ledger.open(self.disk, "ledger", self.ledger_settings, self.clock, new_ledger_id=_LEDGER_ID)
         registry = SimulatedRegistry(self.registry_disk)
@@ -108,7 +108,7 @@ class World:
             tracer=self.tracer,
         )
         engine.journal.isolation.on_error = self._isolated
-        engine.recover()
+        engine.recover(set_aside)
         self._engine = engine
         return engine
 

@@ -1,0 +1,23 @@
+"""The seqs of records that are set aside, at this start or earlier ones (`tarry.engine.setting_aside`)."""
+
+from typing import Final
+
+REASON: Final = "set aside at a start, because it could not be processed"
+"""Of the messages that end because of it."""
+
+
+class Aside:
+    """The seqs that are set aside."""
+
+    def __init__(self) -> None:
+        self.seqs: set[int] = set()
+        self.known: frozenset[int] = frozenset()
+        """Of these, the ones that the registry remembered from earlier starts."""
+        self.skipped: set[int] = set()
+        """Of these, the ones that were not replayed at this start."""
+
+    def warnings(self) -> list[str]:
+        """The seqs, in words."""
+        if not self.seqs:
+            return []
+        return [f"records set aside at a start, by their seqs: {', '.join(map(str, sorted(self.seqs)))}"]

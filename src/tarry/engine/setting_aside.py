@@ -1,0 +1,53 @@
+"""Setting records aside that cannot be processed, as an operator has told this start.
+
+A record that is set aside is not replayed. A message that waits at such a seq ends as failed, durably, without being
+read further than need be; one that only the index has ends so when it is due. An entry of a topic is passed over. The
+registry remembers the seqs, so that later starts leave them aside by themselves.
+"""
+
+import logging
+from collections.abc import Iterable
+
+from tarry.core import faults
+from tarry.core.errors import Damage, NotFound, Unavailable
+from tarry.engine.dispatcher import Dispatcher
+from tarry.engine.isolation import FAULTS
+from tarry.engine.journal import Journal
+from tarry.ledger.record import Key, Kind
+
+log = logging.getLogger(__name__)
+
+
+class Unprocessable(Unavailable):
+    """A record of the ledger cannot be replayed: the start is refused, and says how to go on without it."""
+
+    def __init__(self, seq: int, error: Exception) -> None:
+        super().__init__(
+            f"the record at seq {seq} of the ledger cannot be processed ({type(error).__name__}; the log has its place"
+            f" in the code): `tarry serve --set-aside {seq}` starts without it"
+        )
+
+
+def explained(seq: int, error: Exception) -> Exception:
+    """What to raise for an error while a record is replayed: how to go on without it, if it is about the record."""
+    if isinstance(error, (*FAULTS, Damage)):
+        return error
+    log.critical("the record at seq %d cannot be processed: %s", seq, faults.told(error))
+    return Unprocessable(seq, error)
+
+
+def end_set_aside(journal: Journal, dispatcher: Dispatcher, given: Iterable[int]) -> None:
+    """End the messages that wait at seqs which this start was told to set aside; say what each was."""
+    for seq in sorted(given):
+        if seq in journal.aside.known:
+            log.warning("seq %d was set aside before", seq)
+            continue
+        try:
+            stored = journal.ledger.read(seq)
+        except (NotFound, Damage):
+            log.warning("seq %d is set aside: a message that waits there ends as failed when it is due", seq)
+            continue
+        log.warning("seq %d is set aside, a record of kind %s", seq, Kind(stored.kind).name)
+        key = Key(stored.fire_at_ms, seq)
+        if stored.kind == Kind.PUT and seq not in journal.dead and not journal.passed.has_passed(key):
+            dispatcher.end_aside(key, decided=seq not in journal.aside.skipped)
