@@ -11,10 +11,12 @@ from tarry.doors.pulsar.frames import (
     BadChecksum,
     Frames,
     Malformed,
+    Places,
     frame,
     message_head,
     message_heads,
     metadata_of,
+    places_of,
     receipt_frame,
     receipt_frames,
     varint,
@@ -66,9 +68,16 @@ def test_any_bytes_are_a_message_or_not(data: bytes) -> None:
         pass
 
 
-@given(numbers, numbers, numbers, entries)
-def test_receipts_are_what_protobuf_writes(producer: int, sequence: int, highest: int, entry_id: int) -> None:
-    made = receipt_frame(varint(producer), sequence, highest, entry_id)
+ledgers = st.integers(1, (1 << 63) - 1)
+partitions = st.integers(-1, (1 << 31) - 1)
+every_places = st.builds(places_of, ledgers, partitions)
+
+
+@given(numbers, numbers, numbers, entries, ledgers)
+def test_receipts_are_what_protobuf_writes(
+    producer: int, sequence: int, highest: int, entry_id: int, ledger: int
+) -> None:
+    made = receipt_frame(varint(producer), places_of(ledger), sequence, highest, entry_id)
     ((body, rest),) = Frames(1 << 20).feed(made)
     command = wire.BaseCommand.FromString(body)
     receipt = command.send_receipt
@@ -78,34 +87,34 @@ def test_receipts_are_what_protobuf_writes(producer: int, sequence: int, highest
         sequence,
         highest,
     )
-    assert (receipt.message_id.ledgerId, receipt.message_id.entryId) == (1, entry_id)
+    assert (receipt.message_id.ledgerId, receipt.message_id.entryId) == (ledger, entry_id)
 
 
 runs = st.tuples(entries, st.integers(0, 300)).map(lambda run: range(run[0], run[0] + run[1]))
 """Numbers as they follow each other, over the edges between widths as well."""
 
 
-@given(numbers, runs, entries)
-def test_many_receipts_are_those_of_each(producer: int, entry_ids: range, first: int) -> None:
+@given(numbers, every_places, runs, entries)
+def test_many_receipts_are_those_of_each(producer: int, places: Places, entry_ids: range, first: int) -> None:
     sequences = range(first, first + len(entry_ids))
-    for places in (list(entry_ids), [-1, *entry_ids][: len(entry_ids)]):
-        together = receipt_frames(varint(producer), list(sequences), places)
+    for told in (list(entry_ids), [-1, *entry_ids][: len(entry_ids)]):
+        together = receipt_frames(varint(producer), places, list(sequences), told)
         each = [
-            receipt_frame(varint(producer), *pair)
-            for pair in zip(sequences, [0] * len(places), places, strict=True)
+            receipt_frame(varint(producer), places, *pair)
+            for pair in zip(sequences, [0] * len(told), told, strict=True)
         ]
         assert together == b"".join(each)
 
 
-@given(numbers, runs, st.none() | numbers, st.data())
+@given(numbers, every_places, runs, st.none() | numbers, st.data())
 def test_the_heads_of_many_messages_are_those_of_each(
-    consumer: int, entry_ids: range, epoch: int | None, data: st.DataObject
+    consumer: int, places: Places, entry_ids: range, epoch: int | None, data: st.DataObject
 ) -> None:
     size = st.integers(0, 5 << 20)
     sizes = data.draw(st.lists(size, min_size=len(entry_ids), max_size=len(entry_ids)))
-    together = message_heads(varint(consumer), list(entry_ids), epoch, sizes)
+    together = message_heads(varint(consumer), places, list(entry_ids), epoch, sizes)
     assert together == [
-        message_head(varint(consumer), *pair)
+        message_head(varint(consumer), places, *pair)
         for pair in zip(
             entry_ids, [0] * len(sizes), [()] * len(sizes), [epoch] * len(sizes), sizes, strict=True
         )
@@ -114,6 +123,8 @@ def test_the_heads_of_many_messages_are_those_of_each(
 
 @given(
     numbers,
+    ledgers,
+    partitions,
     entries,
     st.integers(0, 1 << 31),
     st.lists(st.integers(-(1 << 63), (1 << 63) - 1), max_size=40),
@@ -121,13 +132,22 @@ def test_the_heads_of_many_messages_are_those_of_each(
     st.binary(max_size=50),
 )
 def test_messages_are_what_protobuf_writes(
-    consumer: int, entry_id: int, count: int, left: list[int], epoch: int | None, message: bytes
+    consumer: int,
+    ledger: int,
+    partition: int,
+    entry_id: int,
+    count: int,
+    left: list[int],
+    epoch: int | None,
+    message: bytes,
 ) -> None:
-    made = message_head(varint(consumer), entry_id, count, left, epoch, len(message)) + message
+    places = places_of(ledger, partition)
+    made = message_head(varint(consumer), places, entry_id, count, left, epoch, len(message)) + message
     ((body, rest),) = Frames(1 << 20).feed(made)
     told = wire.BaseCommand.FromString(body).message
     assert rest == message
     assert (told.consumer_id, told.message_id.entryId, told.redelivery_count) == (consumer, entry_id, count)
+    assert (told.message_id.ledgerId, told.message_id.partition) == (ledger, partition)
     assert list(told.ack_set) == left
     assert (told.consumer_epoch if told.HasField("consumer_epoch") else None) == epoch
 

@@ -8,7 +8,8 @@ from tarry.core.policy import Policy
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.broker import Broker
 from tarry.doors.pulsar.connection import Connection
-from tarry.doors.pulsar.frames import LEDGER_ID, Frames, frame, with_checksum
+from tarry.doors.pulsar.frames import Frames, frame, with_checksum
+from tarry.doors.pulsar.ids import EARLIER_LEDGER
 from tarry.doors.pulsar.stored_schemas import StoredSchemas
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import Bench
@@ -168,7 +169,7 @@ class Client:
 
 
 def place(entry_id: int, **fields: Any) -> wire.MessageIdData:
-    return wire.MessageIdData(ledgerId=LEDGER_ID, entryId=entry_id, **fields)
+    return wire.MessageIdData(ledgerId=EARLIER_LEDGER, entryId=entry_id, **fields)
 
 
 def message_of(payload: bytes, sequence: int, **metadata: Any) -> bytes:

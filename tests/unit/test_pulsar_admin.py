@@ -6,6 +6,7 @@ import pytest
 
 from tarry.core.access import Token
 from tarry.core.limits import HOUR_MS, MINUTE_MS
+from tarry.doors.pulsar.ids import ledger_of
 from tests.unit.pulsar_admin_kit import DEFAULT, NAMESPACES, ORDERS, PERSISTENT, TOPIC, Admin
 
 SUB = ORDERS + "/subscription/sub"
@@ -193,8 +194,10 @@ async def test_figures(admin: Admin) -> None:
     assert (stats["msgDelayed"], stats["nextDeliverAtTime"]) == (0, None)
     assert (stats["lastLatenessInMillis"], stats["maxLatenessInMillis"]) == (35, 40)
     internal = await admin.get(ORDERS + "/internalStats")
-    assert internal["cursors"]["sub"]["markDeletePosition"] == "1:0"
-    assert await admin.get(ORDERS + "/lastMessageId") == {"ledgerId": 1, "entryId": 3, "partitionIndex": -1}
+    ledger_id = ledger_of(admin.engine.topics.find(TOPIC).incarnation)
+    assert internal["cursors"]["sub"]["markDeletePosition"] == f"{ledger_id}:0"
+    last = await admin.get(ORDERS + "/lastMessageId")
+    assert last == {"ledgerId": ledger_id, "entryId": 3, "partitionIndex": -1}
 
 
 async def test_the_next_due_instant_of_one_topic_among_many_messages(
@@ -320,7 +323,10 @@ async def test_peeking(admin: Admin) -> None:
     sub = admin.engine.topics.subscription("orders", "sub")
     admin.bench.reader(sub).ack(0)
     response = await admin.request("GET", SUB + "/position/1")
-    assert (response.content, response.headers["x-pulsar-message-id"]) == (b"b", "1:1")
+    assert (response.content, response.headers["x-pulsar-message-id"]) == (
+        b"b",
+        f"{ledger_of(admin.engine.topics.find(TOPIC).incarnation)}:1",
+    )
     assert response.headers["x-pulsar-property-colour"] == "red"
     for position in ("0", "2"):
         assert await admin.refused("GET", f"{SUB}/position/{position}") == (404, "Message not found")

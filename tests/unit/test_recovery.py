@@ -73,8 +73,9 @@ def picture(bench: Bench, ids: dict[str, str]) -> dict[str, Any]:
     for name in engine.topics.names():
         topic = engine.topics.stats(name)
         subs = {sub: {**of, "consumers": [], "unacked": 0} for sub, of in topic.subscriptions.items()}
-        seen[name] = (topic.next_entry, topic.delayed, subs)
-    seen["producers"] = {name: known.row() for name, known in engine.topics.find("t").producers.items()}
+        seen[name] = (topic.next_entry, topic.delayed, subs, topic.incarnation)
+    producers = engine.topics.find("t").producers
+    seen["producers"] = {name: known.row() for name, known in producers.items()}
     seen["watermark"] = engine.journal.watermark >= (0, 0)
     return seen
 

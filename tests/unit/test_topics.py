@@ -400,7 +400,7 @@ def test_each_by_itself_what_cannot_be_taken_has_its_error_in_its_place(bench: B
         NewEntry(payload=b"too late", deliver_at_ms=1 << 60),
         NewEntry(payload=b"b", producer="p", producer_sequence=2, messages=7, door="pulsar"),
     ]
-    answers = bench.ask(bench.engine.topics.publish_each("t", entries))
+    answers = bench.ask(bench.engine.topics.publish_each("t", entries)).ids
     assert [answer if isinstance(answer, int) else type(answer) for answer in answers] == [
         0, Invalid, -1, DelayTooLong, 1,
     ]  # fmt: skip

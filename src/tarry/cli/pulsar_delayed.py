@@ -1,11 +1,12 @@
 """`tarry pulsar topics list-delayed | peek-delayed | cancel-delayed | reschedule-delayed`: pending messages of topics.
 
-A message is named as Pulsar's clients print it, `ledger:entry` or `ledger:entry:partition`, or by its entry alone. A name
-of a partitioned topic stands for all its partitions.
+A message is named as Pulsar's clients print it, `ledger:entry` or `ledger:entry:partition`, or by its entry alone. An id
+of a topic that was deleted names no message of the one that has its name now. A name of a partitioned topic stands for
+all its partitions.
 """
 
 from collections.abc import Iterator
-from typing import Annotated, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 import typer
@@ -18,15 +19,30 @@ from tarry.client.shapes import Delayed
 from tarry.core.names import parse_topic
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic, short or persistent://….")]
-Ids = Annotated[list[str] | None, typer.Argument(metavar="[MESSAGE-ID]...", help="As in 1:42 or 1:42:0.")]
+Ids = Annotated[list[str] | None, typer.Argument(metavar="[MESSAGE-ID]...", help="As in 7:42 or 7:42:0.")]
 Key = Annotated[str | None, typer.Option("--key", "-k", help="Of all that wait, those with this key.")]
+EARLIER_LEDGER: Final = 1
+"""The ledger of every message in ids of earlier versions; the ledger of a topic's messages is this and its incarnation."""
 All = Annotated[bool, typer.Option("--all", help="All that wait in the topic.")]
+
+
+class Part(NamedTuple):
+    """A topic without partitions, or one partition, and the ledger id of its messages."""
+
+    topic: str
+    ledger: int
+
+    @property
+    def number(self) -> str:
+        """The partition that it is; -1 if it is none."""
+        _, found, number = self.topic.rpartition("-partition-")
+        return number if found else "-1"
 
 
 class Found(NamedTuple):
     """A pending message, and the topic or partition that it is in."""
 
-    topic: str
+    part: Part
     entry: Delayed
 
 
@@ -59,8 +75,8 @@ def peek(
 ) -> None:
     """Show pending messages with their content."""
     with connect(config, url) as client:
-        for place, entry_id in _named(client, topic, ids):
-            found = Found(place, client.get_delayed(place, entry_id))
+        for part, entry_id in _named(client, topic, ids):
+            found = Found(part, client.get_delayed(part.topic, entry_id))
             _print(found, json, content=True)
 
 
@@ -75,8 +91,8 @@ def cancel(
 ) -> None:
     """Cancel pending messages: no consumer gets them, and no subscription waits for them."""
     with connect(config, url) as client:
-        for place, entry_id in _chosen(client, topic, ids, key, all_):
-            _print(Found(place, client.cancel_delayed(place, entry_id)), json)
+        for part, entry_id in _chosen(client, topic, ids, key, all_):
+            _print(Found(part, client.cancel_delayed(part.topic, entry_id)), json)
 
 
 def reschedule(
@@ -95,8 +111,8 @@ def reschedule(
     if not when:
         raise typer.BadParameter("give --in or --at")
     with connect(config, url) as client:
-        for place, entry_id in _chosen(client, topic, ids, key, all_):
-            _print(Found(place, client.restart_delayed(place, entry_id, **when)), json)
+        for part, entry_id in _chosen(client, topic, ids, key, all_):
+            _print(Found(part, client.restart_delayed(part.topic, entry_id, **when)), json)
 
 
 # Which messages are meant
@@ -104,40 +120,46 @@ def reschedule(
 
 def _chosen(
     client: Client, topic: str, ids: list[str] | None, key: str | None, all_: bool
-) -> Iterator[tuple[str, int]]:
+) -> Iterator[tuple[Part, int]]:
     if bool(ids) + (key is not None) + all_ != 1:
         raise typer.BadParameter("name messages by their ids, by --key, or with --all: one of these")
     if ids:
         return _named(client, topic, ids)
     # All of them first: what is changed while it is listed would move the list.
-    return iter([(found.topic, found.entry.entry_id) for found in _pending(client, topic, key)])
+    return iter([(found.part, found.entry.entry_id) for found in _pending(client, topic, key)])
 
 
-def _named(client: Client, topic: str, ids: list[str] | None) -> Iterator[tuple[str, int]]:
+def _named(client: Client, topic: str, ids: list[str] | None) -> Iterator[tuple[Part, int]]:
     if not ids:
         raise typer.BadParameter("name at least one message")
+    wrong = [text for text in ids if not all(part.lstrip("-").isdigit() for part in text.split(":"))]
+    if wrong:
+        raise typer.BadParameter(f"{wrong[0]} is not a message id like 7:42 or 7:42:0")
     parts = _parts(client, topic)
     for text in ids:
         numbers = text.split(":")
-        if not all(number.lstrip("-").isdigit() for number in numbers):
-            raise typer.BadParameter(f"{text} is not a message id like 1:42 or 1:42:0")
         entry_id = int(numbers[1] if len(numbers) > 1 else numbers[0])
         partition = int(numbers[2]) if len(numbers) > 2 else -1
         if len(parts) > 1 and not 0 <= partition < len(parts):
             raise typer.BadParameter(f"{text} does not say in which of {len(parts)} partitions it is")
-        yield parts[max(0, partition) if len(parts) > 1 else 0], entry_id
+        part = parts[max(0, partition) if len(parts) > 1 else 0]
+        if len(numbers) > 1 and int(numbers[0]) not in (EARLIER_LEDGER, part.ledger):
+            raise typer.BadParameter(
+                f"{text} is no message of {part.topic}: its messages are in ledger {part.ledger}"
+            )
+        yield part, entry_id
 
 
 def _pending(client: Client, topic: str, key: str | None) -> Iterator[Found]:
-    for place in _parts(client, topic):
+    for part in _parts(client, topic):
         start: int | None = 0
         while start is not None:
-            page = client.delayed_page(place, key=key, start=start)
-            yield from (Found(place, entry) for entry in page.entries)
+            page = client.delayed_page(part.topic, key=key, start=start)
+            yield from (Found(part, entry) for entry in page.entries)
             start = page.next
 
 
-def _parts(client: Client, topic: str) -> list[str]:
+def _parts(client: Client, topic: str) -> list[Part]:
     """The topics in which a topic's messages are: its partitions, or itself."""
     name = parse_topic(topic_of(topic))
     path = f"/admin/v2/persistent/{name.namespace_name}/{name.topic}/partitions?checkAllowAutoCreation=true"
@@ -150,7 +172,8 @@ def _parts(client: Client, topic: str) -> list[str]:
         return int(msgspec.json.decode(answered.body, type=dict[str, int | bool])["partitions"])
 
     count = client.run(Call("GET", path, read, repeatable=True))
-    return [f"{name.full}-partition-{number}" for number in range(count)] or [name.full]
+    names = [f"{name.full}-partition-{number}" for number in range(count)] or [name.full]
+    return [Part(one, client.topic_stats(one)["incarnation"] + EARLIER_LEDGER) for one in names]
 
 
 def _print(found: Found, json: bool, *, content: bool = False) -> None:
@@ -160,11 +183,12 @@ def _print(found: Found, json: bool, *, content: bool = False) -> None:
         payload = shown.pop("payload_text"), shown.pop("payload_base64")
         if content:
             shown |= {"payload": payload[0], "payload_base64": payload[1]}
-        show.as_json({"topic": found.topic} | {k: v for k, v in shown.items() if v is not None})
+        show.as_json({"topic": found.part.topic} | {k: v for k, v in shown.items() if v is not None})
         return
-    partition = found.topic.rpartition("-partition-")
-    place = f"1:{entry.entry_id}:{partition[2] if partition[1] else -1}"
-    facts = [place, f"due {show.instant(entry.due_at_ms)}"]
+    facts = [
+        f"{found.part.ledger}:{entry.entry_id}:{found.part.number}",
+        f"due {show.instant(entry.due_at_ms)}",
+    ]
     if entry.key is not None:
         facts.append(f"key={show.printable(entry.key)}")
     if content:

@@ -138,9 +138,8 @@ class Adoption:
             record = self._record(name, manifest, now_ms, trace)
             if len(encode(record).body) + ROW_BYTES > self._journal.ledger.unit_max_bytes:
                 raise TooLarge("manifest", self._journal.ledger.unit_max_bytes)
-            self._journal.append(
-                [record], answer.unless_error(lambda: view_of(self._journal.batches.by_name[name]))
-            )
+            self._journal.append([record], answer.unless_error(lambda: view_of(adopted)))
+            adopted = self._journal.batches.by_name[name]
         except TarryError as error:
             return failed(error)
         return answer

@@ -27,7 +27,7 @@ from tarry.core.policy import Effective, Policy
 from tarry.core.tracing import Tracer
 from tarry.engine.aside import Aside
 from tarry.engine.backlog import Backlog
-from tarry.engine.batches import Batches
+from tarry.engine.batches import Batch, Batches
 from tarry.engine.bodies import Bodies
 from tarry.engine.burst import Burst, Lot
 from tarry.engine.catalogue import Catalogue
@@ -46,6 +46,7 @@ from tarry.engine.sheaf import Sheaf
 from tarry.engine.sizes import Sizes
 from tarry.engine.standby import Standby
 from tarry.engine.subjects import Subjects
+from tarry.engine.topic import Topic
 from tarry.engine.topics import Topics
 from tarry.engine.versions import ended_row, is_commanded, past_due, scheme_of
 from tarry.index.index import Index
@@ -160,17 +161,18 @@ class Journal:
         def durable(error: TarryError | None) -> None:
             for seq, (record, encoded) in enumerate(pairs, first):
                 if error is None:
-                    self._effect(seq, record, encoded)
+                    self._effect(seq, record, encoded, about[seq - first])
                 self.bodies.written(seq, recent=error is None and is_commanded(record))
             done(error)
             self._tell_durable(first + len(unit) - 1, error)
 
+        about: list[Topic | Batch | None] = []
         first = self.ledger.append(unit, durable, essential=essential)
         try:
             for seq, (record, encoded) in enumerate(pairs, first):
                 self.sizes.add(seq, len(encoded.body))
                 self.bodies.enqueued[seq] = encoded.body
-                self.decide(seq, record)
+                about.append(self.decide(seq, record))
             self._enters(first + len(unit) - 1, _lowest_fire_ms(pairs))
         except Exception as error:
             self._tell_fault(error)
@@ -242,19 +244,23 @@ class Journal:
 
     # Deciding: the state changes when a record is enqueued
 
-    def decide(self, seq: int, record: Record) -> None:
-        """Let a record change the state: when it is enqueued, or when it is replayed."""
+    def decide(self, seq: int, record: Record) -> Topic | Batch | None:
+        """Let a record change the state, when it is enqueued or replayed; gives the topic or batch that it is about.
+
+        When it is durable, something else may have that name: its effect is for this very topic or batch.
+        """
         match record:
             case Put():
                 self._decide_put(seq, record)
             case Finalise():
                 self._decide_finalise(record)
             case Entry():
-                self.topics.records.decide(seq, record)
+                topic = self.topics.records.decide(seq, record)
                 if record.carries is not None:
                     self._kill(record.carries.seq)
                 if record.fired is not None:
                     self._decide_fired(record, record.fired)
+                return topic
             case Claim():
                 self.groups.close(record.owner, record.group, record.claimed_at_ms)
             case Mark() | Lower():
@@ -268,10 +274,12 @@ class Journal:
                 self._decide_policy(record)
             case Adopt() | CancelBatch():
                 self._decide_batch(seq, record)
+                return self.batches.by_name.get(record.name)
             case Catalogued():
                 self.catalogue.decide(record)
             case _:
                 self.topics.records.decide(seq, record)
+        return None
 
     def _decide_put(self, seq: int, put: Put) -> None:
         current = Key(put.fire_at_ms, seq)
@@ -371,18 +379,19 @@ class Journal:
 
     # Effects: what follows once a record is durable
 
-    def _effect(self, seq: int, record: Record, encoded: Encoded) -> None:
+    def _effect(self, seq: int, record: Record, encoded: Encoded, about: Topic | Batch | None) -> None:
         match record:
             case Put():
                 self.horizon.add(record.fire_at_ms, seq, encoded.lane)
             case Finalise() if self.on_ended is not None:
                 self.on_ended(record.kills.seq)
             case Entry():
-                self.topics.records.appended(record.topic, record.entry_id)
+                if isinstance(about, Topic):
+                    self.topics.records.appended(about, record.entry_id)
                 if record.fire_at_ms:
                     self.horizon.add(record.fire_at_ms, seq, encoded.lane)
-            case Adopt():
-                self.horizon.add_batch(self.batches.by_name[record.name])
+            case Adopt() if isinstance(about, Batch):
+                self.horizon.add_batch(about)
 
     # A burst of due messages into topics: the same decisions and effects, without a record object for each
 
@@ -394,9 +403,8 @@ class Journal:
         def durable(error: TarryError | None) -> None:
             if error is None:
                 seq = first
-                for topic, lot in burst.by_topic.items():
-                    next_id = next_ids[topic]
-                    if records.has_consumers(topic):
+                for (topic, next_id), lot in zip(placed, burst.by_topic.values(), strict=True):
+                    if topic.has_consumers:
                         self._keep_fresh(seq, lot, next_id - len(lot), burst.now_ms)
                     records.appended(topic, next_id - 1)
                     seq += len(lot)
@@ -407,7 +415,7 @@ class Journal:
         try:
             self.sizes.add_many(first, np.frombuffer(unit.table, FIXED)["size"])
             sizes = {topic: (len(lot), lot.size_bytes) for topic, lot in burst.by_topic.items()}
-            next_ids = records.place_many(first, sizes, burst.now_ms)
+            placed = records.place_many(first, sizes, burst.now_ms)
             self.counters["sent"] += unit.records
             self._end_fired(burst)
         except Exception as error:

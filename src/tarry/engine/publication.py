@@ -13,6 +13,7 @@ import numpy as np
 from tarry.core.lanes import lane_of
 from tarry.engine.entries import NewEntry, entry_record, published_entry
 from tarry.engine.sequences import Sequences
+from tarry.engine.topic import Topic
 from tarry.ledger.frame import FIXED, Unit
 from tarry.ledger.record import Kind, encode_body
 
@@ -32,6 +33,8 @@ class Publication:
         self._bodies: list[bytes] = []
         self._fires: list[int] = []
         self._lanes: list[int] = []
+        self.home: Topic | None = None
+        """The topic that has the entries, once they are enqueued."""
         self._sent: dict[str, Sequences] = {}
         """What each producer has sent with it."""
         self._size_bytes = 0
@@ -81,9 +84,10 @@ class Publication:
         bodies, records = self._bodies, journal.topics.records
         journal.bodies.enqueued.update(zip(range(first_seq, first_seq + len(bodies)), bodies, strict=True))
         journal.sizes.add_many(first_seq, np.fromiter(map(len, bodies), np.int64, len(bodies)))
-        records.place_many(first_seq, {self._topic: (len(bodies), self._size_bytes)}, self._now_ms)
+        sizes = {self._topic: (len(bodies), self._size_bytes)}
+        ((topic, _),) = records.place_many(first_seq, sizes, self._now_ms)
+        self.home = topic
         waits = np.flatnonzero(np.array(self._fires, np.int64))
-        topic = records.by_name[self._topic]
         if len(waits):
             topic.waiting.add_many(waits + self._first_id)
         for entry in self._entries if self._sent else ():
@@ -93,8 +97,9 @@ class Publication:
     def effect(self, journal: "Journal", first_seq: int) -> None:
         """Let consumers see the entries, and the wheel those that wait: they are durable."""
         seqs = range(first_seq, first_seq + len(self._bodies))
-        records = journal.topics.records
-        if records.has_consumers(self._topic):
+        topic = self.home
+        assert topic is not None, "entries are decided before they take effect"
+        if topic.has_consumers:
             # Those that wait are fresh when they are ready.
             now = [at for at, fire_at_ms in enumerate(self._fires) if not fire_at_ms]
             journal.fresh.add(
@@ -103,7 +108,7 @@ class Publication:
             )
         for seq in seqs:
             journal.bodies.enqueued.pop(seq, None)
-        records.appended(self._topic, self._first_id + len(self._bodies) - 1)
+        journal.topics.records.appended(topic, self._first_id + len(self._bodies) - 1)
         fires = np.array(self._fires, np.int64)
         waits = np.flatnonzero(fires)
         if len(waits):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core.errors import Conflict
+from tarry.core.errors import Conflict, NotFound
 from tarry.core.names import partition_number
 from tarry.engine.acks import AckSet
 from tarry.engine.answer import Answer
@@ -54,8 +54,11 @@ class Subscription:
         *,
         durable: bool,
         properties: dict[str, str],
+        incarnation: int = 0,
     ) -> None:
         self.topic = topic
+        self.incarnation = incarnation
+        """The seq of the record that made it, which the next one of this name does not have; 0 for a reader."""
         self.name = name
         self.type: SubscriptionType = type_
         self.durable = durable
@@ -71,6 +74,7 @@ class Subscription:
         """Whether delays count though it is exclusive or failover; see `honour_delay`."""
         self.changed = True
         self.closed = False
+        """Whether it is deleted. There may be another of its name, which is none of its consumers' business."""
         self._topics = topics
         self._read_at = start
         self._again: list[int] = []
@@ -122,6 +126,7 @@ class Subscription:
         consumers share the hash slots evenly, or each says which it takes, and then none is taken twice. Who can
         `prepare` what it will show of entries gets it with them, where there was time for it.
         """
+        self.check_open()
         if self.type == "exclusive" and self.consumers:
             raise Conflict(f"subscription {self.name} is exclusive and has a consumer", "taken")
         if self.type == "key_shared":
@@ -189,6 +194,13 @@ class Subscription:
             self.consumers.remove(consumer)
             if consumer.on_close:
                 consumer.on_close()
+
+    def check_open(self) -> None:
+        """Raise `NotFound` if the subscription is deleted, alone or with its topic."""
+        if self.closed:
+            raise NotFound(
+                f"subscription {self.name} of topic {self.topic.name} was deleted; subscribe again"
+            )
 
     # Acknowledging
 
@@ -286,6 +298,8 @@ class Subscription:
 
     def give_back(self, consumer: Consumer, entry_ids: Sequence[int] | set[int], *, counted: bool) -> None:
         """Entries that a consumer does not keep: they come again, first those of the lowest id."""
+        if self.closed:
+            return
         spent: list[int] = []
         limit = int(self.properties.get("max_redeliveries", 0))
         for entry_id in list(entry_ids):
@@ -456,7 +470,9 @@ class Subscription:
             return
         registry.subscriptions.put(
             (self.topic.name, self.name),
-            SubscriptionRow(self.type, self.acked.below, self.properties, dict(self.partial)),
+            SubscriptionRow(
+                self.type, self.acked.below, self.properties, dict(self.partial), self.incarnation
+            ),
         )
         save_set(self.acked.above, registry.acks, self.topic.name, self.name)
         self.changed = False

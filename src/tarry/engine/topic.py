@@ -6,6 +6,7 @@ of entries that wait for their due instant.
 """
 
 from array import array
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -15,6 +16,7 @@ from tarry.core.limits import MAX_PRODUCERS
 from tarry.core.policy import BacklogAction
 from tarry.core.savedset import SavedSet
 from tarry.engine.sequences import Sent, Sequences
+from tarry.ledger.record import FIRST_BATCH_SEQ
 from tarry.registry.registry import Registry, TopicRow
 from tarry.registry.table import Table
 
@@ -31,9 +33,11 @@ SIZE_AT: Final = CHUNK
 class Topic:
     """The entries of a topic, from `first` to `next`; those below `visible` are durable."""
 
-    def __init__(self, name: str, created_at_ms: int) -> None:
+    def __init__(self, name: str, created_at_ms: int, incarnation: int = 0) -> None:
         self.name = name
         self.created_at_ms = created_at_ms
+        self.incarnation = incarnation
+        """The seq of the record that made it: no other topic has it, nor the next one of this name."""
         self.partitions = 0
         self.epoch = -1
         """Rises with every producer that has the topic for itself, so that an earlier one is known as such."""
@@ -104,6 +108,11 @@ class Topic:
         """Where an entry is in the ledger; 0 if it is gone."""
         chunk = self._chunks.get(entry_id // CHUNK)
         return chunk[entry_id % CHUNK] if chunk is not None else 0
+
+    @property
+    def has_consumers(self) -> bool:
+        """Whether anybody is there who may read what comes now."""
+        return any(sub.consumers for sub in self.subscriptions.values())
 
     def waiting_seqs(self) -> NDArray[np.int64]:
         """Where the entries are that wait for their due instant."""
@@ -180,7 +189,10 @@ class Topic:
         if not self._dirty and not self.waiting.dirty:
             return
         registry.topics.put(
-            (self.name,), TopicRow(self.first, self.next, self.partitions, self.created_at_ms, self.epoch)
+            (self.name,),
+            TopicRow(
+                self.first, self.next, self.partitions, self.created_at_ms, self.epoch, self.incarnation
+            ),
         )
         for number in self._dirty:
             chunk = self._chunks.get(number)
@@ -216,6 +228,12 @@ class Topic:
             registry.sequences.remove(self.name, producer)
         for sub in self.subscriptions.values():
             sub.erase(registry)
+
+
+def incarnation_of(name: str) -> int:
+    """The incarnation of a topic that an earlier version made, which kept none: beyond all seqs, by its name."""
+    digest = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "big")
+    return FIRST_BATCH_SEQ | digest % FIRST_BATCH_SEQ
 
 
 def save_set(bits: SavedSet, table: Table[bytes], *key: str) -> None:

@@ -5,7 +5,7 @@ A record is decided when it is enqueued or replayed (`decide`), and an entry is 
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from tarry.engine.entries import received_entries
 from tarry.engine.named_topics import NamedTopics
 from tarry.engine.sequences import Sequences, sent_by
 from tarry.engine.subscription import Subscription
-from tarry.engine.topic import Topic
+from tarry.engine.topic import Topic, incarnation_of
 from tarry.ledger.read_record import ReadEntry
 from tarry.ledger.record import Ack, Entry, Key, Record, Seek, Subscribe, Unsubscribe, decode_put, encode
 from tarry.ledger.record import Topic as TopicRecord
@@ -27,6 +27,9 @@ from tarry.registry.registry import Registry
 if TYPE_CHECKING:
     from tarry.engine.journal import Journal
     from tarry.engine.topics import Topics
+
+Placed = tuple[Topic, int]
+"""A topic in which entries were placed, and the id of the next entry after them."""
 
 
 class TopicRecords:
@@ -39,13 +42,18 @@ class TopicRecords:
         self._journal = journal
         self._topics = topics
         self._woken: dict[Subscription, None] = {}
+        self.on_deleted: Callable[[Topic], None] | None = None
+        """Told of each topic that is deleted, so that nothing goes on in its name."""
 
-    def decide(self, seq: int, record: Record) -> None:
-        """Take a record into the state, when it is enqueued or replayed."""
+    def decide(self, seq: int, record: Record) -> Topic | None:
+        """Take a record into the state, when it is enqueued or replayed; gives the topic of an entry.
+
+        The effect of the record is for that topic and no other: by then another one may have its name.
+        """
         self.changed = True
         match record:
             case Entry(cancelled=True):
-                self._decide_cancelled(record)
+                return self._decide_cancelled(record)
             case Entry():
                 size = 0 if record.carries else len(record.payload) or len(record.put)
                 topic = self.place(record.topic, record.entry_id, seq, record.published_at_ms, size)
@@ -57,12 +65,14 @@ class TopicRecords:
                 if record.producer is not None and record.producer_sequence >= 0:
                     sent = sent_by(record.producer_first, record.producer_sequence, record.messages)
                     topic.heard_from(record.producer, sent)
+                return topic
             case TopicRecord():
-                self._decide_topic(record)
+                self._decide_topic(seq, record)
             case _ if (topic_of := self.by_name.get(record.topic)) is not None:  # type: ignore[union-attr]
-                self._decide_subscription(topic_of, record)
+                self._decide_subscription(seq, topic_of, record)
+        return None
 
-    def _decide_cancelled(self, record: Entry) -> None:
+    def _decide_cancelled(self, record: Entry) -> Topic | None:
         topic = self.by_name.get(record.topic)
         if topic is not None:
             topic.waiting.discard(record.entry_id)
@@ -70,12 +80,11 @@ class TopicRecords:
             topic.place(record.entry_id, 0)
             for sub in topic.subscriptions.values():
                 sub.apply_ack([record.entry_id], 0)
+        return topic
 
-    def _decide_topic(self, record: TopicRecord) -> None:
+    def _decide_topic(self, seq: int, record: TopicRecord) -> None:
         if not record.deleted:
-            topic = self.by_name.get(record.name)
-            if topic is None:
-                topic = self.by_name[record.name] = Topic(record.name, self._journal.clock.now_ms())
+            topic = self._named(record.name, seq, self._journal.clock.now_ms())
             topic.partitions = max(topic.partitions, record.partitions)
             topic.epoch = max(topic.epoch, record.epoch)
             topic.touch()
@@ -86,8 +95,17 @@ class TopicRecords:
                 sub.close_all()
             self._journal.dead.add_many(gone.waiting_seqs())
             gone.erase(self._journal.registry)
+            if self.on_deleted is not None:
+                self.on_deleted(gone)
 
-    def _decide_subscription(self, topic: Topic, record: Record) -> None:
+    def _named(self, name: str, seq: int, at_ms: int) -> Topic:
+        """The topic of a name; a new one is known by the seq of the record that makes it."""
+        topic = self.by_name.get(name)
+        if topic is None:
+            topic = self.by_name[name] = Topic(name, at_ms, seq)
+        return topic
+
+    def _decide_subscription(self, seq: int, topic: Topic, record: Record) -> None:
         match record:
             case Subscribe():
                 sub = topic.subscriptions.get(record.name)
@@ -101,6 +119,7 @@ class TopicRecords:
                         record.start,
                         durable=True,
                         properties=record.properties,
+                        incarnation=seq,
                     )
                 else:
                     sub.become(record.subscription_type)  # type: ignore[arg-type]
@@ -126,38 +145,29 @@ class TopicRecords:
 
     def place(self, name: str, entry_id: int, seq: int, at_ms: int, size_bytes: int) -> Topic:
         """Say where an entry's record is and how large; makes the topic if a replay has not seen it made."""
-        topic = self.by_name.get(name)
-        if topic is None:
-            topic = self.by_name[name] = Topic(name, at_ms)
+        topic = self._named(name, seq, at_ms)
         topic.place(entry_id, seq, size_bytes)
         self.changed = True
         return topic
 
-    def place_many(self, first_seq: int, sizes: dict[str, tuple[int, int]], at_ms: int) -> dict[str, int]:
-        """Say where new entries are that lie one after another, topic by topic; gives each topic's next id.
+    def place_many(self, first_seq: int, sizes: dict[str, tuple[int, int]], at_ms: int) -> list[Placed]:
+        """Say where new entries are that lie one after another, topic by topic; gives each topic with its next id.
 
         The sizes are how many there are for each topic, and how many bytes.
         """
         self.changed = True
-        next_ids: dict[str, int] = {}
+        placed: list[Placed] = []
         for name, (count, size_bytes) in sizes.items():
-            topic = self.by_name.get(name)
-            if topic is None:
-                topic = self.by_name[name] = Topic(name, at_ms)
+            topic = self._named(name, first_seq, at_ms)
             topic.place_next(first_seq, count, size_bytes)
-            next_ids[name] = topic.next
+            placed.append((topic, topic.next))
             first_seq += count
-        return next_ids
+        return placed
 
     def next_id(self, name: str) -> int:
         """The entry id that a topic gives next."""
         topic = self.by_name.get(name)
         return topic.next if topic else 0
-
-    def has_consumers(self, name: str) -> bool:
-        """Whether anybody is there who may read what comes to a topic now."""
-        topic = self.by_name.get(name)
-        return topic is not None and any(sub.consumers for sub in topic.subscriptions.values())
 
     def prepares(self, name: str) -> Prepare | None:
         """Who prepares what comes to a topic, if one of its consumers does."""
@@ -166,10 +176,9 @@ class TopicRecords:
         consumers = (consumer for sub in subscriptions for consumer in sub.consumers)
         return next((consumer.prepare for consumer in consumers if consumer.prepare is not None), None)
 
-    def appended(self, name: str, entry_id: int) -> None:
-        """An entry's record is durable: consumers may see it."""
-        topic = self.by_name.get(name)
-        if topic is not None and entry_id >= topic.visible:
+    def appended(self, topic: Topic, entry_id: int) -> None:
+        """An entry's record is durable: consumers of its topic may see it."""
+        if entry_id >= topic.visible:
             topic.visible = entry_id + 1
             for sub in topic.subscriptions.values():
                 self._woken[sub] = None
@@ -244,7 +253,8 @@ class TopicRecords:
     def load(self, registry: Registry) -> None:
         """Take everything back from the registry."""
         for (name,), row in registry.topics.rows():
-            topic = self.by_name[name] = Topic(name, row.created_at_ms)
+            made_by = row.incarnation or incarnation_of(name)
+            topic = self.by_name[name] = Topic(name, row.created_at_ms, made_by)
             topic.epoch = row.epoch
             topic.first, topic.next, topic.visible, topic.partitions = (
                 row.first,
@@ -269,6 +279,7 @@ class TopicRecords:
                 sub_row.below,
                 durable=True,
                 properties=sub_row.properties,
+                incarnation=sub_row.incarnation,
             )
             sub.partial = sub_row.partial
             sub.changed = False

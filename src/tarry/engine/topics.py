@@ -59,6 +59,15 @@ DUPLICATE = -1
 """The entry id that a producer is told for a message that is stored already."""
 
 
+class Published(Struct, frozen=True):
+    """What became of entries that were published together."""
+
+    incarnation: int
+    """Of the topic that has them; 0 if there is none."""
+    ids: list[int | TarryError]
+    """The entry id of each, or why it was not taken."""
+
+
 class TopicStats(Struct, frozen=True):
     """Figures of one topic."""
 
@@ -67,6 +76,7 @@ class TopicStats(Struct, frozen=True):
     next_entry: int
     delayed: int
     subscriptions: dict[str, dict[str, Any]]
+    incarnation: int
 
 
 class Topics:
@@ -163,7 +173,7 @@ class Topics:
         found = self.find(topic)
         return TopicStats(
             found.name, found.first, found.visible, len(found.waiting),
-            {name: sub.stats() for name, sub in found.subscriptions.items()},
+            {name: sub.stats() for name, sub in found.subscriptions.items()}, found.incarnation,
         )  # fmt: skip
 
     # Publishing
@@ -172,8 +182,8 @@ class Topics:
         """Append entries to a topic, all or none; it is made on first use. The answer is their entry ids."""
         return self._publish(topic, entries, each=False)
 
-    def publish_each(self, topic: str, entries: Sequence[NewEntry]) -> Answer[list[int | TarryError]]:
-        """The same, each by itself: what cannot be taken has its error in its place."""
+    def publish_each(self, topic: str, entries: Sequence[NewEntry]) -> Answer[Published]:
+        """Append entries to a topic, each by itself: what cannot be taken has its error in its place."""
         return self._publish(topic, entries, each=True)
 
     def _publish(self, topic: str, entries: Sequence[NewEntry], *, each: bool) -> Answer[Any]:
@@ -213,14 +223,17 @@ class Topics:
                     continue
                 ids.append(new.add(entry, fire_at_ms))
             if not new:
-                return self.once_durable(ids)
+                made_by = 0 if found is None else found.incarnation
+                return self.once_durable(Published(made_by, ids) if each else ids)
             unit = new.unit()
             if found is None:
                 # A topic is not made for what it can never take.
                 self._journal.ledger.check_size(unit.content_bytes)
                 self._journal.append([TopicRecord(name.full, False, 0)], lambda _: None)
             answer: Answer[Any] = Answer()
-            self._journal.append_published(new, unit, answer.unless_error(lambda: ids))
+            self._journal.append_published(new, unit, answer.unless_error(lambda: value))
+            assert new.home is not None, "they were enqueued"
+            value = Published(new.home.incarnation, ids) if each else ids
             return answer
         except TarryError as error:
             return failed(error)
@@ -272,7 +285,8 @@ class Topics:
             records: list[Record] = [] if found else [TopicRecord(topic, False, 0)]
             records.append(Subscribe(topic, name, type, at, properties))
             answer: Answer[Subscription] = Answer()
-            self._journal.append(records, answer.unless_error(lambda: self.subscription(topic, name)))
+            self._journal.append(records, answer.unless_error(lambda: made))
+            made = self.subscription(topic, name)
             return answer
         except TarryError as error:
             return failed(error)
@@ -295,17 +309,14 @@ class Topics:
     ) -> Answer[Subscription]:
         """A subscription that lives in memory, for as long as somebody is attached."""
         answer: Answer[Subscription] = Answer()
-
-        def make() -> Subscription:
-            home = self.records.by_name[topic]
-            sub = Subscription(self, home, name, type_, at, durable=False, properties={})
-            home.subscriptions[name] = sub
-            return sub
-
-        if found:
-            answer.settle(make())
-        else:
-            self._journal.append([TopicRecord(topic, False, 0)], answer.unless_error(make))
+        if found is None:
+            self._journal.append([TopicRecord(topic, False, 0)], answer.unless_error(lambda: sub))
+        home = found or self.records.by_name[topic]
+        sub = home.subscriptions[name] = Subscription(
+            self, home, name, type_, at, durable=False, properties={}
+        )
+        if found is not None:
+            answer.settle(sub)
         return answer
 
     def _start(self, found: Topic | None, start: Literal["earliest", "latest"] | int) -> int:
@@ -327,18 +338,26 @@ class Topics:
     def unsubscribe(self, topic: str, name: str) -> Answer[None]:
         """End a subscription."""
         try:
-            sub = self.subscription(topic, name)
+            return self.end(self.subscription(topic, name))
+        except TarryError as error:
+            return failed(error)
+
+    def end(self, sub: Subscription) -> Answer[None]:
+        """End this very subscription."""
+        try:
+            sub.check_open()
             if not sub.durable:
                 sub.close_all()
                 self.forget(sub)
                 return settled(None)
-            return self._write([Unsubscribe(sub.topic.name, name)], None)
+            return self._write([Unsubscribe(sub.topic.name, sub.name)], None)
         except TarryError as error:
             return failed(error)
 
     def seek(self, sub: Subscription, to: int | None, at_ms: int | None) -> Answer[None]:
         """Go to an entry, or to the first that was published at an instant or later."""
         try:
+            sub.check_open()
             if (to is None) == (at_ms is None):
                 raise Invalid("entry_id", "give an entry id or an instant")
             if to is None:
@@ -389,7 +408,12 @@ class Topics:
     def record_ack(
         self, sub: Subscription, entry_ids: list[int], below: int, partial: Partial = ()
     ) -> Answer[None]:
-        """Write an acknowledgement; a reader's stays in memory."""
+        """Write an acknowledgement; a reader's stays in memory.
+
+        The record names the subscription, so that of one that is gone there must be none: its successor would have it.
+        """
+        if sub.closed:
+            return failed(NotFound(f"subscription {sub.name} of topic {sub.topic.name} was deleted"))
         stop = sub.topic.next
         partial = [(entry_id, left) for entry_id, left in partial if 0 <= entry_id < stop]
         entry_ids, below = [entry_id for entry_id in entry_ids if 0 <= entry_id < stop], min(below, stop)
@@ -489,7 +513,8 @@ class Topics:
 
     def forget(self, sub: Subscription) -> None:
         """A reader is gone."""
-        sub.topic.subscriptions.pop(sub.name, None)
+        if sub.topic.subscriptions.get(sub.name) is sub:
+            del sub.topic.subscriptions[sub.name]
 
     # Records
 

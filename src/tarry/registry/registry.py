@@ -90,6 +90,8 @@ class TopicRow(Struct, array_like=True, frozen=True):
     partitions: int
     created_at_ms: int
     epoch: int = -1
+    incarnation: int = 0
+    """The seq of the record that made it; 0 in what an earlier version wrote."""
 
 
 class SequencesRow(Struct, array_like=True, frozen=True):
@@ -109,6 +111,8 @@ class SubscriptionRow(Struct, array_like=True, frozen=True):
     properties: dict[str, str]
     partial: dict[int, list[int]] = {}
     """What is left of entries that are acknowledged in part."""
+    incarnation: int = 0
+    """The seq of the record that made it; 0 in what an earlier version wrote."""
 
 
 class BatchRow(Struct, array_like=True, frozen=True):

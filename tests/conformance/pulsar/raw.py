@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from tarry.doors.pulsar import wire_pb2 as wire
-from tarry.doors.pulsar.frames import LEDGER_ID, Frames, frame, with_checksum
+from tarry.doors.pulsar.frames import Frames, frame, with_checksum
+from tarry.doors.pulsar.ids import EARLIER_LEDGER
 
 Type = wire.BaseCommand
 Sub = wire.CommandSubscribe
@@ -88,7 +89,7 @@ def ack_frame(entry_ids: list[int], request_id: int) -> bytes:
     ack = wire.CommandAck(
         consumer_id=1,
         ack_type=wire.CommandAck.Individual,
-        message_id=[wire.MessageIdData(ledgerId=LEDGER_ID, entryId=entry_id) for entry_id in entry_ids],
+        message_id=[wire.MessageIdData(ledgerId=EARLIER_LEDGER, entryId=entry_id) for entry_id in entry_ids],
         request_id=request_id,
     )
     return frame(wire.BaseCommand(type=Type.ACK, ack=ack))

@@ -28,6 +28,7 @@ class Broker:
         self.producing: dict[str, Producing] = {}
         """By the full name of a topic: who produces to it."""
         self.stopping = False
+        engine.topics.records.on_deleted = self._deleted
 
     def producing_to(self, topic: str) -> Producing:
         """Who produces to a topic."""
@@ -52,7 +53,13 @@ class Broker:
             if sub.durable:
                 sub.disconnect()
             else:
-                await self.engine.topics.unsubscribe(topic.name, sub.name)
+                await self.engine.topics.end(sub)
+
+    def _deleted(self, topic: Topic) -> None:
+        """Close the producers of a topic that is gone: clients connect them again, to whatever has its name then."""
+        found = self.producing.pop(topic.name, None)
+        if found is not None:
+            found.lose_topic()
 
     @staticmethod
     def new_name(prefix: str) -> str:

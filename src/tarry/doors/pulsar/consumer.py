@@ -4,11 +4,12 @@ A client that does not read what it was sent gets nothing more until it does: it
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.delivery import frames_of
-from tarry.doors.pulsar.frames import NO_ID, varint
+from tarry.doors.pulsar.frames import NO_ID, Places, varint
+from tarry.doors.pulsar.ids import places_in
 from tarry.engine.consumer import Consumer as EngineConsumer
 from tarry.engine.consumer import Received
 from tarry.engine.subscription import Subscription
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 Type = wire.BaseCommand
 Sub = wire.CommandSubscribe
+NOWHERE: Final = Places(b"", b"")
+"""Before a consumer is subscribed it is given nothing."""
 
 
 class Consumer:
@@ -30,11 +33,13 @@ class Consumer:
         self.epoch: int | None = asked.consumer_epoch if asked.HasField("consumer_epoch") else None
         self.engine: EngineConsumer | None = None
         self._wire_id = varint(asked.consumer_id)
+        self._places = NOWHERE
         self._acks: list[int] = []
         self._withheld = 0
 
     def attach(self, sub: Subscription, asked: Sub) -> None:
         """Begin; raises `Conflict` where another one has the subscription."""
+        self._places = places_in(sub.topic)
         broker = self.connection.broker
         sub.honour_delay(broker.settings.honour_delay_in_order)
         limit: int | None = broker.rules.applied(sub.topic.name, "max_unacked")
@@ -51,7 +56,7 @@ class Consumer:
 
     def deliver(self, entries: Sequence[Received]) -> None:
         """Called by the engine with what the permits allow."""
-        self.connection.write(frames_of(self._wire_id, self.epoch, list(entries)))
+        self.connection.write(frames_of(self._wire_id, self._places, self.epoch, list(entries)))
 
     def flow(self, permits: int) -> None:
         """Allow so many more messages."""

@@ -6,16 +6,18 @@ Acknowledgements that come together are one record.
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tarry.core.errors import NotFound, TarryError
-from tarry.core.names import unpartitioned
+from tarry.core.names import partition_number, unpartitioned
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.consumer import Consumer
 from tarry.doors.pulsar.delivery import batch_size
 from tarry.doors.pulsar.errors import Code, Refused, say, say_code
-from tarry.doors.pulsar.frames import LEDGER_ID, NO_ID, Malformed, text
+from tarry.doors.pulsar.frames import NO_ID, Malformed, text
+from tarry.doors.pulsar.ids import entry_of, is_of, ledger_of
 from tarry.doors.pulsar.schema import read_schema
 from tarry.engine.answer import Answer
 from tarry.engine.consumer import Consumer as EngineConsumer
 from tarry.engine.subscription import Subscription, SubscriptionType
+from tarry.engine.topic import Topic
 from tarry.engine.topics import Topics
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ class Consumers:
     def _let_go(self, sub: Subscription) -> None:
         """Forget a reader to which nobody is attached any more."""
         if not sub.consumers and not sub.closed:
-            self._topics.unsubscribe(sub.topic.name, sub.name).then(lambda _: None)
+            self._topics.end(sub).then(lambda _: None)
 
     def hold(self) -> None:
         """Give no more."""
@@ -130,7 +132,7 @@ class Consumers:
                 topic,
                 text(asked.subscription),
                 TYPES[asked.subType],
-                start=_start_of(asked),
+                start=_start_of(asked, self._topics.records.by_name.get(topic)),
                 durable=asked.durable,
             ).then(lambda sub: self._subscribed(consumer, asked, sub))
 
@@ -171,7 +173,9 @@ class Consumers:
             return
         if asked.HasField("consumer_epoch"):
             consumer.epoch = asked.consumer_epoch
-        consumer.engine.nack([place.entryId for place in asked.message_ids] or None)
+        topic = consumer.engine.subscription.topic
+        entry_ids = [place.entryId for place in asked.message_ids if is_of(place.ledgerId, topic)]
+        consumer.engine.nack(entry_ids if asked.message_ids else None)
 
     # Acknowledging
 
@@ -193,7 +197,11 @@ class Consumers:
             return
         entry_ids: list[int] = []
         partial: list[tuple[int, list[int]]] = []
+        topic = engine.subscription.topic
         for place in ack.message_id:
+            if not is_of(place.ledgerId, topic):
+                # Of a topic that had this name before: here there is nothing to be done with.
+                continue
             left = place.ack_set
             if left:
                 partial.append((place.entryId, list(left)))
@@ -241,9 +249,7 @@ class Consumers:
                 raise Refused(Code.MetadataError, "the subscription has other consumers")
             self.forget(consumer)
             engine.on_close = None
-            self._topics.unsubscribe(sub.topic.name, sub.name).then(
-                lambda done: self._answer(asked.request_id, done)
-            )
+            self._topics.end(sub).then(lambda done: self._answer(asked.request_id, done))
 
         self._connection.attempt(asked.request_id, leave)
 
@@ -258,7 +264,8 @@ class Consumers:
             if asked.HasField("message_publish_time"):
                 answer = sub.seek(at_ms=asked.message_publish_time)
             else:
-                answer = sub.seek(_entry_of(asked.message_id, sub))
+                place = asked.message_id
+                answer = sub.seek(entry_of(place.ledgerId, place.entryId, sub.topic))
             answer.then(lambda done: self._answer(asked.request_id, done))
 
         self._connection.attempt(asked.request_id, go)
@@ -276,7 +283,10 @@ class Consumers:
         def tell() -> None:
             _, engine = self._find(asked.consumer_id)
             sub = engine.subscription
-            last = wire.MessageIdData(ledgerId=LEDGER_ID, entryId=(sub.topic.visible - 1) & NO_ID)
+            ledger_id, partition = ledger_of(sub.topic.incarnation), partition_number(sub.topic.name)
+            last = wire.MessageIdData(
+                ledgerId=ledger_id, entryId=(sub.topic.visible - 1) & NO_ID, partition=partition
+            )
             if sub.topic.visible > sub.topic.first:
                 entry = self._topics.entry(sub.topic, sub.topic.visible - 1)
                 batch = None if entry is None else batch_size(entry)
@@ -286,7 +296,7 @@ class Consumers:
                 request_id=asked.request_id,
                 last_message_id=last,
                 consumer_mark_delete_position=wire.MessageIdData(
-                    ledgerId=LEDGER_ID, entryId=(sub.acked.below - 1) & NO_ID
+                    ledgerId=ledger_id, entryId=(sub.acked.below - 1) & NO_ID, partition=partition
                 ),
             )
             self._connection.send(type=Type.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=answer)
@@ -309,19 +319,10 @@ class Consumers:
         self._connection.send(type=Type.CONSUMER_STATS_RESPONSE, consumerStatsResponse=answer)
 
 
-def _start_of(asked: Sub) -> Literal["earliest", "latest"] | int:
-    """Where a new subscription begins."""
+def _start_of(asked: Sub, topic: Topic | None) -> Literal["earliest", "latest"] | int:
+    """Where a new subscription of a topic begins."""
     if asked.durable or not asked.HasField("start_message_id"):
         return "earliest" if asked.initialPosition == Sub.Earliest else "latest"
     place = asked.start_message_id
-    if place.ledgerId == NO_ID or place.entryId == NO_ID:
-        return "earliest"
     # Clients pass over the entry itself, or the part of it that they have had.
-    return "latest" if place.ledgerId > LEDGER_ID else place.entryId
-
-
-def _entry_of(place: wire.MessageIdData, sub: Subscription) -> int:
-    """Where a seek goes."""
-    if place.ledgerId == NO_ID or place.entryId == NO_ID:
-        return 0
-    return sub.topic.next if place.ledgerId > LEDGER_ID else place.entryId
+    return "earliest" if topic is None else entry_of(place.ledgerId, place.entryId, topic)

@@ -8,22 +8,22 @@ from collections.abc import Sequence
 from itertools import chain
 
 from tarry.doors.pulsar import wire_pb2 as wire
-from tarry.doors.pulsar.frames import message_head, message_heads, metadata_of, with_checksum
+from tarry.doors.pulsar.frames import Places, message_head, message_heads, metadata_of, with_checksum
 from tarry.doors.pulsar.producer import DOOR
 from tarry.engine.consumer import Received
 
 
-def frames_of(consumer: bytes, epoch: int | None, entries: Sequence[Received]) -> bytes:
-    """The frames that bring entries to a consumer, whose id is given as a `varint`."""
+def frames_of(consumer: bytes, places: Places, epoch: int | None, entries: Sequence[Received]) -> bytes:
+    """The frames that bring entries of a topic to a consumer, whose id is given as a `varint`."""
     messages = [entry.payload if entry.door == DOOR else foreign(entry) for entry in entries]
     sizes = list(map(len, messages))
     if any(entry.redelivery_count or entry.left for entry in entries):
         heads = [
-            message_head(consumer, entry.entry_id, entry.redelivery_count, entry.left, epoch, size)
+            message_head(consumer, places, entry.entry_id, entry.redelivery_count, entry.left, epoch, size)
             for entry, size in zip(entries, sizes, strict=True)
         ]
     else:
-        heads = message_heads(consumer, [entry.entry_id for entry in entries], epoch, sizes)
+        heads = message_heads(consumer, places, [entry.entry_id for entry in entries], epoch, sizes)
     return b"".join(chain.from_iterable(zip(heads, messages, strict=True)))
 
 

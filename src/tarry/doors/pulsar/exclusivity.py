@@ -23,6 +23,9 @@ class Claimant(Protocol):
     def evict(self) -> None:
         """Another one has taken its place: it is closed, and need not `leave`."""
 
+    def lose_topic(self) -> None:
+        """Its topic is deleted: it is closed, and need not `leave`."""
+
 
 class Producing:
     """The producers of one topic. An exclusive one is alone.
@@ -75,11 +78,19 @@ class Producing:
 
     def evict_all(self) -> None:
         """Close every producer, those that wait too."""
+        for one in self._empty():
+            one.evict()
+
+    def lose_topic(self) -> None:
+        """Close every producer, those that wait too: the topic is deleted."""
+        for one in self._empty():
+            one.lose_topic()
+
+    def _empty(self) -> list[Claimant]:
         ones = [*self.by_name.values(), *(waiting for waiting, _ in self._waiting)]
         self.by_name.clear()
         self._waiting.clear()
-        for one in ones:
-            one.evict()
+        return ones
 
     def leave(self, one: Claimant) -> None:
         """A producer goes; who waits may be next."""

@@ -10,15 +10,13 @@ several times as quick as a message object.
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import google_crc32c
 import numpy as np
 
 from tarry.doors.pulsar import wire_pb2 as wire
 
-LEDGER_ID: Final = 1
-"""Clients know a message by the ledger and the entry; a topic here is one ledger."""
 NO_ID: Final = (1 << 64) - 1
 """-1, as an unsigned number: no such entry, or no request."""
 MAX_COMMAND_BYTES: Final = 256 * 1024
@@ -143,10 +141,20 @@ def varint(number: int) -> bytes:
 
 
 _ONE: Final = [bytes([number]) for number in range(0x80)]
-_LEDGER: Final = b"\x08" + varint(LEDGER_ID) + b"\x10"
-"""The beginning of a message id; the entry follows."""
 _NOWHERE: Final = b"\x08" + varint(NO_ID) + b"\x10" + varint(NO_ID)
 """The id of a message that was there already."""
+
+
+class Places(NamedTuple):
+    """The message ids of one topic on the wire: the bytes before the entry id, and those behind it."""
+
+    head: bytes
+    tail: bytes
+
+
+def places_of(ledger: int, partition: int = -1) -> Places:
+    """The message ids of a ledger, and of the partition that it is, if it is one."""
+    return Places(b"\x08" + varint(ledger) + b"\x10", b"\x18" + varint(partition) if partition >= 0 else b"")
 
 
 Rows = np.ndarray[Any, np.dtype[np.uint8]]
@@ -172,25 +180,29 @@ def _write_varints(rows: Rows, at: int, width: int, numbers: Sequence[int]) -> N
         left >>= 7
 
 
-def receipt_frames(producer: bytes, sequences: Sequence[int], entry_ids: Sequence[int]) -> bytes:
+def receipt_frames(
+    producer: bytes, places: Places, sequences: Sequence[int], entry_ids: Sequence[int]
+) -> bytes:
     """The frames of the SEND_RECEIPTs of single messages; `producer` is the id of the producer as a `varint`."""
     sequence_width = entry_width = 0
     if len(sequences) >= MANY:
         sequence_width, entry_width = _width(sequences), _width(entry_ids)
     if not sequence_width or not entry_width:
-        return b"".join([receipt_frame(producer, *pair) for pair in zip(sequences, repeat(0), entry_ids)])
-    first = receipt_frame(producer, sequences[0], 0, entry_ids[0])
+        return b"".join(
+            [receipt_frame(producer, places, *pair) for pair in zip(sequences, repeat(0), entry_ids)]
+        )
+    first = receipt_frame(producer, places, sequences[0], 0, entry_ids[0])
     rows = _rows(first, len(sequences))
-    entry_at = len(first) - entry_width
+    entry_at = len(first) - len(places.tail) - entry_width
     _write_varints(rows, entry_at, entry_width, entry_ids)
     # Between the two there is the beginning of the message id, with its own.
-    _write_varints(rows, entry_at - len(_LEDGER) - 2 - sequence_width, sequence_width, sequences)
+    _write_varints(rows, entry_at - len(places.head) - 2 - sequence_width, sequence_width, sequences)
     return rows.tobytes()
 
 
-def receipt_frame(producer: bytes, sequence: int, highest: int, entry_id: int) -> bytes:
+def receipt_frame(producer: bytes, places: Places, sequence: int, highest: int, entry_id: int) -> bytes:
     """The frame of a SEND_RECEIPT; `producer` is the id of the producer as a `varint`."""
-    place = _LEDGER + varint(entry_id) if entry_id >= 0 else _NOWHERE
+    place = places.head + varint(entry_id) + places.tail if entry_id >= 0 else _NOWHERE
     receipt = b"\x08" + producer + b"\x10" + varint(sequence) + b"\x1a" + _ONE[len(place)] + place
     if highest:
         receipt += b"\x20" + varint(highest)
@@ -199,10 +211,16 @@ def receipt_frame(producer: bytes, sequence: int, highest: int, entry_id: int) -
 
 
 def message_head(
-    consumer: bytes, entry_id: int, redeliveries: int, ack_set: Sequence[int], epoch: int | None, size: int
+    consumer: bytes,
+    places: Places,
+    entry_id: int,
+    redeliveries: int,
+    ack_set: Sequence[int],
+    epoch: int | None,
+    size: int,
 ) -> bytes:
     """The beginning of a MESSAGE frame; the message, of `size` bytes, follows."""
-    place = _LEDGER + varint(entry_id)
+    place = places.head + varint(entry_id) + places.tail
     command = b"\x08" + consumer + b"\x12" + _ONE[len(place)] + place
     if redeliveries:
         command += b"\x18" + varint(redeliveries)
@@ -215,21 +233,21 @@ def message_head(
 
 
 def message_heads(
-    consumer: bytes, entry_ids: Sequence[int], epoch: int | None, sizes: Sequence[int]
+    consumer: bytes, places: Places, entry_ids: Sequence[int], epoch: int | None, sizes: Sequence[int]
 ) -> list[bytes]:
     """The beginnings of the MESSAGE frames of entries that come for the first time, and whole."""
     width = _width(entry_ids) if len(entry_ids) >= MANY else 0
     if not width:
         return [
-            message_head(consumer, entry_id, 0, (), epoch, size)
+            message_head(consumer, places, entry_id, 0, (), epoch, size)
             for entry_id, size in zip(entry_ids, sizes, strict=True)
         ]
-    first = message_head(consumer, entry_ids[0], 0, (), epoch, 0)
+    first = message_head(consumer, places, entry_ids[0], 0, (), epoch, 0)
     rows = _rows(first, len(entry_ids))
     rows[:, :4] = (
         (np.array(sizes, ">u4") + np.uint32(len(first) - 4)).astype(">u4").view(np.uint8).reshape(-1, 4)
     )
-    after = 0 if epoch is None else 1 + len(varint(epoch))
+    after = len(places.tail) + (0 if epoch is None else 1 + len(varint(epoch)))
     _write_varints(rows, len(first) - after - width, width, entry_ids)
     table, step = rows.tobytes(), len(first)
     return [table[at : at + step] for at in range(0, len(table), step)]

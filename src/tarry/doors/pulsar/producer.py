@@ -10,6 +10,7 @@ import hashlib
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.message import DecodeError
@@ -23,16 +24,20 @@ from tarry.doors.pulsar.frames import (
     NO_ID,
     BadChecksum,
     Malformed,
+    Places,
     frame,
     metadata_of,
+    places_of,
     receipt_frame,
     receipt_frames,
     text,
     varint,
 )
+from tarry.doors.pulsar.ids import ledger_of
 from tarry.doors.pulsar.traces import callers_of
 from tarry.engine.answer import Answer
 from tarry.engine.entries import NewEntry
+from tarry.engine.topics import Published
 
 if TYPE_CHECKING:
     from tarry.doors.pulsar.connection import Connection
@@ -60,12 +65,16 @@ class Part:
         self.size_bytes = size_bytes
         self.reply: list[bytes] = []
 
-    def published(self, producer: "Producer") -> Callable[[Answer[list[int | TarryError]]], None]:
+    def published(self, producer: "Producer") -> Callable[[Answer[Published]], None]:
         """What is to be called with the outcome."""
 
-        def tell(answer: Answer[list[int | TarryError]]) -> None:
+        def tell(answer: Answer[Published]) -> None:
             error = answer.error()
-            producer.answered(self, answer.value() if error is None else [error] * len(self.entries))
+            if error is not None:
+                producer.answered(self, 0, [error] * len(self.entries))
+            else:
+                outcome = answer.value()
+                producer.answered(self, outcome.incarnation, outcome.ids)
 
         return tell
 
@@ -99,6 +108,8 @@ class Producer:
         """What is to be published, in order; the first one waits for room."""
         self._policy: Effective | None = None
         self._said_ignored = False
+        self._lost = False
+        """Whether its topic is deleted."""
         self._replies: deque[list[bytes]] = deque()
         """What it is told next; an empty one waits for the ledger, and all behind it wait with it."""
 
@@ -224,30 +235,33 @@ class Producer:
         def go(_: Answer[None]) -> None:
             part = self._parts[0]
             # It is the first until it is handed over: its answer may come at once, with the next part behind it.
-            engine.topics.publish_each(self.topic, part.entries).then(part.published(self))
+            if self._lost:
+                self.connection.owe(-part.size_bytes)
+            else:
+                engine.topics.publish_each(self.topic, part.entries).then(part.published(self))
             self._parts.popleft()
             if self._parts:
                 self._next_part()
 
         engine.room(self._parts[0].size_bytes).then(go)
 
-    def answered(self, part: "Part", results: Sequence[int | BaseException]) -> None:
-        """The ledger has synced a part, or it was refused."""
-        part.reply.append(self._answers(part, results))
+    def answered(self, part: "Part", incarnation: int, results: Sequence[int | BaseException]) -> None:
+        """The ledger has synced a part in a topic of this incarnation, or it was refused."""
+        part.reply.append(self._answers(part, places_of(ledger_of(incarnation)), results))
         self._tell()
         self._under_way -= 1
         self.publish()
         self.connection.owe(-part.size_bytes)
 
-    def _answers(self, part: "Part", results: Sequence[int | BaseException]) -> bytes:
+    def _answers(self, part: "Part", places: Places, results: Sequence[int | BaseException]) -> bytes:
         entry_ids = [result for result in results if isinstance(result, int)]
         if len(entry_ids) == len(results) and not any(part.highest):
-            return receipt_frames(self._wire_id, part.sequences, entry_ids)
-        return b"".join(map(self._answer, part.sequences, part.highest, results))
+            return receipt_frames(self._wire_id, places, part.sequences, entry_ids)
+        return b"".join(map(self._answer, repeat(places), part.sequences, part.highest, results))
 
-    def _answer(self, sequence_id: int, highest: int, result: int | BaseException) -> bytes:
+    def _answer(self, places: Places, sequence_id: int, highest: int, result: int | BaseException) -> bytes:
         if isinstance(result, int):
-            return receipt_frame(self._wire_id, sequence_id, highest, result)
+            return receipt_frame(self._wire_id, places, sequence_id, highest, result)
         return self.refusal(sequence_id, result)
 
     def _tell(self) -> None:
@@ -270,6 +284,18 @@ class Producer:
         """See `Claimant`."""
         # What came before is its own; afterwards nothing is.
         self.publish()
+        self._close()
+
+    def lose_topic(self) -> None:
+        """See `Claimant`. What is not published has no receipt: the client sends it again to the topic that comes next."""
+        self._entries, self._sequences, self._highest = [], [], []
+        self._unowed_bytes = 0
+        self.connection.owe(-self._size_bytes)
+        self._size_bytes = 0
+        self._lost = True
+        self._close()
+
+    def _close(self) -> None:
         self.ready = False
         closed = wire.CommandCloseProducer(producer_id=self.id, request_id=NO_ID)
         self.connection.producers.forget(self)

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.broker import Broker
-from tarry.doors.pulsar.frames import LEDGER_ID
+from tarry.doors.pulsar.ids import text_of_id
 from tarry.engine.backlog import backlog_bytes, delayed_ids
 from tarry.engine.consumer import Consumer
 from tarry.engine.subscription import Subscription
@@ -167,13 +167,13 @@ def internal_stats(topic: Topic) -> dict[str, Any]:
         "currentLedgerSize": int(each * (topic.next - topic.first)),
         "waitingCursorsCount": 0,
         "pendingAddEntriesCount": topic.next - topic.visible,
-        "lastConfirmedEntry": f"{LEDGER_ID}:{topic.visible - 1}",
+        "lastConfirmedEntry": text_of_id(topic, topic.visible - 1),
         "state": "LedgerOpened",
         "ledgers": [],
         "cursors": {
             name: {
-                "markDeletePosition": f"{LEDGER_ID}:{sub.acked.below - 1}",
-                "readPosition": f"{LEDGER_ID}:{sub.acked.below}",
+                "markDeletePosition": text_of_id(topic, sub.acked.below - 1),
+                "readPosition": text_of_id(topic, sub.acked.below),
                 "messagesConsumedCounter": sub.acked.count(0),
                 "state": "Open",
             }

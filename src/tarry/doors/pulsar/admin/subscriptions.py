@@ -15,7 +15,8 @@ from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.admin.call import MAX_NUMBER, Call, Routes, answer
 from tarry.doors.pulsar.admin.refusals import RestError, no_subscription
 from tarry.doors.pulsar.delivery import foreign
-from tarry.doors.pulsar.frames import LEDGER_ID, metadata_of
+from tarry.doors.pulsar.frames import metadata_of
+from tarry.doors.pulsar.ids import is_of, ledger_of, text_of_id
 from tarry.doors.pulsar.producer import DOOR
 from tarry.engine.consumer import Received
 from tarry.engine.subscription import Subscription
@@ -33,7 +34,7 @@ async def create(call: Call) -> Response:
     name = call.named_topic().full
     subscription = call.part("subscription")
     check_name(subscription, "subscription")
-    start = _place(await _json(call))
+    given = await _json(call)
     topics = call.engine.topics
     if name not in topics.records.by_name:
         await topics.create(name)
@@ -42,7 +43,7 @@ async def create(call: Call) -> Response:
         raise RestError(409, "Subscription already exists for topic")
     for part in parts:
         # Its type is that of its first consumer; meanwhile one that keeps the order.
-        await topics.subscribe(part.name, subscription, "exclusive", start=start)
+        await topics.subscribe(part.name, subscription, "exclusive", start=_place(given, part))
     return answer(None)
 
 
@@ -52,7 +53,7 @@ async def unsubscribe(call: Call) -> Response:
     if any(sub.consumers for sub in subs) and not call.flag("force"):
         raise RestError(412, "Subscription has active connected consumers")
     for sub in subs:
-        await call.engine.topics.unsubscribe(sub.topic.name, sub.name)
+        await call.engine.topics.end(sub)
     return answer(None)
 
 
@@ -100,8 +101,8 @@ async def reset_to_time(call: Call) -> Response:
 async def reset_to_message(call: Call) -> Response:
     """Go to a message, or with `isExcluded` to the one after it."""
     given = await _json(call)
-    start = _place(given)
     for sub in _subscriptions(call):
+        start = _place(given, sub.topic)
         to = sub.topic.next if start == "latest" else 0 if start == "earliest" else start
         sub.disconnect()
         await sub.seek(to + (isinstance(start, int) and given.get("isExcluded") is True))
@@ -117,7 +118,7 @@ async def peek(call: Call) -> Response:
             raise RestError(404, "Message not found")
         entry = call.engine.topics.entry(sub.topic, int(left[-1]))
         if entry is not None:
-            return _shown(entry)
+            return _shown(entry, text_of_id(sub.topic, entry.entry_id))
     raise RestError(404, "Message not found")
 
 
@@ -158,24 +159,26 @@ async def _json(call: Call) -> dict[str, Any]:
     return given if isinstance(given, dict) else {}
 
 
-def _place(given: dict[str, Any]) -> Literal["earliest", "latest"] | int:
-    """Where a message id points; Pulsar's earliest is -1:-1, its latest the largest number there is."""
+def _place(given: dict[str, Any], topic: Topic) -> Literal["earliest", "latest"] | int:
+    """Where a message id points in a topic; Pulsar's earliest is -1:-1, its latest the largest number there is."""
     ledger, entry = given.get("ledgerId"), given.get("entryId")
     if not isinstance(ledger, int) or not isinstance(entry, int) or max(ledger, entry) >= MAX_NUMBER:
         return "latest"
     if min(ledger, entry) < 0:
         return "earliest"
-    return "latest" if ledger > LEDGER_ID else entry
+    if not is_of(ledger, topic):
+        return "latest" if ledger > ledger_of(topic.incarnation) else "earliest"
+    return entry
 
 
-def _shown(entry: Received) -> Response:
+def _shown(entry: Received, message_id: str) -> Response:
     """A message as `peek-messages` reads it: its payload, and the rest in headers."""
     message = entry.payload if entry.door == DOOR else foreign(entry)
     encoded = metadata_of(message)
     metadata = wire.MessageMetadata.FromString(encoded)
     headers = {
         "content-type": "application/octet-stream",
-        "x-pulsar-message-id": f"{LEDGER_ID}:{entry.entry_id}",
+        "x-pulsar-message-id": message_id,
         "x-pulsar-publish-time": _instant(metadata.publish_time),
     }
     for pair in metadata.properties:

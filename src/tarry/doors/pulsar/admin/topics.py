@@ -7,12 +7,13 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from tarry.core.errors import Conflict
+from tarry.core.names import partition_number
 from tarry.doors.pulsar.admin.call import Call, Routes, answer
 from tarry.doors.pulsar.admin.refusals import RestError, no_topic
 from tarry.doors.pulsar.admin.rules import keep_properties
 from tarry.doors.pulsar.admin.stats import internal_stats, partitioned_stats, topic_stats
 from tarry.doors.pulsar.errors import Refused
-from tarry.doors.pulsar.frames import LEDGER_ID
+from tarry.doors.pulsar.ids import ledger_of
 from tarry.doors.pulsar.stored_schemas import StoredSchemas
 from tarry.engine.topic import Topic
 
@@ -88,7 +89,13 @@ async def internal(call: Call) -> Response:
 async def last_message_id(call: Call) -> Response:
     """The id of the newest message."""
     topic = call.topic()
-    return answer({"ledgerId": LEDGER_ID, "entryId": topic.visible - 1, "partitionIndex": -1})
+    return answer(
+        {
+            "ledgerId": ledger_of(topic.incarnation),
+            "entryId": topic.visible - 1,
+            "partitionIndex": partition_number(topic.name),
+        }
+    )
 
 
 # Partitions

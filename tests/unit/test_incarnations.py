@@ -1,0 +1,252 @@
+"""Things that are deleted and made again under the same name: nothing of the first one touches the second."""
+
+import pytest
+
+from tarry.core.errors import NotFound
+from tarry.doors.pulsar import wire_pb2 as wire
+from tarry.doors.pulsar.exclusivity import Mode
+from tarry.doors.pulsar.frames import frame
+from tarry.doors.pulsar.ids import EARLIER_LEDGER, entry_of, ledger_of
+from tarry.engine.entries import NewEntry
+from tarry.engine.topic import Topic, incarnation_of
+from tarry.ledger.record import FIRST_BATCH_SEQ
+from tests.unit.engine_kit import Bench, full
+from tests.unit.pulsar_kit import TOPIC, Desk, Type, message_of, place
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def in_flight(bench: Bench, *payloads: bytes) -> None:
+    """Publish without waiting for the disk."""
+    bench.engine.topics.publish("t", [NewEntry(payload=payload) for payload in payloads])
+
+
+def replaced(bench: Bench) -> None:
+    """Delete the topic and make it again, without waiting for the disk."""
+    bench.engine.topics.delete("t")
+    bench.engine.topics.create("t")
+
+
+# Topics
+
+
+def test_entries_in_flight_are_not_seen_in_the_next_topic_of_their_name(bench: Bench) -> None:
+    bench.publish("t", b"old")
+    in_flight(bench, *[b"in flight"] * 9)
+    replaced(bench)
+    bench.rest()
+    topic = bench.engine.topics.find("t")
+    assert (topic.visible, topic.next) == (0, 0)
+    reader = bench.drain("t")
+    for number in range(12):
+        bench.publish("t", b"%d" % number)
+    assert reader.payloads == [b"%d" % number for number in range(12)]
+    assert bench.engine.topics.stats("t").subscriptions["drain"]["backlog"] == 12
+
+
+def test_a_burst_in_flight_is_not_seen_in_the_next_topic_of_its_name(bench: Bench) -> None:
+    for number in range(8):
+        bench.schedule("t", payload=b"%d" % number, delay_ms=100)
+    bench.clock.advance(100)
+    while not bench.engine.topics.names():
+        bench.tick()
+        while bench.work():
+            pass
+    replaced(bench)
+    bench.rest()
+    topic = bench.engine.topics.find("t")
+    assert (topic.visible, topic.next) == (0, 0)
+
+
+def test_a_single_record_in_flight_is_not_seen_in_the_next_topic_of_its_name(bench: Bench) -> None:
+    bench.publish("t", b"a", deliver_at_ms=bench.now_ms + 1000)
+    bench.engine.delayed.reschedule("t", 0, bench.now_ms + 2000)
+    replaced(bench)
+    bench.rest()
+    assert bench.engine.topics.find("t").visible == 0
+
+
+def test_every_topic_has_a_number_of_its_own_that_outlives_restarts(bench: Bench) -> None:
+    seen: set[int] = set()
+    for _ in range(3):
+        bench.ask(bench.engine.topics.create("parts", 2))
+        bench.publish("t", b"x")
+        bench.schedule("due", delay_ms=1)
+        bench.wait(10)
+        numbers = {name: bench.engine.topics.stats(name).incarnation for name in bench.engine.topics.names()}
+        assert len({*numbers.values()} - seen) == len(numbers) == 5
+        seen |= {*numbers.values()}
+        bench.ask(bench.engine.upkeep.flush())
+        bench.reopen()
+        assert {name: bench.engine.topics.stats(name).incarnation for name in numbers} == numbers
+        for name in ("parts", "t", "due"):
+            bench.ask(bench.engine.topics.delete(name))
+    assert min(seen) > 0
+    assert max(seen) < FIRST_BATCH_SEQ
+
+
+def test_topics_of_earlier_versions_have_numbers_by_their_names() -> None:
+    names = [full(f"topic-{number}") for number in range(10_000)]
+    numbers = {incarnation_of(name) for name in names}
+    assert len(numbers) == len(names)
+    assert all(FIRST_BATCH_SEQ <= number < 2 * FIRST_BATCH_SEQ for number in numbers)
+    assert incarnation_of(names[0]) == incarnation_of(names[0])
+
+
+# Subscriptions
+
+
+def test_a_consumer_of_a_deleted_subscription_has_no_say_in_the_next_one(bench: Bench) -> None:
+    bench.publish("t", b"a", b"b")
+    old = bench.subscribe("t", max_redeliveries=1)
+    reader = bench.reader(old)
+    reader.handle.nack([1])
+    bench.rest()
+    assert reader.ids == [0, 1, 1]
+    bench.ask(bench.engine.topics.unsubscribe("t", "sub"))
+    new = bench.subscribe("t")
+    refusal = bench.refused(reader.handle.ack([0]), NotFound)
+    assert "was deleted" in str(refusal)
+    bench.refused(old.seek(2), NotFound)
+    bench.refused(bench.engine.topics.end(old), NotFound)
+    # Once more would make it a dead letter.
+    reader.handle.nack([1])
+    reader.handle.close()
+    bench.rest()
+    assert bench.engine.topics.subscription("t", "sub") is new
+    assert new.backlog == 2
+    assert bench.reader(new).ids == [0, 1]
+    assert full("t-sub-DLQ") not in bench.engine.topics.names()
+    assert new.incarnation > old.incarnation > 0
+
+
+def test_a_consumer_of_a_deleted_topic_acknowledges_nothing_in_the_next_one(bench: Bench) -> None:
+    bench.publish("t", b"old")
+    reader = bench.drain("t", "sub")
+    replaced(bench)
+    bench.publish("t", b"new")
+    again = bench.subscribe("t")
+    bench.refused(reader.handle.ack([0]), NotFound)
+    assert bench.reader(again).payloads == [b"new"]
+
+
+def test_nobody_attaches_to_a_deleted_subscription(bench: Bench) -> None:
+    sub = bench.subscribe("t")
+    bench.ask(bench.engine.topics.delete("t"))
+    with pytest.raises(NotFound, match="was deleted"):
+        sub.attach("late", lambda _: None)
+
+
+def test_a_subscription_that_is_deleted_while_it_is_made_is_not_the_next_one(bench: Bench) -> None:
+    first = bench.engine.topics.subscribe("t", "sub")
+    bench.engine.topics.unsubscribe("t", "sub")
+    second = bench.engine.topics.subscribe("t", "sub")
+    bench.rest()
+    assert first.value() is not second.value()
+    assert (first.value().closed, second.value().closed) == (True, False)
+
+
+def test_a_reader_whose_topic_goes_while_it_is_made_is_told(bench: Bench) -> None:
+    made = bench.engine.topics.subscribe("t", "reader", "exclusive", durable=False)
+    bench.engine.topics.delete("t")
+    bench.rest()
+    assert made.value().closed
+
+
+def test_a_reader_that_goes_takes_no_other_of_its_name_along(bench: Bench) -> None:
+    bench.publish("t", b"x")
+    old = bench.subscribe("t", "reader", "exclusive", durable=False)
+    bench.ask(bench.engine.topics.unsubscribe("t", "reader"))
+    new = bench.subscribe("t", "reader", "exclusive", durable=False)
+    bench.engine.topics.forget(old)
+    assert bench.engine.topics.subscription("t", "reader") is new
+
+
+# Pulsar's producers and ids
+
+
+def test_producers_of_a_deleted_topic_are_closed_and_begin_anew() -> None:
+    desk = Desk()
+    client = desk.client()
+    opened = client.produce(producer_access_mode=Mode.Exclusive, producer_name="me")
+    assert opened.producer_success.topic_epoch == 0
+    waiting = desk.client()
+    waiting.produce(producer_access_mode=Mode.WaitForExclusive, producer_name="next")
+    client.send(0)
+    client.take()
+    desk.bench.ask(desk.bench.engine.topics.delete(TOPIC))
+    assert [one.close_producer.producer_id for one in client.take(Type.CLOSE_PRODUCER)] == [1]
+    assert waiting.take(Type.CLOSE_PRODUCER)
+    client.send(1)
+    assert client.receipts() == []
+    assert desk.bench.engine.topics.names() == []
+    again = client.produce(producer_access_mode=Mode.Exclusive, producer_name="me")
+    assert again.producer_success.topic_epoch == 0
+    client.send(1)
+    assert client.receipts() == [(1, 0)]
+
+
+def test_messages_in_flight_have_receipts_of_the_topic_that_had_them() -> None:
+    desk = Desk()
+    client = desk.client()
+    client.produce()
+    before = ledger_of(desk.bench.engine.topics.find(TOPIC).incarnation)
+    send = wire.BaseCommand(type=Type.SEND, send=wire.CommandSend(producer_id=1, sequence_id=0))
+    client.connection.receive(frame(send, message_of(b"x", 0)))
+    desk.bench.engine.topics.delete(TOPIC)
+    desk.bench.engine.topics.create(TOPIC)
+    desk.bench.rest()
+    after = ledger_of(desk.bench.engine.topics.find(TOPIC).incarnation)
+    (receipt,) = client.take(Type.SEND_RECEIPT)
+    assert receipt.send_receipt.message_id.ledgerId == before != after
+
+
+def test_ids_of_two_topics_and_two_partitions_differ() -> None:
+    desk = Desk()
+    names = [TOPIC, TOPIC + "2", TOPIC + "-partition-0", TOPIC + "-partition-11"]
+    ids = []
+    for number, name in enumerate(names, 1):
+        client = desk.client()
+        client.produce(topic=name)
+        client.send(0)
+        (receipt,) = client.take(Type.SEND_RECEIPT)
+        client.subscribe(topic=name)
+        (message,) = client.take(Type.MESSAGE)
+        id_ = message.message.message_id
+        assert id_.ledgerId == receipt.send_receipt.message_id.ledgerId, number
+        ids.append((id_.ledgerId, id_.entryId, id_.partition))
+    assert len({ledger for ledger, _, _ in ids}) == 4
+    assert [partition for _, _, partition in ids] == [-1, -1, 0, 11]
+
+
+def test_an_id_of_another_topic_acknowledges_nothing_and_of_an_earlier_version_all_that_it_names() -> None:
+    desk = Desk()
+    client = desk.client()
+    client.produce()
+    for number in range(3):
+        client.send(number)
+    client.subscribe()
+    sub = desk.bench.engine.topics.subscription(TOPIC, "sub")
+    ledger = ledger_of(sub.topic.incarnation)
+    acks = [(ledger + 1, 0), (ledger, 1), (EARLIER_LEDGER, 2)]
+    for of, entry in acks:
+        ack = wire.CommandAck(
+            consumer_id=1,
+            ack_type=wire.CommandAck.Individual,
+            message_id=[wire.MessageIdData(ledgerId=of, entryId=entry)],
+        )
+        client.tell(type=Type.ACK, ack=ack)
+    assert sub.backlog == 1
+    assert 0 not in sub.acked
+
+
+def test_where_an_id_is_in_a_topic() -> None:
+    topic = Topic("t", 0, 41)
+    topic.next = 10
+    ledger = ledger_of(41)
+    assert entry_of(ledger, 3, topic) == entry_of(EARLIER_LEDGER, 3, topic) == 3
+    assert entry_of(ledger - 1, 3, topic) == entry_of(place(0).ledgerId - 2, 3, topic) == 0
+    assert entry_of(ledger + 1, 3, topic) == 10
