@@ -256,8 +256,8 @@ STEPS = settings(max_examples=60, stateful_step_count=40)
 
 
 def test_every_receipt_has_a_stored_message_behind_it() -> None:
-    run_state_machine_as_test(Clients, settings=STEPS)  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(Clients, settings=STEPS)
 
 
 def test_with_deduplication_it_is_stored_once() -> None:
-    run_state_machine_as_test(DeduplicatingClients, settings=STEPS)  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(DeduplicatingClients, settings=STEPS)

@@ -21,13 +21,13 @@ def bench() -> Bench:
 
 def in_flight(bench: Bench, *payloads: bytes) -> None:
     """Publish without waiting for the disk."""
-    bench.engine.topics.publish("t", [NewEntry(payload=payload) for payload in payloads])
+    _ = bench.engine.topics.publish("t", [NewEntry(payload=payload) for payload in payloads])
 
 
 def replaced(bench: Bench) -> None:
     """Delete the topic and make it again, without waiting for the disk."""
-    bench.engine.topics.delete("t")
-    bench.engine.topics.create("t")
+    _ = bench.engine.topics.delete("t")
+    _ = bench.engine.topics.create("t")
 
 
 # Topics
@@ -63,7 +63,7 @@ def test_a_burst_in_flight_is_not_seen_in_the_next_topic_of_its_name(bench: Benc
 
 def test_a_single_record_in_flight_is_not_seen_in_the_next_topic_of_its_name(bench: Bench) -> None:
     bench.publish("t", b"a", deliver_at_ms=bench.now_ms + 1000)
-    bench.engine.delayed.reschedule("t", 0, bench.now_ms + 2000)
+    _ = bench.engine.delayed.reschedule("t", 0, bench.now_ms + 2000)
     replaced(bench)
     bench.rest()
     assert bench.engine.topics.find("t").visible == 0
@@ -142,7 +142,7 @@ def test_nobody_attaches_to_a_deleted_subscription(bench: Bench) -> None:
 
 def test_a_subscription_that_is_deleted_while_it_is_made_is_not_the_next_one(bench: Bench) -> None:
     first = bench.engine.topics.subscribe("t", "sub")
-    bench.engine.topics.unsubscribe("t", "sub")
+    _ = bench.engine.topics.unsubscribe("t", "sub")
     second = bench.engine.topics.subscribe("t", "sub")
     bench.rest()
     assert first.value() is not second.value()
@@ -151,7 +151,7 @@ def test_a_subscription_that_is_deleted_while_it_is_made_is_not_the_next_one(ben
 
 def test_a_reader_whose_topic_goes_while_it_is_made_is_told(bench: Bench) -> None:
     made = bench.engine.topics.subscribe("t", "reader", "exclusive", durable=False)
-    bench.engine.topics.delete("t")
+    _ = bench.engine.topics.delete("t")
     bench.rest()
     assert made.value().closed
 
@@ -196,8 +196,8 @@ def test_messages_in_flight_have_receipts_of_the_topic_that_had_them() -> None:
     before = ledger_of(desk.bench.engine.topics.find(TOPIC).incarnation)
     send = wire.BaseCommand(type=Type.SEND, send=wire.CommandSend(producer_id=1, sequence_id=0))
     client.connection.receive(frame(send, message_of(b"x", 0)))
-    desk.bench.engine.topics.delete(TOPIC)
-    desk.bench.engine.topics.create(TOPIC)
+    _ = desk.bench.engine.topics.delete(TOPIC)
+    _ = desk.bench.engine.topics.create(TOPIC)
     desk.bench.rest()
     after = ledger_of(desk.bench.engine.topics.find(TOPIC).incarnation)
     (receipt,) = client.take(Type.SEND_RECEIPT)
