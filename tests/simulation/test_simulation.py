@@ -95,7 +95,8 @@ def show_entries_when_enqueued(patch: pytest.MonkeyPatch) -> None:
         first = append(self, records, done, essential=essential)
         for record in records:
             if isinstance(record, Entry):
-                self.topics.records.appended(record.topic, record.entry_id)
+                records_of = self.topics.records
+                records_of.appended(records_of.by_name[record.topic], record.entry_id)
         return first
 
     patch.setattr(Journal, "append", early)
