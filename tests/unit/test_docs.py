@@ -95,13 +95,13 @@ def test_pulsar(reader: Reader) -> None:
         assert httpx.post(url, json=one).status_code == 201
     policies, delayed = commands
     assert '"msgRateIn"' in reader.run(policies)
-    reader.swaps["1:42"] = _last_id(reader)
+    reader.swaps["7:42"] = _last_id(reader)
     told = reader.run(delayed)
     assert "customer-7" in told
 
 
 def _last_id(reader: Reader) -> str:
-    """What `list-delayed` calls the entry of which the page says `1:42`."""
+    """What `list-delayed` calls the entry of which the page says `7:42`."""
     listing = runnable("docs/doors/pulsar.md")[-1]._replace(text="tarry pulsar topics list-delayed orders\n")
     return str(re.findall(r"^(\d+:\d+):", reader.run(listing), re.MULTILINE)[-1])
 
