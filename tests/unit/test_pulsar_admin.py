@@ -1,13 +1,16 @@
 """Pulsar's administration: tenants, namespaces, topics, subscriptions, figures, schemas, who may do what."""
 
+from datetime import datetime
 from typing import Any
 
 import pytest
 
 from tarry.core.access import Token
 from tarry.core.limits import HOUR_MS, MINUTE_MS
+from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.ids import ledger_of
 from tests.unit.pulsar_admin_kit import DEFAULT, NAMESPACES, ORDERS, PERSISTENT, TOPIC, Admin
+from tests.unit.pulsar_kit import Desk
 
 SUB = ORDERS + "/subscription/sub"
 
@@ -232,6 +235,34 @@ async def test_figures_of_a_partitioned_topic(admin: Admin) -> None:
     assert (part["msgInCounter"], part["subscriptions"]["sub"]["msgBacklog"]) == (2, 2)
     assert (await admin.get(ORDERS + "/partitioned-stats", perPartition="false"))["partitions"] == {}
     assert (await admin.refused("GET", ORDERS + "-partition-0/partitioned-stats"))[0] == 404
+
+
+async def test_figures_name_the_clients(admin: Admin) -> None:
+    desk = Desk(bench=admin.bench)
+    desk.broker = admin.broker
+    client = desk.client("Pulsar Go 1.0")
+    metadata = [wire.KeyValue(key="pod", value="a-7")]
+    client.produce(topic=TOPIC, producer_name="ann", metadata=metadata)
+    client.subscribe(topic=TOPIC, metadata=metadata)
+    stats = await admin.get(ORDERS + "/stats")
+    for shown in (stats["publishers"][0], stats["subscriptions"]["sub"]["consumers"][0]):
+        assert (shown["clientVersion"], shown["address"]) == ("Pulsar Go 1.0", "127.0.0.1")
+        assert shown["metadata"] == {"pod": "a-7"}
+        assert datetime.fromisoformat(shown["connectedSince"]).timestamp() * 1000 <= admin.bench.now_ms
+    without = await admin.get(ORDERS + "/stats", excludePublishers="true", excludeConsumers="true")
+    assert (without["publishers"], without["subscriptions"]["sub"]["consumers"]) == ([], [])
+
+
+async def test_a_publish_time_beyond_all_calendars_is_shown(admin: Admin) -> None:
+    desk = Desk(bench=admin.bench)
+    desk.broker = admin.broker
+    client = desk.client()
+    client.subscribe(topic=TOPIC, permits=0)
+    client.produce(topic=TOPIC)
+    client.send(0, b"x", publish_time=(1 << 64) - 1)
+    peeked = await admin.request("GET", SUB + "/position/1")
+    assert (peeked.status_code, peeked.content) == (200, b"x")
+    assert peeked.headers["x-pulsar-publish-time"].startswith("9999-12-31")
 
 
 # Subscriptions

@@ -42,7 +42,7 @@ class Pulsar(Listening, frozen=True, kw_only=True):
     delayedDeliveryTickTimeMillis: Annotated[int, Meta(ge=1, le=limits.DAY_MS)] | None = None  # noqa: N815
     """Due instants are rounded up to a multiple of this; the same as `tick_ms`, and stands over it."""
     delayedDeliveryMaxDeliveryDelayInMillis: Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)] | None = None  # noqa: N815
-    """The longest delay, 0 for none (PIP-315); the same as `max_delay_ms`, and stands over it."""
+    """The longest delay, 0 for none but the hundred years of every message (PIP-315); the same as `max_delay_ms`, and stands over it."""
     delayedDeliveryMaxDelayInMillis: Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)] | None = None  # noqa: N815
     """The same as the one before, as Pulsar spells it."""
     brokerDeduplicationEnabled: bool | None = None  # noqa: N815

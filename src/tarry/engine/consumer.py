@@ -1,7 +1,7 @@
 """A consumer of a subscription, and what it is given."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -94,6 +94,8 @@ class Consumer:
         self.holds: Bundles[None] = Bundles()
         """Which; `Holdings` sees to both."""
         self.closed = False
+        self.about: Mapping[str, Any] = {}
+        """What its door has to say of its client, for figures."""
         self.on_active: Callable[[bool], None] | None = None
         self.on_close: Callable[[], None] | None = None
 

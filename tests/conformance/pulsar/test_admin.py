@@ -123,6 +123,18 @@ def test_a_pending_message_is_cancelled_and_another_rescheduled(
     assert silent(consumer)
 
 
+def test_figures_name_the_clients(admin: Admin, client: pulsar.Client, topic: str) -> None:
+    producer = client.create_producer(topic, properties={"pod": "a-7"})
+    consumer = client.subscribe(topic, "sub", properties={"pod": "b-9"})
+    stats = admin("GET", path_of(topic, "stats"))
+    (publisher,), (reader,) = stats["publishers"], stats["subscriptions"]["sub"]["consumers"]
+    assert (publisher["metadata"], reader["metadata"]) == ({"pod": "a-7"}, {"pod": "b-9"})
+    assert publisher["clientVersion"].startswith("Pulsar-CPP-v")
+    assert reader["clientVersion"] == publisher["clientVersion"]
+    assert publisher["producerName"] == producer.producer_name()
+    del consumer
+
+
 def test_partitions_made_by_the_operator(admin: Admin, client: pulsar.Client, topic: str) -> None:
     admin("PUT", path_of(topic, "partitions"), 3)
     consumer = shared(client, topic)

@@ -1,5 +1,6 @@
 """The longest delay (PIP-315), with the real client: who is refused, how, and what becomes of the neighbours."""
 
+import logging
 import time
 from typing import Any
 from urllib.request import urlopen
@@ -7,6 +8,7 @@ from urllib.request import urlopen
 import pulsar
 import pytest
 
+from tarry.core.limits import MAX_DELAY_MS
 from tests.conformance.pulsar.kit import Broker, broker, now_ms, payloads, received, silent
 
 Earliest = pulsar.InitialPosition.Earliest
@@ -66,6 +68,29 @@ def test_the_limit_itself_is_allowed(server: Broker, client: pulsar.Client, topi
     producer = client.create_producer(topic)
     producer.send(b"x", deliver_at=now_ms() + 60_000)
     assert "ChecksumError" in too_long(producer, 61_000)
+
+
+def test_beyond_a_hundred_years_the_clients_log_says_why(server: Broker, topic: str) -> None:
+    """No limit is set; every message has that of a hundred years. The exception has no room for the reason."""
+    said: list[str] = []
+    logger = logging.getLogger("test-of-the-hundred-years")
+    handler = logging.Handler()
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    client = server.client(logger=logger)
+    consumer = client.subscribe(topic, "sub", pulsar.ConsumerType.Shared, initial_position=Earliest)
+    producer = client.create_producer(topic)
+    for deliver_at in (253_402_300_799_000, (1 << 63) - 1):
+        said.clear()
+        with pytest.raises(pulsar.PulsarException):
+            producer.send(b"never", deliver_at=deliver_at)
+        assert [
+            text
+            for text in said
+            if f"Exceeds max allowed delivery delay of {MAX_DELAY_MS} milliseconds" in text
+        ]
+    producer.send(b"neighbour")
+    assert payloads(received(consumer, 1)) == [b"neighbour"]
 
 
 def test_nearest_level_wins_and_zero_lifts(server: Broker, client: pulsar.Client, topic: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.delivery import frames_of
+from tarry.doors.pulsar.figures import about
 from tarry.doors.pulsar.frames import NO_ID, Places, varint
 from tarry.doors.pulsar.ids import places_in
 from tarry.engine.consumer import Consumer as EngineConsumer
@@ -51,6 +52,7 @@ class Consumer:
             ranges=_ranges_of(asked),
             max_unacked=None if sub.in_order else max_unacked or None,
         )
+        self.engine.about = about(self.connection, asked.metadata)
         self.engine.on_close = self.closed_here
         self.engine.on_active = self.tell_active
 

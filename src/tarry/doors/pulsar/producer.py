@@ -20,6 +20,7 @@ from tarry.core.limits import MAX_KEY_BYTES
 from tarry.core.policy import Effective
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.errors import Code, Refused, code_of, text_of
+from tarry.doors.pulsar.figures import about
 from tarry.doors.pulsar.frames import (
     NO_ID,
     BadChecksum,
@@ -90,6 +91,8 @@ class Producer:
         self.mode: int = asked.producer_access_mode
         self.epoch: int = asked.epoch
         self.client = (connection.host, asked.producer_id)
+        self.about = about(connection, asked.metadata)
+        """For figures."""
         self.ready = False
         self._settings = connection.broker.settings
         self._traced = connection.broker.engine.traced

@@ -1,7 +1,7 @@
 """Figures of topics in Pulsar's shape. Rates are not kept; what Pulsar does not have is at the end of each shape."""
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.broker import Broker
@@ -19,12 +19,22 @@ TYPES: Final = {
 }
 
 
-def topic_stats(broker: Broker, topic: Topic) -> dict[str, Any]:
+class Shown(NamedTuple):
+    """Which parts of the figures somebody wants to see."""
+
+    publishers: bool = True
+    consumers: bool = True
+
+
+ALL: Final = Shown()
+
+
+def topic_stats(broker: Broker, topic: Topic, shown: Shown = ALL) -> dict[str, Any]:
     """The figures of one topic that has no partitions."""
     each = topic.mean_bytes(topic.first, topic.next)
     kept_bytes = int(each * (topic.next - topic.first))
-    subscriptions = {name: subscription_stats(sub) for name, sub in topic.subscriptions.items()}
-    producing = broker.producing.get(topic.name)
+    subscriptions = {name: subscription_stats(sub, shown) for name, sub in topic.subscriptions.items()}
+    producing = broker.producing.get(topic.name) if shown.publishers else None
     publishers = [] if producing is None else [_publisher(one) for one in producing.by_name.values()]
     policy = broker.engine.effective_policy(topic.name, "")
     return {
@@ -57,7 +67,7 @@ def topic_stats(broker: Broker, topic: Topic) -> dict[str, Any]:
     }
 
 
-def subscription_stats(sub: Subscription) -> dict[str, Any]:
+def subscription_stats(sub: Subscription, shown: Shown = ALL) -> dict[str, Any]:
     """The figures of one subscription."""
     delayed = 0 if sub.ignores_delay else len(delayed_ids(sub))
     active = next((one.name for one in sub.consumers if one.active), "") if sub.in_order else ""
@@ -80,7 +90,7 @@ def subscription_stats(sub: Subscription) -> dict[str, Any]:
         "msgRateExpired": 0.0,
         "totalMsgExpired": sub.expired,
         "lastExpireTimestamp": 0,
-        "consumers": [_consumer(one) for one in sub.consumers],
+        "consumers": [_consumer(one) for one in sub.consumers] if shown.consumers else [],
         "isDurable": sub.durable,
         "isReplicated": False,
         "allowOutOfOrderDelivery": False,
@@ -100,6 +110,8 @@ def _consumer(consumer: Consumer) -> dict[str, Any]:
         "unackedMessages": consumer.unacked,
         "blockedConsumerOnUnackedMsgs": False,
         "priorityLevel": consumer.priority,
+        "keyHashRanges": [f"[{start}, {end}]" for start, end in consumer.ranges or ()],
+        **consumer.about,
     }
 
 
@@ -108,8 +120,8 @@ def _publisher(producer: Any) -> dict[str, Any]:
         "accessMode": wire.ProducerAccessMode.Name(producer.mode),
         "msgRateIn": 0.0,
         "producerName": producer.name,
-        "address": producer.client[0],
         "producerId": producer.client[1],
+        **producer.about,
     }
 
 
@@ -123,11 +135,11 @@ _SUMMED_OF_SUBSCRIPTIONS: Final = (
 
 
 def partitioned_stats(
-    broker: Broker, topic: Topic, parts: Iterable[Topic], per_partition: bool
+    broker: Broker, topic: Topic, parts: Iterable[Topic], per_partition: bool, shown: Shown = ALL
 ) -> dict[str, Any]:
     """The figures of a partitioned topic: those of its partitions together, and if asked for one by one."""
-    each = {part.name: topic_stats(broker, part) for part in parts}
-    whole = topic_stats(broker, topic)
+    each = {part.name: topic_stats(broker, part, shown) for part in parts}
+    whole = topic_stats(broker, topic, shown)
     for name in _SUMMED:
         whole[name] = sum(one[name] for one in each.values())
     whole["averageMsgSize"] = (

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
 import msgspec
@@ -15,6 +14,7 @@ from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.admin.call import MAX_NUMBER, Call, Routes, answer
 from tarry.doors.pulsar.admin.refusals import RestError, no_subscription
 from tarry.doors.pulsar.delivery import foreign
+from tarry.doors.pulsar.figures import instant
 from tarry.doors.pulsar.frames import metadata_of
 from tarry.doors.pulsar.ids import is_of, ledger_of, text_of_id
 from tarry.doors.pulsar.producer import DOOR
@@ -179,7 +179,7 @@ def _shown(entry: Received, message_id: str) -> Response:
     headers = {
         "content-type": "application/octet-stream",
         "x-pulsar-message-id": message_id,
-        "x-pulsar-publish-time": _instant(metadata.publish_time),
+        "x-pulsar-publish-time": instant(metadata.publish_time),
     }
     for pair in metadata.properties:
         name = f"x-pulsar-property-{pair.key}"
@@ -194,10 +194,6 @@ def _shown(entry: Received, message_id: str) -> Response:
     # Behind the metadata and their length; before these may stand a magic number and a checksum.
     start = (6 if message.startswith(b"\x0e\x01") else 0) + 4 + len(encoded)
     return Response(message[start:], 200, headers)
-
-
-def _instant(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 _TOPIC: Final = "/admin/v2/persistent/{tenant}/{namespace}/{topic}"

@@ -11,7 +11,7 @@ from tarry.core.names import partition_number
 from tarry.doors.pulsar.admin.call import Call, Routes, answer
 from tarry.doors.pulsar.admin.refusals import RestError, no_topic
 from tarry.doors.pulsar.admin.rules import keep_properties
-from tarry.doors.pulsar.admin.stats import internal_stats, partitioned_stats, topic_stats
+from tarry.doors.pulsar.admin.stats import Shown, internal_stats, partitioned_stats, topic_stats
 from tarry.doors.pulsar.errors import Refused
 from tarry.doors.pulsar.ids import ledger_of
 from tarry.doors.pulsar.stored_schemas import StoredSchemas
@@ -78,7 +78,11 @@ async def stats(call: Call) -> Response:
     topic = call.topic()
     if topic.partitions:
         raise RestError(404, f"Partitioned Topic not found: {topic.name}; ask for its partitioned-stats")
-    return answer(topic_stats(call.broker, topic))
+    return answer(topic_stats(call.broker, topic, _shown(call)))
+
+
+def _shown(call: Call) -> Shown:
+    return Shown(not call.flag("excludePublishers"), not call.flag("excludeConsumers"))
 
 
 async def internal(call: Call) -> Response:
@@ -172,7 +176,7 @@ async def partitioned(call: Call) -> Response:
     if not topic.partitions:
         raise RestError(404, f"Partitioned Topic not found: {topic.name}")
     per_partition = (call.query("perPartition") or "true").lower() == "true"
-    return answer(partitioned_stats(call.broker, topic, call.parts_of(topic), per_partition))
+    return answer(partitioned_stats(call.broker, topic, call.parts_of(topic), per_partition, _shown(call)))
 
 
 async def create_missing(call: Call) -> Response:

@@ -1,0 +1,28 @@
+"""Facts about a producer's or consumer's client, as the figures of its topic show them."""
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+from tarry.doors.pulsar import wire_pb2 as wire
+from tarry.doors.pulsar.frames import text
+
+_LAST_MS: Final = 253_402_300_799_000
+
+if TYPE_CHECKING:
+    from tarry.doors.pulsar.connection import Connection
+
+
+def about(connection: "Connection", metadata: Iterable[wire.KeyValue]) -> Mapping[str, Any]:
+    """The facts at the moment at which it was opened, by their names in Pulsar's figures."""
+    return {
+        "address": connection.host,
+        "clientVersion": connection.client_version,
+        "connectedSince": instant(connection.broker.engine.clock.now_ms()),
+        "metadata": {text(pair.key): text(pair.value) for pair in metadata},
+    }
+
+
+def instant(at_ms: int) -> str:
+    """An instant as Pulsar writes it; one beyond the year 9999, which a client may state, is shown as its end."""
+    return datetime.fromtimestamp(min(at_ms, _LAST_MS) / 1000, UTC).isoformat(timespec="milliseconds")
