@@ -1,5 +1,6 @@
 """Pulsar's administration: tenants, namespaces, topics, subscriptions, figures, schemas, who may do what."""
 
+import errno
 from datetime import datetime
 from typing import Any
 
@@ -429,6 +430,17 @@ async def test_what_is_not_there(admin: Admin) -> None:
 async def test_a_server_that_is_not_ready(admin: Admin) -> None:
     admin.broker.stopping = True
     assert (await admin.refused("GET", "/admin/v2/brokers/health"))[0] == 503
+
+
+async def test_health_names_no_file_to_everybody(admin: Admin) -> None:
+    admin.bench.disk.fail_next("sync", errno.EIO)
+    admin.engine.topics.create("orders").then(lambda _: None)
+    admin.bench.rest()
+    assert admin.engine.stats().failed is not None
+    status, reason = await admin.refused("GET", "/admin/v2/brokers/health")
+    assert (status, "the server's log" in reason) == (503, True)
+    assert "ledger/" not in reason
+    assert "Errno" not in reason
 
 
 async def test_no_web_page_administers_through_somebodys_browser(admin: Admin) -> None:

@@ -129,6 +129,22 @@ def test_roles_and_namespaces_count() -> None:
     )
 
 
+def test_who_may_only_produce_makes_no_subscription() -> None:
+    """The subscription that a producer of dead letters asks for is one like any other."""
+    desk = Desk(
+        Access((
+            Token.of("writer", "writer-token", ["produce"], ["public/default"]),
+            Token.of("both", "both-token", ["produce", "consume"], ["public/default"]),
+        ))
+    )  # fmt: skip
+    writer, both = desk.client(token=b"writer-token"), desk.client(token=b"both-token")
+    refused = writer.produce(initial_subscription_name="mine")
+    assert refused.error.error == Code.AuthorizationError
+    assert desk.bench.engine.topics.names() == []
+    assert both.produce(initial_subscription_name="mine").type == Type.PRODUCER_SUCCESS
+    assert list(desk.bench.engine.topics.find(TOPIC).subscriptions) == ["mine"]
+
+
 def test_a_token_can_be_asked_for_again() -> None:
     desk = Desk(access(), keep_alive_ms=1_000, token_refresh_ms=2_000)
     client, silent = desk.client(token=b"writer-token"), desk.client(token=b"writer-token")

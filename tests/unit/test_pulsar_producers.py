@@ -16,7 +16,7 @@ from tarry.engine.answer import Answer, failed
 from tarry.engine.entries import NewEntry
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import Bench
-from tests.unit.pulsar_kit import TOPIC, Client, Desk, Type, message_of
+from tests.unit.pulsar_kit import TOPIC, Client, Desk, Sub, Type, message_of
 
 HOUR_MS = 3_600_000
 CPP = "Pulsar-CPP-v4.2.0"
@@ -366,6 +366,16 @@ def test_a_client_that_is_lost_before_its_epoch_is_durable_leaves_the_topic_free
     desk.bench.rest()
     assert client.take(Type.PRODUCER_SUCCESS) == []
     assert desk.client().produce(producer_access_mode=Mode.Exclusive).producer_success.topic_epoch == 1
+
+
+def test_a_producer_is_let_in_once_its_initial_subscription_is_made() -> None:
+    client = Desk().client()
+    refused = client.produce(initial_subscription_name="no/name")
+    assert refused.error.error == Code.NotAllowedError
+    # It is as it was, where it is there already.
+    client.subscribe(type_=Sub.Failover, subscription="first", permits=0)
+    assert client.produce(initial_subscription_name="first").type == Type.PRODUCER_SUCCESS
+    assert client.desk.bench.engine.topics.subscription(TOPIC, "first").type == "failover"
 
 
 def test_an_initial_subscription_is_made() -> None:

@@ -21,6 +21,20 @@ def test_plain_lines_show_the_event_and_its_fields() -> None:
     assert PlainLines().format(record()) == "1970-01-01T00:00:01.500Z info    opened it"
 
 
+@pytest.mark.parametrize("end", ["\n", "\r", "\x1b[2K", "\x85", "\u2028", "\x00", "\u202e"])
+def test_what_a_client_chooses_begins_no_line_and_moves_no_cursor(end: str) -> None:
+    """A name such as this is taken from a Pulsar producer, and shown where its delays are ignored."""
+    forged = f"ann{end}1970-01-01T00:00:02.000Z warning the ledger is damaged"
+    line = PlainLines().format(record(producer=forged))
+    assert len(line.splitlines()) == 1
+    assert line.isprintable()
+    assert "producer=ann\\" in line
+    # In the event itself too, whose own lines are indented.
+    lines = PlainLines().format(record(msg="closed: %s", args=(forged,))).splitlines()
+    assert lines[0].startswith("1970-01-01T00:00:01.500Z info    closed: ann")
+    assert all(later.startswith("    ") for later in lines[1:])
+
+
 def test_json_lines_are_one_object_each() -> None:
     line = JsonLines().format(record(took_ms=3, path="a\nb"))
     assert "\n" not in line

@@ -37,13 +37,24 @@ def _instant(record: logging.LogRecord) -> str:
     )
 
 
+def _printable(text: str) -> str:
+    """Text without what a terminal or a reader of lines obeys: names come from clients."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
 class PlainLines(logging.Formatter):
-    """`2027-01-01T00:00:00.000Z info  recovered  records=12 took_ms=3`."""
+    """`2027-01-01T00:00:00.000Z info  recovered  records=12 took_ms=3`.
+
+    A record is one line, and those of an event that has several are indented: nothing that a client chooses begins one.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """The line."""
-        fields = " ".join(f"{name}={value}" for name, value in _fields(record).items())
-        line = f"{_instant(record)} {record.levelname.lower():7} {record.getMessage()}"
+        fields = " ".join(f"{name}={_printable(str(value))}" for name, value in _fields(record).items())
+        event = "\n    ".join(map(_printable, record.getMessage().split("\n")))
+        line = f"{_instant(record)} {record.levelname.lower():7} {event}"
         line = f"{line}  {fields}" if fields else line
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
 

@@ -93,6 +93,11 @@ class Producers:
         def begin() -> None:
             topic = connection.require(asked.topic, Type.PRODUCER).full
             connection.broker.rules.check_topic(topic)
+            if asked.initial_subscription_name:
+                # It is made like any other, by whoever may subscribe.
+                connection.require(asked.topic, Type.SUBSCRIBE)
+                name = text(asked.initial_subscription_name)
+                connection.broker.rules.check_subscription(topic, name, durable=True)
             if asked.txn_enabled:
                 raise Refused(Code.NotAllowedError, "transactions are not served here")
             if found is not None:
@@ -122,7 +127,7 @@ class Producers:
                 return
             number = version.value()
             schema_version = b"" if number is None else version_bytes(number)
-            broker.engine.topics.create(producer.topic).then(
+            self._with_topic(producer, asked).then(
                 lambda made: (
                     None
                     if self._failed(producer, asked, made)
@@ -131,6 +136,15 @@ class Producers:
             )
 
         version.then(stored)
+
+    def _with_topic(self, producer: Producer, asked: wire.CommandProducer) -> Answer[Any]:
+        """Make the topic if it is not there, and the subscription that is to get the producer's first message."""
+        topics = self._connection.broker.engine.topics
+        name = text(asked.initial_subscription_name)
+        found = topics.records.by_name.get(producer.topic)
+        if not name or (found is not None and name in found.subscriptions):
+            return topics.create(producer.topic)
+        return topics.subscribe(producer.topic, name, start="earliest")
 
     def _failed(self, producer: Producer, asked: wire.CommandProducer, answer: Answer[Any]) -> bool:
         error = answer.error()
@@ -170,10 +184,6 @@ class Producers:
                 self.forget(producer)
                 self._connection.broker.forget_idle(producer.topic)
                 raise
-            if asked.initial_subscription_name:
-                self._connection.broker.engine.topics.subscribe(
-                    producer.topic, text(asked.initial_subscription_name), start="earliest"
-                ).then(lambda _: None)
             if entered:
                 ready()
             else:

@@ -34,10 +34,13 @@ async def leader(call: Call) -> Response:
 
 async def health(call: Call) -> Response:
     """Whether everything is taken and delivered on time."""
-    stats = call.engine.stats()
-    trouble = stats.failed or call.engine.trouble
-    if trouble or not call.engine.ready:
-        raise RestError(503, trouble or "the server is starting")
+    if not call.engine.ready:
+        raise RestError(503, "the server is starting")
+    if call.engine.stats().failed or call.engine.trouble:
+        # Everybody may ask, so the answer names no file.
+        raise RestError(
+            503, "the ledger or the index cannot be used; the server's log and /v1/status say why"
+        )
     return PlainTextResponse("ok")
 
 
