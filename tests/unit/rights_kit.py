@@ -92,6 +92,7 @@ class World:
             "cluster": "standalone", "number": "1", "seconds": "1", "timestamp": "0", "position": "1", "version": "0",
             "entry_id": "1", "batch": f"b{number}", "key": "k", "pubsub": "pubsub",
             "value": "v", "bundle": "0x00000000_0xffffffff", "role": "ann", "endpoint": "persistence",
+            "ledger": "1", "entry": "0",
         }  # fmt: skip
         if "/tenants/{tenant}" in path:
             values["tenant"] = f"tenant{number}"

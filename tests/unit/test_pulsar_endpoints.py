@@ -24,6 +24,7 @@ REACHED_FOR = [
         "maxMessageSize", "maxProducers", "maxConsumers", "dispatchRate", "publishRate", "compaction", "offload",
         "persistence", "schemaCompatibilityStrategy", "lastMessageId", "internalStats",
     )),
+    ("GET", f"{ORDERS}/messageid/0"), ("PUT", f"{ORDERS}/backlogSize"),
     ("PUT", f"{ORDERS}/unload"), ("POST", f"{ORDERS}/terminate"), ("DELETE", f"{ORDERS}/truncate"),
 ]  # fmt: skip
 

@@ -172,6 +172,10 @@ PULSAR_ADMIN: Final[Mapping[str, Right]] = {
     **_each(_GOVERN, "POST", _SUB + "/skip/{number}", _SUB + "/skip_all", _SUB + "/expireMessages/{seconds}"),
     **_each(_CONSUME, "POST", _SUB + "/resetcursor", _SUB + "/resetcursor/{timestamp}"),
     **_each(_CONSUME, "GET", _SUB + "/position/{position}"),
+    **_each(_CONSUME, "GET", _ONE + "/ledger/{ledger}/entry/{entry}", _ONE + "/examinemessage"),
+    **_each(_USE, "GET", _ONE + "/messageid/{timestamp}"),
+    **_each(_USE, "PUT", _ONE + "/backlogSize"),
+    **_each(_USE, "POST", _SUB + "/analyzeBacklog"),
 }  # fmt: skip
 """Pulsar's administration over HTTP."""
 

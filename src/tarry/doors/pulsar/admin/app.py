@@ -16,6 +16,7 @@ from tarry.core.faults import told
 from tarry.core.rights import PULSAR_ADMIN, Right, right_of
 from tarry.doors.pulsar.admin import (
     cluster,
+    messages,
     namespaces,
     policies,
     rules,
@@ -30,7 +31,7 @@ from tarry.doors.pulsar.broker import Broker
 
 log = logging.getLogger("tarry.pulsar")
 
-MODULES: Final = (cluster, policies, rules, schemas, subscriptions, namespaces, topics, unserved)
+MODULES: Final = (cluster, policies, rules, schemas, subscriptions, messages, namespaces, topics, unserved)
 """The modules with endpoints, each with its `ROUTES`; the first that has a path answers."""
 
 PATHS: Final = ("/admin/", "/lookup/")

@@ -45,14 +45,16 @@ class Call:
 
     def number(self, name: str) -> int:
         """A part of the path that is a number."""
-        text = self.part(name)
-        if not _DIGITS.fullmatch(text) or int(text) > MAX_NUMBER:
-            raise RestError(412, f"{name} is not a number")
-        return int(text)
+        return _number(self.part(name), name)
 
     def query(self, name: str) -> str | None:
         """A parameter, if it is given."""
         return self.request.query_params.get(name)
+
+    def query_number(self, name: str, default: int) -> int:
+        """A parameter that is a number."""
+        given = self.query(name)
+        return default if given is None else _number(given, name)
 
     def flag(self, name: str) -> bool:
         """Whether a parameter says true."""
@@ -114,18 +116,26 @@ class Call:
         return b"".join(pieces)
 
     async def read(self, kind: type[T], empty: bytes = b"") -> T:
-        """The body as JSON of a shape; `empty` is what stands for a body without content.
+        """The body as JSON of a shape; `empty` is what stands for a body without content, or null.
 
         Read as Pulsar's broker does: numbers may be written as text, and a field that is null was left out.
         """
         body = (await self.body()).strip() or empty
         try:
             given = msgspec.json.decode(body)
+            if given is None and empty:
+                given = msgspec.json.decode(empty)
             if isinstance(given, dict):
                 given = {name: value for name, value in given.items() if value is not None}
             return msgspec.convert(given, kind, strict=False)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise RestError(400, f"the body is not what belongs here: {error}") from None
+
+
+def _number(text: str, name: str) -> int:
+    if not _DIGITS.fullmatch(text) or int(text) > MAX_NUMBER:
+        raise RestError(412, f"{name} is not a number")
+    return int(text)
 
 
 Endpoint = Callable[[Call], Awaitable[Response]]

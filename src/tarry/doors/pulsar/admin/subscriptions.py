@@ -118,7 +118,7 @@ async def peek(call: Call) -> Response:
             raise RestError(404, "Message not found")
         entry = call.engine.topics.entry(sub.topic, int(left[-1]))
         if entry is not None:
-            return _shown(entry, text_of_id(sub.topic, entry.entry_id))
+            return shown_message(entry, text_of_id(sub.topic, entry.entry_id))
     raise RestError(404, "Message not found")
 
 
@@ -171,7 +171,7 @@ def _place(given: dict[str, Any], topic: Topic) -> Literal["earliest", "latest"]
     return entry
 
 
-def _shown(entry: Received, message_id: str) -> Response:
+def shown_message(entry: Received, message_id: str) -> Response:
     """A message as `peek-messages` reads it: its payload, and the rest in headers."""
     message = entry.payload if entry.door == DOOR else foreign(entry)
     encoded = metadata_of(message)
