@@ -93,6 +93,19 @@ async def test_a_trace_context_reaches_an_application_over_grpc(tmp_path: Path, 
         assert callback.metadata["traceparent"] == PARENT
 
 
+async def test_a_trace_context_is_not_made_up(tmp_path: Path) -> None:
+    """One that is marked as not sampled would keep the application's own spans from being sampled."""
+    async with app(to("t")) as shop, dapr(tmp_path, app_port=shop.port) as doors:
+        await doors.publish("t", 1)
+        await shop.count(1)
+        event = shop.got[0][1]
+        assert (event["traceparent"], event["traceid"], event["tracestate"]) == ("", "", "")
+        # What Dapr tells in that case; receivers take it for none (W3C Trace Context, 3.2.2.3).
+        got = {name.lower(): value for name, value in shop.headers[0].items()}
+        assert got["traceparent"] == f"00-{'0' * 32}-{'0' * 16}-00"
+        assert "tracestate" not in got
+
+
 async def test_its_binary_form_is_on_the_wire_too(tmp_path: Path) -> None:
     """Applications in Go read it; the Python library sends it and shows it to nobody."""
     assert parent_in_binary(binary_of_parent(PARENT)) == PARENT

@@ -24,7 +24,7 @@ LONGEST_CONNECT_WAIT_S: Final = 0.5
 """An application that has come is found that soon; a refused connection on this machine costs next to nothing."""
 DELIVERY_TIMEOUT_S: Final = 60.0
 MAX_ANSWER_BYTES: Final = 1024 * 1024
-TRACE_FIELDS: Final = ("traceparent", "tracestate")
+
 _NAME: Final = re.compile(r"[0-9a-z!#$%&'*+.^_`|~-]+")
 _NOT_METADATA: Final = frozenset(
     ("connection", "content-encoding", "content-length", "content-type", "dapr-api-token", "expect", "host",
@@ -224,9 +224,8 @@ def readable(app: DaprApp, asked: Asked) -> list[Subscription]:
 
 def trace_fields(event: Mapping[str, Any]) -> dict[str, str]:
     """The trace context of an event as an application is told it beside the event, if it can be written there."""
-    given = {"traceparent": event.get("traceid")} | {
-        name: event[name] for name in TRACE_FIELDS if name in event
-    }
+    parent, state = event.get("traceparent", event.get("traceid")), event.get("tracestate")
+    given = {"traceparent": cloudevents.NO_PARENT if parent == "" else parent, "tracestate": state}
     return {
         name: value for name, value in given.items() if isinstance(value, str) and value and _is_value(value)
     }

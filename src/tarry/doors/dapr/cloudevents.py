@@ -42,9 +42,11 @@ class Trace(Struct, frozen=True):
     state: str = ""
 
 
-NO_TRACE: Final = Trace(f"00-{'0' * 32}-{'0' * 16}-00")
-"""For a request that came without one, as Dapr writes it. It is no valid context, so that who gets it begins a trace of
-its own; one that is made here and not sampled would keep the application's own spans from being sampled."""
+NO_TRACE: Final = Trace("")
+"""For a request that came without one. A context that is made here and not sampled would keep an application's own spans
+from being sampled; with none the application begins a trace of its own."""
+NO_PARENT: Final = f"00-{'0' * 32}-{'0' * 16}-00"
+"""What Dapr tells an application beside an event without a trace context. It is no valid one, and taken for none."""
 
 
 def new_id() -> str:

@@ -20,7 +20,7 @@ from tarry.doors.dapr.channel import (
     readable,
     trace_fields,
 )
-from tarry.doors.dapr.cloudevents import NO_TRACE, binary_of_parent, is_parent
+from tarry.doors.dapr.cloudevents import NO_PARENT, binary_of_parent, is_parent
 from tarry.doors.dapr.subscriptions import Subscription, of_callback
 from tarry.doors.dapr.topic_events import bulk_event, status_of, topic_event
 
@@ -119,6 +119,6 @@ def _beside(arrival: Arrival) -> tuple[tuple[str, str | bytes], ...]:
         (name, value) for name, value in arrival.beside.items() if _KEY.fullmatch(name)
     ]
     parent = trace_fields(arrival.event).get("traceparent")
-    if parent is not None and is_parent(parent) and parent != NO_TRACE.parent:
+    if parent is not None and is_parent(parent) and parent != NO_PARENT:
         fields.append(("grpc-trace-bin", binary_of_parent(parent)))
     return tuple(fields)
