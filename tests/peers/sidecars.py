@@ -102,7 +102,7 @@ class Sidecar:
         ports = {name: free_port() for name in ("dapr-grpc-port", "dapr-internal-grpc-port", "metrics-port")}
         flags = {
             "app-id": app_id, "app-port": app_port, "app-protocol": "http", "dapr-http-port": self.port,
-            "resources-path": resources, "mode": "standalone", "enable-mtls": "false",
+            "resources-path": resources, "config": resources / "configuration.yaml", "mode": "standalone", "enable-mtls": "false",
             "dapr-listen-addresses": "127.0.0.1", "dapr-internal-grpc-listen-address": "127.0.0.1",
             "metrics-listen-address": "127.0.0.1", **ports,
         }  # fmt: skip

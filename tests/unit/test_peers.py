@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from tests.peers.__main__ import all_suites
+from tests.peers.daprd import settings_of
 from tests.peers.gotest import read_cases, read_list
 from tests.peers.page import BEGIN, END, PAGE, rewritten, tables
 from tests.peers.reasons import FOLDER, Reason, pattern_for, read_reasons, reasons_of, unexplained, unused
 from tests.peers.results import load_all, save, stored
 from tests.peers.suite import Case
+from tests.peers.suites import dapr
 from tests.peers.suites.h2spec import read_report
 from tests.peers.workplace import Workplace, missing
 
@@ -143,3 +145,52 @@ def test_a_command_that_takes_too_long_ends_with_all_it_started() -> None:
     assert done.stdout == "begun\n"
     assert not folder.exists()
     assert missing(["sh", "no-such-program"]) == ["no-such-program"]
+
+
+def test_a_sidecars_flags_become_settings_of_the_door() -> None:
+    flags = [
+        "--app-id=shop", "--app-port=4000", "--app-protocol=grpc", "--dapr-http-port=1", "--dapr-grpc-port=2",
+        "--resources-path=/a", "--resources-path=/b", "--config=/c", "--enable-app-health-check=true",
+        "--app-health-check-path=/well", "--app-health-probe-interval=3", "--app-health-threshold=0",
+        "--disable-init-endpoints=subscribe,config", "--enable-mtls=false", "--enable-profiling",
+    ]  # fmt: skip
+    found = settings_of(flags, {"APP_API_TOKEN": "secret", "NAMESPACE": "eu", "HOME": "/root"})
+    assert {name.removeprefix("TARRY_DOORS__DAPR__"): value for name, value in found.items()} == {
+        "ENABLED": "true", "APP_ID": "shop", "APP_PORT": "4000", "APP_PROTOCOL": "grpc", "PORT": "1", "GRPC_PORT": "2",
+        "RESOURCES_PATH": "/a,/b", "CONFIG": "/c", "APP_HEALTH_CHECK": "true", "APP_HEALTH_CHECK_PATH": "/well",
+        "APP_HEALTH_INTERVAL_MS": "3000", "DISABLE_INIT_ENDPOINTS": "subscribe,config", "APP_TOKEN": "secret",
+        "NAMESPACE": "eu",
+    }  # fmt: skip
+
+
+DAPRS_OUTPUT = """\
+=== RUN   Test_Integration
+=== RUN   Test_Integration/build_binaries
+=== RUN   Test_Integration/daprd/pubsub/good
+=== RUN   Test_Integration/daprd/pubsub/good/run
+=== RUN   Test_Integration/daprd/pubsub/bad
+=== RUN   Test_Integration/daprd/pubsub/bad/run
+=== RUN   Test_Integration/daprd/pubsub/bad/run/a_part
+    bad.go:7:
+        \tError Trace:\tbad.go:7
+        \tError:      \tNot equal
+        \tTest:       \tTest_Integration/daprd/pubsub/bad/run/a_part
+=== RUN   Test_Integration/daprd/pubsub/hung
+--- FAIL: Test_Integration (1.56s)
+    --- PASS: Test_Integration/build_binaries (0.00s)
+    --- PASS: Test_Integration/daprd/pubsub/good (1.00s)
+        --- PASS: Test_Integration/daprd/pubsub/good/run (1.00s)
+    --- FAIL: Test_Integration/daprd/pubsub/bad (1.00s)
+        --- FAIL: Test_Integration/daprd/pubsub/bad/run (1.00s)
+            --- FAIL: Test_Integration/daprd/pubsub/bad/run/a_part (1.00s)
+"""
+
+
+def test_cases_of_daprs_suite_are_counted_without_their_parts() -> None:
+    cases = dapr.read_cases(DAPRS_OUTPUT)
+    assert [(one.name, one.outcome) for one in cases] == [
+        ("daprd/pubsub/good", "passed"),
+        ("daprd/pubsub/bad", "failed"),
+        ("daprd/pubsub/hung", "failed"),
+    ]
+    assert "Not equal" in cases[1].said

@@ -24,6 +24,7 @@ IMPORTS: Final = {
 }
 """By folder: the packages of cases that are compiled in, all below `suite/daprd`. The rest needs Kubernetes or actors."""
 _VERDICT: Final = re.compile(r"^    --- (PASS|FAIL|SKIP): Test_Integration/(daprd/\S+) \(", re.MULTILINE)
+_ERROR: Final = re.compile(r"Error:      \t(?:(?!Error:      ).)*?Test:       \t[^\n]*", re.DOTALL)
 _OUTCOMES: Final[dict[str, Outcome]] = {"PASS": "passed", "FAIL": "failed", "SKIP": "skipped"}
 CASE_WITHIN_S: Final = 60
 CASES: Final = 107
@@ -90,14 +91,11 @@ def read_cases(output: str) -> list[Case]:
 
 
 def _case(name: str, outcome: Outcome, output: str) -> Case:
-    """A case; what a failed one said is between its beginning and the next one's."""
+    """A case; of a failed one with the errors that the suite names it in."""
     if outcome != "failed":
         return Case(name, outcome)
-    said = output.partition(f"=== RUN   Test_Integration/{name}\n")[2]
-    errors = re.findall(
-        r"Error Trace:.*?\n\s*Test: [^\n]*", said.partition("=== RUN   Test_Integration/daprd")[2], re.DOTALL
-    )
-    return Case(name, outcome, "\n".join(errors)[:4000] or said[-2000:])
+    errors = [found for found in _ERROR.findall(output) if f"Test_Integration/{name}/" in f"{found}/"]
+    return Case(name, outcome, "\n".join(errors)[:4000] or "it has no verdict: it hung, or ended the process")
 
 
 SUITE: Final = Dapr()

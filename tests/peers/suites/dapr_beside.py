@@ -38,6 +38,14 @@ BROKERS: Final[dict[str, tuple[type[Broker], type[Server]]]] = {
     "kafka": (KafkaBroker, KafkaServer),
     "pulsar": (ApachePulsarBroker, PulsarServer),
 }
+BETA: Final = ("pubsub_jetstream", "nameresolution_nameformat")
+"""Components that are not among Dapr's stable ones: a broker, and a way to find others that listens to no network."""
+CONFIGURATION: Final = {
+    "apiVersion": "dapr.io/v1alpha1",
+    "kind": "Configuration",
+    "metadata": {"name": "quiet"},
+    "spec": {"nameResolution": {"component": "nameformat", "configuration": {"format": "{appid}.localhost"}}},
+}
 DAPRD, TARRY = "daprd", "tarry"
 TOPIC: Final = "orders"
 RAW: Final = "raw-orders"
@@ -133,8 +141,16 @@ def _daprd(workplace: Workplace) -> Path:
     """The real program; it is built once for each version."""
     program = workplace.cache / f"daprd-{VERSION}"
     if not program.exists():
+        tree = module_tree(workplace)
+        for name in BETA:
+            file = tree / "cmd/daprd/components" / f"{name}.go"
+            text = file.read_text("utf-8")
+            file.write_text(
+                text.replace("//go:build allcomponents", "//go:build allcomponents || stablecomponents"),
+                "utf-8",
+            )
         command = ("go", "build", "-tags", "stablecomponents", "-o", program, "./cmd/daprd")
-        workplace.must(*command, cwd=module_tree(workplace), within_s=3600, env={"CGO_ENABLED": "0"})
+        workplace.must(*command, cwd=tree, within_s=3600, env={"CGO_ENABLED": "0"})
     return program
 
 
@@ -176,6 +192,7 @@ def _resources(folder: Path, broker: Broker) -> Path:
     }
     folder.mkdir(parents=True)
     (folder / "pubsub.yaml").write_text(json.dumps(component))
+    (folder / "configuration.yaml").write_text(json.dumps(CONFIGURATION))
     return folder
 
 
