@@ -11,7 +11,8 @@ import numpy as np
 
 from tarry.core.savedset import SavedSet
 from tarry.engine.topic import Topic, save_set
-from tarry.registry.registry import FORMAT_VERSION, REGISTRY_FILE, Meta, Registry
+from tarry.registry.migration import FORMAT_VERSION
+from tarry.registry.registry import REGISTRY_FILE, Meta, Registry
 from tarry.registry.snapshots import write_snapshot
 from tarry.registry.table import Table
 from tests.compat.make_ledger_golden import GOLDEN, plain, sample
@@ -22,10 +23,10 @@ BITS = {"chunks", "waiting", "acks"}
 KEYS: dict[str, list[tuple[tuple[Any, ...], tuple[Any, ...]]]] = {
     "live": [((1,), ("ann", 1_700_000_000_001)), ((2,), (None, None))],
     "finalised": [((3,), ("ann", 1_700_000_000_003)), ((4,), (None, 1_700_000_000_004))],
-    "groups": [(("ann", "open"), (None,)), (("ann", "closed"), (1_700_000_000_005,))],
+    "groups": [(("acme/a", "ann", "open"), (None,)), (("acme/a", "ann", "closed"), (1_700_000_000_005,))],
     "subjects": [(("room",), ())],
-    "idempotency": [(("ann", "key é"), (1_700_000_000_006,))],
-    "owners": [(("ann",), ())],
+    "idempotency": [(("acme/a", "ann", "key é"), (1_700_000_000_006,))],
+    "owners": [(("acme/a", "ann"), ()), (("", "ann"), ())],
     "policies": [(("namespace", "public/default"), ())],
     "topics": [(("persistent://public/default/empty",), ())],
     "subscriptions": [((TOPIC, "sub"), ())],
@@ -94,7 +95,7 @@ def main() -> None:
     fill(registry)
     write_snapshot(registry._writer, str(folder / REGISTRY_FILE), lambda copy: None)
     (folder / f"{REGISTRY_FILE}.sha256").unlink()
-    expected = {"meta": plain(registry.meta), "tables": rows_of(registry)}
+    expected = {"format": FORMAT_VERSION, "meta": plain(registry.meta), "tables": rows_of(registry)}
     (folder / "expected.json").write_text(json.dumps(expected, indent=1, ensure_ascii=False) + "\n")
 
 

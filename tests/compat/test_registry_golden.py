@@ -15,7 +15,8 @@ import pytest
 
 from tarry.core.savedset import SavedSet
 from tarry.engine.topic import Topic
-from tarry.registry.registry import FORMAT_VERSION, REGISTRY_FILE, Registry
+from tarry.registry.migration import FORMAT_VERSION
+from tarry.registry.registry import REGISTRY_FILE, Registry
 from tests.compat.make_ledger_golden import GOLDEN, plain
 from tests.compat.make_registry_golden import BITS, KEYS, TOPIC, acks, fill, rows_of, topic
 
@@ -38,6 +39,19 @@ def begins(now: Any, was: Any) -> bool:
     return bool(now == was)
 
 
+def migrated(was: dict[str, Any]) -> dict[str, Any]:
+    """What was in a registry of format 1, as it stands in one of format 2: without a namespace, where there is to be one."""
+    tables = dict(was["tables"])
+    for name in ("groups", "idempotency", "owners"):
+        tables[name] = [[["", *key], searched, value] for key, searched, value in tables[name]]
+    tables["batches"] = [
+        [key, searched, value | {name: {"": value[name]} for name in ("waiting", "apart")}]
+        for key, searched, value in tables["batches"]
+    ]
+    meta = was["meta"] | {"scoped_from": was["meta"]["applied_seq"] + 1}
+    return {"tables": tables, "meta": meta}
+
+
 @pytest.fixture(params=FOLDERS)
 def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Registry, Any]]:
     """A golden registry, opened, and what was in it."""
@@ -56,6 +70,7 @@ def test_every_table_is_in_it() -> None:
 
 def test_it_is_read_as_it_was_written(golden: tuple[Registry, Any]) -> None:
     registry, was = golden
+    was = was if was.get("format", 1) == FORMAT_VERSION else migrated(was)
     now = json.loads(json.dumps(rows_of(registry) | {"meta": plain(registry.meta)}))
     assert holds(now["meta"], was["meta"])
     for name, rows in was["tables"].items():

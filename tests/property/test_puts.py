@@ -118,7 +118,7 @@ def test_columns_encode_to_what_rows_do(asked: list[dict[str, Any]], columns: se
     plan = planned(asked, columns)
     assert plan.unit == expected_unit(puts)
     assert plan.sizes.tolist() == [len(body_of(put)) for put in puts]
-    assert plan.owners == Counter(put.owner for put in puts)
+    assert plan.holders == Counter((put.namespace, put.owner) for put in puts)
 
 
 @pytest.mark.parametrize("keys", [["", None], ["", ""], ["ab", "cd"], ["ab", "é"], ["ab", None]], ids=str)

@@ -22,6 +22,7 @@ from tests.simulation.model import (
     Reader,
     Seen,
     Sub,
+    group_of,
     short,
 )
 
@@ -303,7 +304,7 @@ class Checker:
         for other in self.model.messages.values():
             if (
                 other is not msg
-                and (other.message.owner, other.message.group) == (msg.message.owner, msg.message.group)
+                and group_of(other.message) == group_of(msg.message)
                 and (other.launches or other.token in self.model.places)
             ):
                 broken(f"{msg.token} and {other.token} of one group were both sent")
@@ -483,8 +484,7 @@ class Checker:
         group = [
             other
             for other in self.model.messages.values()
-            if other is not msg
-            and (other.message.owner, other.message.group) == (msg.message.owner, msg.message.group)
+            if other is not msg and group_of(other.message) == group_of(msg.message)
         ]
         # A claim ends the others even if the one that it was for fails in the end.
         sent = any(

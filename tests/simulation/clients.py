@@ -20,7 +20,7 @@ from tarry.core.message import Message, MessageQuery, MessageView, Scheduled
 from tarry.core.policy import Policy
 from tarry.engine.answer import Answer
 from tests.simulation.checker import Violation
-from tests.simulation.model import EAGER, FLEETING, HOSTS, TOPICS, Msg, Promise, short
+from tests.simulation.model import EAGER, ELSEWHERE, FLEETING, HOSTS, TOPICS, Msg, Promise, short
 
 if TYPE_CHECKING:
     from tests.simulation.world import Simulation
@@ -70,8 +70,12 @@ class Clients:
                 fields["delay_ms"] = delay_ms
             else:
                 fields["due_at_ms"] = now_ms + delay_ms - random.choice((0, 0, 0, 5_000))
+        destination = random.choice((*HOSTS, *TOPICS, *HOSTS, *TOPICS, *HOSTS, *TOPICS, EAGER, FLEETING))
+        if destination in HOSTS and not plain and random.random() < 0.3:
+            # The same owner elsewhere is another one, and so are its groups.
+            fields["namespace"] = ELSEWHERE
         message = Message(
-            destination=random.choice((*HOSTS, *TOPICS, *HOSTS, *TOPICS, *HOSTS, *TOPICS, EAGER, FLEETING)),
+            destination=destination,
             payload=token.encode() * random.choice((1, 1, 5, 60, 300)),
             headers={"token": token},
             key=random.choice(KEYS),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tarry.core.message import Message, Scheduled
+from tarry.core.names import DEFAULT_NAMESPACE
 
 TOPICS = ("orders", "jobs", "mail")
 EAGER = "eager"
@@ -20,6 +21,15 @@ LETTERS = "letters"
 AUDIT = "audit"
 """The subscription that reads a topic from its first entry on."""
 HOSTS = ("sim://alpha/in", "sim://beta/in")
+
+
+ELSEWHERE = "acme/other"
+"""A namespace of messages for hosts: their owners are others than those of the same names in the default one."""
+
+
+def group_of(message: Message) -> tuple[str, str, str | None]:
+    """What a group is known by."""
+    return message.namespace or DEFAULT_NAMESPACE, message.owner, message.group
 
 
 def short(topic: str) -> str:

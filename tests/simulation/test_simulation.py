@@ -130,8 +130,8 @@ def send_before_the_claim_is_durable(patch: pytest.MonkeyPatch) -> None:
         (flight,) = departure.flights
         head = flight.head
         assert head.group is not None
-        claim = Claim(flight.key.seq, head.group, head.owner, now_ms)
-        siblings = self._journal.groups.ends_of_siblings(head.owner, head.group, flight.origin, now_ms)
+        claim = Claim(flight.key.seq, head.group, head.owner, now_ms, head.namespace)
+        siblings = self._journal.groups.ends_of_siblings(head, flight.origin, now_ms)
         self._journal.append([claim, *siblings], lambda error: None, essential=True)
         self._send(departure)
         return True
@@ -187,7 +187,7 @@ def fire_twice(patch: pytest.MonkeyPatch) -> None:
 
 def keep_siblings(patch: pytest.MonkeyPatch) -> None:
     """Of a group at most one."""
-    patch.setattr(Groups, "ends_of_siblings", lambda self, owner, group, origin, now_ms: [])
+    patch.setattr(Groups, "ends_of_siblings", lambda self, put, origin, now_ms: [])
 
 
 def begin_without_the_leader(patch: pytest.MonkeyPatch) -> None:

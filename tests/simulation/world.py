@@ -111,6 +111,7 @@ class Simulation:
             message = msg.message
             names = (
                 "destination",
+                "namespace",
                 "key",
                 "owner",
                 "due_at_ms",

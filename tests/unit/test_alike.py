@@ -100,12 +100,16 @@ def test_of_many_that_are_due_together_each_ends_as_it_would_alone() -> None:
     bench.rest()
     moved = bench.schedule(payload=b"moved", delay_ms=5_000, owner="ann")
     bench.ask(bench.engine.restart(moved.id, delay_ms=1_000))
-    assert bench.engine.pending_of("ann") == 15
-    assert bench.engine.pending_of("bob") == 6
+    assert bench.engine.pending_of("ann", "public/default") == 15
+    assert bench.engine.pending_of("bob", "public/default") == 6
     bench.wait(1_000)
     assert first.payloads == [b"%d" % number for number in range(20) if number % 5 != 4] + [b"moved"]
     assert second.payloads == [b"4", b"9", b"14", b"19"]
-    assert bench.engine.pending_of("ann") == bench.engine.pending_of("bob") == 0
+    assert (
+        bench.engine.pending_of("ann", "public/default")
+        == bench.engine.pending_of("bob", "public/default")
+        == 0
+    )
     assert sum(count for _, _, count in told) == 21
     assert {(door, late_ms) for door, late_ms, _ in told} == {("http", 0)}
     assert bench.ask(bench.engine.get(moved.id)).state == "sent"

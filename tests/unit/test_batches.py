@@ -3,6 +3,7 @@
 from typing import Any
 
 from tarry.core.deadset import DeadSet
+from tarry.core.holder import Holder
 from tarry.core.limits import DAY_MS, HOUR_MS
 from tarry.engine.batches import Batches
 from tarry.ledger.record import FIRST_BATCH_SEQ as FIRST
@@ -11,13 +12,16 @@ from tarry.registry.registry import Meta, Registry
 from tests.unit.engine_kit import FOREIGN, Bench
 
 DAY = 1_900_000_000_000
+NAMESPACE = "public/default"
+ANN, BOB = Holder(NAMESPACE, "ann"), Holder(NAMESPACE, "bob")
 
 
 def adopt(name: str = "letters", first_seq: int = FIRST, owners: dict[str, int] | None = None) -> Adopt:
     owners = owners or {"ann": 3, "bob": 2}
     count = sum(owners.values())
     file = StagedFile("staged/x/0.parquet", 100, count, "300000_0", DAY, DAY + 5)
-    return Adopt(name, first_seq, count, 7, 6, [file], owners, ["public/default"], "print")
+    held = {NAMESPACE: owners}
+    return Adopt(name, first_seq, count, 7, 6, [file], owners, [NAMESPACE], "print", held=held)
 
 
 def cancel(batch: Adopt, *spared: Spared, at_ms: int = 50) -> CancelBatch:
@@ -46,28 +50,31 @@ def test_a_seq_leads_to_its_batch() -> None:
 def test_what_ends_is_counted_where_it_was() -> None:
     batches = decided(adopt())
     batch = batches.by_name["letters"]
-    batches.ended(FIRST, "ann")
-    batches.moved(FIRST + 1, "ann")
-    batches.ended(FIRST + 4, "bob")
-    assert (batch.waiting, batch.apart, batch.remaining) == ({"ann": 1, "bob": 1}, {"ann": 1}, 3)
-    batches.ended(FIRST + 1, "ann", apart=True)
-    assert (batch.waiting, batch.apart) == ({"ann": 1, "bob": 1}, {})
+    batches.ended(FIRST, *ANN)
+    batches.moved(FIRST + 1, *ANN)
+    batches.ended(FIRST + 4, *BOB)
+    assert (batch.waiting, batch.apart, batch.remaining) == ({ANN: 1, BOB: 1}, {ANN: 1}, 3)
+    batches.ended(FIRST + 1, *ANN, apart=True)
+    assert (batch.waiting, batch.apart) == ({ANN: 1, BOB: 1}, {})
 
 
 def test_a_cancel_ends_all_but_what_stands_apart() -> None:
     dead = DeadSet()
     batches = Batches(dead)
     batch = adopt()
-    assert batches.decide(1, batch) == {"ann": 3, "bob": 2}
-    batches.moved(FIRST + 1, "ann")
-    assert batches.decide(2, cancel(batch, Spared(Key(DAY, FIRST + 4), "bob"))) == {"ann": -2, "bob": -1}
+    assert batches.decide(1, batch) == {ANN: 3, BOB: 2}
+    batches.moved(FIRST + 1, *ANN)
+    assert batches.decide(2, cancel(batch, Spared(Key(DAY, FIRST + 4), "bob", NAMESPACE))) == {
+        ANN: -2,
+        BOB: -1,
+    }
     assert dead.between(0, 1 << 60).tolist() == [FIRST, FIRST + 1, FIRST + 2, FIRST + 3]
     letters = batches.by_name["letters"]
     assert (letters.remaining, letters.row.cancelled, letters.cancelled_at_ms) == (2, 3, 50)
     # The one that was being sent is tried again, by a version of its own, and ends.
-    batches.moved(FIRST + 4, "bob")
-    batches.ended(FIRST + 4, "bob", apart=True)
-    assert letters.apart == {"ann": 1}
+    batches.moved(FIRST + 4, *BOB)
+    batches.ended(FIRST + 4, *BOB, apart=True)
+    assert letters.apart == {ANN: 1}
     # Once is enough.
     assert batches.decide(3, cancel(batch, at_ms=60)) == {}
     assert letters.cancelled_at_ms == 50
@@ -99,8 +106,8 @@ def test_the_registry_brings_it_all_back() -> None:
     batches = Batches(dead)
     batches.decide(3, adopt())
     batches.decide(4, adopt("more", FIRST + 5))
-    batches.decide(5, cancel(adopt("more", FIRST + 5), Spared(Key(DAY, FIRST + 6), "ann")))
-    batches.ended(FIRST, "ann")
+    batches.decide(5, cancel(adopt("more", FIRST + 5), Spared(Key(DAY, FIRST + 6), "ann", NAMESPACE)))
+    batches.ended(FIRST, *ANN)
     again = flushed(batches, registry)
     assert not batches.changed
     assert again.next_seq == batches.next_seq == FIRST + 10
@@ -134,10 +141,10 @@ def test_what_is_past_is_forgotten_in_two_steps_and_its_seqs_are_never_used_agai
 
 def test_a_batch_with_a_message_that_stands_apart_stays_known() -> None:
     batches = decided(adopt())
-    batches.moved(FIRST, "ann")
+    batches.moved(FIRST, *ANN)
     batches.forget(Key(DAY + 30 * DAY_MS, 0))
     assert batches.of(FIRST) is not None
-    batches.ended(FIRST, "ann", apart=True)
+    batches.ended(FIRST, *ANN, apart=True)
     batches.forget(Key(DAY + 30 * DAY_MS, 0))
     assert batches.of(FIRST) is None
 
@@ -182,7 +189,7 @@ def state(bench: Bench) -> tuple[Any, ...]:
     journal = bench.engine.journal
     batches = {name: (batch.stored(), batch.files) for name, batch in journal.batches.by_name.items()}
     dead = journal.dead.between(FIRST, 1 << 60).tolist()
-    return dict(journal.pending.by_owner), dict(journal.counters), batches, dead, journal.batches.next_seq
+    return dict(journal.pending.by_holder), dict(journal.counters), batches, dead, journal.batches.next_seq
 
 
 def test_a_restart_arrives_at_the_same_counts_wherever_the_registry_was() -> None:
@@ -193,7 +200,7 @@ def test_a_restart_arrives_at_the_same_counts_wherever_the_registry_was() -> Non
             end("ann", Key(DAY, FIRST), Key(DAY, FIRST)),
             put("ann", Key(DAY, FIRST + 1), Key(DAY, FIRST + 1), DAY + 9),
             adopt("more", FIRST + 5),
-            cancel(adopt(), Spared(Key(DAY, FIRST + 2), "ann")),
+            cancel(adopt(), Spared(Key(DAY, FIRST + 2), "ann", NAMESPACE)),
         ]
         for at, record in enumerate(steps):
             if at == flush_after:
@@ -204,7 +211,7 @@ def test_a_restart_arrives_at_the_same_counts_wherever_the_registry_was() -> Non
         bench.reopen()
         assert state(bench) == before
         owners, counters, _, dead, next_seq = before
-        assert owners == {"ann": 5, "bob": 2}
+        assert owners == {ANN: 5, BOB: 2}
         assert counters["accepted"] == 10
         assert counters["cancelled"] == 2
         assert dead == [FIRST, FIRST + 1, FIRST + 3, FIRST + 4]

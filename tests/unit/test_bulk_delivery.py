@@ -119,7 +119,7 @@ def test_a_restart_loses_none_and_doubles_none(bench: BulkBench, end: str, flush
         bench.rest()
     assert bench.in_topic() == letters(*range(60))
     assert bench.batch().remaining == 0
-    assert not bench.engine.journal.pending.by_owner
+    assert not bench.engine.journal.pending.by_holder
 
 
 def test_a_crash_before_the_adoption_is_durable_leaves_nothing_and_the_job_is_run_again(
@@ -149,7 +149,7 @@ def test_a_cancelled_batch_never_goes_out(bench: BulkBench, restart: bool) -> No
     bench.wait(2 * HOUR_MS)
     assert bench.in_topic() == [*letters(*range(11)), "other 0"]
     assert bench.engine.stats().counters["cancelled"] == 49
-    assert not bench.engine.journal.pending.by_owner
+    assert not bench.engine.journal.pending.by_holder
 
 
 def test_what_is_being_sent_when_the_batch_is_cancelled_has_its_verdict_first(bench: BulkBench) -> None:
@@ -178,7 +178,7 @@ def test_what_is_being_sent_when_the_batch_is_cancelled_has_its_verdict_first(be
     bench.wait(2 * HOUR_MS)
     assert bench.batch().remaining == 0
     assert not bench.outlet.under_way
-    assert not bench.engine.journal.pending.by_owner
+    assert not bench.engine.journal.pending.by_holder
     counters = bench.engine.stats().counters
     assert (counters["sent"], counters["cancelled"]) == (2, 2)
 
@@ -196,7 +196,7 @@ def test_a_message_that_stands_apart_is_cancelled_with_its_batch(bench: BulkBenc
     bench.wait(HOUR_MS)
     assert len(bench.in_topic()) == 1
     assert bench.engine.stats().counters["cancelled"] == 2
-    assert not bench.engine.journal.pending.by_owner
+    assert not bench.engine.journal.pending.by_holder
 
 
 def test_a_message_of_a_batch_is_found_by_its_id_and_has_its_own_life(bench: BulkBench) -> None:

@@ -186,7 +186,7 @@ def test_trying_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_claiming_for_a_group(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    poison(monkeypatch, "groups.Groups.ends_of_siblings", lambda _self, _owner, name, *_: name == "poison")
+    poison(monkeypatch, "groups.Groups.ends_of_siblings", lambda _self, put, *_: put.group == "poison")
     bad = bench.schedule(FOREIGN, payload=b"bad", group="poison", delay_ms=100)
     sibling = bench.schedule(FOREIGN, payload=b"sibling", group="poison", delay_ms=200)
     good = bench.schedule(FOREIGN, payload=b"good", group="g", delay_ms=100)
@@ -225,7 +225,7 @@ def test_a_dead_letter_that_cannot_be_made(bench: Bench, monkeypatch: pytest.Mon
     bench.verdict(Refused("no"))
     assert bench.state(done.id) == "failed"
     assert bench.state(orphan.id) == "cancelled"
-    assert bench.engine.pending_of("ann") == 0
+    assert bench.engine.pending_of("ann", "public/default") == 0
 
 
 def test_a_leader_whose_group_cannot_begin_was_sent_all_the_same(
@@ -247,7 +247,7 @@ def test_a_leader_whose_group_cannot_begin_was_sent_all_the_same(
     bench.verdict(Delivered("its-name"))
     assert bench.state(leader.id) == "sent"
     assert bench.state(member.id) == "cancelled"
-    assert bench.engine.pending_of("ann") == 0
+    assert bench.engine.pending_of("ann", "public/default") == 0
 
 
 def test_carrying(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,7 +260,7 @@ def test_carrying(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
         patched.setattr("tarry.engine.carrying.new_version", fail)
         bench.verdict(Retry("busy", after_ms=100_000))
     assert bench.state(bad.id) == "failed"
-    assert bench.engine.pending_of("ann") == 0
+    assert bench.engine.pending_of("ann", "public/default") == 0
 
 
 def test_entries_that_are_ready(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -247,4 +247,4 @@ async def test_an_administrator_lists_and_cancels_by_user_and_by_room(tmp_path: 
             assert [one["id"] for one in page["messages"]] == [expected]
         assert (await serving.native.delete(f"/v1/messages/{bob}")).status_code == 200
         assert (await serving.act(bob, "restart")).status_code == 404
-        await until(lambda: serving.engine.pending_of("@bob:example.org") == 0)
+        await until(lambda: serving.engine.pending_of("@bob:example.org", "matrix/events") == 0)

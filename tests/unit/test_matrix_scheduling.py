@@ -164,7 +164,7 @@ async def test_bad_bodies_are_refused_and_change_nothing(tmp_path: Path) -> None
                 answer = await put(serving, f"{OWN}/m.x/1", raw=raw)
                 assert said(answer) == (status, errcode), raw[:80]
                 assert answer.headers["access-control-allow-origin"] == "*"
-            assert serving.engine.pending_of("@ann:example.org") == 0, raw[:80]
+            assert serving.engine.pending_of("@ann:example.org", "matrix/events") == 0, raw[:80]
         assert not serving.homeserver.got
 
 

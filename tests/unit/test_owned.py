@@ -177,7 +177,7 @@ def test_all_of_an_owner_end_together() -> None:
     assert bench.ask(bench.engine.end_owner("ann", Ending(reason="gone"))) == 3
     assert {get(bench, id_).reason for id_ in ids} == {"gone"}
     assert get(bench, theirs).state is State.SCHEDULED
-    assert bench.engine.pending_of("ann") == 0
+    assert bench.engine.pending_of("ann", "public/default") == 0
 
 
 # Hearing what came of a send

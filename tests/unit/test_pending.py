@@ -3,24 +3,28 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tarry.core.holder import Holder
 from tarry.engine.pending import Pending
 from tarry.registry.registry import Meta, Registry
 from tests.unit.engine_kit import Bench
 
-CHANGES = st.lists(st.tuples(st.sampled_from(["", "ann", "bob", "cid"]), st.integers(-5, 5)), max_size=40)
+HOLDERS = st.builds(
+    Holder, st.sampled_from(["", "acme/shop", "acme/other"]), st.sampled_from(["", "ann", "bob"])
+)
+CHANGES = st.lists(st.tuples(HOLDERS, st.integers(-5, 5)), max_size=40)
 
 
 @given(CHANGES, CHANGES)
 def test_the_sum_is_that_of_the_owners_also_from_the_registry(
-    before: list[tuple[str, int]], after: list[tuple[str, int]]
+    before: list[tuple[Holder, int]], after: list[tuple[Holder, int]]
 ) -> None:
     registry = Registry(":memory:")
     pending = Pending()
     for changes in (before, after):
-        for owner, by in changes:
-            pending.change(owner, by)
-        assert pending.total == sum(pending.by_owner.values())
-        assert all(count > 0 for count in pending.by_owner.values())
+        for holder, by in changes:
+            pending.change(holder, by)
+        assert pending.total == sum(pending.by_holder.values())
+        assert all(count > 0 for count in pending.by_holder.values())
         pending.save(registry)
         assert not pending.changed
         flush = registry.begin(Meta(b"", 0, (0, 0), {}))  # type: ignore[arg-type]
@@ -28,7 +32,7 @@ def test_the_sum_is_that_of_the_owners_also_from_the_registry(
         registry.done(flush)
         loaded = Pending()
         loaded.load(registry)
-        assert (loaded.by_owner, loaded.total) == (pending.by_owner, pending.total)
+        assert (loaded.by_holder, loaded.total) == (pending.by_holder, pending.total)
     registry.close()
 
 
@@ -43,5 +47,5 @@ def test_the_engine_tells_the_sum_without_counting() -> None:
     bench.reopen()
     assert (bench.engine.stats().pending, bench.engine.stats().owners) == (1, 1)
     # What is told is the sum that is kept.
-    bench.engine.journal.pending.by_owner["dan"] = 1000
+    bench.engine.journal.pending.by_holder[Holder("public/default", "dan")] = 1000
     assert bench.engine.stats().pending == 1

@@ -218,7 +218,7 @@ def test_bodies_from_columns_decode_as_what_they_say() -> None:
         assert version.destination == f"persistent://public/default/{'tut'[row]}"
         assert (version.accepted_at_ms, version.delay_ms) == (1000, (4000, 5000, 6000)[row])
         assert decode_head(encoded.body).owner == version.owner
-    assert plan.owners == {"ann": 1, "bob": 1, "é" * 40: 1}
+    assert plan.holders == {("public/default", owner): 1 for owner in ("ann", "bob", "é" * 40)}
     np.testing.assert_array_equal(plan.rows, [0, 1, 2])
 
 

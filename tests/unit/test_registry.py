@@ -49,21 +49,21 @@ def reopened(registry: Registry) -> Registry:
 
 def test_a_flush_and_the_seq_it_reached_come_back_together(registry: Registry) -> None:
     registry.live.put((1,), Live(Key(5, 9), Key(2, 1)), ("ann", 5))
-    registry.owners.put(("ann",), 3)
-    registry.groups.put(("ann", "g"), Group([], 7), (7,))
+    registry.owners.put(("n", "ann"), 3)
+    registry.groups.put(("n", "ann", "g"), Group([], 7), (7,))
     dirty = registry.dirty
     flush(registry, 9)
     assert (dirty, registry.dirty) == (True, False)
     again = reopened(registry)
     assert again.meta == Meta(LEDGER, 9, Key(5, 0), {"accepted": 9})
     assert again.live.get(1) == Live(Key(5, 9), Key(2, 1))
-    assert list(again.owners.rows()) == [(("ann",), 3)]
-    assert again.groups.get("ann", "g") == Group([], 7)
+    assert list(again.owners.rows()) == [(("n", "ann"), 3)]
+    assert again.groups.get("n", "ann", "g") == Group([], 7)
     again.close()
 
 
 def test_what_was_not_flushed_is_not_there(registry: Registry) -> None:
-    registry.owners.put(("ann",), 3)
+    registry.owners.put(("n", "ann"), 3)
     again = reopened(registry)
     assert again.meta is None
     assert list(again.owners.rows()) == []
@@ -71,9 +71,9 @@ def test_what_was_not_flushed_is_not_there(registry: Registry) -> None:
 
 
 def test_a_flush_that_fails_half_way_leaves_nothing_behind(registry: Registry, path: str) -> None:
-    registry.owners.put(("ann",), 1)
+    registry.owners.put(("n", "ann"), 1)
     flush(registry, 4)
-    registry.owners.put(("ann",), 2)
+    registry.owners.put(("n", "ann"), 2)
     registry.defer_ended(lambda: [((8,), (None, 3), ended(8, 3))])
     broken = cut(registry, 9)
     registry._writer.execute("PRAGMA max_page_count = 1")
@@ -82,12 +82,12 @@ def test_a_flush_that_fails_half_way_leaves_nothing_behind(registry: Registry, p
     with pytest.raises(Unavailable, match="registry"):
         registry.write(broken)
     registry.undo(broken)
-    assert registry.owners.get("ann") == 2
+    assert registry.owners.get("n", "ann") == 2
     assert registry.dirty
     other = Registry(path)
     assert other.meta is not None
     assert other.meta.applied_seq == 4
-    assert list(other.owners.rows()) == [(("ann",), 1)]
+    assert list(other.owners.rows()) == [(("n", "ann"), 1)]
     other.close()
     registry._writer.execute("PRAGMA max_page_count = 1000000")
     flush(registry, 9)
@@ -116,27 +116,27 @@ def test_of_many_rows_in_a_flush_each_is_there(registry: Registry, path: str, co
     registry.defer_ended(lambda: rows[: count // 2])
     registry.defer_ended(lambda: rows[count // 2 :])
     for seq in range(count):
-        registry.owners.put((f"owner {seq}",), seq)
+        registry.owners.put(("n", f"owner {seq}"), seq)
     flush(registry, 7)
     again = Registry(path)
     assert sorted(again.finalised.select("owner = ?", ("ann",))) == sorted(rows)
-    assert sorted(again.owners.rows()) == sorted(((f"owner {seq}",), seq) for seq in range(count))
+    assert sorted(again.owners.rows()) == sorted((("n", f"owner {seq}"), seq) for seq in range(count))
     again.close()
 
 
 def test_pruning_forgets_what_is_past_its_retention_and_no_more(registry: Registry) -> None:
     for seq in range(1, 11):
         registry.finalised.put((seq,), ended(seq, seq * 100), (None, seq * 100))
-    registry.idempotency.put(("ann", "old"), Repeat(b"", Key(1, 1), 1, False, 100), (100,))
-    registry.idempotency.put(("ann", "new"), Repeat(b"", Key(1, 1), 1, False, 900), (900,))
-    registry.groups.put(("ann", "closed"), Group([], 100), (100,))
-    registry.groups.put(("ann", "open"), Group([], None), (None,))
+    registry.idempotency.put(("n", "ann", "old"), Repeat(b"", Key(1, 1), 1, False, 100), (100,))
+    registry.idempotency.put(("n", "ann", "new"), Repeat(b"", Key(1, 1), 1, False, 900), (900,))
+    registry.groups.put(("n", "ann", "closed"), Group([], 100), (100,))
+    registry.groups.put(("n", "ann", "open"), Group([], None), (None,))
     flush(registry, 1)
     registry.prune(301, 1000, 500, 1000)
     registry.renew()
     assert [seq for (seq,), _ in registry.finalised.rows()] == [4, 5, 6, 7, 8, 9, 10]
-    assert [key for (_, key), _ in registry.idempotency.rows()] == ["new"]
-    assert [name for (_, name), _ in registry.groups.rows()] == ["open"]
+    assert [key for (_, _, key), _ in registry.idempotency.rows()] == ["new"]
+    assert [name for (_, _, name), _ in registry.groups.rows()] == ["open"]
     # Too many rows: the oldest go first.
     registry.prune(0, 3, 0, 1000)
     registry.renew()
@@ -173,7 +173,7 @@ def test_a_file_that_is_no_registry_is_said_to_be_none(tmp_path: Path) -> None:
 def test_a_snapshot_takes_the_place_of_a_damaged_registry(
     registry: Registry, path: str, tmp_path: Path
 ) -> None:
-    registry.owners.put(("ann",), 7)
+    registry.owners.put(("n", "ann"), 7)
     flush(registry, 5)
     registry.snapshot(str(tmp_path / SNAPSHOTS[0]))
     registry.close()
@@ -182,16 +182,16 @@ def test_a_snapshot_takes_the_place_of_a_damaged_registry(
     again = Registry(path)
     assert again.meta is not None
     assert again.meta.applied_seq == 5
-    assert again.owners.get("ann") == 7
+    assert again.owners.get("n", "ann") == 7
     again.close()
     assert os.path.exists(path + ".damaged")
 
 
 def test_a_snapshot_with_a_flipped_bit_is_not_one(registry: Registry, path: str, tmp_path: Path) -> None:
-    registry.owners.put(("ann",), 7)
+    registry.owners.put(("n", "ann"), 7)
     flush(registry, 5)
     registry.snapshot(str(tmp_path / SNAPSHOTS[0]))
-    registry.owners.put(("ann",), 8)
+    registry.owners.put(("n", "ann"), 8)
     flush(registry, 6)
     registry.snapshot(str(tmp_path / SNAPSHOTS[1]))
     registry.close()
@@ -210,10 +210,10 @@ def test_a_snapshot_with_a_flipped_bit_is_not_one(registry: Registry, path: str,
 
 def test_a_registry_in_memory_can_be_had_again() -> None:
     one = Registry(":memory:")
-    one.owners.put(("ann",), 7)
+    one.owners.put(("n", "ann"), 7)
     flush(one, 5)
     two = Registry(":memory:", one.serialize())
     assert two.meta == one.meta
-    assert list(two.owners.rows()) == [(("ann",), 7)]
+    assert list(two.owners.rows()) == [(("n", "ann"), 7)]
     one.close()
     two.close()

@@ -18,7 +18,7 @@ def registry(tmp_path: Path) -> Iterator[Registry]:
     registry = Registry(str(tmp_path / "registry.db"))
     for seq in range(1, 200):
         registry.live.put((seq,), Live(Key(5, seq), Key(5, seq)), ("ann", 5))
-        registry.groups.put(("ann", f"g{seq}"), Group([], 7), (7,))
+        registry.groups.put(("n", "ann", f"g{seq}"), Group([], 7), (7,))
     flush = registry.begin(Meta(bytes(16), 9, Key(5, 0), {}))
     registry.write(flush)
     registry.done(flush)
@@ -81,9 +81,9 @@ def test_a_look_up_tells_of_damage(registry: Registry) -> None:
     told: list[RegistryDamage] = []
     registry.on_damage = told.append
     change(registry, "UPDATE groups SET crc = crc + 1 WHERE name = 'g7'")
-    assert registry.groups.get("ann", "g8") is not None
+    assert registry.groups.get("n", "ann", "g8") is not None
     with pytest.raises(RegistryDamage):
-        registry.groups.get("ann", "g7")
+        registry.groups.get("n", "ann", "g7")
     assert len(told) == 1
 
 

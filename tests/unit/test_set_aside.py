@@ -58,7 +58,7 @@ def test_a_start_names_the_record_and_the_way_out(bench: Bench, request: pytest.
     assert bench.state(bad.id) == "failed"
     assert "set aside" in (bench.view(bad.id).reason or "")
     assert bench.engine.warnings == [f"records set aside at a start, by their seqs: {seq}"]
-    assert bench.engine.pending_of("ann") == 1
+    assert bench.engine.pending_of("ann", "public/default") == 1
     bench.wait(1_000)
     assert bench.drain("orders").payloads == [b"good"]
     # Later starts know it.
@@ -92,7 +92,7 @@ def test_a_message_that_replays_but_must_not_be_dispatched(bench: Bench, destina
     bench.reopen([seq_of(bench, bad.id)])
     bench.rest()
     assert (bench.state(bad.id), bench.state(untimed.id)) == ("failed", "cancelled")
-    assert bench.engine.pending_of("ann") == 0
+    assert bench.engine.pending_of("ann", "public/default") == 0
     bench.wait(1_000)
     assert bench.arrived() == []
     # Once more changes nothing.

@@ -29,7 +29,7 @@ def flush(registry: Registry) -> None:
 
 def put_keys(registry: Registry, start: int, count: int) -> None:
     for number in range(start, start + count):
-        registry.idempotency.put(("ann", f"key {number}"), REPEAT, (5,))
+        registry.idempotency.put(("n", "ann", f"key {number}"), REPEAT, (5,))
 
 
 def asked(registry: Registry) -> list[str]:
@@ -43,9 +43,9 @@ def test_a_key_that_was_never_put_is_not_looked_up(registry: Registry) -> None:
     put_keys(registry, 0, 10)
     flush(registry)
     statements = asked(registry)
-    assert registry.idempotency.get("ann", "another") is None
+    assert registry.idempotency.get("n", "ann", "another") is None
     assert statements == []
-    assert registry.idempotency.get("ann", "key 3") == REPEAT
+    assert registry.idempotency.get("n", "ann", "key 3") == REPEAT
     assert len(statements) == 1
 
 
@@ -60,15 +60,15 @@ def test_keys_from_before_a_start_are_found_while_the_sieve_still_learns_them_an
     try:
         for flushes in range(4):
             some = range(flushes, count, 97)
-            assert all(again.idempotency.get("ann", f"key {number}") == REPEAT for number in some)
+            assert all(again.idempotency.get("n", "ann", f"key {number}") == REPEAT for number in some)
             put_keys(again, count + flushes, 1)
             flush(again)
         statements.clear()
-        assert again.idempotency.get("ann", "another") is None
+        assert again.idempotency.get("n", "ann", "another") is None
         assert statements == []
         # Those of before, and those that came while it learned and afterwards.
         all_ = (*range(0, count, 13), *range(count, count + 4))
-        assert all(again.idempotency.get("ann", f"key {number}") == REPEAT for number in all_)
+        assert all(again.idempotency.get("n", "ann", f"key {number}") == REPEAT for number in all_)
     finally:
         again.close()
 

@@ -51,7 +51,7 @@ def test_it_waits_for_a_start_that_has_its_outlet(bench: Bench, caplog: pytest.L
     bench.verdict(Delivered())
     assert bench.state(done.id) == "sent"
     assert bench.engine.stats().stranded == {}
-    assert bench.engine.pending_of("ann") == 0
+    assert bench.engine.pending_of("ann", "public/default") == 0
 
 
 def test_a_new_message_for_it_is_refused(bench: Bench) -> None:

@@ -50,7 +50,7 @@ def test_a_crash_before_the_sync_leaves_none(bench: Bench) -> None:
     bench.crash()
     bench.start()
     assert bench.engine.stats().pending == 0
-    assert bench.engine.group_owners("g") == frozenset()
+    assert bench.engine.group_owners("public/default", "g") == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -211,19 +211,19 @@ def test_only_a_new_group_can_be_led(bench: Bench) -> None:
 
 
 def test_whose_a_group_is_is_known_while_it_has_waiting_members(bench: Bench) -> None:
-    assert bench.engine.group_owners("g") == frozenset()
+    assert bench.engine.group_owners("public/default", "g") == frozenset()
     one = bench.schedule(FOREIGN, group="g", owner="ann", delay_ms=1000)
     bench.schedule(FOREIGN, group="h", owner="bob", delay_ms=1000)
-    assert bench.engine.group_owners("g") == {"ann"}
+    assert bench.engine.group_owners("public/default", "g") == {"ann"}
     bench.wait(600)
     bench.crash()
     bench.start()
-    assert bench.engine.group_owners("g") == {"ann"}
+    assert bench.engine.group_owners("public/default", "g") == {"ann"}
     bench.ask(bench.engine.cancel(one.id))
-    assert bench.engine.group_owners("g") == frozenset()
-    assert bench.engine.group_owners("h") == {"bob"}
+    assert bench.engine.group_owners("public/default", "g") == frozenset()
+    assert bench.engine.group_owners("public/default", "h") == {"bob"}
     bench.wait(1000)
-    assert bench.engine.group_owners("h") == frozenset()
+    assert bench.engine.group_owners("public/default", "h") == frozenset()
 
 
 def test_of_two_that_are_told_to_go_the_first_is_chosen_at_once(bench: Bench) -> None:

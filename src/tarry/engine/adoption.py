@@ -8,6 +8,7 @@ Cancelling is one record too. Messages that are being sent at that moment, or th
 one by one, each by the rules of its own life (R11).
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
@@ -156,6 +157,7 @@ class Adoption:
             raise Invalid("owners", "they do not add up to the rows of the files")
         if not manifest.namespaces:
             raise Invalid("namespaces", "there are none")
+        held = _held(manifest)
         if len({file.path for file in manifest.files}) < len(manifest.files):
             raise Invalid("files", "a file stands there twice")
         for namespace, due_at_ms in manifest.namespaces.items():
@@ -164,12 +166,12 @@ class Adoption:
                 raise Rejected(f"delayed delivery is off in {namespace}")
             if policy.max_delay_ms and due_at_ms - now_ms > policy.max_delay_ms:
                 raise DelayTooLong(policy.max_delay_ms)
-            self._check_owners(manifest.owners, policy.max_pending_per_owner)
+            self._check_owners(namespace, held.get(namespace, {}), policy.max_pending_per_owner)
 
-    def _check_owners(self, owners: dict[str, int], limit: int) -> None:
+    def _check_owners(self, namespace: str, owners: dict[str, int], limit: int) -> None:
         if limit:
             for owner, count in owners.items():
-                if self._journal.pending.by_owner.get(owner, 0) + count > limit:
+                if self._journal.pending.of(namespace, owner) + count > limit:
                     raise TooManyPending(limit)
 
     def _record(self, name: str, manifest: Manifest, now_ms: int, trace: bytes | None) -> Adopt:
@@ -177,7 +179,7 @@ class Adoption:
         files = [file.staged() for file in manifest.files]
         return Adopt(
             name, self._journal.batches.next_seq, manifest.count, floor_ms, now_ms, files, manifest.owners,
-            sorted(manifest.namespaces), manifest.fingerprint, trace,
+            sorted(manifest.namespaces), manifest.fingerprint, trace, _held(manifest),
         )  # fmt: skip
 
     # Showing
@@ -260,7 +262,7 @@ class Adoption:
 
     def _cancel_record(self, batch: Batch) -> CancelBatch:
         flights = self._dispatcher.being_sent_between(batch.first_seq, batch.last_seq)
-        spared = [Spared(flight.key, flight.head.owner) for flight in flights]
+        spared = [Spared(flight.key, flight.head.owner, flight.head.namespace) for flight in flights]
         row = batch.row
         return CancelBatch(batch.name, row.first_seq, row.count, row.high_ms, self._clock.now_ms(), spared)
 
@@ -311,6 +313,22 @@ class Adoption:
         for single in singles:
             single.then(came)
         all_of(singles).then(lambda _: None if answer.settled else done())
+
+
+def _held(manifest: Manifest) -> dict[str, dict[str, int]]:
+    """How many messages belong to each owner, by namespace; raises `Invalid` where that is not said, or not so."""
+    held = manifest.held
+    if not held and len(manifest.namespaces) == 1:
+        return dict.fromkeys(manifest.namespaces, manifest.owners)
+    counts: Counter[str] = Counter()
+    for owners in held.values():
+        counts.update(owners)
+    if counts != Counter(manifest.owners) or not held.keys() <= manifest.namespaces.keys():
+        raise Invalid(
+            "held",
+            "is the number of messages of each owner in each namespace, and adds up to owners",
+        )
+    return held
 
 
 def _terms(policy: Effective) -> Terms:

@@ -2,7 +2,7 @@
 
 The messages of a batch have no records of their own. They are numbered from `first_seq` on, beyond all seqs of the
 ledger, and live in the files that were adopted. Kept here is what has to be known without reading these: which batch a seq
-belongs to, how many messages of each owner are left, and that a batch was cancelled.
+belongs to, how many messages of each holder are left, and that a batch was cancelled.
 
 A message of a batch stands *apart* once records of the ledger speak of it alone: it has a newer version (it was restarted
 or carried forward), or it was being sent when its batch was cancelled. Such a message ends by a record of its own; cancelling
@@ -16,6 +16,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from tarry.core.deadset import DeadSet
+from tarry.core.holder import UNSCOPED, Holder, by_holder, by_namespace
 from tarry.core.limits import FINALISED_RETENTION_MS, HOUR_MS
 from tarry.ledger.record import FIRST_BATCH_SEQ, Adopt, CancelBatch, Key, StagedFile
 from tarry.registry.registry import BatchRow, Registry
@@ -28,7 +29,7 @@ can be put off."""
 class Batch:
     """One batch that was adopted."""
 
-    __slots__ = ("adopt_seq", "apart", "files", "name", "row", "waiting")
+    __slots__ = ("_unscoped", "adopt_seq", "apart", "files", "name", "row", "waiting")
 
     def __init__(self, name: str, row: BatchRow, files: list[StagedFile]) -> None:
         self.name = name
@@ -36,10 +37,12 @@ class Batch:
         self.files = files
         """Empty once the index has them for good."""
         self.adopt_seq = row.adopt_seq
-        self.waiting: Counter[str] = Counter(row.waiting)
-        """By owner: the messages that are as they were adopted."""
-        self.apart: Counter[str] = Counter(row.apart)
-        """By owner: the messages that end by records of their own."""
+        self.waiting = by_holder(row.waiting)
+        """By holder: the messages that are as they were adopted."""
+        self.apart = by_holder(row.apart)
+        """By holder: the messages that end by records of their own."""
+        self._unscoped = UNSCOPED in row.waiting or UNSCOPED in row.apart
+        """Whether it was adopted by an earlier version, which counted by owner alone."""
 
     @property
     def first_seq(self) -> int:
@@ -71,13 +74,17 @@ class Batch:
         """How many of its messages have not ended."""
         return self.waiting.total() + self.apart.total()
 
+    def holder(self, namespace: str, owner: str) -> Holder:
+        """The holder under whom a message of it is counted."""
+        return Holder(UNSCOPED if self._unscoped else namespace, owner)
+
     def holds(self, seq: int) -> bool:
         """Whether a seq is that of one of its messages."""
         return self.row.first_seq <= seq < self.row.first_seq + self.row.count
 
     def stored(self) -> BatchRow:
         """What the registry keeps of it."""
-        return replace(self.row, waiting=dict(self.waiting), apart=dict(self.apart))
+        return replace(self.row, waiting=by_namespace(self.waiting), apart=by_namespace(self.apart))
 
 
 class Batches:
@@ -100,8 +107,8 @@ class Batches:
         """Whether the registry lacks anything."""
         return bool(self._changed or self._files_changed)
 
-    def decide(self, seq: int, record: Adopt | CancelBatch) -> Counter[str]:
-        """Take a record into the state; gives how many pending messages each owner has got, or lost."""
+    def decide(self, seq: int, record: Adopt | CancelBatch) -> Counter[Holder]:
+        """Take a record into the state; gives how many pending messages each holder has got, or lost."""
         if isinstance(record, Adopt):
             return self._adopt(seq, record)
         batch = self.by_name.get(record.name)
@@ -109,20 +116,21 @@ class Batches:
             return Counter()
         return self._cancel(batch, record)
 
-    def _adopt(self, seq: int, record: Adopt) -> Counter[str]:
+    def _adopt(self, seq: int, record: Adopt) -> Counter[Holder]:
         high_ms = max([record.floor_ms, *(file.high_ms for file in record.files)])
         row = BatchRow(
             seq, record.first_seq, record.count, record.floor_ms, record.adopted_at_ms, high_ms, record.fingerprint,
-            record.namespaces, record.owners, trace=record.trace,
+            record.namespaces, record.held or {UNSCOPED: record.owners}, trace=record.trace,
         )  # fmt: skip
-        self._add(Batch(record.name, row, record.files))
+        batch = Batch(record.name, row, record.files)
+        self._add(batch)
         self.next_seq = max(self.next_seq, record.first_seq + record.count)
         self._changed.add(record.name)
         self._files_changed.add(record.name)
-        return Counter(record.owners)
+        return batch.waiting.copy()
 
-    def _cancel(self, batch: Batch, record: CancelBatch) -> Counter[str]:
-        spared = Counter(one.owner for one in record.spared)
+    def _cancel(self, batch: Batch, record: CancelBatch) -> Counter[Holder]:
+        spared = Counter(batch.holder(one.namespace, one.owner) for one in record.spared)
         ended = batch.waiting - spared
         batch.waiting.clear()
         batch.apart.update(spared)
@@ -134,7 +142,7 @@ class Batches:
         )
         self._kill(batch)
         self._changed.add(batch.name)
-        return Counter({owner: -count for owner, count in ended.items()})
+        return Counter({holder: -count for holder, count in ended.items()})
 
     def _kill(self, batch: Batch) -> None:
         self._dead.add_range(batch.first_seq, batch.count)
@@ -174,21 +182,25 @@ class Batches:
         batch = self.of(seq) if seq >= FIRST_BATCH_SEQ else None
         return None if batch is None else batch.row.trace
 
-    def moved(self, origin_seq: int, owner: str) -> None:
+    def moved(self, origin_seq: int, namespace: str, owner: str) -> None:
         """A message has got its first version of its own."""
         batch = self.of(origin_seq)
-        if batch is not None and batch.waiting[owner]:
-            _less(batch.waiting, owner)
-            batch.apart[owner] += 1
+        holder = None if batch is None else batch.holder(namespace, owner)
+        if batch is not None and holder is not None and batch.waiting[holder]:
+            _less(batch.waiting, holder)
+            batch.apart[holder] += 1
             self._changed.add(batch.name)
 
-    def ended(self, origin_seq: int, owner: str, *, apart: bool = False) -> None:
-        """A message has ended by a record of its own; `apart` if it had a version of its own before."""
+    def ended(self, origin_seq: int, namespace: str, owner: str, *, apart: bool = False) -> Holder:
+        """A message has ended by a record of its own; `apart` if it had a version of its own before. Gives whose it was."""
         batch = self.of(origin_seq)
-        if batch is not None:
-            # Of a cancelled batch only those that stand apart are left.
-            _less(batch.apart if apart or batch.cancelled_at_ms is not None else batch.waiting, owner)
-            self._changed.add(batch.name)
+        if batch is None:
+            return Holder(namespace, owner)
+        holder = batch.holder(namespace, owner)
+        # Of a cancelled batch only those that stand apart are left.
+        _less(batch.apart if apart or batch.cancelled_at_ms is not None else batch.waiting, holder)
+        self._changed.add(batch.name)
+        return holder
 
     # For the horizon
 
@@ -263,9 +275,9 @@ class Batches:
         self._files_changed.add(batch.name)
 
 
-def _less(counts: Counter[str], owner: str) -> None:
-    """One less; an owner without any is not kept."""
-    if counts[owner] > 1:
-        counts[owner] -= 1
+def _less(counts: Counter[Holder], holder: Holder) -> None:
+    """One less; a holder without any is not kept."""
+    if counts[holder] > 1:
+        counts[holder] -= 1
     else:
-        del counts[owner]
+        del counts[holder]

@@ -370,8 +370,8 @@ class Commands:
         put = found.put
         if put.group is None or put.destination.startswith(TOPIC_SCHEME):
             return []
-        claim = Claim(found.current.seq, put.group, put.owner, now_ms)
-        return [claim, *self._journal.groups.ends_of_siblings(put.owner, put.group, found.origin, now_ms)]
+        claim = Claim(found.current.seq, put.group, put.owner, now_ms, put.namespace)
+        return [claim, *self._journal.groups.ends_of_siblings(put, found.origin, now_ms)]
 
     def _restart(
         self, id_: str, found: Found, delay_ms: int | None, due_at_ms: int | None

@@ -463,7 +463,7 @@ class Dispatcher:
         assert head.group is not None
         entry_id = self._journal.topics.records.next_id(head.destination)
         records: list[Record] = [Entry(head.destination, 0, now_ms, entry_id, key, msgspec.Raw(body))]
-        records += self._journal.groups.ends_of_siblings(head.owner, head.group, head.origin or key, now_ms)
+        records += self._journal.groups.ends_of_siblings(head, head.origin or key, now_ms)
         unit = self.writing.open(key)
         self._firing[unit] = np.array([key.seq])
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 from tarry.core.clock import SteadyClock
 from tarry.core.delivery import Outlet, Verdict
 from tarry.core.errors import TarryError
+from tarry.core.holder import UNSCOPED
 from tarry.core.ids import Ids
 from tarry.core.message import (
     Message,
@@ -200,7 +201,7 @@ class Engine:
             watermark_ms=journal.watermark.fire_at_ms,
             low_space=journal.ledger.low_space,
             failed=None if journal.ledger.failed is None else str(journal.ledger.failed),
-            owners=len(journal.pending.by_owner),
+            owners=len(journal.pending.by_holder),
             topics=len(journal.topics.records.by_name),
             next_due_at_ms=journal.horizon.next_fire_at_ms(),
             stranded=dict(journal.stranded),
@@ -237,9 +238,9 @@ class Engine:
         """Accept messages as one, all or none; a group that one of them leads waits for it."""
         return self._schedule_together(messages)
 
-    def group_owners(self, name: str) -> frozenset[str]:
-        """Who has messages waiting in a group of this name."""
-        return self.journal.groups.owners_of(name)
+    def group_owners(self, namespace: str, name: str) -> frozenset[str]:
+        """Who has messages waiting in a group of this name, in a namespace."""
+        return self.journal.groups.owners_of(namespace, name)
 
     def schedule_many(self, messages: Sequence[Message | TarryError]) -> Answer[list[Scheduled | TarryError]]:
         """Accept many messages, each by itself; what is not one is given back in its place."""
@@ -275,9 +276,9 @@ class Engine:
         """End a message unsent. Once this is answered it never goes out."""
         return self._commands.cancel(id, namespace=namespace)
 
-    def pending_of(self, owner: str) -> int:
-        """How many messages of an owner wait."""
-        return self.journal.pending.by_owner.get(owner, 0)
+    def pending_of(self, owner: str, namespace: str, *more: str) -> int:
+        """How many messages of an owner wait in these namespaces, with those that an earlier version counted by owner alone."""
+        return sum(self.journal.pending.of(one, owner) for one in {namespace, *more, UNSCOPED})
 
     def end_subject(self, subject: str, ending: Ending) -> Answer[int]:
         """End all that wait about a subject and that the ending is meant for; gives how many."""

@@ -194,8 +194,8 @@ class Flights:
         (flight,) = departure.flights
         head = flight.head
         assert head.group is not None
-        records: list[Record] = [Claim(flight.key.seq, head.group, head.owner, now_ms)]
-        records += self._journal.groups.ends_of_siblings(head.owner, head.group, flight.origin, now_ms)
+        records: list[Record] = [Claim(flight.key.seq, head.group, head.owner, now_ms, head.namespace)]
+        records += self._journal.groups.ends_of_siblings(head, flight.origin, now_ms)
 
         def synced(error: Exception | None) -> None:
             if error is None:

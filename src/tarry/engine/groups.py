@@ -2,7 +2,8 @@
 
 A member may have no due instant while its group holds one that has; when the last of those goes unsent, all go. A group
 may be led by a message outside it: then nothing of it is due until the leader is sent, and unsent it takes the group
-along. Who is in a group is kept in the registry; this is what it means.
+along. A group is its holder's: one of the same name in another namespace is another group. Who is in a group is kept in the
+registry; this is what it means.
 """
 
 from collections.abc import Sequence
@@ -10,10 +11,11 @@ from typing import Final
 
 from tarry.core.deadset import DeadSet
 from tarry.core.errors import Conflict, Damage
+from tarry.core.holder import UNSCOPED, Holder
 from tarry.engine.bodies import Bodies
 from tarry.engine.versions import end_of, end_unread_member
 from tarry.ledger.read_record import PutHead
-from tarry.ledger.record import Finalise, Key, Put, Record
+from tarry.ledger.record import Claim, Finalise, Key, Put, Record
 from tarry.registry.registry import Group, Member, Registry
 
 UNLED: Final = "the message that led its group was not sent"
@@ -25,10 +27,12 @@ class Groups:
     def __init__(self, registry: Registry, bodies: Bodies, dead: DeadSet) -> None:
         self.seqs: set[int] = set()
         """Of the waiting members. These stay in the ledger, so that their ends can be written at once."""
-        self._leaders: dict[int, tuple[str, str]] = {}
-        """By the first seq of each waiting leader: the owner and the name of its group."""
-        self._owners: dict[str, set[str]] = {}
+        self._leaders: dict[int, tuple[Holder, str]] = {}
+        """By the first seq of each waiting leader: the holder and the name of its group."""
+        self._holders: dict[str, set[Holder]] = {}
         """By the name of groups with waiting members: whose they are."""
+        self._unscoped = False
+        """Whether there may be groups of format 1, of which the namespace is not known."""
         self._registry = registry
         self._bodies = bodies
         self._dead = dead
@@ -37,44 +41,85 @@ class Groups:
 
     def load(self) -> None:
         """Find the waiting members in the registry."""
-        for (owner, name), group in self._registry.groups.rows():
+        for (namespace, owner, name), group in self._registry.groups.rows():
             self.seqs.update(member.current.seq for member in group.members)
-            self._note(owner, name, group)
+            self._note(Holder(namespace, owner), name, group)
+            if namespace == UNSCOPED:
+                self._scope(owner, name, group)
+
+    def _scope(self, owner: str, name: str, group: Group) -> None:
+        """Divide a group of format 1 by the namespaces of its members; one that has ended stays as it is."""
+        self._unscoped = True
+        if group.closed_at_ms is not None:
+            return
+        parts: dict[str, list[Member]] = {}
+        for member in group.members:
+            parts.setdefault(self._namespace_of(member), []).append(member)
+        kept = parts.pop(UNSCOPED, [])
+        # A leader leads those that were accepted with it, in its own namespace.
+        leaderless = len(parts) != 1 or bool(kept)
+        self._put(Holder(UNSCOPED, owner), name, Group(kept, None, group.leader if leaderless else None))
+        for namespace, members in parts.items():
+            leader = None if leaderless else group.leader
+            self._put(Holder(namespace, owner), name, Group(members, None, leader))
+
+    def _namespace_of(self, member: Member) -> str:
+        try:
+            return self._bodies.version(member.current.seq).namespace
+        except Damage:
+            return UNSCOPED
 
     def join(self, put: Put, origin: Key, current: Key) -> None:
         """A version of a member was accepted."""
         assert put.group is not None
-        group = self._registry.groups.get(put.owner, put.group) or Group([])
+        holder = Holder(put.namespace, put.owner)
+        group = self._registry.groups.get(*holder, put.group) or Group([])
         others = self._without(group, origin)
         if group.closed_at_ms is None:
             # One that waits for its leader has a delay, and no due instant yet.
             timed = put.due_at_ms is not None or put.delay_ms is not None
             others.append(Member(origin, current, timed))
             self.seqs.add(current.seq)
-        self._put(put.owner, put.group, Group(others, group.closed_at_ms, group.leader))
+        self._put(holder, put.group, Group(others, group.closed_at_ms, group.leader))
 
-    def lead(self, owner: str, name: str, origin: Key) -> None:
+    def lead(self, holder: Holder, name: str, origin: Key) -> None:
         """A message that leads a group was accepted."""
-        group = self._registry.groups.get(owner, name) or Group([])
-        self._put(owner, name, Group(group.members, group.closed_at_ms, origin))
+        group = self._registry.groups.get(*holder, name) or Group([])
+        self._put(holder, name, Group(group.members, group.closed_at_ms, origin))
 
-    def leave(self, owner: str | None, name: str, origin: Key) -> None:
+    def leave(self, holder: Holder, name: str, origin: Key) -> None:
         """A member has ended."""
-        group = self._registry.groups.get(owner, name)
+        group = self._registry.groups.get(*holder, name)
         if group is not None:
-            self._put(owner, name, Group(self._without(group, origin), group.closed_at_ms, group.leader))
+            self._put(holder, name, Group(self._without(group, origin), group.closed_at_ms, group.leader))
 
-    def close(self, owner: str, name: str, at_ms: int) -> None:
+    def close(self, holder: Holder, name: str, at_ms: int) -> None:
         """Of a group at most one is ever sent: remember that it was."""
-        group = self._registry.groups.get(owner, name)
+        group = self._registry.groups.get(*holder, name)
         if group is not None:
             self.seqs.difference_update(member.current.seq for member in group.members)
-        self._put(owner, name, Group([], at_ms))
+        self._put(holder, name, Group([], at_ms))
+
+    def claimed(self, claim: Claim) -> None:
+        """One of a group is about to be sent; the others end with it."""
+        holder = Holder(claim.namespace, claim.owner)
+        if claim.namespace == UNSCOPED:
+            holder = self._holder_of(claim) or holder
+        self.close(holder, claim.group, claim.claimed_at_ms)
+
+    def _holder_of(self, claim: Claim) -> Holder | None:
+        """The holder of a group that an earlier version claimed: the one in whose group the claimed version waits."""
+        for holder in self._holders.get(claim.group, ()):
+            group = self._registry.groups.get(*holder, claim.group)
+            members = [] if group is None or holder.owner != claim.owner else group.members
+            if any(member.current.seq == claim.seq for member in members):
+                return holder
+        return None
 
     def leader_ended(self, origin: Key) -> None:
         """A message has ended; if it led a group, the group is led no more."""
         led = self._leaders.pop(origin.seq, None)
-        group = None if led is None else self._registry.groups.get(*led)
+        group = None if led is None else self._registry.groups.get(*led[0], led[1])
         if led is not None and group is not None:
             self._put(*led, Group(group.members, group.closed_at_ms))
 
@@ -82,33 +127,40 @@ class Groups:
         self.seqs.difference_update(member.current.seq for member in group.members if member.origin == origin)
         return [member for member in group.members if member.origin != origin]
 
-    def _put(self, owner: str | None, name: str, group: Group) -> None:
-        self._note(owner or "", name, group)
+    def _put(self, holder: Holder, name: str, group: Group) -> None:
+        self._note(holder, name, group)
         if group.members or group.leader is not None or group.closed_at_ms is not None:
-            self._registry.groups.put((owner, name), group, (group.closed_at_ms,))
+            self._registry.groups.put((*holder, name), group, (group.closed_at_ms,))
         else:
-            self._registry.groups.remove(owner, name)
+            self._registry.groups.remove(*holder, name)
 
-    def _note(self, owner: str, name: str, group: Group) -> None:
+    def _note(self, holder: Holder, name: str, group: Group) -> None:
         if group.leader is not None:
-            self._leaders[group.leader.seq] = owner, name
-        owners = self._owners.setdefault(name, set())
+            self._leaders[group.leader.seq] = holder, name
+        holders = self._holders.setdefault(name, set())
         if group.members:
-            owners.add(owner)
+            holders.add(holder)
         else:
-            owners.discard(owner)
-        if not owners:
-            del self._owners[name]
+            holders.discard(holder)
+        if not holders:
+            del self._holders[name]
 
     # What follows from them
 
-    def owners_of(self, name: str) -> frozenset[str]:
-        """Who has waiting members in a group of this name."""
-        return frozenset(self._owners.get(name, ()))
+    def owners_of(self, namespace: str, name: str) -> frozenset[str]:
+        """Who has waiting members in a group of this name, in a namespace."""
+        return frozenset(one.owner for one in self._holders.get(name, ()) if one.namespace == namespace)
 
-    def check(self, owner: str, name: str, timed: bool, limit: int, ahead: Sequence[bool] = ()) -> None:
+    def _known(self, holder: Holder, name: str) -> Group | None:
+        """The group of a holder, or one that ended under format 1, which may have been it."""
+        group = self._registry.groups.get(*holder, name)
+        if group is None and self._unscoped:
+            return self._registry.groups.get(UNSCOPED, holder.owner, name)
+        return group
+
+    def check(self, holder: Holder, name: str, timed: bool, limit: int, ahead: Sequence[bool] = ()) -> None:
         """Raise unless a new member may join this group; `ahead` join it before, timed or not."""
-        group = self._registry.groups.get(owner, name) or Group([])
+        group = self._known(holder, name) or Group([])
         if group.closed_at_ms is not None:
             raise Conflict(
                 "the group has ended: one of its messages was sent, or all were discarded", "closed"
@@ -122,35 +174,39 @@ class Groups:
                 "a message without a due instant needs a group that holds one with a due instant", "untimed"
             )
 
-    def check_new(self, owner: str, name: str) -> None:
+    def check_new(self, holder: Holder, name: str) -> None:
         """Raise unless a message may lead a group of this name: one that nobody has been in."""
-        if self._registry.groups.get(owner, name) is not None:
+        if self._known(holder, name) is not None:
             raise Conflict("there is such a group already; only a new one can be led", "exists")
 
     def check_unled(self, put: Put) -> None:
         """Raise if a message waits for the one that leads its group."""
-        group = None if put.group is None else self._registry.groups.get(put.owner, put.group)
+        group = self._group_of(put)
         if group is not None and group.leader is not None:
             raise Conflict("the message waits for the one that leads its group", "led")
 
     def led_by(self, origin: Key) -> list[Member]:
         """The members that wait for a message."""
         led = self._leaders.get(origin.seq)
-        group = None if led is None else self._registry.groups.get(*led)
+        group = None if led is None else self._registry.groups.get(*led[0], led[1])
         return [] if group is None else group.members
 
-    def group_of(self, leader: Key) -> tuple[str, str]:
-        """The owner and the name of the group that waits for a message."""
-        return self._leaders.get(leader.seq, ("", ""))
+    def group_of(self, leader: Key) -> tuple[Holder, str]:
+        """The holder and the name of the group that waits for a message."""
+        return self._leaders.get(leader.seq, (Holder(UNSCOPED, ""), ""))
 
-    def ends_of_siblings(self, owner: str, name: str, origin: Key, now_ms: int) -> list[Record]:
-        """The ends of the other members of a group, because one of them is sent."""
-        group = self._registry.groups.get(owner, name)
+    def _group_of(self, put: Put | PutHead) -> Group | None:
+        return None if put.group is None else self._registry.groups.get(put.namespace, put.owner, put.group)
+
+    def ends_of_siblings(self, put: Put | PutHead, origin: Key, now_ms: int) -> list[Record]:
+        """The ends of the other members of a message's group, because it is sent."""
+        group = self._group_of(put)
         if group is None:
             return []
+        holder, name = Holder(put.namespace, put.owner), put.group or ""
         reason = "another of its group was sent"
         return [
-            self._end_of(member, owner, name, now_ms, reason)
+            self._end_of(member, holder, name, now_ms, reason)
             for member in group.members
             if member.origin != origin and member.current.seq not in self._dead
         ]
@@ -160,24 +216,24 @@ class Groups:
 
         Those are the others of its group, if it was the last there with a due instant, and the group that it led.
         """
-        group = None if put.group is None else self._registry.groups.get(put.owner, put.group)
+        group = self._group_of(put)
         left = [member for member in group.members if member.origin != origin] if group else []
         if any(member.timed for member in left):
             return []
         reason = "its group lost its last message with a due instant"
-        name = put.group or ""
-        ends: list[Record] = [self._end_of(member, put.owner, name, now_ms, reason) for member in left]
+        holder, name = Holder(put.namespace, put.owner), put.group or ""
+        ends: list[Record] = [self._end_of(member, holder, name, now_ms, reason) for member in left]
         return ends + self.ends_of_led(origin, now_ms)
 
     def ends_of_led(self, origin: Key, now_ms: int, reason: str = UNLED) -> list[Record]:
         """The ends of the members that waited for a message, which goes unsent or leads no further."""
-        owner, name = self.group_of(origin)
-        return [self._end_of(member, owner, name, now_ms, reason) for member in self.led_by(origin)]
+        holder, name = self.group_of(origin)
+        return [self._end_of(member, holder, name, now_ms, reason) for member in self.led_by(origin)]
 
-    def _end_of(self, member: Member, owner: str, name: str, now_ms: int, reason: str) -> Finalise:
+    def _end_of(self, member: Member, holder: Holder, name: str, now_ms: int, reason: str) -> Finalise:
         try:
             put = self._bodies.version(member.current.seq)
         except Damage as damage:
             reason = f"{reason}; it was {damage}"
-            return end_unread_member(member.current, member.origin, owner, name, "cancelled", now_ms, reason)
+            return end_unread_member(member.current, member.origin, holder, name, "cancelled", now_ms, reason)
         return end_of(put, member.current, "cancelled", now_ms, reason)

@@ -20,6 +20,7 @@ from tarry.core import faults
 from tarry.core.clock import SteadyClock
 from tarry.core.deadset import DeadSet
 from tarry.core.errors import Damage, DelayTooLong, NotFound, TarryError, Unavailable
+from tarry.core.holder import Holder
 from tarry.core.ids import Ids
 from tarry.core.limits import MAX_DELAY_MS, MINUTE_MS, NEVER_MS, STRANDED_MS
 from tarry.core.names import TOPIC_SCHEME
@@ -262,7 +263,7 @@ class Journal:
                     self._decide_fired(record, record.fired)
                 return topic
             case Claim():
-                self.groups.close(record.owner, record.group, record.claimed_at_ms)
+                self.groups.claimed(record)
             case Mark() | Lower():
                 self.passed = self.passed.after(seq, record)
                 if isinstance(record, Lower):
@@ -290,13 +291,14 @@ class Journal:
             self._strand_no_more(put.kills, put.destination)
             self._kill(put.kills.seq)
             if origin.seq >= FIRST_BATCH_SEQ and put.kills == origin:
-                self.batches.moved(origin.seq, put.owner)
+                self.batches.moved(origin.seq, put.namespace, put.owner)
+        holder = Holder(put.namespace, put.owner)
         if put.origin is None:
-            self.pending.change(put.owner, 1)
+            self.pending.change(holder, 1)
             self.counters["accepted"] += 1
             if put.idempotency_key is not None:
                 self.registry.idempotency.put(
-                    (put.owner, put.idempotency_key),
+                    (*holder, put.idempotency_key),
                     Repeat(put.fingerprint, origin, put.due_at_ms, past_due(put), put.accepted_at_ms),
                     (put.accepted_at_ms,),
                 )
@@ -309,14 +311,14 @@ class Journal:
         if put.group is not None:
             self.groups.join(put, origin, current)
         if put.leads is not None and put.origin is None:
-            self.groups.lead(put.owner, put.leads, origin)
+            self.groups.lead(holder, put.leads, origin)
 
     def _decide_finalise(self, record: Finalise) -> None:
         self.counters[record.outcome] += 1
         self._strand_no_more(record.kills, record.destination)
         # Of a version that could not be read not even the owner is known.
-        owner = record.owner if record.destination else None
-        self._end(record.kills, record.origin, owner, record.group, record.listed)
+        holder = Holder(record.namespace, record.owner) if record.destination else None
+        self._end(record.kills, record.origin, holder, record.group, record.listed)
         if record.subject is not None:
             self.subjects.remove(record.subject, record.origin)
         ended = Ended(
@@ -328,28 +330,27 @@ class Journal:
             (record.origin.seq,), ended, (record.owner if record.listed else None, record.finalised_at_ms)
         )
         if record.outcome == "sent" and record.group is not None:
-            self.groups.close(record.owner, record.group, record.finalised_at_ms)
+            self.groups.close(Holder(record.namespace, record.owner), record.group, record.finalised_at_ms)
 
     def _decide_fired(self, entry: Entry, fired: Key) -> None:
         head = decode_head(bytes(entry.put))
         origin = head.origin or fired
         self.counters["sent"] += 1
-        self._end(fired, origin, head.owner, head.group, head.listed)
+        holder = Holder(head.namespace, head.owner)
+        self._end(fired, origin, holder, head.group, head.listed)
         key, searched, ended = ended_row(head, fired, entry.published_at_ms)
         self.registry.finalised.put(key, ended, searched)
         if head.group is not None:
-            self.groups.close(head.owner, head.group, entry.published_at_ms)
+            self.groups.close(holder, head.group, entry.published_at_ms)
 
-    def _end(self, kills: Key, origin: Key, owner: str | None, group: str | None, listed: bool) -> None:
+    def _end(self, kills: Key, origin: Key, holder: Holder | None, group: str | None, listed: bool) -> None:
         self._kill(kills.seq)
-        if owner is not None:
-            self.pending.change(owner, -1)
-            if origin.seq >= FIRST_BATCH_SEQ:
-                self.batches.ended(origin.seq, owner, apart=kills != origin)
+        if holder is not None:
+            self.pending.change(self._counted_under(origin.seq, *holder, apart=kills != origin), -1)
         if listed or kills != origin:
             self.registry.live.remove(origin.seq)
-        if group is not None:
-            self.groups.leave(owner, group, origin)
+        if group is not None and holder is not None:
+            self.groups.leave(holder, group, origin)
         self.groups.leader_ended(origin)
 
     def _strand_no_more(self, killed: Key, destination: str) -> None:
@@ -359,15 +360,21 @@ class Journal:
             # Nobody is asked to wait for nothing.
             self.stranded = +self.stranded
 
+    def _counted_under(self, origin_seq: int, namespace: str, owner: str, *, apart: bool) -> Holder:
+        """The holder under whom a message was counted that has ended; its batch, if it is of one, hears of that."""
+        if origin_seq >= FIRST_BATCH_SEQ:
+            return self.batches.ended(origin_seq, namespace, owner, apart=apart)
+        return self.pending.holder(origin_seq, namespace, owner)
+
     def _kill(self, seq: int) -> None:
         self.dead.add(seq)
         self.bodies.forget(seq)
         self.standby.forget(seq)
 
     def _decide_batch(self, seq: int, record: Adopt | CancelBatch) -> None:
-        for owner, change in self.batches.decide(seq, record).items():
+        for holder, change in self.batches.decide(seq, record).items():
             self.counters["accepted" if change > 0 else "cancelled"] += abs(change)
-            self.pending.change(owner, change)
+            self.pending.change(holder, change)
 
     def _decide_policy(self, record: PolicySet) -> None:
         policy = None if record.policy is None else msgspec.convert(record.policy, Policy)
@@ -434,15 +441,17 @@ class Journal:
         seqs, kinds = burst.seqs(), burst.kinds()
         self.dead.add_many(seqs)
         self.bodies.forget_many(seqs)
-        for alike, count in kinds.items():
-            self.pending.change(alike.owner, -count)
-        if any(alike.known for alike in kinds) or seqs.max() >= FIRST_BATCH_SEQ:
+        fresh = self.pending.scoped_from <= seqs.min() and seqs.max() < FIRST_BATCH_SEQ
+        if fresh and not any(alike.known for alike in kinds):
+            for alike, count in kinds.items():
+                self.pending.change(Holder(alike.namespace, alike.owner), -count)
+        else:
             for put, key in burst.items():
-                origin_seq = key.seq if put.origin is None else put.origin.seq
-                if put.listed or put.origin is not None:
+                origin_seq, apart = (key.seq, False) if put.origin is None else (put.origin.seq, True)
+                if put.listed or apart:
                     self.registry.live.remove(origin_seq)
-                if origin_seq >= FIRST_BATCH_SEQ:
-                    self.batches.ended(origin_seq, put.owner, apart=put.origin is not None)
+                holder = self._counted_under(origin_seq, put.namespace, put.owner, apart=apart)
+                self.pending.change(holder, -1)
         self.registry.defer_ended(lambda: [ended_row(put, key, burst.now_ms) for put, key in burst.items()])
 
     # Entries that are published, and a batch: the same, as columns
@@ -477,8 +486,8 @@ class Journal:
         try:
             self._enters(first + plan.unit.records - 1, int(plan.fire_at_ms.min()))
             self.sizes.add_many(first, plan.sizes)
-            self.pending.change_many(plan.owners)
-            self.counters["accepted"] += plan.owners.total()
+            self.pending.change_many(plan.holders)
+            self.counters["accepted"] += plan.holders.total()
         except Exception as error:
             self._tell_fault(error)
             raise
@@ -545,6 +554,7 @@ class Journal:
             self.marked_at_ms,
             self.ahead,
             sorted(self.aside.seqs),
+            self.pending.scoped_from,
         )
         return self.registry.begin(meta)
 

@@ -4,6 +4,7 @@ import msgspec
 
 from tarry.core import limits
 from tarry.core.errors import Damage
+from tarry.core.holder import Holder
 from tarry.core.message import LED_BY
 from tarry.core.names import TOPIC_SCHEME
 from tarry.engine.journal import Journal
@@ -41,5 +42,5 @@ def _begin(journal: Journal, put: Put, current: Key, now_ms: int) -> Put:
     return new_version(put, current, fire_at_ms, due_at_ms=due_at_ms, delayed_since_ms=now_ms)
 
 
-def _unread(member: Member, group: tuple[str, str], now_ms: int, damage: Damage) -> Record:
+def _unread(member: Member, group: tuple[Holder, str], now_ms: int, damage: Damage) -> Record:
     return end_unread_member(member.current, member.origin, *group, "failed", now_ms, str(damage))

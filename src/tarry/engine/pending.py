@@ -1,33 +1,44 @@
-"""How many messages wait, by owner and in all: kept as messages come and go, so that to know it costs nothing."""
+"""How many messages wait, by holder and in all: kept as messages come and go, so that to know it costs nothing."""
 
 from collections.abc import Mapping
 
+from tarry.core.holder import UNSCOPED, Holder
 from tarry.registry.registry import Registry
 
 
 class Pending:
-    """Counts of the messages that are not finalised. An owner without any is not there."""
+    """Counts of the messages that are not finalised. A holder without any is not there."""
 
     def __init__(self) -> None:
-        self.by_owner: dict[str, int] = {}
+        self.by_holder: dict[Holder, int] = {}
         self.total = 0
-        self._changed: set[str] = set()
+        self.scoped_from = 0
+        """Messages from this seq on are counted by namespace and owner, those of format 1 by owner alone."""
+        self._changed: set[Holder] = set()
 
-    def change(self, owner: str, by: int) -> None:
-        """So many more of an owner wait, or below zero fewer; never fewer than none."""
-        before = self.by_owner.get(owner, 0)
+    def holder(self, origin_seq: int, namespace: str, owner: str) -> Holder:
+        """The holder under whom a message of the ledger is counted."""
+        return Holder(namespace if origin_seq >= self.scoped_from else UNSCOPED, owner)
+
+    def of(self, namespace: str, owner: str) -> int:
+        """How many messages of an owner wait in a namespace."""
+        return self.by_holder.get(Holder(namespace, owner), 0)
+
+    def change(self, holder: Holder, by: int) -> None:
+        """So many more of a holder wait, or below zero fewer; never fewer than none."""
+        before = self.by_holder.get(holder, 0)
         now = max(0, before + by)
         if now:
-            self.by_owner[owner] = now
+            self.by_holder[holder] = now
         else:
-            self.by_owner.pop(owner, None)
+            self.by_holder.pop(holder, None)
         self.total += now - before
-        self._changed.add(owner)
+        self._changed.add(holder)
 
-    def change_many(self, by: Mapping[str, int]) -> None:
-        """The same for several owners."""
-        for owner, count in by.items():
-            self.change(owner, count)
+    def change_many(self, by: Mapping[Holder, int]) -> None:
+        """The same for several holders."""
+        for holder, count in by.items():
+            self.change(holder, count)
 
     @property
     def changed(self) -> bool:
@@ -36,15 +47,17 @@ class Pending:
 
     def save(self, registry: Registry) -> None:
         """Put what changed into the registry's table."""
-        for owner in self._changed:
-            count = self.by_owner.get(owner)
+        for holder in self._changed:
+            count = self.by_holder.get(holder)
             if count is None:
-                registry.owners.remove(owner)
+                registry.owners.remove(*holder)
             else:
-                registry.owners.put((owner,), count)
+                registry.owners.put(tuple(holder), count)
         self._changed.clear()
 
     def load(self, registry: Registry) -> None:
         """Take everything back from the registry."""
-        self.by_owner = {owner: count for (owner,), count in registry.owners.rows()}
-        self.total = sum(self.by_owner.values())
+        self.by_holder = {Holder(*key): count for key, count in registry.owners.rows()}
+        self.total = sum(self.by_holder.values())
+        if registry.meta is not None:
+            self.scoped_from = registry.meta.scoped_from

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from tarry.core import limits
 from tarry.core.errors import DelayTooLong, Invalid, RateLimited, TarryError, TooLarge, TooManyPending
+from tarry.core.holder import Holder
 from tarry.core.lanes import lane_of
 from tarry.core.message import Message
 from tarry.core.policy import Effective
 from tarry.core.run import Due
-from tarry.ledger.columns import Coded, Contents, Numbers, count_by_value, lengths_of, mark
+from tarry.ledger.columns import Coded, Contents, Numbers, count_holders, lengths_of, mark
 from tarry.ledger.frame import Unit
 from tarry.ledger.puts import encode_bodies, place_text, unit_of_puts
 
@@ -55,7 +56,7 @@ class Plan(Struct, frozen=True):
     fire_at_ms: NDArray[np.int64]
     due_at_ms: NDArray[np.int64]
     lanes: NDArray[np.uint16]
-    owners: Counter[str]
+    holders: Counter[Holder]
 
     def due(self, first_seq: int) -> Due:
         """Its entries for the wheel, once it is written."""
@@ -67,7 +68,12 @@ class Planner:
     """Checks a batch against limits and policies."""
 
     def __init__(
-        self, place: Place, floor_ms: int, now_ms: int, pending: Mapping[str, int], charge: Callable[..., int]
+        self,
+        place: Place,
+        floor_ms: int,
+        now_ms: int,
+        pending: Mapping[Holder, int],
+        charge: Callable[..., int],
     ) -> None:
         self._place = place
         self._floor_ms = floor_ms
@@ -102,7 +108,9 @@ class Planner:
             contents, Coded(texts, codes), fire, due, delay, self._now_ms, defaults.door, trace
         )
         unit = unit_of_puts(bodies, fire, lanes)
-        return Plan(unit, lengths_of(bodies), taken, fire, due, lanes, count_by_value(owners)), errors
+        namespaces = [place[1] if place else "" for place in places]
+        holders = count_holders(Coded(namespaces, codes), owners)
+        return Plan(unit, lengths_of(bodies), taken, fire, due, lanes, holders), errors
 
     def _places(
         self, destinations: Coded[str], namespace: str | None, errors: dict[int, TarryError]
@@ -178,22 +186,23 @@ class Planner:
             code for code, place in enumerate(places)
             if place is not None and (place[2].max_pending_per_owner or place[2].accept_per_second)
         ]  # fmt: skip
-        counts: Counter[str] = Counter()
+        counts: Counter[Holder] = Counter()
         for row in np.flatnonzero(np.isin(codes, limited)).tolist() if limited else ():
             place = places[codes[row]]
             if row in errors or place is None:
                 continue
-            owner, (_, namespace, policy) = owners.values[owners.codes[row]], place
+            _, namespace, policy = place
+            holder = Holder(namespace, owners.values[owners.codes[row]])
             if policy.max_pending_per_owner:
-                if self._pending.get(owner, 0) + counts[owner] >= policy.max_pending_per_owner:
+                if self._pending.get(holder, 0) + counts[holder] >= policy.max_pending_per_owner:
                     errors[row] = TooManyPending(policy.max_pending_per_owner)
                     continue
             if policy.accept_per_second:
-                wait_ms = self._charge((namespace, owner), policy.accept_per_second, self._now_ms)
+                wait_ms = self._charge(holder, policy.accept_per_second, self._now_ms)
                 if wait_ms:
                     errors[row] = RateLimited(wait_ms)
                     continue
-            counts[owner] += 1
+            counts[holder] += 1
 
 
 def _rows(errors: dict[int, TarryError]) -> NDArray[np.int64]:

@@ -27,6 +27,7 @@ from tarry.core.errors import (
     TooManyPending,
     Unavailable,
 )
+from tarry.core.holder import UNSCOPED, Holder
 from tarry.core.ids import ID_CHARS
 from tarry.core.message import Message, Scheduled
 from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_namespace, parse_topic
@@ -38,6 +39,9 @@ from tarry.engine.planner import Columns, ColumnsScheduled, Plan, Planner
 from tarry.engine.rates import Rates
 from tarry.engine.versions import past_due
 from tarry.ledger.record import Put
+from tarry.registry.registry import Repeat
+
+NOBODY: Final[Mapping[Holder, int]] = {}
 
 UNIT_RECORDS: Final = 4096
 UNIT_BYTES: Final = 4 * 1024 * 1024
@@ -53,7 +57,7 @@ class Scheduling:
         self._ids = journal.ids
         self._outlets = outlets
         self._rates = Rates()
-        self.in_flight: dict[tuple[str, str], tuple[bytes, Answer[Scheduled]]] = {}
+        self.in_flight: dict[tuple[str, str, str], tuple[bytes, Answer[Scheduled]]] = {}
         """Idempotency keys whose first request is not durable yet."""
 
     def schedule(self, message: Message, trace: bytes | None = None) -> Answer[Scheduled]:
@@ -67,8 +71,9 @@ class Scheduling:
         except TarryError as error:
             return failed(error)
         answer: Answer[Scheduled] = Answer()
-        key = None if message.idempotency_key is None else (message.owner, message.idempotency_key)
-        if key is not None:
+        key = None
+        if message.idempotency_key is not None:
+            key = put.namespace, put.owner, message.idempotency_key
             self.in_flight[key] = (put.fingerprint, answer)
 
         def durable(error: TarryError | None) -> None:
@@ -100,7 +105,7 @@ class Scheduling:
 
         now_ms = self._clock.now_ms()
         batch: list[tuple[int, Put, int | None]] = []
-        ahead: Counter[str] = Counter()
+        ahead: Counter[Holder] = Counter()
         for at, message in enumerate(messages):
             if isinstance(message, TarryError):
                 continue
@@ -115,8 +120,9 @@ class Scheduling:
                 continue
             try:
                 self.check(message)
-                batch.append((at, *self.plan(message, now_ms, ahead[message.owner], trace=trace)))
-                ahead[message.owner] += 1
+                put, due_at_ms = self.plan(message, now_ms, ahead, trace=trace)
+                batch.append((at, put, due_at_ms))
+                ahead[Holder(put.namespace, put.owner)] += 1
             except TarryError as error:
                 results[at] = error
         parts += self._append_many(batch, results)
@@ -209,19 +215,21 @@ class Scheduling:
         journal = self._journal
         floor_ms = journal.watermark.fire_at_ms
         return Planner(
-            self._place, floor_ms, self._clock.now_ms(), journal.pending.by_owner, self._rates.wait_ms
+            self._place, floor_ms, self._clock.now_ms(), journal.pending.by_holder, self._rates.wait_ms
         )
 
     def repeated(self, message: Message) -> Answer[Scheduled] | None:
         """The first answer again, if this idempotency key was seen with the same request (R13)."""
-        key = (message.owner, message.idempotency_key or "")
+        holder, key = self.holder(message), message.idempotency_key or ""
         print_ = fingerprint(message)
-        pending = self.in_flight.get(key)
+        pending = self.in_flight.get((*holder, key))
         if pending is not None:
             first_print, first = pending
             self._check_print(first_print, print_)
             return first.turned(lambda scheduled: msgspec.structs.replace(scheduled, repeated=True))
-        known = self._journal.registry.idempotency.get(*key)
+        known = self._journal.registry.idempotency.get(*holder, key)
+        if known is None:
+            known = self._unscoped(holder.owner, key, print_)
         if known is None:
             return None
         self._check_print(known.fingerprint, print_)
@@ -239,6 +247,20 @@ class Scheduling:
             _, _, policy = self._place(message.destination, message.namespace)
             raise DelayTooLong(policy.longest_ms) from None
 
+    def _unscoped(self, owner: str, key: str, print_: bytes) -> Repeat | None:
+        """What format 1 knows of a request. Another request may be another namespace's, and is none of its business."""
+        if not self._journal.pending.scoped_from:
+            return None
+        known = self._journal.registry.idempotency.get(UNSCOPED, owner, key)
+        return known if known is not None and known.fingerprint == print_ else None
+
+    def holder(self, message: Message) -> Holder:
+        """The holder of a message; raises what is wrong with its namespace or destination."""
+        if message.namespace is not None:
+            # One that is not its topic's own is refused later.
+            return Holder(parse_namespace(message.namespace), message.owner)
+        return Holder(self._place(message.destination, None)[1], message.owner)
+
     @staticmethod
     def _check_print(first: bytes, again: bytes) -> None:
         if first != again:
@@ -248,28 +270,29 @@ class Scheduling:
         self,
         message: Message,
         now_ms: int,
-        ahead: int = 0,
+        ahead: Mapping[Holder, int] = NOBODY,
         joining: Sequence[bool] = (),
         trace: bytes | None = None,
     ) -> tuple[Put, int | None]:
         """The version that accepts a message, and the due instant to answer; raises what forbids it.
 
-        `ahead` is how many of its owner, and `joining` which members of its group (timed or not), come before it.
+        `ahead` is how many of each holder, and `joining` which members of its group (timed or not), come before it.
         """
         destination, namespace, policy = self._place(message.destination, message.namespace)
+        holder = Holder(namespace, message.owner)
         if message.subject is not None and destination.startswith(TOPIC_SCHEME):
             raise Invalid("subject", "is not for messages that are bound for a topic")
         if policy.max_pending_per_owner and not message.follows:
-            pending = self._journal.pending.by_owner.get(message.owner, 0) + ahead
+            pending = self._journal.pending.by_holder.get(holder, 0) + ahead.get(holder, 0)
             if pending >= policy.max_pending_per_owner:
                 raise TooManyPending(policy.max_pending_per_owner)
         timed = message.due_at_ms is not None or message.delay_ms is not None
         if message.group is not None:
-            self._journal.groups.check(message.owner, message.group, timed, limits.MAX_GROUP_MEMBERS, joining)
+            self._journal.groups.check(holder, message.group, timed, limits.MAX_GROUP_MEMBERS, joining)
             self._check_member(message)
         due_at_ms, fire_at_ms = self._times(message, now_ms, policy) if timed else (None, limits.NEVER_MS)
         if policy.accept_per_second and not message.follows:
-            wait_ms = self._rates.wait_ms((namespace, message.owner), policy.accept_per_second, now_ms)
+            wait_ms = self._rates.wait_ms(holder, policy.accept_per_second, now_ms)
             if wait_ms:
                 raise RateLimited(wait_ms)
         delay_ms = message.delay_ms

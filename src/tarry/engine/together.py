@@ -12,6 +12,7 @@ import msgspec
 from tarry.core import limits
 from tarry.core.clock import Clock
 from tarry.core.errors import Conflict, Invalid, TarryError, TooLarge
+from tarry.core.holder import Holder
 from tarry.core.message import Message, Scheduled
 from tarry.core.names import TOPIC_SCHEME
 from tarry.engine.answer import Answer, all_of, failed
@@ -44,7 +45,11 @@ class Together:
             return failed(error)
         answers: list[Answer[Scheduled]] = [Answer() for _ in messages]
         in_flight = self._scheduling.in_flight
-        keys = [(one.owner, one.idempotency_key) for one in messages if one.idempotency_key is not None]
+        keys = [
+            (put.namespace, put.owner, put.idempotency_key)
+            for put, _ in planned
+            if put.idempotency_key is not None
+        ]
 
         def durable(error: TarryError | None) -> None:
             for key in keys:
@@ -80,21 +85,22 @@ class Together:
 
     def _plan(self, messages: Sequence[Message], trace: bytes | None) -> list[tuple[Put, int | None]]:
         """The versions that accept them, and the due instants to answer; raises what forbids any of them."""
-        led = {(one.owner, one.leads) for one in messages if one.leads is not None}
-        for owner, name in led:
-            self._journal.groups.check_new(owner, name or "")
+        led = {(self._scheduling.holder(one), one.leads) for one in messages if one.leads is not None}
+        for holder, name in led:
+            self._journal.groups.check_new(holder, name)
         now_ms = self._clock.now_ms()
         planned: list[tuple[Put, int | None]] = []
-        ahead: Counter[str] = Counter()
-        joining: dict[tuple[str, str], list[bool]] = {}
+        ahead: Counter[Holder] = Counter()
+        joining: dict[tuple[Holder, str], list[bool]] = {}
         for message in messages:
-            group = [] if message.group is None else joining.setdefault((message.owner, message.group), [])
-            put, due_at_ms = self._scheduling.plan(message, now_ms, ahead[message.owner], group, trace)
-            ahead[message.owner] += 1
+            holder = self._scheduling.holder(message)
+            group = [] if message.group is None else joining.setdefault((holder, message.group), [])
+            put, due_at_ms = self._scheduling.plan(message, now_ms, ahead, group, trace)
+            ahead[holder] += 1
             group.append(due_at_ms is not None)
             if message.leads is not None:
                 put = _leading(put, message.leads)
-            if (message.owner, message.group) in led:
+            if (holder, message.group) in led:
                 # Its delay begins when its leader is sent.
                 due_at_ms = None
                 put = msgspec.structs.replace(put, fire_at_ms=limits.NEVER_MS, due_at_ms=None)

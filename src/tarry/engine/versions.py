@@ -4,6 +4,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tarry.core.holder import Holder
 from tarry.core.names import parse_topic
 from tarry.ledger.read_record import PutHead
 from tarry.ledger.record import NO_PUT, Entry, Finalise, Kept, Key, Put, Record
@@ -49,12 +50,13 @@ def end_unread(key: Key, now_ms: int, reason: str) -> Finalise:
 
 
 def end_unread_member(
-    key: Key, origin: Key, owner: str, group: str, outcome: str, now_ms: int, reason: str
+    key: Key, origin: Key, holder: Holder, group: str, outcome: str, now_ms: int, reason: str
 ) -> Finalise:
     """The same for a member of a group: the group knows more."""
     return Finalise(
-        key, origin, outcome, now_ms, reason, None, 0, None, 0, "", UNREADABLE, None, owner, "", group, False
-    )
+        key, origin, outcome, now_ms, reason, None, 0, None, 0, holder.namespace, UNREADABLE, None, holder.owner, "", group,
+        False,
+    )  # fmt: skip
 
 
 def new_version(put: Put, key: Key, fire_at_ms: int, **changes: Any) -> Put:

@@ -64,6 +64,11 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     files: Annotated[list[ManifestFile], Meta(min_length=1, max_length=MAX_FILES)]
     owners: dict[Annotated[str, Meta(max_length=MAX_OWNER_BYTES)], Count]
     """How many messages belong to each owner."""
+    held: dict[
+        Annotated[str, Meta(max_length=2 * MAX_NAME_BYTES + 1)],
+        dict[Annotated[str, Meta(max_length=MAX_OWNER_BYTES)], Count],
+    ] = {}
+    """The same by namespace. Where there is one namespace only it may be left out."""
     namespaces: dict[Annotated[str, Meta(max_length=2 * MAX_NAME_BYTES + 1)], Instant]
     """Of each namespace that messages fall under: the last due instant."""
     fingerprint: Annotated[str, Meta(max_length=64)] = ""

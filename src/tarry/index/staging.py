@@ -8,7 +8,7 @@ No Spark and no server here: tasks of a job call it, and so does the command lin
 """
 
 import os
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final
@@ -21,13 +21,14 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tarry.core.errors import Rejected, TooLarge, Unavailable
+from tarry.core.holder import Holder, by_namespace
 from tarry.core.lanes import lane_of
 from tarry.core.slots import Slot, sizes_for
 from tarry.index.files import filesystem_of, write_file
 from tarry.index.incoming import Incoming, Mapping, read
 from tarry.index.manifest import MAX_FILES, Manifest, ManifestFile, Place
 from tarry.index.schema import PUT, STAGED
-from tarry.ledger.columns import Coded, count_by_value, lengths_of
+from tarry.ledger.columns import Coded, count_holders, lengths_of
 from tarry.ledger.disk import sync_path
 from tarry.ledger.puts import encode_bodies, place_text
 
@@ -73,7 +74,8 @@ class Staged(Struct, frozen=True):
     """What one stager has written."""
 
     files: list[ManifestFile]
-    owners: dict[str, int]
+    held: dict[str, dict[str, int]]
+    """How many rows belong to each owner, by namespace."""
     namespaces: dict[str, int]
     rows: int
     mixed: int
@@ -98,7 +100,7 @@ class Stager:
         self._waiting_rows = 0
         self._waiting_bytes = 0
         self._files: list[ManifestFile] = []
-        self._owners: Counter[str] = Counter()
+        self._holders: Counter[Holder] = Counter()
         self._namespaces: dict[str, int] = {}
         self._rows = 0
         self._mixed = 0
@@ -134,7 +136,7 @@ class Stager:
                 sync_path(folder)
         return Staged(
             self._files,
-            dict(self._owners),
+            by_namespace(self._holders),
             self._namespaces,
             self._rows,
             self._mixed,
@@ -165,7 +167,8 @@ class Stager:
                 self._write_slots(incoming)
 
     def _count(self, incoming: Incoming) -> None:
-        self._owners.update(count_by_value(incoming.contents.owners))
+        namespaces = [namespace for _, namespace in incoming.places]
+        self._holders.update(count_holders(Coded(namespaces, incoming.codes), incoming.contents.owners))
         latest = np.zeros(len(incoming.places), np.int64)
         np.maximum.at(latest, incoming.codes, incoming.due_at_ms)
         for (_, namespace), due_at_ms in zip(incoming.places, latest.tolist(), strict=True):
@@ -221,9 +224,12 @@ def manifest_of(place: Place, staged: Iterable[Staged], *, named: bool = False) 
     if bad := [row for part in parts for row in part.bad]:
         raise BadRows(bad)
     owners: Counter[str] = Counter()
+    held: dict[str, Counter[str]] = defaultdict(Counter)
     namespaces: dict[str, int] = {}
     for part in parts:
-        owners.update(part.owners)
+        for namespace, of in part.held.items():
+            owners.update(of)
+            held[namespace].update(of)
         for namespace, due_at_ms in part.namespaces.items():
             namespaces[namespace] = max(namespaces.get(namespace, 0), due_at_ms)
     files = [file for part in parts for file in part.files]
@@ -232,6 +238,7 @@ def manifest_of(place: Place, staged: Iterable[Staged], *, named: bool = False) 
     count, mixed = sum(part.rows for part in parts), sum(part.mixed for part in parts) & _MASK
     return Manifest(
         ledger=place.ledger, files=files, owners=dict(owners), namespaces=namespaces,
+        held={namespace: dict(of) for namespace, of in held.items()},
         fingerprint="" if named else f"{count}-{mixed:016x}",
     )  # fmt: skip
 

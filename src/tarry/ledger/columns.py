@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from tarry.core import limits
 from tarry.core.errors import Invalid, TarryError, TooLarge
+from tarry.core.holder import Holder
 from tarry.core.message import Message
 
 T = TypeVar("T")
@@ -123,10 +124,26 @@ def coded(values: Sequence[T]) -> Coded[T]:
     return Coded(list(known), np.array(codes, np.int32))
 
 
-def count_by_value(column: Coded[str]) -> Counter[str]:
-    """How many rows have which value."""
-    counts = np.bincount(column.codes, minlength=len(column.values))
-    return Counter({column.values[code]: int(counts[code]) for code in np.flatnonzero(counts).tolist()})
+def count_holders(namespaces: Coded[str], owners: Coded[str]) -> Counter[Holder]:
+    """How many rows belong to which owner in which namespace."""
+    names = {name: at for at, name in enumerate(dict.fromkeys(namespaces.values))}
+    places = np.array([names[name] for name in namespaces.values], np.int64)
+    width = len(owners.values)
+    pairs = places[namespaces.codes] * width + owners.codes
+    if len(names) * width <= 4 * len(pairs):
+        counts = np.bincount(pairs)
+        found = np.flatnonzero(counts)
+        counts = counts[found]
+    else:
+        # Most pairs do not occur.
+        found, counts = np.unique(pairs, return_counts=True)
+    listed = list(names)
+    return Counter(
+        {
+            Holder(listed[pair // width], owners.values[pair % width]): count
+            for pair, count in zip(found.tolist(), counts.tolist(), strict=True)
+        }
+    )
 
 
 # Between Arrow and NumPy

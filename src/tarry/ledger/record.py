@@ -183,6 +183,8 @@ class Claim(Struct, tag=int(Kind.CLAIM), array_like=True, frozen=True):
     group: str
     owner: str
     claimed_at_ms: int
+    namespace: str = ""
+    """Of the group. Earlier versions did not say: then it is that of the version with this seq."""
 
 
 class Ack(Struct, tag=int(Kind.ACK), array_like=True, frozen=True):
@@ -296,6 +298,8 @@ class Adopt(Struct, tag=int(Kind.ADOPT), array_like=True, frozen=True):
     """Of what was asked for, to tell a repeated request from another one with the same name; empty: the name says it."""
     trace: bytes | None = None
     """Of its acceptance, for all of its messages."""
+    held: dict[str, dict[str, int]] = {}
+    """How many of its messages belong to each owner, by namespace. Empty from earlier versions, which knew owners alone."""
 
 
 class Spared(Struct, array_like=True, frozen=True):
@@ -303,6 +307,7 @@ class Spared(Struct, array_like=True, frozen=True):
 
     key: Key
     owner: str
+    namespace: str = ""
 
 
 class CancelBatch(Struct, tag=int(Kind.CANCEL_BATCH), array_like=True, frozen=True):

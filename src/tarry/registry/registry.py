@@ -17,12 +17,12 @@ from msgspec import Struct
 from tarry.core.errors import TarryError, Unavailable
 from tarry.ledger.record import FIRST_BATCH_SEQ, Kept, Key, StagedFile
 from tarry.ledger.watermark import Ceiling
+from tarry.registry.migration import FORMAT_VERSION, migrate
 from tarry.registry.snapshots import write_snapshot
 from tarry.registry.table import RegistryDamage, Table, trouble
 
 REGISTRY_FILE: Final = "registry.sqlite"
 """Its name in the folder where its snapshots are too."""
-FORMAT_VERSION: Final = 1
 _APPLICATION_ID: Final = 0x54415252
 
 
@@ -127,10 +127,10 @@ class BatchRow(Struct, array_like=True, frozen=True):
     """The last of its fire instants."""
     fingerprint: str
     namespaces: list[str]
-    waiting: dict[str, int]
-    """By owner: the messages that are as they were adopted."""
-    apart: dict[str, int] = {}
-    """By owner: the messages that end by records of their own."""
+    waiting: dict[str, dict[str, int]]
+    """By namespace and owner: the messages that are as they were adopted."""
+    apart: dict[str, dict[str, int]] = {}
+    """By namespace and owner: the messages that end by records of their own."""
     cancelled_at_ms: int | None = None
     cancelled: int = 0
     """How many messages ended with the batch."""
@@ -177,6 +177,8 @@ class Meta(Struct, array_like=True, frozen=True):
     ahead: Ahead = Ahead()
     set_aside: list[int] = []
     """Seqs of records that a start was told to go on without."""
+    scoped_from: int = 0
+    """Messages from this seq on are counted by namespace and owner; earlier ones, of format 1, by owner alone."""
 
 
 class Flush:
@@ -200,12 +202,12 @@ class Registry:
         self.finalised: Table[Ended] = Table(
             "finalised", ("origin_seq",), Ended, ("owner", "finalised_at_ms")
         )
-        self.groups: Table[Group] = Table("groups", ("owner", "name"), Group, ("closed_at_ms",))
+        self.groups: Table[Group] = Table("groups", ("namespace", "owner", "name"), Group, ("closed_at_ms",))
         self.subjects: Table[list[Key]] = Table("subjects", ("subject",), list[Key])
         self.idempotency: Table[Repeat] = Table(
-            "idempotency", ("owner", "key"), Repeat, ("accepted_at_ms",), sieved=True
+            "idempotency", ("namespace", "owner", "key"), Repeat, ("accepted_at_ms",), sieved=True
         )
-        self.owners: Table[int] = Table("owners", ("owner",), int)
+        self.owners: Table[int] = Table("owners", ("namespace", "owner"), int)
         self.policies: Table[dict[str, Any]] = Table("policies", ("scope", "name"), dict[str, Any])
         self.topics: Table[TopicRow] = Table("topics", ("name",), TopicRow)
         self.chunks: Table[bytes] = Table("chunks", ("topic", "number"), bytes)
@@ -368,6 +370,9 @@ def _connect(path: str, image: bytes | None = None) -> sqlite3.Connection:
     # NORMAL may lose the newest transactions at a power loss, never the order: the ledger replays them.
     connection.execute("PRAGMA synchronous = NORMAL")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version == 1:
+        migrate(connection, Meta)
+        version = FORMAT_VERSION
     if version in (0, FORMAT_VERSION):
         # Tables that came later are made in a registry that lacks them; the ledger fills them.
         connection.executescript(files("tarry.registry").joinpath("schema.sql").read_text("utf-8"))

@@ -16,14 +16,18 @@ CREATE TABLE IF NOT EXISTS finalised     (origin_seq INTEGER PRIMARY KEY, owner 
 CREATE INDEX IF NOT EXISTS finalised_by_time  ON finalised (finalised_at_ms, origin_seq);
 CREATE INDEX IF NOT EXISTS finalised_by_owner ON finalised (owner, finalised_at_ms, origin_seq) WHERE owner IS NOT NULL;
 
-CREATE TABLE IF NOT EXISTS groups        (owner TEXT, name TEXT, closed_at_ms INTEGER, body BLOB NOT NULL, crc INTEGER NOT NULL,
-                            PRIMARY KEY (owner, name)) WITHOUT ROWID;
+-- Of owners: by namespace and owner. A namespace that is empty stands for rows of format 1, which did not say.
+CREATE TABLE IF NOT EXISTS groups        (namespace TEXT, owner TEXT, name TEXT, closed_at_ms INTEGER,
+                            body BLOB NOT NULL, crc INTEGER NOT NULL,
+                            PRIMARY KEY (namespace, owner, name)) WITHOUT ROWID;
 -- What several messages are about: the first versions of those that wait.
 CREATE TABLE IF NOT EXISTS subjects      (subject TEXT PRIMARY KEY, body BLOB NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS idempotency   (owner TEXT, key TEXT, accepted_at_ms INTEGER, body BLOB NOT NULL, crc INTEGER NOT NULL,
-                            PRIMARY KEY (owner, key)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS idempotency   (namespace TEXT, owner TEXT, key TEXT, accepted_at_ms INTEGER,
+                            body BLOB NOT NULL, crc INTEGER NOT NULL,
+                            PRIMARY KEY (namespace, owner, key)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS idempotency_by_time ON idempotency (accepted_at_ms);
-CREATE TABLE IF NOT EXISTS owners        (owner TEXT PRIMARY KEY, body BLOB NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS owners        (namespace TEXT, owner TEXT, body BLOB NOT NULL, crc INTEGER NOT NULL,
+                            PRIMARY KEY (namespace, owner)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS policies      (scope TEXT, name TEXT, body BLOB NOT NULL, crc INTEGER NOT NULL,
                             PRIMARY KEY (scope, name)) WITHOUT ROWID;
 

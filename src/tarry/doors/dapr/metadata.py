@@ -4,12 +4,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from tarry.config.dapr import DaprApp
+from tarry.core.names import DEFAULT_NAMESPACE
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.cloudevents import format_instant
 from tarry.doors.dapr.errors import Refusal
 from tarry.doors.dapr.mounting import Mounts
 from tarry.doors.dapr.subscriptions import Subscription
 from tarry.engine.engine import Engine
+from tarry.outlets.dapr.brokers.tarry import OwnTopicsComponent
 
 RUNTIME_VERSION: Final = "1.16.0"
 """The version of Dapr's runtime that the door behaves like."""
@@ -100,10 +102,15 @@ class Metadata:
             "healthThreshold": app.app_health_threshold,
         }
 
+    def _namespaces(self) -> set[str]:
+        """The namespaces that the application's messages fall under."""
+        own = (one.component for one in self.mounts.values())
+        return {DEFAULT_NAMESPACE, *(one.namespace for one in own if isinstance(one, OwnTopicsComponent))}
+
     def all_extended(self) -> dict[str, str]:
         """The extended attributes: what the application set, and times and counts of what waits here."""
         stats = self._engine.stats()
-        waiting = self._engine.pending_of(self.app.app_id)
+        waiting = self._engine.pending_of(self.app.app_id, *self._namespaces())
         extended = {
             "daprRuntimeVersion": RUNTIME_VERSION,
             "tarry.scheduled": str(waiting),

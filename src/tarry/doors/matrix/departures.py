@@ -17,6 +17,7 @@ from tarry.core.errors import TarryError
 from tarry.doors.matrix.accounts import Account, token_of
 from tarry.doors.matrix.errors import MatrixError
 from tarry.doors.matrix.parts import Parts
+from tarry.doors.matrix.settings import EVENTS, FUTURES
 from tarry.doors.matrix.wire import Request
 from tarry.engine.commands import Ending
 from tarry.outlets.matrix.homeserver import FAILURES
@@ -85,7 +86,7 @@ class Departures:
     def left(self, user_id: str) -> None:
         """A user has left a room."""
         now_ms = self._parts.clock.now_ms()
-        if not self._parts.engine.pending_of(user_id):
+        if not self._parts.engine.pending_of(user_id, EVENTS, FUTURES):
             return
         if 0 <= now_ms - self._asked.get(user_id, -ASK_AGAIN_MS) < ASK_AGAIN_MS:
             return

@@ -144,7 +144,7 @@ class Futures:
         ]
 
     def _check_group(self, account: Account, group_id: str) -> None:
-        if self._engine.group_owners(GROUP + group_id) - {account.user_id}:
+        if self._engine.group_owners(FUTURES, GROUP + group_id) - {account.user_id}:
             raise MatrixError(405, "M_FORBIDDEN", "The future group belongs to another user.")
 
     def tokens_of(self, id_: str, group_id: str, *, is_timed: bool) -> dict[str, str]:

@@ -23,6 +23,7 @@ from tarry.doors.matrix.futures import Futures
 from tarry.doors.matrix.futures_asked import PARAMETERS as FUTURES
 from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.paths import CLIENT, MAX_KNOWN, MAX_KNOWN_BYTES, MSC4140, Route, unquoted
+from tarry.doors.matrix.settings import EVENTS
 from tarry.doors.matrix.wire import (
     Answered,
     Query,
@@ -209,7 +210,8 @@ class Scheduling:
 
     def has_room(self, account: Account) -> bool:
         """Whether the user may have another event; who may not is told so the longer way."""
-        return self._parts.engine.pending_of(account.user_id) < self._parts.settings.max_pending_per_user
+        waiting = self._parts.engine.pending_of(account.user_id, EVENTS)
+        return waiting < self._parts.settings.max_pending_per_user
 
 
 def own_transaction(request: Request) -> tuple[str, ...]:

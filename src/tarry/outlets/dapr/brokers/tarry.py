@@ -56,7 +56,7 @@ class OwnTopicsComponent:
 
     def __init__(self, topics: OwnTopics, home: TopicName, *, at_once: int, again_after_ms: int) -> None:
         self._topics = topics
-        self._namespace = home.namespace_name
+        self.namespace = home.namespace_name
         self._at_once = at_once
         self._again_after_ms = again_after_ms
         self._members = Members()
@@ -69,7 +69,7 @@ class OwnTopicsComponent:
     def destination(self, topic: str) -> str:
         """The full name of a topic: what is scheduled straight to it arrives exactly once."""
         escaped = topic.replace("%", "%25").replace("/", "%2F")
-        return f"{TOPIC_SCHEME}{self._namespace}/{escaped}"
+        return f"{TOPIC_SCHEME}{self.namespace}/{escaped}"
 
     async def start(self) -> None:
         """Nothing to connect to."""
