@@ -8,10 +8,11 @@ from tests.peers.__main__ import all_suites
 from tests.peers.daprd import settings_of
 from tests.peers.gotest import read_cases, read_list
 from tests.peers.page import BEGIN, END, PAGE, rewritten, tables
+from tests.peers.pulsar import run_each
 from tests.peers.reasons import FOLDER, Reason, pattern_for, read_reasons, reasons_of, unexplained, unused
 from tests.peers.results import load_all, save, stored
 from tests.peers.suite import Case
-from tests.peers.suites import dapr
+from tests.peers.suites import dapr, pulsar_java
 from tests.peers.suites.h2spec import read_report
 from tests.peers.workplace import Workplace, missing
 
@@ -54,6 +55,26 @@ def test_what_is_said_of_a_failure_is_kept_and_of_others_not() -> None:
     said = {case.name: case.said for case in read_cases(OUTPUT)}
     assert "timed out" in said["TestHangs"]
     assert said["TestWhole"] == ""
+
+
+def test_cases_of_the_java_program_are_read_and_silence_is_a_failure() -> None:
+    said = "x\nPASS one\nFAIL two: Error: why\n"
+    cases = pulsar_java.read_cases(said, ["one", "two", "three"])
+    assert [(case.name, case.outcome) for case in cases] == [
+        ("one", "passed"), ("two", "failed"), ("three", "failed"),
+    ]  # fmt: skip
+    assert cases[1].said == "Error: why"
+
+
+def test_a_case_that_fails_among_others_is_judged_alone() -> None:
+    tries: dict[str, int] = {}
+
+    def one(name: str) -> list[Case]:
+        tries[name] = tries.get(name, 0) + 1
+        return [Case(name, "passed" if name == "good" or (tries[name] > 1 and name == "shy") else "failed")]
+
+    assert [case.outcome for case in run_each(["good", "shy", "bad"], one)] == ["passed", "passed", "failed"]
+    assert tries == {"good": 1, "shy": 2, "bad": 2}
 
 
 def test_benchmarks_are_no_tests() -> None:
