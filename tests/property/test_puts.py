@@ -60,7 +60,7 @@ def planned(asked: list[dict[str, Any]], columns: set[str]) -> Plan:
         # A batch without a column has no rows.
         | {"due_at_ms": pa.nulls(len(asked), pa.int64())}
     )  # fmt: skip
-    planner = Planner(place, 0, NOW_MS, Counter(), lambda *_: 0)
+    planner = Planner(place, 0, NOW_MS, Counter(), lambda *_: 0, 1 << 20)
     plan, errors = planner.plan(columns_of(batch, DEFAULTS), DEFAULTS)
     assert not errors
     assert plan is not None

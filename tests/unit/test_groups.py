@@ -161,12 +161,17 @@ def test_when_the_last_timed_member_expires_the_group_is_discarded(bench: Bench)
     assert bench.engine.stats().pending == 0
 
 
-def test_when_the_last_timed_member_has_no_outlet_the_group_is_discarded(bench: Bench) -> None:
+def test_when_the_last_timed_member_is_stranded_the_group_waits_with_it(bench: Bench) -> None:
     timed = bench.schedule(FOREIGN, group="g", delay_ms=10)
     untimed = bench.schedule(group="g")
-    bench.engine.dispatcher.flights._outlets = {}
+    bench.has_outlet = False
+    bench.reopen()
     bench.leap(1000)
-    assert states(bench, timed.id, untimed.id) == ["failed", "cancelled"]
+    assert states(bench, timed.id, untimed.id) == ["scheduled", "scheduled"]
+    bench.has_outlet = True
+    bench.reopen()
+    bench.run(1000)
+    assert states(bench, timed.id, untimed.id) == ["sent", "cancelled"]
 
 
 def test_a_member_given_a_due_instant_holds_its_group(bench: Bench) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tarry.core.errors import Invalid
 from tarry.doors.http import batches
-from tarry.doors.http.arrow import read_batches
+from tarry.doors.http.arrow import chunks_of, read_batches
 from tarry.doors.http.settings import HttpSettings
 from tests.serving import Serving, serving
 from tests.waiting import until
@@ -287,6 +287,88 @@ async def test_a_bad_stream_is_refused_as_a_whole(served: Serving, body: bytes) 
     refused = await served.client.post(BATCH, content=body, headers=ARROW)
     assert refused.status_code == 400
     assert served.engine.stats().pending == 0
+
+
+def nulls(rows: int, **columns: Any) -> bytes:
+    """A stream whose rows are mere numbers: a column of nulls has a length and no bytes."""
+    table = pa.table({"key": pa.nulls(rows), **columns})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    written: bytes = sink.getvalue().to_pybytes()
+    return written
+
+
+async def test_rows_without_bytes_are_refused(served: Serving) -> None:
+    for rows in (200_000, 10**9):
+        body = nulls(rows)
+        assert len(body) < 1_000
+        refused = await served.client.post(
+            f"{BATCH}?destination=t&delay_ms=3600000", content=body, headers=ARROW
+        )
+        assert (refused.status_code, refused.json()["field"]) == (400, "body")
+    few = await served.client.post(
+        f"{BATCH}?destination=t&delay_ms=3600000", content=nulls(10), headers=ARROW
+    )
+    assert few.status_code == 200
+    assert served.engine.stats().pending == 10
+
+
+def coded(values: list[str], codes: Any) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int8()), pa.array(values))
+
+
+async def test_what_a_dictionary_decodes_to_is_known_before_it_is_decoded(served: Serving) -> None:
+    rows = 500_000
+    table = pa.table({"owner": coded(["o" * 200], [0] * rows), "delay_ms": pa.array([0] * rows, pa.int32())})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    refused = await served.client.post(
+        f"{BATCH}?destination=t", content=sink.getvalue().to_pybytes(), headers=ARROW
+    )
+    assert refused.status_code == 400
+    assert "decode to" in refused.json()["detail"]
+    fits = pa.table(
+        {
+            "destination": coded(["t", "u"], [0, 1, 0]),
+            "payload": coded(["a", "b"], [1, 0, None]),
+            "delay_ms": pa.array([3_600_000] * 3, pa.int64()).dictionary_encode(),
+        }
+    )
+    rows_ = (await post_arrow(served, fits)).to_pylist()
+    assert [row["error"] for row in rows_] == [None] * 3
+    views = [(await served.client.get(f"/v1/messages/{row['id']}")).json() for row in rows_]
+    assert [view["payload"] for view in views] == ["b", "a", ""]
+    assert served.engine.stats().pending == 3
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([["a"], ["b"]]),
+        pa.RunEndEncodedArray.from_arrays([2], ["a"]),
+        pa.array([[("k", [1])], []], pa.map_(pa.string(), pa.list_(pa.int64()))),
+        pa.array([{"a": 1}, {"a": 2}]),
+    ],
+)
+async def test_columns_of_other_types_are_refused(served: Serving, column: Any) -> None:
+    body = stream(pa.table({"payload": column}))
+    refused = await served.client.post(f"{BATCH}?destination=t&delay_ms=1", content=body, headers=ARROW)
+    assert (refused.status_code, refused.json()["field"]) == (400, "payload")
+
+
+def test_chunks_are_small_where_rows_are_costly() -> None:
+    rows = 20_000
+    plain = pa.record_batch({"payload": [b"x" * 50] * rows, "destination": ["t"] * rows})
+    assert max(chunk.num_rows for chunk in chunks_of([plain])) == 8192
+    many = pa.record_batch({"destination": [f"t{n}" for n in range(rows)]})
+    assert max(chunk.num_rows for chunk in chunks_of([many])) == 512
+    pairs = [[(str(n), "v") for n in range(64)]] * 2_000
+    headers = pa.record_batch({"headers": pa.array(pairs, pa.map_(pa.string(), pa.string()))})
+    assert max(chunk.nbytes for chunk in chunks_of([headers])) <= 160 * 1024
+    for batch in (plain, many, headers):
+        assert sum(chunk.num_rows for chunk in chunks_of([batch])) == batch.num_rows
 
 
 def test_offsets_are_not_believed() -> None:

@@ -197,7 +197,7 @@ def test_bodies_from_columns_decode_as_what_they_say() -> None:
             "headers": pa.array([None, [("a", "b")], []], pa.map_(pa.string(), pa.string())),
         }
     )
-    planner = Planner(place, 0, 1000, Counter(), lambda *_: 0)
+    planner = Planner(place, 0, 1000, Counter(), lambda *_: 0, 1 << 20)
     defaults = Message(destination="", owner="bob", door="http")
     plan, errors = planner.plan(columns_of(batch, defaults), defaults)
     assert not errors

@@ -6,6 +6,7 @@ cannot be taken are answered one by one.
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import Final
 
 import numpy as np
 from msgspec import Struct
@@ -24,6 +25,9 @@ from tarry.ledger.puts import encode_bodies, place_text, unit_of_puts
 
 Place = Callable[[str, str | None], tuple[str, str, Effective]]
 """The full destination, the namespace and the policy of a destination and namespace as they were given."""
+BESIDE_BYTES: Final = 32 * 1024
+"""What a message can have beside its payload, with the entry that fires it."""
+
 Places = list[tuple[str, str, Effective] | None]
 
 
@@ -74,12 +78,15 @@ class Planner:
         now_ms: int,
         pending: Mapping[Holder, int],
         charge: Callable[..., int],
+        unit_max_bytes: int,
     ) -> None:
         self._place = place
         self._floor_ms = floor_ms
         self._now_ms = now_ms
         self._pending = pending
         self._charge = charge
+        # Whatever else a row has, its entry must fit into a segment of the ledger as well.
+        self._max_payload_bytes = max(unit_max_bytes - BESIDE_BYTES, unit_max_bytes // 2)
 
     def plan(
         self, columns: Columns, defaults: Message, trace: bytes | None = None
@@ -90,6 +97,8 @@ class Planner:
         if not contents.count:
             return None, errors
         contents.check(errors)
+        large = lengths_of(contents.payloads) > self._max_payload_bytes
+        mark(errors, large, TooLarge("payload", self._max_payload_bytes))
         places, codes = self._places(columns.destinations, defaults.namespace, errors)
         due, delay = self._due(columns.due_at_ms, columns.delay_ms, defaults, errors)
         fire = self._fire(due, places, codes, errors)

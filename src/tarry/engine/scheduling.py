@@ -38,7 +38,7 @@ from tarry.engine.journal import Journal
 from tarry.engine.planner import Columns, ColumnsScheduled, Plan, Planner
 from tarry.engine.rates import Rates
 from tarry.engine.versions import past_due
-from tarry.ledger.record import Put
+from tarry.ledger.record import Put, encode_body
 from tarry.registry.registry import Repeat
 
 NOBODY: Final[Mapping[Holder, int]] = {}
@@ -46,6 +46,9 @@ NOBODY: Final[Mapping[Holder, int]] = {}
 UNIT_RECORDS: Final = 4096
 UNIT_BYTES: Final = 4 * 1024 * 1024
 """What one unit of a batch holds at the most: a frame is written and synced as a whole."""
+
+GROWTH_BYTES: Final = 256
+"""By how much a record that fires, replaces or ends a version is larger than that, its destination's name apart."""
 
 
 class Scheduling:
@@ -215,8 +218,9 @@ class Scheduling:
         journal = self._journal
         floor_ms = journal.watermark.fire_at_ms
         return Planner(
-            self._place, floor_ms, self._clock.now_ms(), journal.pending.by_holder, self._rates.wait_ms
-        )
+            self._place, floor_ms, self._clock.now_ms(), journal.pending.by_holder, self._rates.wait_ms,
+            journal.ledger.unit_max_bytes,
+        )  # fmt: skip
 
     def repeated(self, message: Message) -> Answer[Scheduled] | None:
         """The first answer again, if this idempotency key was seen with the same request (R13)."""
@@ -289,7 +293,6 @@ class Scheduling:
         timed = message.due_at_ms is not None or message.delay_ms is not None
         if message.group is not None:
             self._journal.groups.check(holder, message.group, timed, limits.MAX_GROUP_MEMBERS, joining)
-            self._check_member(message)
         due_at_ms, fire_at_ms = self._times(message, now_ms, policy) if timed else (None, limits.NEVER_MS)
         if policy.accept_per_second and not message.follows:
             wait_ms = self._rates.wait_ms(holder, policy.accept_per_second, now_ms)
@@ -306,19 +309,26 @@ class Scheduling:
             fingerprint(message) if message.idempotency_key is not None else b"",
             subject=message.subject, trace=trace,
         )  # fmt: skip
+        self._check_size(put)
         return put, due_at_ms
 
-    def _check_member(self, message: Message) -> None:
-        """Raise `TooLarge` if the ends of such messages, which come in one unit, may not fit into the ledger."""
-        if not message.listed:
-            # It leaves nothing of its content behind.
+    def _check_size(self, put: Put) -> None:
+        """Raise `TooLarge` for a message whose later records may not fit into a segment of the ledger.
+
+        It is written once more when it is fired, carried or a dead letter, then a little larger; and of a group, with the
+        ends of all others in the same unit. A unit has half of its room for the one, and half for the others.
+        """
+        unit_max_bytes = self._journal.ledger.unit_max_bytes
+        content_bytes = len(put.payload) + sum(len(name) + len(value) for name, value in put.headers.items())
+        if put.group is None and 4 * content_bytes < unit_max_bytes:
+            # As nearly every message: it need not be measured.
             return
-        # Half of a unit is for all that is not content.
-        limit = self._journal.ledger.unit_max_bytes // 2 // limits.MAX_GROUP_MEMBERS
-        headers_bytes = sum(
-            len(name.encode()) + len(value.encode()) for name, value in message.headers.items()
-        )
-        if len(message.payload) + headers_bytes > limit:
+        limit = unit_max_bytes // 2 if put.group is not None else unit_max_bytes
+        if len(encode_body(put)) + GROWTH_BYTES + len(put.destination.encode()) > limit:
+            raise TooLarge("a message of a group" if put.group is not None else "the message", limit)
+        # Of a listed message all that it was is in its end.
+        limit = unit_max_bytes // 2 // limits.MAX_GROUP_MEMBERS
+        if put.group is not None and put.listed and len(put.payload) + _header_bytes(put) > limit:
             raise TooLarge("a listed message of a group", limit)
 
     def _times(self, message: Message, now_ms: int, policy: Effective) -> tuple[int, int]:
@@ -346,6 +356,10 @@ class Scheduling:
         if namespace is not None and namespace != within:
             raise Invalid("namespace", f"the destination is in {within}")
         return full, within, self._journal.policies.effective(full, within)
+
+
+def _header_bytes(put: Put) -> int:
+    return sum(len(name.encode()) + len(value.encode()) for name, value in put.headers.items())
 
 
 def fingerprint(message: Message) -> bytes:

@@ -2,12 +2,13 @@
 
 The bytes come from a client, so nothing in them is believed: compressed buffers are refused (their size is
 only known once it is too late), and every array is fully validated before anything looks into it, because
-Arrow itself follows whatever offsets it is given.
+Arrow itself follows whatever offsets it is given. A few bytes can stand for much: a column of nulls has a length and
+no bytes, and a dictionary is decoded into a value for each row. So rows are bounded by the bytes of the stream, sizes
+are computed before anything is decoded, and all of it happens on a thread of its own.
 """
 
 import asyncio
 import struct
-from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 from tarry.core.access import Caller
 from tarry.core.errors import Invalid, TarryError
 from tarry.core.ids import ID_CHARS
+from tarry.core.limits import MAX_BATCH_BYTES
 from tarry.core.message import Message
 from tarry.doors.http.asgi import Receive, Scope, Send, respond
 from tarry.doors.http.bodies import header, read_pieces
@@ -27,12 +29,20 @@ from tarry.doors.http.shapes import BatchDefaults
 from tarry.engine.arrow import COLUMNS
 from tarry.engine.engine import Engine
 from tarry.engine.planner import ColumnsScheduled
-from tarry.ledger.columns import int64_column
+from tarry.ledger.columns import int64_column, numbers_of
 
 ARROW_TYPE: Final = b"application/vnd.apache.arrow.stream"
 
 CHUNK_ROWS: Final = 8192
-"""Rows handed to the engine at once: few enough that what is due in between is still on time."""
+MANY_VALUES: Final = 256
+CHUNK_ROWS_OF_MANY: Final = 512
+CHUNK_HEADER_BYTES: Final = 128 * 1024
+CHUNK_BYTES: Final = 8 * 1024 * 1024
+"""Rows handed to the engine at once: few enough that what is due in between is still on time. Where destinations or
+owners have many values, each costs by itself; headers cost more than other bytes."""
+
+BYTES_PER_ROW: Final = 4
+"""What a row takes in the stream at the least, on average: an offset, or a number."""
 
 ROW_OVERHEAD_BYTES: Final = 256
 """What a row takes in the ledger beside its own columns, about."""
@@ -63,11 +73,15 @@ class ArrowBatches:
             raise Invalid("Idempotency-Key", "is not honoured for Arrow streams; use NDJSON")
         pieces = await read_pieces(scope, receive, self._max_bytes, self._deadlines)
         message = defaults_message(defaults)
-        batches = await asyncio.to_thread(lambda: read_batches(b"".join(pieces)))
-        _check_reach(batches, caller, message)
+
+        def read() -> list[pa.RecordBatch]:
+            batches = read_batches(b"".join(pieces), self._max_bytes)
+            _check_reach(batches, caller, message)
+            return chunks_of(batches)
+
         # Chunks are enqueued one behind the other and share the syncs of the ledger.
         answers = []
-        for chunk in _chunks(batches):
+        for chunk in await asyncio.to_thread(read):
             await wait_for_room(self._engine, chunk.nbytes + ROW_OVERHEAD_BYTES * chunk.num_rows)
             answers.append(self._engine.schedule_arrow(chunk, message))
             # What is due meanwhile has its turn.
@@ -87,8 +101,8 @@ async def wait_for_room(engine: Engine, size_bytes: int) -> None:
         await room
 
 
-def read_batches(body: bytes) -> list[pa.RecordBatch]:
-    """The record batches of a stream, checked so far that they are safe to look into."""
+def read_batches(body: bytes, max_bytes: int = MAX_BATCH_BYTES) -> list[pa.RecordBatch]:
+    """The record batches of a stream, checked so far that they are safe to look into, without dictionaries."""
     try:
         _refuse_compressed(body)
         with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
@@ -97,9 +111,17 @@ def read_batches(body: bytes) -> list[pa.RecordBatch]:
                 raise Invalid(min(unknown), "is not a known column")
             if len(set(reader.schema.names)) < len(reader.schema.names):
                 raise Invalid("schema", "has two columns of one name")
-            batches = list(reader)
+            _check_types(reader.schema)
+            batches = []
+            room = len(body) // BYTES_PER_ROW + 1
+            for batch in reader:
+                room -= batch.num_rows
+                if room < 0:
+                    raise Invalid("body", f"has more than a row for {BYTES_PER_ROW} of its bytes")
+                batches.append(batch)
         for batch in batches:
             batch.validate(full=True)
+        batches = _decoded(batches, max_bytes)
     except (pa.ArrowException, OSError, ValueError, struct.error) as error:
         raise Invalid("body", f"is not a good Arrow IPC stream: {str(error)[:200]}") from None
     return batches
@@ -143,10 +165,77 @@ def _follow(metadata: bytes, at: int) -> int:
     return at + offset
 
 
-def _chunks(batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _check_types(schema: pa.Schema) -> None:
+    """Raise `Invalid` for a column whose type can stand for more than its bytes, in a way that is not counted here."""
+    for field in schema:
+        kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
+        if pa.types.is_map(kind):
+            plain = _is_text(kind.key_type) and _is_text(kind.item_type)
+        else:
+            plain = pa.types.is_primitive(kind) or pa.types.is_null(kind) or _is_text(kind)
+        if not plain:
+            raise Invalid(field.name, f"is a column of {field.type}, which is not taken here")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    types = pa.types
+    return any(
+        is_(kind) for is_ in (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary)
+    )
+
+
+def _decoded(batches: list[pa.RecordBatch], max_bytes: int) -> list[pa.RecordBatch]:
+    """Batches with values in the place of dictionaries; raises `Invalid` if they would be larger than a stream may be."""
+    size_bytes = sum(_decoded_bytes(column) for batch in batches for column in batch.columns)
+    if size_bytes > max_bytes:
+        raise Invalid("body", f"has dictionaries that decode to {size_bytes} bytes; {max_bytes} is the limit")
+    return [
+        pa.record_batch(
+            [
+                column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+                for column in batch.columns
+            ],
+            names=batch.schema.names,
+        )
+        for batch in batches
+    ]
+
+
+def _decoded_bytes(column: pa.Array) -> int:
+    """How many bytes a dictionary's column has once it is decoded; 0 for any other."""
+    if not pa.types.is_dictionary(column.type):
+        return 0
+    values, codes = column.dictionary, numbers_of(column.indices.cast(pa.int64()))
+    if not len(values):
+        return 0
+    if _is_text(values.type):
+        lengths = numbers_of(pc.binary_length(values).cast(pa.int64())).values
+    else:
+        lengths = np.full(len(values), 8, np.int64)
+    return int(lengths[codes.values[codes.given]].sum()) + 8 * len(column)
+
+
+def chunks_of(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Batches cut so that the engine sees to each piece within a few milliseconds."""
+    chunks: list[pa.RecordBatch] = []
     for batch in batches:
-        for start in range(0, batch.num_rows, CHUNK_ROWS):
-            yield batch.slice(start, CHUNK_ROWS)
+        rows = _chunk_rows(batch)
+        chunks += (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
+    return chunks
+
+
+def _chunk_rows(batch: pa.RecordBatch) -> int:
+    names, count = batch.schema.names, max(1, batch.num_rows)
+    values = [
+        pc.count_distinct(batch.column(name)).as_py()
+        for name in ("destination", "owner")
+        if name in names and not pa.types.is_null(batch.column(name).type)
+    ]
+    rows = CHUNK_ROWS_OF_MANY if max(values, default=0) > MANY_VALUES else CHUNK_ROWS
+    headers_bytes = batch.column("headers").nbytes if "headers" in names else 0
+    for size_bytes, most_bytes in ((batch.nbytes, CHUNK_BYTES), (headers_bytes, CHUNK_HEADER_BYTES)):
+        rows = min(rows, max(1, most_bytes * count // max(1, size_bytes)))
+    return rows
 
 
 def defaults_message(defaults: BatchDefaults) -> Message:
@@ -171,8 +260,6 @@ def _check_reach(batches: list[pa.RecordBatch], caller: Caller, defaults: Messag
         if "destination" not in batch.schema.names:
             continue
         column = batch.column("destination")
-        if pa.types.is_dictionary(column.type):
-            column = column.dictionary_decode()
         if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
             raise Invalid("destination", "is not a column of text")
         for destination in pc.unique(column).to_pylist():
