@@ -65,7 +65,7 @@ unit: .dev ## only the quick tests: unit and property (ARGS="-k wheel" and the l
 	@$(BIN)/python -m pytest -p no:schemathesis $(wildcard tests/unit tests/property) $(ARGS)
 
 .PHONY: simulate
-simulate: .dev ## crash and clock simulation, SEEDS=10000 of them; a failure prints its seed
+simulate: .dev ## crash and clock simulation, SEEDS=10000 of them (ten minutes); a failure prints its seed
 	@$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) $(ARGS)
 
 .PHONY: soak

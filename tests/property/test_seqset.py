@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from tarry.core import seqset
-from tarry.core.seqset import BLOCK_BYTES, BLOCK_SEQS, SeqSet
+from tarry.core.seqset import BLOCK_BITS, BLOCK_BYTES, BLOCK_SEQS, SMALLEST_BLOCK_BITS, SeqSet
 
 EDGES = [0, BLOCK_SEQS, 2 * BLOCK_SEQS, 3 * BLOCK_SEQS, 9 * BLOCK_SEQS, 1 << 40]
 SEQS = st.builds(lambda edge, step: max(0, edge + step), st.sampled_from(EDGES), st.integers(-10, 10))
@@ -25,9 +25,10 @@ def _small_numbers() -> Iterator[None]:
 
 
 class SeqSetAgainstSet(RuleBasedStateMachine):
-    @initialize()
-    def begin(self) -> None:
-        self.set = SeqSet()
+    @initialize(block_bits=st.sampled_from((SMALLEST_BLOCK_BITS, BLOCK_BITS)))
+    def begin(self, block_bits: int) -> None:
+        self.set = SeqSet(block_bits)
+        self.block_seqs = 1 << block_bits
         self.model: set[int] = set()
 
     @rule(seq=SEQS)
@@ -61,8 +62,8 @@ class SeqSetAgainstSet(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def discard_a_whole_block(self, data: st.DataObject) -> None:
-        number = data.draw(st.sampled_from(EDGES)) // BLOCK_SEQS
-        for seq in [seq for seq in self.model if seq // BLOCK_SEQS == number]:
+        number = data.draw(st.sampled_from(EDGES)) // self.block_seqs
+        for seq in [seq for seq in self.model if seq // self.block_seqs == number]:
             self.set.discard(seq)
             self.model.remove(seq)
 
@@ -84,16 +85,28 @@ class SeqSetAgainstSet(RuleBasedStateMachine):
         assert found.dtype == np.int64
         assert found.tolist() == sorted(seq for seq in self.model if first <= seq <= last)
 
+    @rule(seqs=st.lists(SEQS, max_size=60))
+    def frozen(self, seqs: list[int]) -> None:
+        found = self.set.frozen().contains_many(np.array(seqs, np.int64))
+        assert found.tolist() == [seq in self.model for seq in seqs]
+
+    @rule(seqs=st.lists(SEQS, max_size=30))
+    def merge(self, seqs: list[int]) -> None:
+        other = self.set.copy()
+        other.add_many(np.array(seqs, np.int64))
+        self.set.merge(other)
+        self.model.update(seqs)
+
     @rule(seq=SEQS)
     def drop_upto(self, seq: int) -> None:
-        kept = {s for s in self.model if s // BLOCK_SEQS * BLOCK_SEQS + BLOCK_SEQS - 1 > seq}
+        kept = {s for s in self.model if s // self.block_seqs * self.block_seqs + self.block_seqs - 1 > seq}
         assert self.set.drop_upto(seq) == len(self.model) - len(kept)
         self.model = kept
 
     @invariant()
     def sizes(self) -> None:
         assert len(self.set) == len(self.model)
-        assert self.set.nbytes == BLOCK_BYTES * len({seq // BLOCK_SEQS for seq in self.model})
+        assert self.set.nbytes == self.block_seqs // 8 * len({seq // self.block_seqs for seq in self.model})
 
 
 TestSeqSetAgainstSet = SeqSetAgainstSet.TestCase

@@ -420,6 +420,8 @@ class Clients:
                 # A file was replaced meanwhile: a client asks again.
                 return
             page = answer.value()
+            if page.next_page is not None and page.next_page == query.page:
+                raise Violation("a page of the list leads to itself")
             listed += page.messages
             query = msgspec.structs.replace(query, page=page.next_page) if page.next_page else None
         self._checker.listed(listed)

@@ -374,7 +374,7 @@ class Consumers:
             answer = reader.handle.subscription.ack([], below=last + 1)
             then = partial(self._acked, sub, [], last + 1)
         else:
-            ids = random.sample(held, random.randint(1, len(held)))
+            ids = held if random.random() < 0.5 else random.sample(held, random.randint(1, len(held)))
             for entry_id in ids:
                 del reader.held[entry_id]
             sub.excused.update(ids)

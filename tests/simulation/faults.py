@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import Simulation
 
 STEPS_AFTER_ROT = 60
+JUMPS_MS = (-1, -50, -1_000, -70_000, -3_600_000, 50, 10_000, 3_600_000)
 
 
 class Faults:
@@ -25,9 +26,7 @@ class Faults:
         return {
             "crash": self.crash,
             "fault": self.fault,
-            "jump": lambda: self.jump(
-                self._random.choice((-1, -50, -1_000, -70_000, -3_600_000, 50, 10_000, 3_600_000))
-            ),
+            "jump": lambda: self.jump(self._random.choice(JUMPS_MS)),
             "flip": self.flip,
             "rot": self.rot,
         }
@@ -40,6 +39,7 @@ class Faults:
             sim.say("crash soon")
         elif kind < 0.55:
             sim.say("stop cleanly")
+            sim.coverage.note("clean stop")
             while sim.commit_frame():
                 pass
             sim.world.stop()
@@ -68,11 +68,21 @@ class Faults:
         """The clock is set."""
         sim = self._sim
         sim.say(f"the clock jumps by {ms}")
+        if ms > 0:
+            sim.coverage.note("clock set forward")
+        elif sim.up:
+            sim.coverage.set_back(sim)
         if ms < 0:
             # What is accepted from now on may be late until the clock shows this again.
             sim.note_due(sim.clock.now_ms())
             sim.model.set_back()
         sim.clock.jump(ms)
+
+    def jump_between(self) -> None:
+        """Set the clock where it is rarely set by chance: when messages are due and have not gone out."""
+        sim = self._sim
+        if sim.jumpy and self._random.random() < 0.2 and sim.coverage.is_between(sim):
+            self.jump(self._random.choice(JUMPS_MS))
 
     # Damage
 
@@ -104,6 +114,7 @@ class Faults:
                 raise Violation(
                     f"a bit of {path} was flipped, but the damage is said to be: {damage}"
                 ) from damage
+            sim.coverage.note("flipped bit refused at the start")
             sim.refuse(damage)
         except Unavailable as error:
             sim.refuse(error)
@@ -116,5 +127,6 @@ class Faults:
         if self._random.random() < 0.5:
             return
         self._flip()
+        self._sim.coverage.note("flipped bit while the server runs")
         self._sim.model.damaged = True
         self._sim.steps = min(self._sim.steps, self._sim.step + STEPS_AFTER_ROT)

@@ -1,10 +1,6 @@
-"""Those who change their mind about what they published with a delay: they reschedule it, or take it back.
-
-They draw lots of their own, so that what the others do in a seed does not depend on them.
-"""
+"""Those who change their mind about what they published with a delay: they reschedule it, or take it back."""
 
 from collections.abc import Callable
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 from tarry.core.errors import Conflict, DelayTooLong, NotFound, Unavailable
@@ -21,16 +17,10 @@ DELAYS_MS = (0, 1, 20, 1_500, 90_000)
 class Recalls:
     """What goes on around delayed entries."""
 
-    def __init__(self, sim: "Simulation", seed: int) -> None:
+    def __init__(self, sim: "Simulation") -> None:
         self._sim = sim
         self._model = sim.model
-        self._random = Random(f"recalls {seed}")
-        self._odds = self._random.choice((0.0, 0.01, 0.05))
-
-    def turn(self) -> None:
-        """Now and then."""
-        if self._random.random() < self._odds:
-            self._random.choice((self.reschedule, self.reschedule, self.recall))()
+        self._random = sim.random
 
     def actions(self) -> dict[str, Callable[[], None]]:
         """The steps that they take."""

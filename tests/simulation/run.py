@@ -11,11 +11,14 @@ import logging
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Mapping
 from multiprocessing import get_context
+from typing import NamedTuple
 from unittest import mock
 
 from tarry.engine import standby
+from tests.simulation.coverage import ENOUGH_SEEDS, never_met, report
 from tests.simulation.world import Simulation
 
 DEFAULT_STEPS = 250
@@ -29,7 +32,7 @@ def run_seed(
     seed: int,
     steps: int = DEFAULT_STEPS,
     trace: Callable[[str], None] | None = None,
-    focus: Mapping[str, int] | None = None,
+    focus: Mapping[str, float] | None = None,
 ) -> Simulation:
     """One run; raises `Failure`."""
     simulation = Simulation(seed, steps, trace, focus)
@@ -43,22 +46,32 @@ def run_seed(
     return simulation
 
 
-def run_range(first: int, count: int, steps: int = DEFAULT_STEPS) -> list[tuple[int, str]]:
-    """Many runs; the seeds that fail, with what is to be said of each."""
+class Runs(NamedTuple):
+    """What many runs came to."""
+
+    failures: list[tuple[int, str]]
+    """The seeds that failed, with what is to be said of each."""
+    met: Counter[str]
+    """In how many runs each kind of fault or rare event was met."""
+
+
+def run_range(first: int, count: int, steps: int = DEFAULT_STEPS) -> Runs:
+    """Many runs."""
     # The engine says what goes wrong, and here much does.
     logging.getLogger("tarry").setLevel(logging.CRITICAL + 1)
-    failures = []
+    runs = Runs([], Counter())
     for seed in range(first, first + count):
         try:
-            run_seed(seed, steps)
+            simulation = run_seed(seed, steps)
+            runs.met.update(kind for kind, times in simulation.coverage.ended(simulation).items() if times)
         except Failure as failure:
             cause = failure.__cause__
             where = traceback.extract_tb(cause.__traceback__)[-1] if cause is not None else ""
-            failures.append((seed, f"{failure}\n  at {where}"))
-    return failures
+            runs.failures.append((seed, f"{failure}\n  at {where}"))
+    return runs
 
 
-def _chunk(bounds: tuple[int, int, int]) -> list[tuple[int, str]]:
+def _chunk(bounds: tuple[int, int, int]) -> Runs:
     return run_range(*bounds)
 
 
@@ -93,10 +106,12 @@ def main() -> int:
         for first in range(args.first, args.first + args.seeds, size)
     ]
     failed = done = 0
+    met: Counter[str] = Counter()
     with get_context("spawn").Pool(args.jobs) as pool:
-        for (_, count, _), failures in zip(chunks, pool.imap(_chunk, chunks), strict=True):
+        for (_, count, _), runs in zip(chunks, pool.imap(_chunk, chunks), strict=True):
             done += count
-            for _, text in failures:
+            met += runs.met
+            for _, text in runs.failures:
                 failed += 1
                 print(f"FAILED {text}", flush=True)
             if sys.stdout.isatty():
@@ -104,7 +119,11 @@ def main() -> int:
     print(
         f"\r{done} seeds from {args.first} on, {args.steps} steps each, in {time.monotonic() - began:.0f} s: {failed} failed"
     )
-    return 1 if failed else 0
+    print(f"In how many of the runs that held each kind was met:\n{report(max(1, done - failed), met)}")
+    missed = never_met(met) if done >= ENOUGH_SEEDS else []
+    if missed:
+        print(f"FAILED: no run has met: {', '.join(missed)}")
+    return 1 if failed or missed else 0
 
 
 if __name__ == "__main__":

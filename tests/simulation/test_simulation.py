@@ -39,9 +39,10 @@ from tarry.registry.registry import Registry
 from tarry.testing.disk import SimulatedDisk, SimulatedFile
 from tests.simulation.checker import Violation
 from tests.simulation.run import Failure, run_range, run_seed
+from tests.simulation.settings import FAULTS, OPERATIONS
 
 CHUNKS = 20
-SEEDS_IN_CHUNK = 100
+SEEDS_IN_CHUNK = 75
 STEPS = 100
 BOUND = 400
 """A sabotage must be noticed within so many seeds."""
@@ -59,8 +60,8 @@ def quiet() -> Iterator[None]:
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_every_guarantee_holds(chunk: int) -> None:
-    failures = run_range(chunk * SEEDS_IN_CHUNK, SEEDS_IN_CHUNK, STEPS)
-    assert not failures, "\n".join(text for _, text in failures)
+    runs = run_range(chunk * SEEDS_IN_CHUNK, SEEDS_IN_CHUNK, STEPS)
+    assert not runs.failures, "\n".join(text for _, text in runs.failures)
 
 
 def test_a_seed_gives_the_same_run_again() -> None:
@@ -244,6 +245,16 @@ def forget_the_dead_at_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(DeadSet, "age", lambda self: self.__init__())
 
 
+def forget_those_that_died_last(patch: pytest.MonkeyPatch) -> None:
+    """R8: with the old dead the young ones are forgotten, whose ends the index may not know."""
+
+    def all_of_them(self: DeadSet, upto_seq: int) -> None:
+        self._old.drop_upto(upto_seq)
+        self._young.drop_upto(upto_seq)
+
+    patch.setattr(DeadSet, "forget_old", all_of_them)
+
+
 def give_out_what_was_cancelled(patch: pytest.MonkeyPatch) -> None:
     """A cancelled entry stays where it is, and its subscriptions are not done with it."""
     patch.setattr(TopicRecords, "_decide_cancelled", lambda self, record: None)
@@ -286,7 +297,14 @@ SABOTAGES: dict[Callable[[pytest.MonkeyPatch], None], dict[str, int]] = {
     fire_a_millisecond_early: {},
     forget_who_is_dead: {},
     send_without_a_claim: {},
-    send_before_the_claim_is_durable: {"crash": 20, "together": 30, "tick": 40},
+    send_before_the_claim_is_durable: {
+        "crash": 20,
+        "together": 60,
+        "tick": 90,
+        "wait": 30,
+        "verdict": 2,
+        "commit": 12,
+    },
     forget_uncertainty: {"verdict": 30, "command": 40},
     ignore_idempotency_keys: {},
     skip_a_record_at_replay: {},
@@ -311,10 +329,18 @@ SABOTAGES: dict[Callable[[pytest.MonkeyPatch], None], dict[str, int]] = {
     mark_past_what_enters: {**INDEXED, "together": 6},
     begin_above_the_watermark: {**INDEXED, "crash": 8},
     forget_the_dead_at_once: INDEXED,
+    forget_those_that_died_last: {**INDEXED, "command": 60, "wait": 60, "tick": 60},
     give_out_what_was_cancelled: {"recall": 20, "publish": 20},
     give_out_after_the_disk_failed: {"fault": 12, "attach": 20, "publish": 20},
     take_the_last_due_first: {"schedule": 30, "verdict": 20},
-    answer_a_reschedule_and_do_nothing: {"reschedule": 20, "publish": 20, "wait": 30},
+    answer_a_reschedule_and_do_nothing: {
+        "reschedule": 30,
+        "publish": 30,
+        "wait": 60,
+        "subscribe": 10,
+        "attach": 20,
+        "flow": 20,
+    },
 }
 """What is broken, and what the run dwells on so that it is noticed soon."""
 
@@ -326,7 +352,7 @@ def test_the_checker_notices(
     sabotage(monkeypatch)
     for seed in range(BOUND):
         try:
-            run_seed(seed, focus=SABOTAGES[sabotage])
+            run_seed(seed, focus={**OPERATIONS, **FAULTS, **SABOTAGES[sabotage]})
         except Failure as failure:
             # It must be the checker that notices, or recovery, and not some accident.
             if not isinstance(failure.__cause__, Violation | TarryError):

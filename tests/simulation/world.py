@@ -22,10 +22,17 @@ from tarry.testing.world import World
 from tests.simulation.checker import Checker, Violation
 from tests.simulation.clients import Clients
 from tests.simulation.consumers import Consumers
+from tests.simulation.coverage import Coverage
 from tests.simulation.faults import Faults
 from tests.simulation.model import TOPICS, Model, Msg
 from tests.simulation.recalls import Recalls
-from tests.simulation.settings import engine_settings, index_piece, ledger_settings, weights
+from tests.simulation.settings import (
+    dead_block_bits,
+    engine_settings,
+    index_piece,
+    ledger_settings,
+    weights,
+)
 
 DRAIN_ROUNDS = 400
 
@@ -51,7 +58,7 @@ class Simulation:
         seed: int,
         steps: int,
         trace: Callable[[str], None] | None = None,
-        focus: Mapping[str, int] | None = None,
+        focus: Mapping[str, float] | None = None,
     ) -> None:
         """`focus` sets how often some kinds of steps come; the seed says it for the others."""
         self.random = Random(seed)
@@ -66,16 +73,18 @@ class Simulation:
             settings=settings,
             ledger_settings=ledger_settings(self.random),
             together=self.random.choice((1, 2, 16)),
+            dead_block_bits=dead_block_bits(self.random),
             start=False,
         )
         self.world.index.piece = index_piece(self.random)
         self.world.outlet = WatchedOutlet(self.world.outlet, self._launched)
         self.clock = self.world.clock
+        self.coverage = Coverage()
         self.model = Model()
         self.checker = Checker(self.model, self.clock, settings)
         self.clients = Clients(self)
         self.consumers = Consumers(self)
-        self.recalls = Recalls(self, seed)
+        self.recalls = Recalls(self)
         self.faults = Faults(self)
         self.open: list[tuple[str, Answer[Any]]] = []
         """What was asked in this life and is not answered yet."""
@@ -92,6 +101,8 @@ class Simulation:
         self._worked: deque[Callable[[], None]] = deque()
         """Work of the registry's thread that is done, and of which the engine was not told yet."""
         self._weights = {**weights(self.random), **(focus or {})}
+        self.jumpy = self._weights["jump"] > 0 and self.random.random() < 0.5
+        """Whether the clock is also set at points that are rarely met by chance."""
 
     @property
     def engine(self) -> Engine:
@@ -163,6 +174,7 @@ class Simulation:
         self.world.start()
         self.up = True
         self.consumers.found()
+        self._begin_busy()
         own = {
             "tick": self.tick,
             "commit": self.commit,
@@ -175,16 +187,19 @@ class Simulation:
         actions = own | {name: act for part in parts for name, act in part.actions().items()}
         chosen = [actions[name] for name in self._weights]
         odds = list(self._weights.values())
+        self.steps += self.step
         while self.step < self.steps and self.refused is None:
             self.step += 1
             try:
                 if self.up:
                     self.random.choices(chosen, odds)[0]()
                     if self.up:
-                        self.recalls.turn()
+                        self.coverage.look(self)
+                        self.faults.jump_between()
                 else:
                     self.boot()
             except SimulatedCrash as crash:
+                self.coverage.note("crash within an operation of the disk")
                 self.crash(f"at {crash}")
             except Damage as damage:
                 if self.up or not self.model.damaged:
@@ -192,6 +207,25 @@ class Simulation:
                 self.refuse(damage)
         if self.refused is None and not self.model.damaged:
             self._drain()
+
+    def _begin_busy(self) -> None:
+        """Let a run begin with some good minutes: then there are segments to reclaim, and an index that is needed."""
+        random = self.random
+        busy = (
+            self.clients.schedule,
+            self.clients.batch,
+            self.clients.command,
+            self.consumers.publish,
+            self.consumers.ack,
+            self.index,
+        )
+        for _ in range(random.choice((0, 0, 40, 100))):
+            self.step += 1
+            random.choice(busy)()
+            if random.random() < 0.3:
+                self.clock.advance(random.choice((1, 100, 3_000)))
+            if random.random() < 0.5:
+                self._all_at_once()
 
     def refuse(self, error: TarryError) -> None:
         """The server will not start, and that is right: the run is over."""
@@ -207,6 +241,7 @@ class Simulation:
         try:
             self.world.start()
         except SimulatedCrash as crash:
+            self.coverage.note("crash during recovery")
             self.crash(f"during recovery, at {crash}")
             return
         except Unavailable as error:
@@ -218,6 +253,7 @@ class Simulation:
             # The power loss took more of the registry away than was kept of the ledger.
             path = self.random.choice(sorted(self.world.registry_disk.snapshots))
             self.say(f"restore {path}: {error}")
+            self.coverage.note("registry restored from a snapshot")
             self.world.registry_disk.restore(path)
             self.boot()
             return
@@ -250,6 +286,7 @@ class Simulation:
             # What is on its way when the sender dies may still arrive.
             if random.random() < 0.5:
                 self._arrive(attempt)
+        self.coverage.note("power loss" if power else "kill")
         if power:
             self.world.crash(random.choice((0, 0, 1, 3, 8)))
         else:
@@ -288,7 +325,9 @@ class Simulation:
         """A group commit."""
         ledger = self.engine.journal.ledger
         self.commit_frame()
-        self.cramped |= ledger.low_space
+        if ledger.low_space and not self.cramped:
+            self.cramped = True
+            self.coverage.note("full disk")
         if ledger.failed is not None:
             self.failing = self.checker.stopped = True
             if self.random.random() < 0.3 and not self.draining:
@@ -297,11 +336,16 @@ class Simulation:
             self.checker.all_durable()
 
     def work(self) -> None:
+        """The registry's thread has its turn: one thing, some, or all that there is."""
+        for _ in range(self.random.choice((1, 1, 4, 100))):
+            if not self._worked and not self.world.offloaded:
+                return
+            self._work_once()
+
+    def _work_once(self) -> None:
         """The registry's thread does something, or the engine hears of it."""
         if self._worked:
             self._worked.popleft()()
-            return
-        if not self.world.offloaded:
             return
         work, done = self.world.offloaded.popleft()
         error = _error_of(work)
@@ -319,13 +363,13 @@ class Simulation:
         """The pipeline does something: it indexes what is durable or a part of it, compacts, or cleans up."""
         index, ledger, random = self.world.index, self.engine.journal.ledger, self.random
         kind = random.random()
-        if not index.cursor and kind < 0.3:
+        if not index.cursor and kind < 0.2:
             self.say("begin the index")
             index.begin()
         elif kind < 0.6:
             upto = ledger.durable_seq
             # The first time it takes all that there is: that much was there when segments went that it does not find.
-            if index.cursor and random.random() < 0.5:
+            if index.cursor and random.random() < 0.3:
                 upto = random.randint(min(index.cursor, upto), upto)
             try:
                 index.flush(ledger, upto)
@@ -355,10 +399,14 @@ class Simulation:
     # The receiver
 
     def verdict(self) -> None:
-        """Something comes of an attempt."""
+        """Something comes of an attempt, or of several, one after another."""
+        for _ in range(self.random.choice((1, 1, 2, 8))):
+            if not self.world.outlet.under_way:
+                return
+            self._verdict_once()
+
+    def _verdict_once(self) -> None:
         random = self.random
-        if not self.world.outlet.under_way:
-            return
         attempt = random.choice(self.world.outlet.under_way)
         if random.random() < 0.1:
             self._answer_all(attempt)
@@ -400,6 +448,8 @@ class Simulation:
         if isinstance(verdict, Delivered):
             self._arrive(attempt)
         msg = self._msg_of(attempt)
+        if isinstance(verdict, Retry) and verdict.uncertain:
+            self.coverage.note("attempt without a reply")
         self.say(f"verdict {msg.token} {verdict}")
         self.checker.answered(msg, attempt.delivery.attempt, verdict)
 
@@ -473,10 +523,11 @@ class Simulation:
             self.commit()
             while self._worked or self.world.offloaded:
                 busy = True
-                self.work()
+                self._work_once()
             for attempt in list(self.world.outlet.under_way):
                 busy = True
                 self._answer(attempt, Delivered())
+            self.coverage.look(self)
             if not busy:
                 return wake_ms
         raise Violation("the engine does not come to rest")

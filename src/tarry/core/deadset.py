@@ -11,15 +11,16 @@ It is used from one thread, like the `SeqSet`s that it is made of.
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core.seqset import FrozenSeqs, SeqSet
+from tarry.core.seqset import BLOCK_BITS, FrozenSeqs, SeqSet
 
 
 class DeadSet:
     """A set of seqs that grows, and forgets what is old and low."""
 
-    def __init__(self) -> None:
-        self._young = SeqSet()
-        self._old = SeqSet()
+    def __init__(self, block_bits: int = BLOCK_BITS) -> None:
+        self._block_bits = block_bits
+        self._young = SeqSet(block_bits)
+        self._old = SeqSet(block_bits)
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
@@ -77,7 +78,7 @@ class DeadSet:
             self._young, self._old = self._old, self._young
         else:
             self._old.merge(self._young)
-            self._young = SeqSet()
+            self._young = SeqSet(self._block_bits)
 
     def forget_old(self, upto_seq: int) -> None:
         """Forget old ones up to a seq, whole blocks of them; what lies in the block of that seq stays."""

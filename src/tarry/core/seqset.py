@@ -1,4 +1,4 @@
-"""A set of seqs, as bitmaps: one bit for each seq of a block of 65,536 that has any.
+"""A set of seqs, as bitmaps: one bit for each seq of a block, usually of 65,536, that has any.
 
 Seqs are dense and growing, so a block fills up and is then forgotten as a whole (`drop_upto`).
 Invariants: a block that is held has a bit set; the counts are those of the bits.
@@ -13,6 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 BLOCK_BITS: Final = 16
+"""A block has two to the power of so many seqs, unless a set is told otherwise."""
+SMALLEST_BLOCK_BITS: Final = 6
+"""Bits are counted 64 at a time."""
 BLOCK_SEQS: Final = 1 << BLOCK_BITS
 BLOCK_BYTES: Final = BLOCK_SEQS // 8
 IN_BLOCK: Final = BLOCK_SEQS - 1
@@ -27,13 +30,16 @@ BLOCKS_AT_ONCE: Final = 64
 LONGEST_GAP: Final = 1 << 16
 """Blocks that are not held between two that are, at most, for one table of them all."""
 
-NO_SEQS: Final = bytes(BLOCK_BYTES)
-
 
 class SeqSet:
     """A set of seqs, which are not negative."""
 
-    def __init__(self) -> None:
+    def __init__(self, block_bits: int = BLOCK_BITS) -> None:
+        if block_bits < SMALLEST_BLOCK_BITS:
+            raise ValueError(f"a block has at least {1 << SMALLEST_BLOCK_BITS} seqs, not {1 << block_bits}")
+        self._bits = block_bits
+        self._seqs = 1 << block_bits
+        self._in_block = self._seqs - 1
         self._blocks: dict[int, bytearray] = {}
         self._counts: dict[int, int] = {}
         """How many seqs each block has."""
@@ -43,21 +49,21 @@ class SeqSet:
         return self._count
 
     def __contains__(self, seq: int) -> bool:
-        block = self._blocks.get(seq >> BLOCK_BITS)
-        return block is not None and block[(seq & IN_BLOCK) >> 3] & BITS[seq & 7] != 0
+        block = self._blocks.get(seq >> self._bits)
+        return block is not None and block[(seq & self._in_block) >> 3] & BITS[seq & 7] != 0
 
     @property
     def nbytes(self) -> int:
         """Bytes held by the bitmaps."""
-        return len(self._blocks) * BLOCK_BYTES
+        return len(self._blocks) * (self._seqs >> 3)
 
     def add(self, seq: int) -> None:
         """Put a seq in, if it is not there."""
-        number = seq >> BLOCK_BITS
+        number = seq >> self._bits
         block = self._blocks.get(number)
         if block is None:
             block = self._new_block(number)
-        place = (seq & IN_BLOCK) >> 3
+        place = (seq & self._in_block) >> 3
         bit = BITS[seq & 7]
         if not block[place] & bit:
             block[place] |= bit
@@ -68,8 +74,8 @@ class SeqSet:
         """Take a seq out, if it is there."""
         if seq not in self:
             return
-        number = seq >> BLOCK_BITS
-        self._blocks[number][(seq & IN_BLOCK) >> 3] &= ~BITS[seq & 7]
+        number = seq >> self._bits
+        self._blocks[number][(seq & self._in_block) >> 3] &= ~BITS[seq & 7]
         self._counts[number] -= 1
         self._count -= 1
         if self._counts[number] == 0:
@@ -78,45 +84,45 @@ class SeqSet:
     def add_many(self, seqs: NDArray[np.int64]) -> None:
         """Put seqs in. They may be in any order, repeat, and be there already."""
         ordered = np.sort(seqs)
-        for number, low, high in _by_block(ordered):
+        for number, low, high in _by_block(ordered, self._bits):
             if high - low <= FEW_PER_BLOCK:
                 for seq in ordered[low:high].tolist():
                     self.add(seq)
             else:
-                self._add_to_block(number, ordered[low:high] & IN_BLOCK)
+                self._add_to_block(number, ordered[low:high] & self._in_block)
 
     def discard_many(self, seqs: NDArray[np.int64]) -> None:
         """Take seqs out, wherever they are there."""
         ordered = np.sort(seqs)
-        for number, low, high in _by_block(ordered):
+        for number, low, high in _by_block(ordered, self._bits):
             block = self._blocks.get(number)
             if block is not None:
-                bits = np.zeros(BLOCK_SEQS, np.uint8)
-                bits[ordered[low:high] & IN_BLOCK] = 1
+                bits = np.zeros(self._seqs, np.uint8)
+                bits[ordered[low:high] & self._in_block] = 1
                 bitmap = np.frombuffer(block, np.uint8)
                 bitmap &= ~np.packbits(bits, bitorder="little")
                 self._count_block(number)
 
     def add_range(self, first: int, count: int) -> None:
         """Put in `count` seqs from `first` on."""
-        for number, low, high in _blocks_of(first, count):
+        for number, low, high in _blocks_of(first, count, self._bits):
             bitmap = np.frombuffer(self._blocks.get(number) or self._new_block(number), np.uint8)
-            bitmap |= _bits_between(low, high)
+            bitmap |= _bits_between(low, high, self._seqs)
             self._count_block(number)
 
     def drop_range(self, first: int, count: int) -> None:
         """Take out `count` seqs from `first` on, wherever they are there."""
-        for number, low, high in _blocks_of(first, count):
+        for number, low, high in _blocks_of(first, count, self._bits):
             if number in self._blocks:
                 bitmap = np.frombuffer(self._blocks[number], np.uint8)
-                bitmap &= ~_bits_between(low, high)
+                bitmap &= ~_bits_between(low, high, self._seqs)
                 self._count_block(number)
 
     def _add_to_block(self, number: int, places: NDArray[np.int64]) -> None:
         block = self._blocks.get(number)
         if block is None:
             block = self._new_block(number)
-        bits = np.zeros(BLOCK_SEQS, np.uint8)
+        bits = np.zeros(self._seqs, np.uint8)
         bits[places] = 1
         bitmap = np.frombuffer(block, np.uint8)
         bitmap |= np.packbits(bits, bitorder="little")
@@ -132,7 +138,7 @@ class SeqSet:
 
     def _new_block(self, number: int) -> bytearray:
         """An empty block, into which the caller puts something."""
-        block = self._blocks[number] = bytearray(BLOCK_BYTES)
+        block = self._blocks[number] = bytearray(self._seqs >> 3)
         self._counts[number] = 0
         return block
 
@@ -142,7 +148,7 @@ class SeqSet:
             return np.zeros(len(seqs), np.bool_)
         if len(seqs) <= FEW_PER_BLOCK:
             return self._each_contained(seqs)
-        numbers = self._held_between(int(seqs.min()) >> BLOCK_BITS, int(seqs.max()) >> BLOCK_BITS)
+        numbers = self._held_between(int(seqs.min()) >> self._bits, int(seqs.max()) >> self._bits)
         if len(seqs) <= FEW_PER_BLOCK * len(numbers):
             return self._each_contained(seqs)
         if len(numbers) <= BLOCKS_AT_ONCE:
@@ -152,7 +158,7 @@ class SeqSet:
         ordered = seqs[order]
         for i in range(0, len(numbers), BLOCKS_AT_ONCE):
             some = numbers[i : i + BLOCKS_AT_ONCE]
-            low, high = ordered.searchsorted([some[0] << BLOCK_BITS, (some[-1] + 1) << BLOCK_BITS])
+            low, high = ordered.searchsorted([some[0] << self._bits, (some[-1] + 1) << self._bits])
             found[order[low:high]] = self._contained_in(some, ordered[low:high])
         return found
 
@@ -170,21 +176,23 @@ class SeqSet:
         if not numbers:
             return np.zeros(len(seqs), np.bool_)
         # All these blocks as one bitmap, and before them an empty one for seqs of any other block.
-        bitmap = np.frombuffer(b"".join([NO_SEQS, *(self._blocks[number] for number in numbers)]), np.uint8)
+        bitmap = np.frombuffer(
+            b"".join([bytes(self._seqs >> 3), *(self._blocks[number] for number in numbers)]), np.uint8
+        )
         held = np.array(numbers)
-        asked = seqs >> BLOCK_BITS
+        asked = seqs >> self._bits
         rows = held.searchsorted(asked)
         rows[rows == len(held)] = 0
         rows = np.where(held[rows] == asked, rows + 1, 0)
-        found = bitmap[rows * BLOCK_BYTES + ((seqs & IN_BLOCK) >> 3)]
+        found = bitmap[rows * (self._seqs >> 3) + ((seqs & self._in_block) >> 3)]
         return (found >> (seqs & 7).astype(np.uint8) & 1).astype(np.bool_)
 
     def between(self, first: int, last: int) -> NDArray[np.int64]:
         """The seqs from `first` to `last`, both included, in order."""
         parts = [np.empty(0, np.int64)]
-        for number in self._held_between(first >> BLOCK_BITS, last >> BLOCK_BITS):
+        for number in self._held_between(first >> self._bits, last >> self._bits):
             bits = np.unpackbits(np.frombuffer(self._blocks[number], np.uint8), bitorder="little")
-            parts.append(np.flatnonzero(bits) + (number << BLOCK_BITS))
+            parts.append(np.flatnonzero(bits) + (number << self._bits))
         seqs = np.concatenate(parts)
         return seqs[seqs.searchsorted(first) : seqs.searchsorted(last, "right")]
 
@@ -194,13 +202,13 @@ class SeqSet:
         Seqs at or below `seq` in the block of `seq` itself stay, unless it is the last of its block.
         """
         before = self._count
-        for number in [number for number in self._blocks if number < (seq + 1) >> BLOCK_BITS]:
+        for number in [number for number in self._blocks if number < (seq + 1) >> self._bits]:
             del self._blocks[number]
             self._count -= self._counts.pop(number)
         return before - self._count
 
     def merge(self, other: "SeqSet") -> None:
-        """Put in everything that another set has. The other one is not to be used any more."""
+        """Put in everything that another set with blocks of the same size has. The other one is not to be used any more."""
         for number, block in other._blocks.items():
             mine = self._blocks.get(number)
             if mine is None:
@@ -215,34 +223,38 @@ class SeqSet:
 
     def copy(self) -> "SeqSet":
         """The same seqs in memory of their own."""
-        copied = SeqSet()
+        copied = SeqSet(self._bits)
         copied._blocks = {number: bytearray(block) for number, block in self._blocks.items()}
         copied._counts, copied._count = dict(self._counts), self._count
         return copied
 
     def frozen(self) -> "FrozenSeqs":
         """A copy that does not change, for another thread to ask."""
-        return FrozenSeqs({number: bytes(block) for number, block in self._blocks.items()})
+        return FrozenSeqs({number: bytes(block) for number, block in self._blocks.items()}, self._bits)
 
 
 class FrozenSeqs:
     """A set of seqs as it was at one moment, all of it one bitmap: many can be asked about at once, in any order."""
 
-    def __init__(self, blocks: Mapping[int, bytes]) -> None:
+    def __init__(self, blocks: Mapping[int, bytes], block_bits: int = BLOCK_BITS) -> None:
+        self._bits = block_bits
+        self._seqs = 1 << block_bits
         numbers = sorted(blocks)
         # An empty one first, for seqs of any other block.
-        self._bitmap = np.frombuffer(b"".join([NO_SEQS, *(blocks[number] for number in numbers)]), np.uint8)
+        self._bitmap = np.frombuffer(
+            b"".join([bytes(self._seqs >> 3), *(blocks[number] for number in numbers)]), np.uint8
+        )
         self._stretches = _stretches(numbers)
 
     def contains_many(self, seqs: NDArray[np.int64]) -> NDArray[np.bool_]:
         """For each of the seqs whether it was in the set."""
-        asked = seqs >> BLOCK_BITS
+        asked = seqs >> self._bits
         rows = np.zeros(len(seqs), np.int64)
         for first, table in self._stretches:
             place = asked - first
             inside = (place >= 0) & (place < len(table))
             np.copyto(rows, table[np.where(inside, place, 0)], where=inside)
-        found = self._bitmap[rows * BLOCK_BYTES + ((seqs & IN_BLOCK) >> 3)]
+        found = self._bitmap[rows * (self._seqs >> 3) + ((seqs & (self._seqs - 1)) >> 3)]
         return (found >> (seqs & 7).astype(np.uint8) & 1).astype(np.bool_)
 
 
@@ -260,28 +272,28 @@ def _stretches(numbers: list[int]) -> list[tuple[int, NDArray[np.int64]]]:
     return stretches
 
 
-def _blocks_of(first: int, count: int) -> Iterator[tuple[int, int, int]]:
+def _blocks_of(first: int, count: int, bits: int) -> Iterator[tuple[int, int, int]]:
     """The blocks that a range of seqs touches: (number, first place in it, place after the last)."""
     end = first + count
     while first < end:
-        number = first >> BLOCK_BITS
-        stop = min(end, (number + 1) << BLOCK_BITS)
-        yield number, first & IN_BLOCK, stop - (number << BLOCK_BITS)
+        number = first >> bits
+        stop = min(end, (number + 1) << bits)
+        yield number, first - (number << bits), stop - (number << bits)
         first = stop
 
 
-def _bits_between(low: int, high: int) -> NDArray[np.uint8]:
-    """A block's bitmap with the bits from `low` to before `high` set."""
-    bits = np.zeros(BLOCK_SEQS, np.uint8)
+def _bits_between(low: int, high: int, seqs: int) -> NDArray[np.uint8]:
+    """The bitmap of a block of so many seqs with the bits from `low` to before `high` set."""
+    bits = np.zeros(seqs, np.uint8)
     bits[low:high] = 1
     return np.packbits(bits, bitorder="little")
 
 
-def _by_block(ordered: NDArray[np.int64]) -> list[tuple[int, int, int]]:
+def _by_block(ordered: NDArray[np.int64], bits: int) -> list[tuple[int, int, int]]:
     """For seqs in order: (number of the block, first position, position after the last) of each block."""
     if not len(ordered):
         return []
-    numbers = ordered >> BLOCK_BITS
+    numbers = ordered >> bits
     cuts = (np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist()
     return [
         (int(numbers[low]), low, high) for low, high in zip([0, *cuts], [*cuts, len(ordered)], strict=True)

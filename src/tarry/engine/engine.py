@@ -25,6 +25,7 @@ from tarry.core.message import (
 )
 from tarry.core.names import parse_namespace, parse_topic
 from tarry.core.policy import Effective, Policy, Scope
+from tarry.core.seqset import BLOCK_BITS
 from tarry.core.tracing import Tracer
 from tarry.engine.adoption import Adoption
 from tarry.engine.answer import Answer, failed
@@ -100,12 +101,14 @@ class Engine:
         snapshot_folder: str | None = None,
         seed: int = 0,
         tracer: Tracer | None = None,
+        dead_block_bits: int = BLOCK_BITS,
     ) -> None:
+        """Dead seqs are forgotten in whole blocks: small ones are for simulations, which have few seqs."""
         self.clock = clock
         self.ready = False
         self.journal = Journal(
             ledger, registry, index, clock, ids, broker_policy or Policy(), settings, reading or offload,
-            namespace_policies,
+            namespace_policies, dead_block_bits,
         )  # fmt: skip
         self.journal.tracer = tracer
         self.dispatcher = Dispatcher(self.journal, outlets, settings, launch, seed)

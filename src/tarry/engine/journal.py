@@ -25,6 +25,7 @@ from tarry.core.ids import Ids
 from tarry.core.limits import MAX_DELAY_MS, MINUTE_MS, NEVER_MS, STRANDED_MS
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective, Policy
+from tarry.core.seqset import BLOCK_BITS
 from tarry.core.tracing import Tracer
 from tarry.engine.aside import Aside
 from tarry.engine.backlog import Backlog
@@ -97,12 +98,13 @@ class Journal:
         settings: EngineSettings,
         reading: Offload,
         namespaces: Mapping[str, Policy] | None = None,
+        dead_block_bits: int = BLOCK_BITS,
     ) -> None:
         self.ledger = ledger
         self.registry = registry
         self.clock = clock
         self.ids = ids
-        self.dead = DeadSet()
+        self.dead = DeadSet(dead_block_bits)
         """Seqs of versions that will not fire: replaced or finalised."""
         self.aside = Aside()
         """Records that this start, or an earlier one, was told to go on without."""

@@ -85,7 +85,7 @@ def _from_view(view: View, low: Key, high: Key, absent: list[Key]) -> Waiting:
     """What the index has in a range, and the bodies of other keys too, within a bound."""
     loaded = view.load(low, high, LOOK_AT) if low < high else Loaded(NOTHING, high)
     keys = list(map(Key, loaded.due.fire_at_ms.tolist(), loaded.due.seqs.tolist()))
-    wanted = sorted([*absent, *keys])
+    wanted = sorted({*absent, *keys})
     bodies: dict[int, Body] = {}
     room = PAGE_BYTES
     while len(bodies) < len(wanted) and room > 0:

@@ -16,7 +16,7 @@ is what is on the medium. The faults, all drawn from the generator that is passe
 Folders are durable once made. Not for several threads.
 """
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from errno import EBADF, ENOENT, ENOSPC
 from os import strerror
@@ -162,6 +162,8 @@ class SimulatedDisk:
         """How many changing operations there were: creations, writes, truncations, syncs, renames, removals."""
         self.recent: deque[str] = deque(maxlen=50)
         """The last of them, for people."""
+        self.failed: Counter[str] = Counter()
+        """How often each operation failed because it was told to, and `claim` because the disk was full."""
         self.lives = 0
         self._folders: dict[str, _Folder] = {}
         self._faults: dict[str, list[int]] = {}
@@ -297,6 +299,7 @@ class SimulatedDisk:
         self.recent.append(f"{self.operations} {operation} {what}")
         if faults := self._faults.get(operation):
             errno = faults.pop(0)
+            self.failed[operation] += 1
             raise OSError(errno, strerror(errno), what)
         if before:
             self.end()
@@ -310,6 +313,7 @@ class SimulatedDisk:
     def claim(self, more_bytes: int) -> None:
         """Fail if a file cannot grow by so much."""
         if more_bytes > 0 and more_bytes > self.free_bytes(""):
+            self.failed["claim"] += 1
             raise OSError(ENOSPC, strerror(ENOSPC))
 
     def check_up(self) -> None:

@@ -29,6 +29,8 @@ class SimulatedIndex:
     def __init__(self) -> None:
         self.piece = 1 << 30
         """How many entries a view gives at once, at the most: small for tests of large loads."""
+        self.moved = 0
+        """How often a version was read whose files were gone."""
         self._cursor = 0
         self._passed = Watermark()
         self._puts: dict[Key, tuple[int, bytes]] = {}
@@ -187,4 +189,5 @@ class SimulatedView:
 
     def _check(self) -> None:
         if not self._index.readable(self._version):
+            self._index.moved += 1
             raise IndexMoved(f"version {self._version}")

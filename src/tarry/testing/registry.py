@@ -25,6 +25,8 @@ class RegistryDisk:
         """By path."""
         self.failing = 0
         """How many of the next transactions fail, as on a full disk."""
+        self.failed = 0
+        """How many have failed."""
 
     def lose(self, newest: int) -> None:
         """A power loss takes the newest transactions away; the oldest that is kept here always stays."""
@@ -49,6 +51,7 @@ class SimulatedRegistry(Registry):
         """Write a cut, or fail if that is to be."""
         if self._disk.failing:
             self._disk.failing -= 1
+            self._disk.failed += 1
             raise Unavailable("the registry cannot be written: the simulated disk is full")
         super().write(flush)
         self._disk.images.append(self.serialize())

@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from tarry.core.delivery import Delivered
 from tarry.core.ids import Ids
 from tarry.core.policy import Policy
+from tarry.core.seqset import BLOCK_BITS
 from tarry.core.tracing import Tracer
 from tarry.engine.answer import Answer
 from tarry.engine.engine import Engine
@@ -52,6 +53,7 @@ class World:
         namespace_policies: Mapping[str, Policy] | None = None,
         together: int = 1,
         tracer: Tracer | None = None,
+        dead_block_bits: int = BLOCK_BITS,
         start: bool = True,
     ) -> None:
         self.clock = SimulatedClock()
@@ -67,6 +69,7 @@ class World:
         self.broker_policy = broker_policy
         self.namespace_policies = namespace_policies
         self.tracer = tracer
+        self.dead_block_bits = dead_block_bits
         self.offloaded: deque[tuple[Callable[[], Any], Callable[[Exception | None], None]]] = deque()
         """Work for the registry's thread that was not done yet."""
         self.expects_errors = False
@@ -106,6 +109,7 @@ class World:
             snapshot_folder="snapshots",
             seed=self._seed,
             tracer=self.tracer,
+            dead_block_bits=self.dead_block_bits,
         )
         engine.journal.isolation.on_error = self._isolated
         engine.recover(set_aside)

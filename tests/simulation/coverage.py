@@ -1,0 +1,114 @@
+"""Coverage: which kinds of faults and rare events runs have met. One that no run meets is one that nobody tests."""
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tests.simulation.world import Simulation
+
+KINDS: Final = (
+    # Lives
+    "power loss",
+    "kill",
+    "clean stop",
+    "crash within an operation of the disk",
+    "crash during recovery",
+    "registry restored from a snapshot",
+    # Disks
+    "failed sync",
+    "failed write",
+    "failed preparation of a segment",
+    "full disk",
+    "failed transaction of the registry",
+    "flipped bit refused at the start",
+    "flipped bit while the server runs",
+    # The clock
+    "clock set forward",
+    "clock set back",
+    "clock set back while due messages wait for their turn",
+    "clock set back while bodies are fetched",
+    "clock set back while a chain waits",
+    # The engine
+    "segments reclaimed",
+    "dead seqs forgotten",
+    "snapshot of the registry",
+    "chain carried",
+    "bodies fetched from the index",
+    "version of the index gone while it is read",
+    "attempt without a reply",
+    "dead letter",
+)
+ENOUGH_SEEDS: Final = 2_000
+"""With so many seeds, each kind has been met many times."""
+
+
+class Coverage:
+    """What one run has met; `look` is called after every step."""
+
+    def __init__(self) -> None:
+        self.met: Counter[str] = Counter()
+        self._first_seq = 0
+        self._forgotten = 0
+
+    def note(self, kind: str) -> None:
+        """Something happened."""
+        assert kind in KINDS, kind
+        self.met[kind] += 1
+
+    def look(self, sim: "Simulation") -> None:
+        """See what the engine has come to."""
+        engine = sim.engine
+        first_seq, forgotten = engine.journal.ledger.first_seq, engine.upkeep._forgotten
+        if first_seq > self._first_seq:
+            self.met["segments reclaimed"] += self._first_seq > 0
+            self._first_seq = first_seq
+        if forgotten != self._forgotten:
+            self.met["dead seqs forgotten"] += forgotten > self._forgotten
+            self._forgotten = forgotten
+        if engine.dispatcher._awaiting:
+            self.met["bodies fetched from the index"] += 1
+        if engine.dispatcher.flights._carrying._held:
+            self.met["chain carried"] += 1
+
+    def is_between(self, sim: "Simulation") -> bool:
+        """Whether messages are due and have not gone out."""
+        dispatcher = sim.engine.dispatcher
+        return bool(dispatcher._awaiting or dispatcher._lanes or _waits_in_chain(sim))
+
+    def set_back(self, sim: "Simulation") -> None:
+        """The clock is being set back."""
+        self.note("clock set back")
+        dispatcher = sim.engine.dispatcher
+        if dispatcher._awaiting:
+            self.note("clock set back while bodies are fetched")
+        if dispatcher._lanes:
+            self.note("clock set back while due messages wait for their turn")
+        if _waits_in_chain(sim):
+            self.note("clock set back while a chain waits")
+
+    def ended(self, sim: "Simulation") -> Counter[str]:
+        """What the run has met, once it is over."""
+        failed, met = sim.world.disk.failed, self.met
+        met["failed sync"] += failed["sync"]
+        met["failed write"] += failed["write"]
+        met["failed preparation of a segment"] += failed["create"] + failed["rename"] + failed["sync_folder"]
+        met["failed transaction of the registry"] += sim.world.registry_disk.failed
+        met["snapshot of the registry"] += len(sim.world.registry_disk.snapshots)
+        met["version of the index gone while it is read"] += sim.world.index.moved
+        met["dead letter"] += sum(map(len, sim.model.letters.values()))
+        return met
+
+
+def _waits_in_chain(sim: "Simulation") -> bool:
+    return any(len(chain) > 1 for chain in sim.engine.dispatcher.flights._chains.values())
+
+
+def report(runs: int, seeds: Mapping[str, int]) -> str:
+    """A line for each kind: in how many of the runs it was met."""
+    return "\n".join(f"{seeds.get(kind, 0) / runs:8.2%}  {kind}" for kind in KINDS)
+
+
+def never_met(seeds: Mapping[str, int]) -> list[str]:
+    """The kinds that no run has met."""
+    return [kind for kind in KINDS if not seeds.get(kind)]
