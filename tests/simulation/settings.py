@@ -38,7 +38,7 @@ def engine_settings(random: Random) -> EngineSettings:
 def ledger_settings(random: Random) -> LedgerSettings:
     """How this run's ledger is set."""
     return LedgerSettings(
-        segment_bytes=4096 + random.choice((2048, 4096, 4096, 65536)),
+        segment_bytes=4096 + random.choice((4096, 4096, 8192, 65536)),
         commit_max_records=random.choice((1, 3, 8192)),
         commit_max_bytes=random.choice((1024, 8 << 20)),
         spare_segments=random.choice((1, 2)),
