@@ -10,6 +10,7 @@ from tarry.core.message import Message
 from tarry.core.policy import Policy
 from tarry.engine import backlog
 from tarry.engine.entries import NewEntry
+from tarry.engine.grace import GRACE_MS, STEP_MS
 from tests.unit.engine_kit import Bench, full
 
 
@@ -221,12 +222,69 @@ def test_what_everybody_has_taken_is_kept_for_a_while(bench: Bench, crashed: boo
     assert bench.drain("orders", "newer").payloads == []
 
 
-def test_without_retention_it_goes(bench: Bench) -> None:
+@pytest.mark.parametrize("crashed", [False, True])
+def test_without_retention_it_goes_after_some_minutes(bench: Bench, crashed: bool) -> None:
+    """Who seeks back a little, or comes a little late, finds it; nothing else in the topic need happen for it to go."""
+    sub = bench.subscribe("orders")
+    bench.publish("orders", b"a", b"b")
+    reader = bench.reader(sub)
+    reader.ack(0, 1)
+    bench.wait(2000)
+    if crashed:
+        bench.crash()
+        bench.start()
+        sub = bench.engine.topics.subscription("orders", "sub")
+        reader = bench.reader(sub, "again")
+    assert bench.drain("orders", "late").payloads == [b"a", b"b"]
+    bench.ask(bench.engine.topics.unsubscribe("orders", "late"))
+    reader.got.clear()
+    bench.ask(sub.seek(1))
+    assert reader.payloads == [b"b"]
+    reader.ack(1)
+    bench.leap(GRACE_MS - 1000)
+    assert bench.drain("orders", "later").payloads == [b"a", b"b"]
+    bench.ask(bench.engine.topics.unsubscribe("orders", "later"))
+    bench.leap(STEP_MS + 1000)
+    bench.wait(2000)
+    assert bench.engine.topics.find("orders").first == 2
+    assert bench.engine.topics.records.grace.waiting == 0
+
+
+def test_what_a_subscription_went_back_to_does_not_go(bench: Bench) -> None:
+    sub = bench.subscribe("orders")
+    bench.publish("orders", b"a", b"b")
+    bench.reader(sub).ack(0, 1)
+    bench.wait(2000)
+    bench.leap(GRACE_MS - 1000)
+    bench.ask(sub.seek(0))
+    bench.leap(STEP_MS + 1000)
+    bench.wait(2000)
+    assert bench.engine.topics.find("orders").first == 0
+    assert sub.backlog == 2
+
+
+def test_a_clock_that_was_ahead_keeps_nothing_for_ever(bench: Bench) -> None:
     sub = bench.subscribe("orders")
     bench.publish("orders", b"a")
+    bench.leap(HOUR_MS)
     bench.reader(sub).ack(0)
     bench.wait(2000)
+    bench.clock.jump(-HOUR_MS)
+    bench.wait(2000)
     assert bench.engine.topics.find("orders").first == 1
+
+
+def test_of_a_busy_topic_so_many_stay(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tarry.engine.grace.MOST_ENTRIES", 100)
+    sub = bench.subscribe("orders")
+    reader = bench.reader(sub)
+    for _ in range(5):
+        bench.publish("orders", *[b"x"] * 100)
+        bench.ask(reader.handle.subscription.ack([], below=bench.engine.topics.find("orders").next))
+        bench.wait(1000)
+    topic = bench.engine.topics.find("orders")
+    assert (topic.first, topic.next) == (400, 500)
+    assert bench.engine.topics.records.grace.waiting == 1
 
 
 def test_retention_by_size_keeps_the_newest(bench: Bench) -> None:

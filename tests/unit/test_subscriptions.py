@@ -6,6 +6,7 @@ import pytest
 
 from tarry.core.errors import Conflict, Invalid, NotFound
 from tarry.engine.consumer import Received
+from tarry.engine.grace import GRACE_MS, STEP_MS
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import Bench
 
@@ -419,6 +420,8 @@ def test_a_seek_does_not_go_below_what_is_kept(bench: Bench) -> None:
     bench.publish("t", *[b"x"] * 5000)
     bench.ask(reader.handle.subscription.ack([], below=4_500))
     bench.wait(2000)
+    bench.leap(GRACE_MS + STEP_MS)
+    bench.wait(2000)
     reader.got.clear()
     bench.ask(sub.seek(0))
     assert reader.ids == list(range(4500, 5000))
@@ -509,6 +512,8 @@ def test_a_reader_does_not_keep_entries(bench: Bench) -> None:
     keeper = bench.reader(bench.subscribe("t", "keeper"))
     bench.publish("t", *[b"x"] * 5000)
     bench.ask(keeper.handle.subscription.ack([], below=5_000))
+    bench.wait(2000)
+    bench.leap(GRACE_MS + STEP_MS)
     bench.wait(2000)
     assert bench.engine.topics.stats("t").first_entry == 5000
     reader.handle.flow(10)

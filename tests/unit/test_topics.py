@@ -6,6 +6,7 @@ from tarry.core import limits
 from tarry.core.errors import DelayTooLong, Invalid, NotFound, TooLarge
 from tarry.core.policy import Policy
 from tarry.engine.entries import NewEntry
+from tarry.engine.grace import GRACE_MS, STEP_MS
 from tarry.engine.topics import DUPLICATE
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import Bench, full
@@ -350,8 +351,13 @@ def test_acknowledged_entries_are_let_go_of(bench: Bench) -> None:
     readers = [bench.reader(sub) for sub in (one, two)]
     bench.ask(readers[0].handle.subscription.ack([], below=10_000))
     bench.wait(2000)
+    bench.leap(GRACE_MS + STEP_MS)
+    bench.wait(2000)
     assert bench.engine.topics.stats("t").first_entry == 0
     bench.ask(readers[1].handle.subscription.ack([], below=9_000))
+    bench.wait(2000)
+    assert bench.engine.topics.stats("t").first_entry == 0
+    bench.leap(GRACE_MS + STEP_MS)
     bench.wait(2000)
     assert bench.engine.topics.stats("t").first_entry == 9_000
     bench.reopen()

@@ -1,83 +1,153 @@
-"""A `SeqSet` that is stored block by block: it knows which of its blocks changed since they were saved."""
+"""A set of numbers that is stored block by block: it knows which of its blocks changed since they were saved.
+
+Most topics have few such numbers or none, so that a few of them are a plain set; more of them are bitmaps (`SeqSet`).
+"""
+
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core.seqset import BLOCK_BITS, IN_BLOCK, SeqSet
+from tarry.core.seqset import BLOCK_BITS, BLOCK_BYTES, BLOCK_SEQS, IN_BLOCK, SeqSet
+
+FEW: Final = 64
+"""So many numbers are a plain set: a bitmap costs eight thousand bytes for each block that has any."""
+
+LISTED: Final = 1_024
+"""A stored block of so many numbers or fewer is the list of their places, two bytes each."""
+
+_PLACE: Final = np.dtype("<u2")
 
 
-class SavedSet(SeqSet):
-    """A set of numbers whose changed blocks are named in `dirty`."""
+class SavedSet:
+    """A set of numbers, which are not negative, whose changed blocks are named in `dirty`."""
+
+    __slots__ = ("_bits", "_few", "dirty")
 
     def __init__(self) -> None:
-        super().__init__()
+        self._few: set[int] = set()
+        self._bits: SeqSet | None = None
+        """The numbers once they are many; then there are none in `_few`."""
         self.dirty: set[int] = set()
         """Numbers of the blocks that changed; whoever stores them clears it."""
 
-    def add(self, seq: int) -> None:
+    def __len__(self) -> int:
+        return len(self._few) if self._bits is None else len(self._bits)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._few if self._bits is None else number in self._bits
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held by the numbers, about."""
+        return len(self._few) * 64 if self._bits is None else self._bits.nbytes
+
+    def _many(self) -> SeqSet:
+        """The numbers as bitmaps."""
+        if self._bits is None:
+            self._bits = SeqSet()
+            self._bits.add_many(np.fromiter(self._few, np.int64, len(self._few)))
+            self._few = set()
+        return self._bits
+
+    def _settle(self) -> None:
+        """Take no more room than is needed, after numbers went."""
+        if self._bits is not None and not self._bits:
+            self._bits = None
+
+    def add(self, number: int) -> None:
         """Put a number in."""
-        super().add(seq)
-        self.dirty.add(seq >> BLOCK_BITS)
+        if self._bits is None and len(self._few) < FEW:
+            self._few.add(number)
+        else:
+            self._many().add(number)
+        self.dirty.add(number >> BLOCK_BITS)
 
-    def discard(self, seq: int) -> None:
+    def discard(self, number: int) -> None:
         """Take a number out."""
-        super().discard(seq)
-        self.dirty.add(seq >> BLOCK_BITS)
+        if self._bits is None:
+            self._few.discard(number)
+        else:
+            self._bits.discard(number)
+            self._settle()
+        self.dirty.add(number >> BLOCK_BITS)
 
-    def add_many(self, seqs: NDArray[np.int64]) -> None:
+    def add_many(self, numbers: NDArray[np.int64]) -> None:
         """Put numbers in."""
-        super().add_many(seqs)
-        self.dirty.update(np.unique(seqs >> BLOCK_BITS).tolist())
+        if self._bits is None and len(self._few) + len(numbers) <= FEW:
+            self._few.update(numbers.tolist())
+        else:
+            self._many().add_many(numbers)
+            self._settle()
+        self.dirty.update(np.unique(numbers >> BLOCK_BITS).tolist())
 
-    def discard_many(self, seqs: NDArray[np.int64]) -> None:
+    def discard_many(self, numbers: NDArray[np.int64]) -> None:
         """Take numbers out."""
-        super().discard_many(seqs)
-        self.dirty.update(np.unique(seqs >> BLOCK_BITS).tolist())
+        if self._bits is None:
+            self._few.difference_update(numbers.tolist())
+        else:
+            self._bits.discard_many(numbers)
+            self._settle()
+        self.dirty.update(np.unique(numbers >> BLOCK_BITS).tolist())
 
-    def add_range(self, first: int, count: int) -> None:
-        """Put in `count` numbers from `first` on."""
-        super().add_range(first, count)
-        self.dirty.update(range(first >> BLOCK_BITS, (first + count - 1 >> BLOCK_BITS) + 1))
+    def contains_many(self, numbers: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """For each of the numbers, in any order, whether it is in the set."""
+        if self._bits is not None:
+            return self._bits.contains_many(numbers)
+        if not self._few:
+            return np.zeros(len(numbers), np.bool_)
+        return np.isin(numbers, np.fromiter(self._few, np.int64, len(self._few)))
 
-    def drop_range(self, first: int, count: int) -> None:
-        """Take out `count` numbers from `first` on."""
-        super().drop_range(first, count)
-        self.dirty.update(range(first >> BLOCK_BITS, (first + count - 1 >> BLOCK_BITS) + 1))
+    def between(self, first: int, last: int) -> NDArray[np.int64]:
+        """The numbers from `first` to `last`, both included, in order."""
+        if self._bits is not None:
+            return self._bits.between(first, last)
+        return np.array(sorted(one for one in self._few if first <= one <= last), np.int64)
 
-    def drop_upto(self, seq: int) -> int:
-        """Forget the blocks that are wholly at or below a number."""
-        self.dirty.update(number for number in self._blocks if number < (seq + 1) >> BLOCK_BITS)
-        return super().drop_upto(seq)
+    def drop_upto(self, number: int) -> int:
+        """Forget the blocks that are wholly at or below a number; how many numbers were forgotten."""
+        bound = (number + 1) >> BLOCK_BITS
+        before = len(self)
+        self.dirty.update(one for one in self.numbers() if one < bound)
+        if self._bits is None:
+            self._few = {one for one in self._few if one >> BLOCK_BITS >= bound}
+        else:
+            self._bits.drop_upto(number)
+            self._settle()
+        return before - len(self)
 
     def next_absent(self, start: int, stop: int) -> int:
         """The first number from `start` on that is not in the set; `stop` if there is none below it."""
-        while start < stop:
-            block = self._blocks.get(start >> BLOCK_BITS)
-            if block is None:
-                return start
-            at = (start & IN_BLOCK) >> 3
-            # The byte of `start` itself may have its gap below `start`; any later one that is not full holds the answer.
-            gaps = np.flatnonzero(np.frombuffer(block, np.uint8)[at:] != 0xFF)[:2].tolist()
-            for gap in gaps:
-                base = (start & ~IN_BLOCK) + (at + gap) * 8
-                for number in range(max(base, start), base + 8):
-                    if number not in self:
-                        return min(number, stop)
-            start = (start | IN_BLOCK) + 1
-        return stop
+        if self._bits is not None:
+            return self._bits.next_absent(start, stop)
+        while start < stop and start in self._few:
+            start += 1
+        return start
 
     def numbers(self) -> list[int]:
         """The numbers of the blocks that are not empty."""
-        return list(self._blocks)
+        if self._bits is not None:
+            return self._bits.numbers()
+        return list({one >> BLOCK_BITS for one in self._few})
 
     def block(self, number: int) -> bytes | None:
-        """One block as bytes; None if it is empty."""
-        block = self._blocks.get(number)
-        return None if block is None else bytes(block)
+        """One block as bytes, a list of places or a bitmap; None if it is empty."""
+        first = number << BLOCK_BITS
+        here = self.between(first, first + BLOCK_SEQS - 1)
+        if not len(here):
+            return None
+        if len(here) <= LISTED:
+            return (here & IN_BLOCK).astype(_PLACE).tobytes()
+        bits = np.zeros(BLOCK_SEQS, np.uint8)
+        bits[here & IN_BLOCK] = 1
+        return np.packbits(bits, bitorder="little").tobytes()
 
     def load(self, number: int, data: bytes) -> None:
-        """Take a block back that `block` gave."""
-        count = int(np.bitwise_count(np.frombuffer(data, np.uint8)).sum())
-        self._count += count - self._counts.get(number, 0)
-        self._blocks[number] = bytearray(data)
-        self._counts[number] = count
+        """Take a block back that `block` gave, of this version or of one that stored bitmaps alone."""
+        if len(data) == BLOCK_BYTES:
+            places = np.flatnonzero(np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little"))
+        else:
+            places = np.frombuffer(data, _PLACE).astype(np.int64)
+        dirty = set(self.dirty)
+        self.add_many(places + (number << BLOCK_BITS))
+        self.dirty = dirty

@@ -207,6 +207,27 @@ class SeqSet:
             self._count -= self._counts.pop(number)
         return before - self._count
 
+    def next_absent(self, start: int, stop: int) -> int:
+        """The first seq from `start` on that is not in the set; `stop` if there is none below it."""
+        while start < stop:
+            block = self._blocks.get(start >> BLOCK_BITS)
+            if block is None:
+                return start
+            at = (start & IN_BLOCK) >> 3
+            # The byte of `start` itself may have its gap below `start`; any later one that is not full holds the answer.
+            gaps = np.flatnonzero(np.frombuffer(block, np.uint8)[at:] != 0xFF)[:2].tolist()
+            for gap in gaps:
+                base = (start & ~IN_BLOCK) + (at + gap) * 8
+                for seq in range(max(base, start), base + 8):
+                    if seq not in self:
+                        return min(seq, stop)
+            start = (start | IN_BLOCK) + 1
+        return stop
+
+    def numbers(self) -> list[int]:
+        """The numbers of the blocks that are not empty."""
+        return list(self._blocks)
+
     def merge(self, other: "SeqSet") -> None:
         """Put in everything that another set with blocks of the same size has. The other one is not to be used any more."""
         for number, block in other._blocks.items():

@@ -45,7 +45,8 @@ class Backlog:
         self._upheld = False
 
     def turn(self, now_ms: int) -> int:
-        """Look at every topic that has such a policy; gives the instant of the next turn."""
+        """Look at topics that have such a policy; gives the instant of the next turn."""
+        self._journal.topics.records.let_go(now_ms)
         said = self._journal.policies.says(*FIELDS)
         if not said and not self._upheld:
             return now_ms + EVERY_MS
@@ -63,7 +64,7 @@ class Backlog:
             else:
                 topic.full = None
             if policy.retention_ms:
-                topic.trim(self._kept_from(topic, policy, now_ms))
+                self._journal.topics.records.trim(topic, self._kept_from(topic, policy, now_ms))
         self._looked = {sub: at for sub, at in self._looked.items() if not sub.closed}
         return now_ms + (SOON_MS if more else EVERY_MS)
 

@@ -1,8 +1,9 @@
 """One of Tarry's own topics: where its entries are in the ledger, and which of them are not due yet.
 
 An entry id is given when the publication is enqueued, and the entry is visible once its record is durable (R2).
-Bodies stay in the ledger; here an entry costs eight bytes for its seq, and 4096 of them eight more for their size. All subscriptions share one set
-of entries that wait for their due instant.
+Bodies stay in the ledger; here an entry costs eight bytes for its seq, and 4096 of them eight more for their size. Room
+for them grows with them: there may be a hundred thousand topics with one entry each. All subscriptions share one set of
+entries that wait for their due instant.
 """
 
 from array import array
@@ -26,7 +27,11 @@ if TYPE_CHECKING:
 CHUNK: Final = 4096
 """Entries in one row of the registry."""
 
-SIZE_AT: Final = CHUNK
+FIRST_ROOM: Final = 4
+GROWTH: Final = 4
+"""A new chunk has room for so many entries, and so many times more whenever it is full."""
+
+SIZE_AT: Final = -1
 """Where in a chunk, behind the places of its entries, their size in bytes is: of all of them together."""
 
 
@@ -60,17 +65,25 @@ class Topic:
     def place(self, entry_id: int, seq: int, size_bytes: int = 0) -> None:
         """Say where an entry's record is, and how large; a second time, without its size, when it was carried forward."""
         number, at = divmod(entry_id, CHUNK)
-        chunk = self._chunk(number)
+        chunk = self._chunk(number, at + 1)
         chunk[at] = seq
         chunk[SIZE_AT] += size_bytes
         self._dirty.add(number)
         if entry_id >= self.next:
             self.next = entry_id + 1
 
-    def _chunk(self, number: int) -> "array[int]":
+    def _chunk(self, number: int, entries: int) -> "array[int]":
+        """A chunk with room for its first so many entries."""
         chunk = self._chunks.get(number)
-        if chunk is None:
-            chunk = self._chunks[number] = array("q", bytes(8 * (CHUNK + 1)))
+        if chunk is None or len(chunk) <= entries:
+            room = FIRST_ROOM
+            while room < entries:
+                room *= GROWTH
+            grown = array("q", bytes(8 * (min(room, CHUNK) + 1)))
+            if chunk is not None:
+                grown[: len(chunk) - 1] = chunk[:SIZE_AT]
+                grown[SIZE_AT] = chunk[SIZE_AT]
+            chunk = self._chunks[number] = grown
         return chunk
 
     def place_next(self, first_seq: int, count: int, size_bytes: int = 0) -> None:
@@ -78,8 +91,8 @@ class Topic:
         each = size_bytes // max(1, count)
         while count:
             number, at = divmod(self.next, CHUNK)
-            chunk = self._chunk(number)
             some = min(count, CHUNK - at)
+            chunk = self._chunk(number, at + some)
             chunk[SIZE_AT] += some * each
             np.frombuffer(chunk, np.int64)[at : at + some] = np.arange(first_seq, first_seq + some)
             self._dirty.add(number)
@@ -96,18 +109,19 @@ class Topic:
         first, last = int(numbers.min()), int(numbers.max())
         if first == last and first in self._chunks:
             # Nearly always: consumers read on from where they are.
-            return np.frombuffer(self._chunks[first], np.int64)[entry_ids % CHUNK]
+            return _places(self._chunks[first], entry_ids % CHUNK)
         for number in np.unique(numbers).tolist():
             chunk = self._chunks.get(number)
             if chunk is not None:
                 here = numbers == number
-                places[here] = np.frombuffer(chunk, np.int64)[entry_ids[here] % CHUNK]
+                places[here] = _places(chunk, entry_ids[here] % CHUNK)
         return places
 
     def seq(self, entry_id: int) -> int:
         """Where an entry is in the ledger; 0 if it is gone."""
         chunk = self._chunks.get(entry_id // CHUNK)
-        return chunk[entry_id % CHUNK] if chunk is not None else 0
+        at = entry_id % CHUNK
+        return chunk[at] if chunk is not None and at < len(chunk) - 1 else 0
 
     @property
     def has_consumers(self) -> bool:
@@ -152,7 +166,7 @@ class Topic:
         kept: list[NDArray[np.int64]] = []
         durable = [] if retained else [sub for sub in self.subscriptions.values() if sub.durable]
         for number in sorted(self._chunks):
-            places = np.frombuffer(self._chunks[number], np.int64)[:CHUNK]
+            places = np.frombuffer(self._chunks[number], np.int64)[:SIZE_AT]
             ids = np.flatnonzero((places > 0) & (places <= upto_seq)).astype(np.int64) + number * CHUNK
             ids = ids[ids >= self.first]
             if durable and len(ids):
@@ -182,7 +196,6 @@ class Topic:
     def touch(self) -> None:
         """Have the topic's row written at the next flush, though it may hold nothing."""
         self._dirty.add(self.next // CHUNK)
-        self._chunk(self.next // CHUNK)
 
     def save(self, registry: Registry) -> None:
         """Put what changed into the registry's tables."""
@@ -213,8 +226,10 @@ class Topic:
 
     def load_chunk(self, number: int, data: bytes) -> None:
         """Take a chunk back from the registry."""
-        # Chunks that were written before sizes were kept are shorter.
-        self._chunks[number] = array("q", data.ljust(8 * (CHUNK + 1), b"\0"))
+        if len(data) == 8 * CHUNK:
+            # It was written before sizes were kept.
+            data += bytes(8)
+        self._chunks[number] = array("q", data)
 
     def erase(self, registry: Registry) -> None:
         """Remove every row of this topic."""
@@ -228,6 +243,18 @@ class Topic:
             registry.sequences.remove(self.name, producer)
         for sub in self.subscriptions.values():
             sub.erase(registry)
+
+
+def _places(chunk: "array[int]", at: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where entries are, by their places in a chunk; 0 beyond those that it has room for."""
+    places = np.frombuffer(chunk, np.int64)
+    room = len(places) - 1
+    if not len(at) or int(at.max()) < room:
+        return places[at]
+    found = np.zeros(len(at), np.int64)
+    inside = at < room
+    found[inside] = places[at[inside]]
+    return found
 
 
 def incarnation_of(name: str) -> int:

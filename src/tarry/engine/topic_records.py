@@ -7,7 +7,7 @@ A record is decided when it is enqueued or replayed (`decide`), and an entry is 
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from tarry.engine.consumer import Prepare
 from tarry.engine.entries import received_entries
+from tarry.engine.grace import Grace
 from tarry.engine.named_topics import NamedTopics
 from tarry.engine.sequences import Sequences, sent_by
 from tarry.engine.subscription import Subscription
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
     from tarry.engine.journal import Journal
     from tarry.engine.topics import Topics
 
+SAVED_TOGETHER: Final = 500
+"""Topics that a flush finds changed, at the most."""
+
 Placed = tuple[Topic, int]
 """A topic in which entries were placed, and the id of the next entry after them."""
 
@@ -37,8 +41,9 @@ class TopicRecords:
 
     def __init__(self, journal: "Journal", topics: "Topics") -> None:
         self.by_name = NamedTopics()
-        self.changed = False
-        """Whether anything here is newer than the registry."""
+        self.grace = Grace()
+        self._touched: dict[Topic, None] = {}
+        """Topics of which the registry does not know everything, in the order in which they changed."""
         self._journal = journal
         self._topics = topics
         self._woken: dict[Subscription, None] = {}
@@ -50,7 +55,6 @@ class TopicRecords:
 
         The effect of the record is for that topic and no other: by then another one may have its name.
         """
-        self.changed = True
         match record:
             case Entry(cancelled=True):
                 return self._decide_cancelled(record)
@@ -75,6 +79,7 @@ class TopicRecords:
     def _decide_cancelled(self, record: Entry) -> Topic | None:
         topic = self.by_name.get(record.topic)
         if topic is not None:
+            self._touch(topic)
             topic.waiting.discard(record.entry_id)
             # There is nothing to read: whoever subscribes later passes it over.
             topic.place(record.entry_id, 0)
@@ -88,6 +93,7 @@ class TopicRecords:
             topic.partitions = max(topic.partitions, record.partitions)
             topic.epoch = max(topic.epoch, record.epoch)
             topic.touch()
+            self._touch(topic)
             return
         gone = self.by_name.pop(record.name, None)
         if gone is not None:
@@ -95,6 +101,8 @@ class TopicRecords:
                 sub.close_all()
             self._journal.dead.add_many(gone.waiting_seqs())
             gone.erase(self._journal.registry)
+            self._touched.pop(gone, None)
+            self.grace.forget(gone)
             if self.on_deleted is not None:
                 self.on_deleted(gone)
 
@@ -106,6 +114,7 @@ class TopicRecords:
         return topic
 
     def _decide_subscription(self, seq: int, topic: Topic, record: Record) -> None:
+        self._touch(topic)
         match record:
             case Subscribe():
                 sub = topic.subscriptions.get(record.name)
@@ -147,7 +156,7 @@ class TopicRecords:
         """Say where an entry's record is and how large; makes the topic if a replay has not seen it made."""
         topic = self._named(name, seq, at_ms)
         topic.place(entry_id, seq, size_bytes)
-        self.changed = True
+        self._touch(topic)
         return topic
 
     def place_many(self, first_seq: int, sizes: dict[str, tuple[int, int]], at_ms: int) -> list[Placed]:
@@ -155,12 +164,12 @@ class TopicRecords:
 
         The sizes are how many there are for each topic, and how many bytes.
         """
-        self.changed = True
         placed: list[Placed] = []
         for name, (count, size_bytes) in sizes.items():
             topic = self._named(name, first_seq, at_ms)
             topic.place_next(first_seq, count, size_bytes)
             placed.append((topic, topic.next))
+            self._touch(topic)
             first_seq += count
         return placed
 
@@ -224,7 +233,7 @@ class TopicRecords:
 
     def _ready(self, topic: Topic, entry_ids: NDArray[np.int64]) -> None:
         topic.waiting.discard_many(entry_ids)
-        self.changed = True
+        self._touch(topic)
         for sub in topic.subscriptions.values():
             sub.ready(entry_ids)
             self._woken[sub] = None
@@ -240,15 +249,45 @@ class TopicRecords:
 
     def save(self, registry: Registry) -> None:
         """Put what changed into the registry's tables."""
-        if not self.changed:
-            return
-        self.changed = False
-        for topic in self.by_name.values():
-            if not self._journal.backlog.retains(topic):
-                topic.trim(topic.unneeded_below())
-            topic.save(registry)
-            for sub in topic.subscriptions.values():
-                sub.save(registry)
+        while self._touched:
+            self._save(next(iter(self._touched)), registry)
+
+    @property
+    def changed(self) -> bool:
+        """Whether anything here is newer than the registry."""
+        return bool(self._touched)
+
+    def _touch(self, topic: Topic) -> None:
+        """Have a topic saved by the next flush.
+
+        Of very many topics the first is saved at once, and again if it changes again: so no flush has many to save.
+        """
+        self._touched[topic] = None
+        if len(self._touched) > SAVED_TOGETHER:
+            self._save(next(iter(self._touched)), self._journal.registry)
+
+    def _save(self, topic: Topic, registry: Registry) -> None:
+        del self._touched[topic]
+        if not self._journal.backlog.retains(topic):
+            self.grace.note(topic, self._journal.clock.now_ms())
+        topic.save(registry)
+        for sub in topic.subscriptions.values():
+            sub.save(registry)
+
+    def trim(self, topic: Topic, to: int) -> None:
+        """Let a topic forget its entries below one."""
+        before = topic.first
+        topic.trim(to)
+        if topic.first > before:
+            self._touch(topic)
+
+    def let_go(self, now_ms: int) -> None:
+        """Forget the entries that everybody was done with a while ago."""
+        for mark in self.grace.over(now_ms):
+            topic = mark.topic
+            if self.by_name.get(topic.name) is topic and not self._journal.backlog.retains(topic):
+                # A subscription that went back needs them again.
+                self.trim(topic, min(mark.below, topic.unneeded_below()))
 
     def load(self, registry: Registry) -> None:
         """Take everything back from the registry."""
@@ -295,8 +334,11 @@ class TopicRecords:
 
     def replayed(self) -> None:
         """The replay is over: everything that was placed is durable."""
+        now_ms = self._journal.clock.now_ms()
         for topic in self.by_name.values():
             topic.visible = topic.next
+            if topic.subscriptions and not self._journal.backlog.retains(topic):
+                self.grace.note(topic, now_ms)
 
     def waiting_seqs(self) -> NDArray[np.int64]:
         """Where the delayed entries are that are not due yet."""

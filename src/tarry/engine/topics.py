@@ -396,7 +396,7 @@ class Topics:
         for topic in self.records.by_name.values():
             if not any(sub.durable for sub in topic.subscriptions.values()):
                 if not self._journal.backlog.retains(topic):
-                    topic.trim(self.first_published(topic, before_ms))
+                    self.records.trim(topic, self.first_published(topic, before_ms))
 
     # What subscriptions need
 

@@ -1,0 +1,78 @@
+"""The time that entries stay after every subscription is done with them.
+
+Who seeks back a few messages, or subscribes from the earliest a moment late, finds them: for some minutes, as long as
+their segment of the ledger is there, and for so many of a topic. Nothing is kept from being reclaimed for it; a
+retention policy does that.
+
+What becomes unneeded within a step is let go of together, so that a busy topic costs a few marks, and one in which
+nothing happens none. It knows no clock: instants are passed in.
+"""
+
+from collections import deque
+from typing import Final
+
+from tarry.core.limits import MINUTE_MS
+from tarry.engine.topic import Topic
+
+GRACE_MS: Final = 10 * MINUTE_MS
+STEP_MS: Final = MINUTE_MS
+MOST_ENTRIES: Final = 1 << 18
+"""Of one topic: their places take two mebibytes."""
+LET_GO_AT_ONCE: Final = 1_000
+"""Topics that are looked at in one turn."""
+
+
+class Mark:
+    """The entries of a topic that became unneeded within one step."""
+
+    __slots__ = ("below", "ends_ms", "topic")
+
+    def __init__(self, topic: Topic, below: int, ends_ms: int) -> None:
+        self.topic = topic
+        self.below = below
+        self.ends_ms = ends_ms
+        """When the step is over; from then on the time counts."""
+
+
+class Grace:
+    """Which entries of which topics go when."""
+
+    def __init__(self) -> None:
+        self._marks: deque[Mark] = deque()
+        self._newest: dict[Topic, Mark] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many marks there are: a few for each topic in which something was acknowledged of late."""
+        return len(self._marks)
+
+    def note(self, topic: Topic, now_ms: int) -> None:
+        """Something was acknowledged in a topic, or may have been."""
+        below = topic.unneeded_below()
+        if below <= topic.first:
+            return
+        topic.trim(below - MOST_ENTRIES)
+        newest = self._newest.get(topic)
+        if newest is not None and now_ms < newest.ends_ms:
+            newest.below = max(newest.below, below)
+        elif newest is None or below > newest.below:
+            mark = self._newest[topic] = Mark(topic, below, now_ms + STEP_MS)
+            self._marks.append(mark)
+
+    def over(self, now_ms: int) -> list[Mark]:
+        """The entries whose time is over, of a bounded number of topics."""
+        gone: list[Mark] = []
+        while self._marks and len(gone) < LET_GO_AT_ONCE:
+            mark = self._marks[0]
+            # A clock that was set back must not keep them for ever.
+            if now_ms < mark.ends_ms + GRACE_MS and mark.ends_ms - now_ms <= STEP_MS:
+                break
+            self._marks.popleft()
+            if self._newest.get(mark.topic) is mark:
+                del self._newest[mark.topic]
+            gone.append(mark)
+        return gone
+
+    def forget(self, topic: Topic) -> None:
+        """A topic is deleted."""
+        self._newest.pop(topic, None)
