@@ -3,6 +3,9 @@
 From format 1 to 2: groups, idempotency keys and counts get the namespace into their keys. Their rows do not tell which one it
 is, so it is left open (`UNSCOPED`); the engine knows what that means. Messages that the registry had seen by then stay counted
 so (`Meta.scoped_from`).
+
+From format 2 to 3 nothing is rewritten: chunks of places and blocks of bits may be shorter than they were, which an
+earlier version would misread.
 """
 
 import logging
@@ -18,7 +21,9 @@ from tarry.registry.table import RegistryDamage
 
 log = logging.getLogger(__name__)
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
+SCOPED_VERSION: Final = 2
+"""The first format with the namespace in its keys."""
 _BATCH_COUNTS: Final = (8, 9)
 """Where a row of a batch has its counts by owner."""
 
@@ -38,23 +43,24 @@ _SCOPED: Final = {
 """The tables of format 2 that differ from those of format 1."""
 
 
-def migrate(connection: sqlite3.Connection, meta: type[Any]) -> None:
-    """Turn a registry of format 1 into one of format 2; `meta` is the type of the row that says how far it is.
+def migrate(connection: sqlite3.Connection, version: int, meta: type[Any]) -> None:
+    """Turn a registry of an earlier format into one of the present; `meta` is the type of the row that says how far it is.
 
     Raises `RegistryDamage`.
     """
     connection.execute("BEGIN IMMEDIATE")
     try:
-        for name, columns in _SCOPED.items():
-            _scope(connection, name, columns)
-        _rewrite(connection, "batches", _scoped_batch)
-        _rewrite(connection, "meta", partial(_scoped_meta, meta))
+        if version < SCOPED_VERSION:
+            for name, columns in _SCOPED.items():
+                _scope(connection, name, columns)
+            _rewrite(connection, "batches", _scoped_batch)
+            _rewrite(connection, "meta", partial(_scoped_meta, meta))
         connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
     except BaseException:
         connection.rollback()
         raise
     connection.commit()
-    log.info("the registry was brought from format 1 to format %d", FORMAT_VERSION)
+    log.info("the registry was brought from format %d to format %d", version, FORMAT_VERSION)
 
 
 def _scope(connection: sqlite3.Connection, name: str, columns: str) -> None:

@@ -370,8 +370,8 @@ def _connect(path: str, image: bytes | None = None) -> sqlite3.Connection:
     # NORMAL may lose the newest transactions at a power loss, never the order: the ledger replays them.
     connection.execute("PRAGMA synchronous = NORMAL")
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version == 1:
-        migrate(connection, Meta)
+    if 0 < version < FORMAT_VERSION:
+        migrate(connection, version, Meta)
         version = FORMAT_VERSION
     if version in (0, FORMAT_VERSION):
         # Tables that came later are made in a registry that lacks them; the ledger fills them.
