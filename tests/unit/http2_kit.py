@@ -30,6 +30,9 @@ class Echo:
         self.calls: list[tuple[Call, bytes]] = []
         self.hold = False
 
+    def admit(self, call: Call) -> None:
+        """Everybody is let in."""
+
     def unary(self, path: str) -> Unary | None:
         return self._echo if path == "/test/Echo" else None
 

@@ -472,3 +472,62 @@ def test_any_bytes_are_answered_or_end_that_connection(pieces: list[bytes]) -> N
     assert client.connection.held_bytes >= 0
     if client.closed:
         assert not client.connection.held_bytes
+
+
+# Time
+
+
+def test_a_call_that_does_not_come_whole_ends_whatever_else_comes() -> None:
+    client = Client(max_streams=100).begin()
+    client.tell(asked(1, message(b"abc")[:4], b"")[: -len(frame(0, 0, 0))])
+    for second in range(30):
+        client.call(3 + 2 * second, b"others")
+        client.tell(frame(frames.PING, 0, 0, bytes(8)))
+        client.connection.sweep(float(second))
+    assert client.of(frames.RST_STREAM, 1) == [Code.CANCEL.to_bytes(4, "big")]
+    assert not client.connection.streams
+    assert client.goodbye() is None
+
+
+def test_a_call_that_keeps_the_pace_may_take_its_time() -> None:
+    client = Client().begin()
+    whole = message(bytes(60_000))
+    client.tell(frame(frames.HEADERS, END_HEADERS, 1, written(*CALL)))
+    for second in range(50):
+        at = second * 1200
+        client.tell(frame(frames.DATA, 0, 1, whole[at : at + 1200]))
+        client.connection.sweep(float(second))
+    client.tell(frame(frames.DATA, END_STREAM, 1, whole[50 * 1200 :]))
+    assert client.fields(1)["grpc-status"] == "0"
+
+
+def test_a_block_of_fields_that_does_not_go_on_ends_the_connection() -> None:
+    client = Client().begin()
+    client.tell(frame(frames.HEADERS, 0, 1, written(*CALL)))
+    for second in range(22):
+        client.connection.sweep(float(second))
+    assert client.goodbye() == (Code.ENHANCE_YOUR_CALM, "a block of fields that takes too long")
+
+
+def test_a_compressed_message_is_kept_as_it_came_until_the_call_is_whole() -> None:
+    client = Client(max_bytes=1 << 20).begin()
+    squeezed = message(gzip.compress(bytes(1 << 20)), compressed=True)
+    client.tell(frame(frames.HEADERS, END_HEADERS, 1, written(*CALL, (b"grpc-encoding", b"gzip"))))
+    client.tell(frame(frames.DATA, 0, 1, squeezed))
+    call: Any = client.connection.streams[1].receiver
+    assert sum(map(len, call._messages)) < 10_000
+    client.tell(frame(frames.DATA, END_STREAM, 1))
+    assert client.service.calls[0][1] == bytes(1 << 20)
+
+
+def test_a_call_that_is_not_admitted_is_over_before_its_data_come() -> None:
+    class Closed(Echo):
+        def admit(self, call: Any) -> None:
+            call.fail(16, "not known here")
+
+    client = Client(Closed()).begin()
+    client.tell(frame(frames.HEADERS, END_HEADERS, 1, written(*CALL)))
+    assert client.fields(1)["grpc-status"] == "16"
+    client.tell(frame(frames.DATA, END_STREAM, 1, message(b"x")))
+    assert not client.service.calls
+    assert client.goodbye() is None

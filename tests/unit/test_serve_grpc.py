@@ -29,6 +29,9 @@ class Service:
         self.begun = asyncio.Event()
         self.cancelled = asyncio.Event()
 
+    def admit(self, call: Call) -> None:
+        """Everybody is let in."""
+
     def unary(self, path: str) -> Unary | None:
         return {"/echo": lambda call, data: call.answer(data), "/held": self._held}.get(path)
 
@@ -164,15 +167,30 @@ async def test_an_idle_connection_is_closed_and_its_client_comes_again() -> None
 
 
 async def test_connections_beyond_the_bound_are_refused() -> None:
-    async with serving(max_connections=1) as (_, port), channel(port) as client:
-        assert await client.unary_unary("/echo")(b"x") == b"x"
+    async with serving(max_connections=1) as (service, port), channel(port) as client:
+        held = asyncio.ensure_future(client.unary_unary("/held")(b"x"))
+        await service.begun.wait()
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         with contextlib.suppress(ConnectionResetError):
             assert await reader.read() == b""
         writer.close()
         with contextlib.suppress(ConnectionResetError):
             await writer.wait_closed()
-        assert await client.unary_unary("/echo")(b"y") == b"y"
+        service.let_go.set()
+        assert await held == b"x"
+
+
+async def test_a_connection_without_calls_makes_room_for_another() -> None:
+    async with serving(max_connections=1) as (_, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await reader.readexactly(9)
+        async with channel(port) as client:
+            assert await client.unary_unary("/echo")(b"x") == b"x"
+        with contextlib.suppress(ConnectionResetError):
+            await reader.read()
+        writer.close()
+        with contextlib.suppress(ConnectionResetError):
+            await writer.wait_closed()
 
 
 def test_a_taken_address_is_told() -> None:

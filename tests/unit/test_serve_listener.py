@@ -318,3 +318,54 @@ async def test_it_speaks_tls(tmp_path: Path) -> None:
 def test_a_bad_certificate_is_told(tmp_path: Path) -> None:
     with pytest.raises(ListenError, match="cannot use the certificate"):
         module.tls_context(Http(tls_cert=str(tmp_path / "none"), tls_key=str(tmp_path / "none")))
+
+
+# Offers of another protocol
+
+
+@pytest.mark.parametrize("app", ["quick", "task"])
+@pytest.mark.parametrize("pieces", [1, 7])
+async def test_an_offer_of_http2_is_ignored_and_the_body_is_read(
+    app: str, pieces: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As Java's HttpClient and `curl --http2` send it. The body was lost."""
+    offer = (
+        b"Connection: Upgrade, HTTP2-Settings",
+        b"Upgrade: h2c",
+        b"HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABk",
+    )
+    whole = request(b"hello", *offer)
+    async with listening(Quick() if app == "quick" else echo) as port:
+        reader, writer = await connect(port)
+        for _ in range(2):
+            size = -(-len(whole) // pieces)
+            for at in range(0, len(whole), size):
+                writer.write(whole[at : at + size])
+                await asyncio.sleep(0.01 if pieces > 1 else 0)
+            await answer_of(reader, b"hello")
+        # In chunks, and with another request right behind it.
+        chunked = b"POST / HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n" + b"\r\n".join(offer)
+        writer.write(chunked + b"\r\n\r\n5\r\nworld\r\n0\r\n\r\n" + request(b"next"))
+        await answer_of(reader, b"world")
+        await answer_of(reader, b"next")
+        writer.close()
+    assert "upgrade" not in caplog.text.lower()
+
+
+async def test_an_offer_of_a_websocket_is_a_request_like_any_other(caplog: pytest.LogCaptureFixture) -> None:
+    async with listening(echo) as port:
+        reader, writer = await connect(port)
+        writer.write(request(b"", b"Connection: keep-alive, Upgrade", b"Upgrade: websocket"))
+        await answer_of(reader, b"")
+        writer.write(request(b"again"))
+        await answer_of(reader, b"again")
+        writer.close()
+    assert "pip install" not in caplog.text
+
+
+async def test_connect_is_refused() -> None:
+    async with listening(echo) as port:
+        reader, writer = await connect(port)
+        writer.write(b"CONNECT example.org:443 HTTP/1.1\r\nhost: example.org:443\r\n\r\n")
+        assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 400")
+        writer.close()

@@ -76,6 +76,10 @@ class TracedRpc:
     def __init__(self, service: Service) -> None:
         self._service = service
 
+    def admit(self, call: Call) -> None:
+        """Let the service decide."""
+        self._service.admit(call)
+
     def unary(self, path: str) -> Unary | None:
         """What serves a method with one message each way."""
         serve = self._service.unary(path)

@@ -1,9 +1,11 @@
 """One HTTP connection, and all of them: uvicorn's protocol with bounds, and a short way for what must be fast.
 
-- A bound on connections: at it the one that has been idle for longest makes room; where every one is busy the new
+- A bound on connections (`Part`): at it somebody who is idle or does not read makes room; where every one is busy the new
   one is refused with 503.
-- A bound on silence: a connection that never sends a request, dribbles its headers or stops in the middle of a body
+- A bound on silence: a connection that never sends a request, dribbles its headers or its body, or does not read its answer
   is closed (uvicorn's own timeout starts only after a first answer).
+- No way out of the protocol: an offer to go on in another one (`Upgrade: h2c`) is not taken up, and the request is read as
+  what it is.
 - A bound on the size of a request's head (httptools has none).
 - One write for an answer, and no task for a request that has come whole, if the application can do without (`Quick`):
   that halves what a small request costs. A head whose fields are those of one before it is not even parsed (`Heads`).
@@ -13,67 +15,52 @@ Knows nothing of what the application does.
 
 import asyncio
 import time
-from collections import OrderedDict
 from functools import partial
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from tarry.serve.heads import Heads, Quick, quick_scope
+from tarry.serve.parser import RequestParser
 from tarry.serve.room import Part
+from tarry.serve.unread import Unread
 
 BODY_SILENCE_MS: Final = 20_000
 """A request whose next bytes do not come within this is given up."""
+BODY_PACE_BYTES: Final = 1024
+"""A body has to come at so many bytes a second on average, beyond the time that it may be silent for."""
 MAX_HEAD_BYTES: Final = 64 * 1024
+MAX_PIPELINED: Final = 256
+"""Requests that a client may send before the answer to the first. Each is a few hundred times as large in memory as its bytes."""
 SWEEP_MS: Final = 1_000
 _NOBODY_WAITS: Final = asyncio.Event()
 
 
-def connection_class(app: Any, known: "Connections") -> type[HttpToolsProtocol]:
+def connection_class(app: Any, known: "Part[HttpConnection]") -> type[HttpToolsProtocol]:
     """The class of connections to an application, which may have a way to answer without a task."""
     quick = getattr(app, "quick", None)
     named = {"known": known, "heads": Heads(quick), "quick": None if quick is None else staticmethod(quick)}
     return type("HttpConnection", (HttpConnection,), named)
 
 
-class Connections:
-    """Who is connected, and since when each one has been waiting for a request."""
-
-    def __init__(self, part: "Part[HttpConnection]") -> None:
-        self._part = part
-        self.waiting: OrderedDict[HttpConnection, float] = OrderedDict()
-
-    def enter(self, connection: "HttpConnection") -> bool:
-        """Let one in, after closing the one that was idle for longest if need be; False if every one is busy."""
-        if self._part.full and self.waiting:
-            oldest, _ = self.waiting.popitem(last=False)
-            # Gone at once: the transport tells of its end only in the loop's next turn.
-            self._part.leave(oldest)
-            oldest.transport.abort()
-        return self._part.enter(connection)
-
-    def leave(self, connection: "HttpConnection") -> None:
-        """One has ended, or is about to."""
-        self._part.leave(connection)
-        self.waiting.pop(connection, None)
-
-    def sweep(self, now: float, idle_s: float) -> None:
-        """Close those that have been silent for too long."""
-        while self.waiting:
-            connection, since = next(iter(self.waiting.items()))
-            if now - since < idle_s:
-                break
-            self.waiting.popitem(last=False)
-            connection.transport.close()
-        for connection in [one for one in self._part.open if one.stalled(now)]:
-            connection.transport.abort()
+def sweep(part: "Part[HttpConnection]", now_s: float, idle_s: float) -> None:
+    """Close those that have been silent for too long, and those that do not read."""
+    while part.waiting:
+        connection, since_s = next(iter(part.waiting.items()))
+        if now_s - since_s < idle_s:
+            break
+        part.waiting.popitem(last=False)
+        connection.transport.close()
+    for connection in [one for one in part.open if one.stalled(now_s)]:
+        connection.abort()
+    part.sweep(now_s)
 
 
-async def sweep_on(connections: Connections, idle_s: float) -> None:
-    """Close those that have been silent for too long, for as long as there is a listener."""
+async def sweep_on(part: "Part[HttpConnection]", idle_s: float) -> None:
+    """Sweep for as long as there is a listener."""
     while True:
         await asyncio.sleep(SWEEP_MS / 1000)
-        connections.sweep(time.monotonic(), idle_s)
+        sweep(part, time.monotonic(), idle_s)
 
 
 class QuickCycle(RequestResponseCycle):
@@ -147,14 +134,21 @@ class WholeAnswers(asyncio.Transport):
 class HttpConnection(HttpToolsProtocol):
     """One connection. It is `waiting` until a head is complete, and again after its answer."""
 
-    known: Connections
+    known: "Part[HttpConnection]"
     heads: Heads
+    unread: Unread | None = None
+    busy = False
+    """Of those that wait for a request: never."""
     quick: Quick | None = None
     _heard_at = 0.0
-    _head_bytes = 0
+    _body_since_s = 0.0
+    _came_bytes = 0
+    """Of the present request."""
     _in_head = False
     _between = True
     """Whether the parser has seen the end of a request and nothing of the next."""
+    _offered = False
+    """Whether the head that was read offers another protocol: it comes again without that."""
     _feeding = False
     _socket: asyncio.Transport
     _begun: RequestResponseCycle | None = None
@@ -164,6 +158,8 @@ class HttpConnection(HttpToolsProtocol):
         """It begins, if there is room for it."""
         fits = self.known.enter(self)
         self._socket = transport
+        self.unread = Unread(transport)
+        self.parser = RequestParser(self)
         super().connection_made(WholeAnswers(transport, self.loop))
         if not fits:
             self._refuse(b"503 Service Unavailable", b"retry-after: 1\r\n")
@@ -190,8 +186,8 @@ class HttpConnection(HttpToolsProtocol):
         if self._begun is not None:
             begun, self._begun = self._begun, None
             self._begin(begun, data if alone else None)
-        self._head_bytes += len(data)
-        if self._in_head and self._head_bytes > MAX_HEAD_BYTES:
+        self._came_bytes += len(data)
+        if self._in_head and self._came_bytes > MAX_HEAD_BYTES:
             self._refuse(b"431 Request Header Fields Too Large", b"")
 
     def _answer_known(self, data: bytes) -> bool:
@@ -211,7 +207,8 @@ class HttpConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """A request begins."""
         self._between = False
-        self._head_bytes = 0
+        self._offered = False
+        self._came_bytes = 0
         self._in_head = True
         super().on_message_begin()
 
@@ -224,12 +221,22 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """A request has come whole."""
+        if self._offered:
+            return
         self._between = True
         super().on_message_complete()
 
     def on_headers_complete(self) -> None:
         """A head has come whole: it waits no longer."""
+        if self.parser.should_upgrade() and self.parser.offering:  # type: ignore[attr-defined]
+            self._offered = True
+            return
+        if len(self.pipeline) >= MAX_PIPELINED:
+            self.abort()
+        if self._socket.is_closing():
+            return
         self._in_head = False
+        self._body_since_s = self._heard_at
         self.known.waiting.pop(self, None)
         super().on_headers_complete()
 
@@ -286,7 +293,7 @@ class HttpConnection(HttpToolsProtocol):
             self.known.waiting[self] = time.monotonic()
 
     def stalled(self, now: float) -> bool:
-        """Whether the client owes the rest of a body and has been silent for too long."""
+        """Whether the client owes the rest of a body, and has been silent for too long or is too slow."""
         # uvicorn types this as always there; before the first request it is None.
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None or not cycle.more_body or cycle.response_complete:
@@ -294,7 +301,13 @@ class HttpConnection(HttpToolsProtocol):
         if self.flow.read_paused:
             # It is we who do not listen: its silence counts from when we do again.
             self._heard_at = now
-        return now - self._heard_at > BODY_SILENCE_MS / 1000
+            self._body_since_s += SWEEP_MS / 1000
+        took_s = now - self._body_since_s - self._came_bytes / BODY_PACE_BYTES
+        return max(now - self._heard_at, took_s) > BODY_SILENCE_MS / 1000
+
+    def abort(self) -> None:
+        """Close at once."""
+        self.transport.abort()
 
     def _refuse(self, status: bytes, header: bytes) -> None:
         self.known.leave(self)

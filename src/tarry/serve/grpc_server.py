@@ -10,9 +10,11 @@ from typing import Final
 from tarry.config.dapr import DaprApp
 from tarry.doors.dapr.http2.call import Service, opening
 from tarry.doors.dapr.http2.connection import Connection
-from tarry.serve.connections import BODY_SILENCE_MS, SWEEP_MS
-from tarry.serve.listener import taken, tls_context
+from tarry.serve.accepting import Accepting
+from tarry.serve.connections import SWEEP_MS
+from tarry.serve.listener import begin, taken, tls_context
 from tarry.serve.room import Part
+from tarry.serve.unread import Unread
 
 FRAME_BYTES: Final = 64 * 1024
 """What a request may have beside its body."""
@@ -34,7 +36,7 @@ class GrpcServer:
         self._name = name
         self._part = part
         self._socket: socket.socket | None = None
-        self._server: asyncio.Server | None = None
+        self._server: Accepting | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._all_gone: asyncio.Event | None = None
 
@@ -46,11 +48,14 @@ class GrpcServer:
     async def start(self, service: Service) -> None:
         """Begin to accept."""
         assert self._socket is not None, "bind first"
-        context = tls_context(self.app, "h2")
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: GrpcTransport(self, service, loop), sock=self._socket, ssl=context, backlog=1024
+        self._server = Accepting(
+            self._socket,
+            lambda: GrpcTransport(self, service, loop),
+            self._part,
+            tls_context(self.app, "h2"),
         )
+        begin(self._server, self.app, self._name, key="grpc_port")
         self._sweeping = loop.create_task(self._sweep())
 
     async def stop(self) -> None:
@@ -76,6 +81,14 @@ class GrpcServer:
         """Let a connection in, if there is room."""
         return self._part.enter(client)
 
+    def look(self, client: "GrpcTransport", idle: bool, now_s: float) -> float:
+        """Take note of whether a connection has no call under way; gives for how long it has had none."""
+        waiting = self._part.waiting
+        if not idle:
+            waiting.pop(client, None)
+            return 0.0
+        return now_s - waiting.setdefault(client, now_s)
+
     def leave(self, client: "GrpcTransport") -> None:
         """A connection is gone."""
         self._part.leave(client)
@@ -88,6 +101,7 @@ class GrpcServer:
             now = time.monotonic()
             for client in list(self._part.open):
                 client.sweep(now)
+            self._part.sweep(now)
 
 
 class GrpcTransport(asyncio.Protocol):
@@ -99,7 +113,7 @@ class GrpcTransport(asyncio.Protocol):
         self._loop = loop
         self._transport: asyncio.Transport
         self._connection: Connection | None = None
-        self._heard_at = 0.0
+        self.unread: Unread | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client is there."""
@@ -109,16 +123,16 @@ class GrpcTransport(asyncio.Protocol):
             transport.abort()
             return
         transport.set_write_buffer_limits(high=MAX_UNREAD_BYTES)
+        self.unread = Unread(transport)
         max_bytes = self._server.app.max_body_bytes + FRAME_BYTES
-        self._heard_at = time.monotonic()
         self._connection = Connection(
             self, opening(self._service, max_bytes), MAX_STREAMS, HELD_BODIES * max_bytes
         )
+        self._server.look(self, idle=True, now_s=time.monotonic())
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
         if self._connection is not None and not self._connection.closed:
-            self._heard_at = time.monotonic()
             self._connection.receive(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -140,18 +154,23 @@ class GrpcTransport(asyncio.Protocol):
             if not self._transport.is_closing():
                 self._transport.resume_reading()
 
+    @property
+    def busy(self) -> bool:
+        """Whether a call is under way."""
+        return self._connection is not None and bool(self._connection.streams)
+
     def sweep(self, now: float) -> None:
-        """End it if it has been silent for too long."""
+        """End the calls that take too long to come or to be read, and the connection if it has had none for too long."""
         connection = self._connection
         if connection is None:
             return
         connection.calm.forgive()
-        silent_ms = (now - self._heard_at) * 1000
-        if not connection.streams and silent_ms > self._server.app.idle_timeout_ms:
+        connection.sweep(now)
+        # Bytes that begin no call do not count: neither pings, nor a head that never ends.
+        idle_s = self._server.look(self, idle=not connection.streams, now_s=now)
+        if idle_s * 1000 > self._server.app.idle_timeout_ms:
             connection.stop()
             connection.close()
-        elif silent_ms > BODY_SILENCE_MS and connection.owing:
-            self.abort()
 
     def stop(self) -> None:
         """Begin nothing more; close when the last call has ended."""

@@ -9,12 +9,14 @@ import contextlib
 import socket
 import ssl
 from collections.abc import Generator
+from functools import partial
 from typing import Any
 
 import uvicorn
 
 from tarry.config.listening import Listening
-from tarry.serve.connections import Connections, connection_class, sweep_on
+from tarry.serve.accepting import BACKLOG, Accepting
+from tarry.serve.connections import connection_class, sweep_on
 from tarry.serve.room import Part, Room
 
 
@@ -42,10 +44,9 @@ class Listener:
         """Begin to accept, for an ASGI application."""
         assert self._socket is not None, "bind first"
         settings = self._settings
-        connections = Connections(self._part)
         config = uvicorn.Config(
             app,
-            http=connection_class(app, connections),
+            http=connection_class(app, self._part),
             ws="none",
             lifespan="off",
             log_config=None,
@@ -54,18 +55,17 @@ class Listener:
             proxy_headers=False,
             timeout_keep_alive=-(-settings.idle_timeout_ms // 1000),
             timeout_graceful_shutdown=-(-settings.drain_ms // 1000),
-            backlog=1024,
+            backlog=BACKLOG,
         )
         config.load()
-        config.ssl = tls_context(settings, "http/1.1")
         self._server = _Server(config)
-        self._serving = asyncio.create_task(self._server.serve([self._socket]))
-        self._sweeping = asyncio.create_task(sweep_on(connections, settings.idle_timeout_ms / 1000))
-        while not self._server.started:
-            if self._serving.done():
-                await self._serving
-                raise ListenError("the listener ended before it began")
-            await asyncio.sleep(0.005)
+        make: Any = config.http_protocol_class
+        make = partial(make, config, self._server.server_state, {})
+        accepting = Accepting(self._socket, make, self._part, tls_context(settings, "http/1.1"))
+        begin(accepting, settings, self._part.name)
+        self._server.servers = [accepting]  # type: ignore[list-item]
+        self._serving = asyncio.create_task(self._server.serve())
+        self._sweeping = asyncio.create_task(sweep_on(self._part, settings.idle_timeout_ms / 1000))
 
     async def stop(self) -> None:
         """Accept no more, let the requests under way end within `drain_ms`, close what is left."""
@@ -92,12 +92,24 @@ def taken(settings: Listening, name: str, key: str = "port") -> socket.socket:
     except OSError as error:
         if found is not None:
             found.close()
-        reason = error.strerror or str(error)
-        raise ListenError(
-            f"cannot listen on {host}:{port}: {reason}; stop what uses it, "
-            f"or set {name}.host and {name}.{key} ({advice(name, key)})"
-        ) from None
+        raise _unusable(settings, name, key, error) from None
     return found
+
+
+def begin(accepting: Accepting, settings: Listening, name: str, key: str = "port") -> None:
+    """Begin to accept; raises `ListenError` where another process has come to listen on the address meanwhile."""
+    try:
+        accepting.start()
+    except OSError as error:
+        raise _unusable(settings, name, key, error) from None
+
+
+def _unusable(settings: Listening, name: str, key: str, error: OSError) -> ListenError:
+    reason = error.strerror or str(error)
+    return ListenError(
+        f"cannot listen on {settings.host}:{getattr(settings, key)}: {reason}; stop what uses it, "
+        f"or set {name}.host and {name}.{key} ({advice(name, key)})"
+    )
 
 
 def advice(name: str, key: str = "port") -> str:
@@ -133,7 +145,11 @@ def tls_context(settings: Listening, *protocols: str) -> ssl.SSLContext | None:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn without its signal handlers."""
+    """uvicorn without its signal handlers, and without its way of accepting: `servers` is given."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await self.lifespan.startup()
+        self.started = True
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -16,12 +17,17 @@ from tarry.doors.pulsar.broker import Broker
 from tarry.doors.pulsar.connection import Connection
 from tarry.doors.pulsar.stored_schemas import StoredSchemas
 from tarry.engine.engine import Engine
-from tarry.serve.listener import shown, taken, tls_context
+from tarry.serve.accepting import Accepting
+from tarry.serve.connections import SWEEP_MS
+from tarry.serve.listener import begin, shown, taken, tls_context
 from tarry.serve.room import Part, Room
+from tarry.serve.unread import Unread
 
 log = logging.getLogger("tarry.pulsar")
 
 NAME: Final = "doors.pulsar"
+CONNECT_WITHIN_S: Final = 10.0
+"""So long a client may take to say who it is. Until then it makes room for others, if there is none left."""
 
 
 class PulsarDoor:
@@ -31,8 +37,9 @@ class PulsarDoor:
         self._settings = settings
         self._access = access
         self._socket: socket.socket | None = None
-        self._server: asyncio.Server | None = None
+        self._server: Accepting | None = None
         self._keeping: asyncio.Task[None] | None = None
+        self._sweeping: asyncio.Task[None] | None = None
         self._url = ""
         self.part: Part[PulsarTransport] = room.part(NAME, settings.max_connections)
         self.broker: Broker | None = None
@@ -92,10 +99,12 @@ class PulsarDoor:
         self.broker = Broker(engine, self._access, self._settings, StoredSchemas(engine))
         self._admin.broker = self.broker
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: PulsarTransport(self), sock=self._socket, ssl=tls_context(self._settings), backlog=1024
+        self._server = Accepting(
+            self._socket, lambda: PulsarTransport(self), self.part, tls_context(self._settings)
         )
+        begin(self._server, self._settings, NAME)
         self._keeping = loop.create_task(self._keep_alive())
+        self._sweeping = loop.create_task(self._sweep())
 
     async def stop(self) -> None:
         """Accept no more, and close the connections: clients come again to whoever is there then."""
@@ -103,6 +112,8 @@ class PulsarDoor:
             self.broker.stopping = True
         if self._keeping is not None:
             self._keeping.cancel()
+        if self._sweeping is not None:
+            self._sweeping.cancel()
         if self._server is not None:
             self._server.close()
         elif self._socket is not None:
@@ -124,6 +135,17 @@ class PulsarDoor:
             for client in list(self.part.open):
                 client.tick()
 
+    async def _sweep(self) -> None:
+        while True:
+            await asyncio.sleep(SWEEP_MS / 1000)
+            now_s = time.monotonic()
+            for client, since_s in list(self.part.waiting.items()):
+                if client.busy:
+                    self.part.waiting.pop(client)
+                elif now_s - since_s > CONNECT_WITHIN_S:
+                    client.abort()
+            self.part.sweep(now_s)
+
 
 class PulsarTransport(asyncio.Protocol):
     """The transport of one connection: its bytes to and fro, and nothing else."""
@@ -132,6 +154,7 @@ class PulsarTransport(asyncio.Protocol):
         self._door = door
         self._transport: asyncio.Transport | None = None
         self._connection: Connection | None = None
+        self.unread: Unread | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A client is there."""
@@ -142,6 +165,8 @@ class PulsarTransport(asyncio.Protocol):
             transport.abort()
             return
         transport.set_write_buffer_limits(high=self._door.max_unread_bytes)
+        self.unread = Unread(transport)
+        self._door.part.waiting[self] = time.monotonic()
         peer = transport.get_extra_info("peername")
         here = transport.get_extra_info("sockname")
         self._connection = Connection(self._door.broker, self, str(peer[0]), self._door.url_of(here))
@@ -166,6 +191,16 @@ class PulsarTransport(asyncio.Protocol):
         """The client reads again."""
         if self._connection is not None:
             self._connection.release()
+
+    @property
+    def busy(self) -> bool:
+        """Whether the client has said who it is."""
+        return self._connection is not None and self._connection.caller is not None
+
+    def abort(self) -> None:
+        """Close at once."""
+        if self._transport is not None:
+            self._transport.abort()
 
     def tick(self) -> None:
         """See `Connection.tick`."""

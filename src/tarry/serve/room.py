@@ -3,23 +3,50 @@
 Connections are open files, and so are the ledger's segments: a server that has none left can neither write nor accept.
 So every listener has a part of the files that are left beside the ledger and what is sent, and parts are computed when
 all of them are known. A listener whose bound is configured takes that; the others share the rest equally.
+
+A connection takes its place when it is accepted. Where there is none left, somebody makes room: a client that does not read
+its answers, then the one that has asked for nothing for longest, then the oldest of those that are still arriving.
 """
 
+import asyncio
 import logging
 import resource
-from typing import Any, Final, Generic, TypeVar
+from collections import OrderedDict
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from tarry.doors.http.metrics import Figure
+from tarry.serve.unread import Unread
 
 log = logging.getLogger("tarry.serve")
 
-Connection = TypeVar("Connection")
+
+class Connected(Protocol):
+    """A connection as its listener's bounds see it."""
+
+    unread: Unread | None
+    """None until it has begun."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether it is not to be disturbed, although it was waiting when it was last looked at."""
+
+    def abort(self) -> None:
+        """Close at once."""
+
+
+Connection = TypeVar("Connection", bound=Connected)
 
 MAX_CONNECTIONS: Final = 16_384
 """The bound of a listener where the limit on open files is no nearer one."""
 MIN_CONNECTIONS: Final = 16
 OWN_FILES: Final = 64
 """Open files for the ledger's segments, the registry and the rest, at least."""
+ARRIVING: Final = 16
+"""Connections of a listener beyond its bound that may be on their way in: to be told that there is no room, or to make some."""
+UNREAD_MS: Final = 20_000
+"""A client that reads nothing of what waits for it for so long is given up."""
+UNREAD_GRACE_MS: Final = 2_000
+"""After so long it is the first to make room for others."""
 
 
 class Room:
@@ -50,7 +77,7 @@ class Room:
         return max(MIN_CONNECTIONS, min(self._left(self._files) // sharing // files_each, MAX_CONNECTIONS))
 
     def _left(self, files: int) -> int:
-        own = max(OWN_FILES, files // 8)
+        own = max(OWN_FILES, files // 8) + ARRIVING * len(self.parts)
         return files - own - self._reserved - sum(part.asked * part.files_each for part in self.parts)
 
     @property
@@ -99,6 +126,12 @@ class Part(Generic[Connection]):
         self.open: set[Connection] = set()
         self.refused = 0
         """How many were turned away for want of room."""
+        self.arriving: dict[asyncio.Task[None], None] = {}
+        """Those that were accepted and are not in yet, the oldest first."""
+        self.waiting: OrderedDict[Connection, float] = OrderedDict()
+        """Those that ask for nothing at the moment, and since when; the longest first. The listener keeps it."""
+        self.slow: dict[Connection, None] = {}
+        """Those that do not read what waits for them."""
         self._room = room
 
     @property
@@ -112,8 +145,8 @@ class Part(Generic[Connection]):
         return len(self.open) >= self.limit
 
     def enter(self, connection: Connection) -> bool:
-        """Let a connection in, if there is room."""
-        if self.full:
+        """Let a connection in, if there is room or can be made."""
+        if self.full and not self._evict():
             self.refused += 1
             return False
         self.open.add(connection)
@@ -122,3 +155,35 @@ class Part(Generic[Connection]):
     def leave(self, connection: Connection) -> None:
         """A connection is gone, if it was in."""
         self.open.discard(connection)
+        self.waiting.pop(connection, None)
+        self.slow.pop(connection, None)
+
+    def make_room(self) -> None:
+        """Another one was accepted: have somebody go if there is no place for it."""
+        if len(self.open) + len(self.arriving) < self.limit:
+            return
+        if not self._evict() and len(self.arriving) >= ARRIVING:
+            oldest = next(iter(self.arriving))
+            del self.arriving[oldest]
+            oldest.cancel()
+
+    def _evict(self) -> bool:
+        gone = next(iter(self.slow), None) or next((one for one in self.waiting if not one.busy), None)
+        if gone is None:
+            return False
+        # Gone at once: the transport tells of its end only in the loop's next turn.
+        self.leave(gone)
+        gone.abort()
+        return True
+
+    def sweep(self, now_s: float) -> None:
+        """Give up who does not read, and take note of who reads slowly."""
+        for connection in list(self.open):
+            unread = connection.unread
+            stuck_ms = 0.0 if unread is None else unread.stuck_s(now_s) * 1000
+            if stuck_ms > UNREAD_MS:
+                connection.abort()
+            elif stuck_ms > UNREAD_GRACE_MS:
+                self.slow[connection] = None
+            elif connection in self.slow:
+                del self.slow[connection]

@@ -68,6 +68,13 @@ class GrpcApi:
             )
         }
 
+    def admit(self, call: Call) -> None:
+        """Refuse a call whose token is not known, whatever it asks for."""
+        token = None if self._access.is_open else _token(call)
+        call.caller = self._access.known(token)
+        if call.caller is None:
+            refuse(call, Refusal(errors.TOKEN, "invalid api token"))
+
     def unary(self, path: str) -> Unary | None:
         """What serves a method with one message each way."""
         return self._unary.get(path)
@@ -81,10 +88,8 @@ class GrpcApi:
     def _let_in(self, call: Call, operation: str) -> tuple[Trace | None, Caller]:
         """The trace context of a call that may use this operation, and its sender; raises `Refusal`."""
         given = dict(call.metadata)
-        token = given.get("dapr-api-token")
-        caller = self._access.known(token.encode() if isinstance(token, str) else None)
-        if caller is None:
-            raise Refusal(errors.TOKEN, "invalid api token")
+        caller = call.caller
+        assert caller is not None, "a call is admitted before it is served"
         try:
             right_of(DAPR_GRPC, operation).check(caller)
         except Forbidden as error:
@@ -195,6 +200,14 @@ class GrpcPassing:
     async def close(self) -> None:
         """Close the connection."""
         await self._channel.close()
+
+
+def _token(call: Call) -> bytes | None:
+    """The token that a call shows."""
+    for name, value in call.metadata:
+        if name == "dapr-api-token" and isinstance(value, str):
+            return value.encode()
+    return None
 
 
 def _trace(given: Mapping[str, str | bytes]) -> Trace | None:

@@ -31,6 +31,8 @@ PROTOCOL_VERSION: Final = 20
 """The newest version of the protocol that is spoken; with an older client its own."""
 FRAME_EXTRA_BYTES: Final = 128 * 1024
 """What a frame may have beside its payload: the command and the metadata."""
+FIRST_FRAME_BYTES: Final = 64 * 1024
+"""A frame of somebody who has not shown a token that is known: CONNECT with the token."""
 
 FEATURES: Final = wire.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
 """Features beyond the protocol's version that clients may rely on."""
@@ -80,7 +82,7 @@ class Connection:
         self._shown_ticks = 0
         """For how many keep-alive intervals the token has not been asked for."""
         self._challenged = False
-        self._frames = Frames(broker.settings.max_message_bytes + FRAME_EXTRA_BYTES)
+        self._frames = Frames(FIRST_FRAME_BYTES)
         self._unsent: list[bytes] | None = None
         """What is to be sent, while it is gathered."""
         self._owed_bytes = 0
@@ -266,6 +268,7 @@ class Connection:
             self.close()
             return False
         self.caller = caller
+        self._frames.max_frame_bytes = self.broker.settings.max_message_bytes + FRAME_EXTRA_BYTES
         self._shown_ticks, self._challenged = 0, False
         return True
 

@@ -42,7 +42,8 @@ class Frames:
     """Cuts a stream of bytes into frames, however they come."""
 
     def __init__(self, max_frame_bytes: int) -> None:
-        self._max_frame_bytes = max_frame_bytes
+        self.max_frame_bytes = max_frame_bytes
+        """The size of the largest frame; it may grow once it is known who sends."""
         self._parts: list[bytes] = []
         self._held_bytes = 0
         self._needed_bytes = 0
@@ -57,11 +58,10 @@ class Frames:
             data = b"".join(self._parts)
             self._parts = []
         at, end = 0, len(data)
-        most = self._max_frame_bytes
         needed = 8
         while end - at >= 8:
             total, size = _HEAD.unpack_from(data, at)
-            if total > most or not 0 < size <= total - 4 or size > MAX_COMMAND_BYTES:
+            if total > self.max_frame_bytes or not 0 < size <= total - 4 or size > MAX_COMMAND_BYTES:
                 self._refuse(total, size)
             stop = at + 4 + total
             if stop > end:
@@ -76,8 +76,8 @@ class Frames:
             self._needed_bytes = needed
 
     def _refuse(self, total: int, size: int) -> None:
-        if total > self._max_frame_bytes:
-            raise Malformed(f"a frame of {total} bytes; the largest is {self._max_frame_bytes}")
+        if total > self.max_frame_bytes:
+            raise Malformed(f"a frame of {total} bytes; the largest is {self.max_frame_bytes}")
         if not 0 < size <= total - 4:
             raise Malformed(f"a command of {size} bytes in a frame of {total}")
         raise Malformed(f"a command of {size} bytes; the largest is {MAX_COMMAND_BYTES}")

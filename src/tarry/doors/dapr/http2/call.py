@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
+from tarry.core.access import Caller
 from tarry.core.faults import told
 from tarry.doors.dapr.http2.hpack import Fields
 from tarry.doors.dapr.http2.request import (
@@ -44,8 +45,15 @@ Streaming = Callable[["Call"], Awaitable[None]]
 """Serves a call to its end; what it leaves open ends well."""
 
 
+class Compressed(bytes):
+    """A message as it came, which is inflated when it is read and not before."""
+
+
 class Service(Protocol):
     """What is served."""
+
+    def admit(self, call: "Call") -> None:
+        """Fail a call whose sender is not let in. Only its fields have come so far, and nothing else of it is held."""
 
     def unary(self, path: str) -> Unary | None:
         """What serves a method with one message each way."""
@@ -61,6 +69,8 @@ class Call:
         self._stream = stream
         self.request = request
         self.metadata = request.metadata
+        self.caller: Caller | None = None
+        """The sender, once the service has let it in."""
         self._max_message_bytes = max_message_bytes
         self._unary: Unary | None = None
         self._data = bytearray()
@@ -120,14 +130,14 @@ class Call:
                 return
             if len(self._data) < 5 + size:
                 break
-            message = bytes(self._data[5 : 5 + size])
-            if self._data[0]:
-                inflated = self._inflated(message)
-                if inflated is None:
-                    return
-                message = inflated
+            kind = Compressed if self._data[0] else bytes
+            self._messages.append(kind(self._data[5 : 5 + size]))
             del self._data[: 5 + size]
-            self._messages.append(message)
+
+    def _next(self) -> bytes | None:
+        """The next message that has come, as it was before it was compressed; None if it cannot be, and the call has failed."""
+        message = self._messages.popleft()
+        return self._inflated(message) if type(message) is Compressed else message
 
     def _inflated(self, message: bytes) -> bytes | None:
         inflate = zlib.decompressobj(31 if self.request.encoding == "gzip" else 15)
@@ -155,10 +165,10 @@ class Call:
             self._notify()
         elif self._data or len(self._messages) != 1:
             self.fail(INTERNAL, "a call of this method has one message")
-        elif not self._stream.over:
+        elif not self._stream.over and (message := self._next()) is not None:
             self._stream.go_ahead(0)
             try:
-                self._unary(self, self._messages.popleft())
+                self._unary(self, message)
             except DecodeError:
                 self.fail(INTERNAL, "Exception deserializing request!")
             except Exception as error:  # noqa: BLE001 - whatever it was, the client is answered
@@ -202,7 +212,7 @@ class Call:
             self._stream.go_ahead(len(self._data))
             self._wake = asyncio.get_running_loop().create_future()
             await self._wake
-        return self._messages.popleft()
+        return self._next()
 
     async def write(self, message: bytes) -> None:
         """Send a message, and wait until the client has room for it."""
@@ -268,6 +278,9 @@ def opening(service: Service, max_message_bytes: int) -> Callable[[Stream, Field
             stream.end()
             return NOBODY
         call = Call(stream, request, max_message_bytes)
+        service.admit(call)
+        if stream.over:
+            return NOBODY
         unary = service.unary(request.path)
         call.serve(unary, None if unary is not None else service.streaming(request.path))
         return call

@@ -29,7 +29,7 @@ from tarry.doors.dapr.http2.frames import (
 )
 from tarry.doors.dapr.http2.hpack import BadBlock, Fields, Reader, TooManyFields
 from tarry.doors.dapr.http2.sending import Output, Sending
-from tarry.doors.dapr.http2.stream import Receiver, Stream
+from tarry.doors.dapr.http2.stream import WITHIN_S, Receiver, Stream
 
 MAX_BLOCK_BYTES: Final = 16_384
 """A block of fields, and the fields in it."""
@@ -68,7 +68,7 @@ class Connection(Sending):
         self._fields = Reader(MAX_BLOCK_BYTES)
         self._block: tuple[int, int, bytes] | None = None
         """A block that goes on in the next frame: its stream, its flags, and what came of it."""
-        self._block_since_s = 0.0
+        self._block_since_s: float | None = None
         self._ended = Ended()
         self.calm = Calm()
         self._look = False
@@ -298,11 +298,18 @@ class Connection(Sending):
         if not self.streams and self.on_idle is not None:
             self.on_idle()
 
-    @property
-    def owing(self) -> bool:
-        """Whether the client began something of which it has not sent all."""
-        begun = any(not one.whole and one.receiver.wanting for one in self.streams.values())
-        return begun or self._block is not None
+    def sweep(self, now_s: float) -> None:
+        """Once a second: end calls that take too long to come, and answers that nobody reads."""
+        for stream in list(self.streams.values()):
+            if stream.over_time(now_s):
+                self._break(stream.id, Code.CANCEL)
+        if self._block is None:
+            self._block_since_s = None
+        elif self._block_since_s is None:
+            self._block_since_s = now_s
+        elif now_s - self._block_since_s > WITHIN_S:
+            self.fail(Code.ENHANCE_YOUR_CALM, "a block of fields that takes too long")
+        self.flush()
 
     def fail(self, code: Code, reason: str) -> None:
         """End the connection with a reason."""

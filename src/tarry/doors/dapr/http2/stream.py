@@ -19,6 +19,12 @@ if TYPE_CHECKING:
     from tarry.doors.dapr.http2.connection import Connection
 
 
+WITHIN_S: Final = 20.0
+"""So long a call may take to come, or its answer to be read, beyond what the pace allows."""
+PACE_BYTES: Final = 1024
+"""The data of a call have to come at so many bytes a second on average."""
+
+
 class Receiver(Protocol):
     """What a stream is for."""
 
@@ -78,6 +84,10 @@ class Stream:
         self._further_bytes = 0
         """What may be sent beside the client's first window, which may change at any time; less than nothing once that is used."""
         self._allowed_bytes = self._full_bytes = allowed_bytes
+        self._came_bytes = 0
+        self._since_s: float | None = None
+        """Since when the client has owed something, or its answer has waited for it."""
+        self._left_bytes = 0
         self._held_bytes = 0
         self._unsent = b""
         self._sent_bytes = 0
@@ -90,6 +100,7 @@ class Stream:
     def come(self, data: bytes, size: int) -> None:
         """Data came, in a frame of this size."""
         self._allowed_bytes -= size
+        self._came_bytes += size
         if self._allowed_bytes < 0:
             raise Broken(Code.FLOW_CONTROL_ERROR, "more data on a stream than allowed")
         if self.owed_bytes is not None:
@@ -117,6 +128,22 @@ class Stream:
     def _hold(self, more_bytes: int) -> None:
         self._held_bytes += more_bytes
         self._connection.held_bytes += more_bytes
+
+    def over_time(self, now_s: float) -> bool:
+        """Whether the client owes data for too long, or does not read an answer that is complete."""
+        if self.over:
+            left = len(self._unsent) - self._sent_bytes
+            if left != self._left_bytes:
+                self._left_bytes, self._since_s = left, now_s
+            due_s = WITHIN_S
+        elif self.whole or not self.receiver.wanting:
+            self._since_s, self._came_bytes = None, 0
+            return False
+        else:
+            due_s = WITHIN_S + self._came_bytes / PACE_BYTES
+        if self._since_s is None:
+            self._since_s = now_s
+        return now_s - self._since_s > due_s
 
     def lose(self) -> None:
         """It is given up."""

@@ -1,0 +1,387 @@
+"""Costs before authentication: what a stranger can take of a whole server, listener by listener, plain and over TLS.
+
+The numbers are in `docs/operations/limits.md`, which names these tests. Waits are shortened; everything else is as served.
+"""
+
+import asyncio
+import contextlib
+import re
+import resource
+import socket
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tarry.config.settings import Http
+from tarry.doors.dapr.http2 import calm, frames
+from tarry.doors.dapr.http2 import connection as http2_connection
+from tarry.doors.dapr.http2 import stream as http2_stream
+from tarry.doors.dapr.http2.frames import END_HEADERS, END_STREAM, Code, frame
+from tarry.doors.dapr.http2.hpack import written
+from tarry.doors.pulsar.connection import FIRST_FRAME_BYTES
+from tarry.serve import accepting, connections, pulsar, room
+from tarry.serve.listener import Listener, ListenError
+from tarry.serve.room import ARRIVING
+from tests.unit.http2_kit import CALL
+from tests.unit.limits_kit import BUSY_S, GRPC, HTTP, LISTENERS, PULSAR, Stream, closed, strangers
+from tests.unit.listener_kit import connect, echo, listening
+from tests.waiting import until
+
+GREETING = frames.PREFACE + frames.settings()
+EITHER = pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+
+
+@pytest.fixture(autouse=True)
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits of seconds in place of those of minutes."""
+    for module in (connections, pulsar):
+        monkeypatch.setattr(module, "SWEEP_MS", 50)
+    monkeypatch.setattr("tarry.serve.grpc_server.SWEEP_MS", 50)
+    monkeypatch.setattr(accepting, "HANDSHAKE_S", 0.5)
+    monkeypatch.setattr(pulsar, "CONNECT_WITHIN_S", 0.5)
+    monkeypatch.setattr(connections, "BODY_SILENCE_MS", 500)
+    monkeypatch.setattr(room, "UNREAD_MS", 500)
+    monkeypatch.setattr(room, "UNREAD_GRACE_MS", 100)
+    for module in (http2_connection, http2_stream):
+        monkeypatch.setattr(module, "WITHIN_S", 0.5)
+
+
+# Silence
+
+
+async def test_a_silent_tls_handshake_is_cut_off(tmp_path: Path) -> None:
+    async with strangers(tmp_path, tls=True) as door, asyncio.timeout(BUSY_S):
+        silent = [await door.connect(name, tls=False) for name in LISTENERS]
+        await until(lambda: all(door.part(name).arriving for name in LISTENERS))
+        for stream in silent:
+            await closed(stream)
+        await until(lambda: not any(door.part(name).arriving for name in LISTENERS))
+        await door.works()
+
+
+async def test_silent_tls_handshakes_take_no_more_places_than_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(accepting, "HANDSHAKE_S", 600)
+    async with strangers(tmp_path, tls=True, settings="max_connections = 4") as door, asyncio.timeout(BUSY_S):
+        for name in LISTENERS:
+            silent = [await door.connect(name, tls=False) for _ in range(60)]
+            part = door.part(name)
+            # The oldest have made room for the newest.
+            for stream in silent[: 60 - 4 - ARRIVING]:
+                await closed(stream)
+            assert len(part.arriving) + len(part.open) <= 4 + ARRIVING
+            reader, writer = await door.connect(name)
+            writer.write(GREETING if name == GRPC else b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert await reader.read(1) if name != PULSAR else True
+        await door.works()
+
+
+@EITHER
+async def test_a_stranger_who_says_nothing_is_closed(tmp_path: Path, tls: bool) -> None:
+    async with strangers(tmp_path, tls=tls, settings="idle_timeout_ms = 1000") as door:
+        async with asyncio.timeout(BUSY_S):
+            for stream in [await door.connect(name) for name in LISTENERS]:
+                await closed(stream)
+        await until(lambda: not any(door.part(name).open for name in LISTENERS), BUSY_S)
+
+
+BEGUN = {
+    GRPC: GREETING + frame(frames.HEADERS, 0, 1, written(*CALL)[:40]),
+    PULSAR: b"\0\0\x10\0\0\0\x08\0",
+}
+
+
+@EITHER
+async def test_a_request_that_dribbles_is_cut_off(tmp_path: Path, tls: bool) -> None:
+    """Bytes that complete nothing do not keep a connection."""
+    async with strangers(tmp_path, tls=tls, settings="idle_timeout_ms = 1000") as door:
+        async with asyncio.timeout(BUSY_S):
+            for name in LISTENERS:
+                stream = await door.connect(name)
+                stream[1].write(BEGUN.get(name, b"POST /v1/messages HTTP/1.1\r\nx: "))
+                await dribbling(stream, frame(frames.CONTINUATION, 0, 1, b"x") if name == GRPC else b"x")
+
+
+async def dribbling(stream: Stream, drop: bytes) -> None:
+    """Send a little again and again, until the server has had enough."""
+    end = asyncio.ensure_future(closed(stream))
+    while not end.done():
+        with contextlib.suppress(OSError):
+            stream[1].write(drop)
+        await asyncio.wait([end], timeout=0.05)
+
+
+async def test_a_preface_that_dribbles_is_cut_off(tmp_path: Path) -> None:
+    async with strangers(tmp_path, tls=False, settings="idle_timeout_ms = 1000") as door:
+        stream = await door.connect(GRPC)
+        end = asyncio.ensure_future(closed(stream))
+        for byte in frames.PREFACE:
+            stream[1].write(bytes((byte,)))
+            await asyncio.wait([end], timeout=0.1)
+        assert end.done()
+
+
+# Size
+
+
+@EITHER
+async def test_the_head_of_a_request_is_bounded(tmp_path: Path, tls: bool) -> None:
+    async with strangers(tmp_path, tls=tls) as door, asyncio.timeout(BUSY_S):
+        for name in HTTP:
+            reader, writer = await door.connect(name)
+            writer.write(b"GET / HTTP/1.1\r\nx: " + b"x" * (connections.MAX_HEAD_BYTES + 1))
+            assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 431"), name
+        stream = await door.connect(GRPC)
+        large = http2_connection.MAX_BLOCK_BYTES
+        stream[1].write(
+            GREETING + frame(frames.HEADERS, 0, 1, bytes(large)) + frame(frames.CONTINUATION, 0, 1, b"x")
+        )
+        assert await goodbye(stream) == Code.ENHANCE_YOUR_CALM
+        reader, writer = await door.connect(PULSAR)
+        writer.write((FIRST_FRAME_BYTES + 1).to_bytes(4, "big") + (8).to_bytes(4, "big"))
+        assert b"the largest is 65536" in await reader.read()
+
+
+async def goodbye(stream: Stream) -> int | None:
+    """The code with which a connection over HTTP/2 ends."""
+    data = b""
+    with contextlib.suppress(OSError):
+        while more := await stream[0].read(65_536):
+            data += more
+    while data:
+        size = int.from_bytes(data[:3], "big")
+        if data[3] == frames.GOAWAY:
+            return int.from_bytes(data[13:17], "big")
+        data = data[9 + size :]
+    return None
+
+
+@EITHER
+async def test_the_body_of_a_stranger_is_not_read_before_the_answer(tmp_path: Path, tls: bool) -> None:
+    """The Matrix door is a proxy: there the homeserver decides, and bodies pass through in pieces."""
+    async with strangers(tmp_path, tls=tls, settings="idle_timeout_ms = 1000") as door:
+        async with asyncio.timeout(BUSY_S):
+            for name, path in (("http", b"/v1/messages"), ("doors.dapr", b"/v1.0/publish/pubsub/t")):
+                stream = await door.connect(name)
+                head = b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n" % path
+                stream[1].write(head + b"content-length: 8000000\r\n\r\n")
+                status = await stream[0].readuntil(b"\r\n")
+                assert status.startswith((b"HTTP/1.1 401", b"HTTP/1.1 403")), (name, status)
+                # Nor does what it dribbles afterwards keep the connection.
+                await dribbling(stream, b"x")
+
+
+async def test_a_body_that_dribbles_is_cut_off() -> None:
+    async with listening(echo) as port, asyncio.timeout(BUSY_S):
+        stream = await connect(port)
+        stream[1].write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n")
+        await dribbling(stream, b"x")
+        stream[1].close()
+        # One that keeps the pace takes as long as it needs.
+        stream = await connect(port)
+        stream[1].write(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 40960\r\n\r\n")
+        for _ in range(20):
+            stream[1].write(bytes(2048))
+            await asyncio.sleep(0.1)
+        assert (await stream[0].readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+        stream[1].close()
+
+
+async def test_requests_before_the_first_answer_are_bounded() -> None:
+    """Each takes some kilobytes for the few bytes that it is sent as."""
+    held = asyncio.Event()
+
+    async def thinks(scope: Any, receive: Any, send: Any) -> None:
+        await held.wait()
+        await echo(scope, receive, send)
+
+    async with listening(thinks) as port, asyncio.timeout(BUSY_S):
+        few = await connect(port)
+        few[1].write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n" * connections.MAX_PIPELINED)
+        many = await connect(port)
+        many[1].write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n" * (connections.MAX_PIPELINED + 2))
+        await closed(many)
+        held.set()
+        for _ in range(connections.MAX_PIPELINED):
+            assert (await few[0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
+        for _, writer in (few, many):
+            writer.close()
+
+
+@EITHER
+async def test_a_call_without_a_token_is_refused_at_its_fields_and_nothing_is_inflated(
+    tmp_path: Path, tls: bool
+) -> None:
+    """Half a megabyte of gzip became 520 MiB before the token was asked for."""
+    async with strangers(tmp_path, tls=tls) as door, asyncio.timeout(BUSY_S):
+        reader, writer = await door.connect(GRPC)
+        path = (b":path", b"/dapr.proto.runtime.v1.Dapr/PublishEvent")
+        fields = (*CALL[:2], path, *CALL[3:], (b"grpc-encoding", b"gzip"))
+        writer.write(GREETING + frame(frames.HEADERS, END_HEADERS, 1, written(*fields)))
+        data = b""
+        # Not a byte of the message was sent.
+        while b"grpc-status" not in data:
+            more = await reader.read(65_536)
+            assert more
+            data += more
+        assert re.search(rb"grpc-status\x02(16|7)", data) or b"grpc-status\x017" in data
+        assert b"invalid api token" in data
+        (client,) = door.part(GRPC).open
+        assert client._connection.held_bytes == 0
+        assert not client._connection.streams
+
+
+# Slow readers
+
+
+@EITHER
+async def test_a_client_that_does_not_read_its_answers_is_cut_off(tmp_path: Path, tls: bool) -> None:
+    async with strangers(tmp_path, tls=tls) as door:
+        async with asyncio.timeout(2 * BUSY_S):
+            for name in HTTP:
+                _, writer = await door.connect(name)
+                writer.transport.pause_reading()  # type: ignore[attr-defined]
+                path = b"/openapi.json" if name == "http" else b"/nothing"
+                asked = b"GET %b HTTP/1.1\r\nhost: localhost\r\n\r\n" % path * 100
+                part = door.part(name)
+                await until(part.open.__len__, BUSY_S)
+                while part.open:
+                    with contextlib.suppress(OSError):
+                        writer.write(asked if writer.transport.get_write_buffer_size() < 1 << 20 else b"")
+                    await asyncio.sleep(0.005)
+            await door.works()
+
+
+async def test_an_answer_that_nobody_lets_in_ends_its_stream(tmp_path: Path) -> None:
+    """Over HTTP/2 a client can read and yet not let an answer in: its window is closed."""
+    async with strangers(tmp_path, tls=False, settings="idle_timeout_ms = 1000") as door:
+        async with asyncio.timeout(BUSY_S):
+            stream = await door.connect(GRPC)
+            block = written((b":method", b"GET"), (b":scheme", b"http"), (b":path", b"/"))
+            stream[1].write(
+                frames.PREFACE
+                + frames.settings((frames.INITIAL_WINDOW_SIZE, 0))
+                + frame(frames.HEADERS, END_HEADERS | END_STREAM, 1, block)
+            )
+            assert await goodbye(stream) == Code.NO_ERROR
+
+
+async def test_who_does_not_read_makes_room_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where it has a request under way, and others are only idle."""
+
+    async def large(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(64 if scope["path"] == "/large" else 0):
+            await send({"type": "http.response.body", "body": bytes(1 << 20), "more_body": True})
+        await send({"type": "http.response.body", "body": b"done"})
+
+    async def ask(stream: Stream) -> None:
+        stream[1].write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+        await stream[0].readuntil(b"done")
+
+    listener = Listener(Http(port=0, max_connections=2))
+    # The sweep is not to be what ends it.
+    monkeypatch.setattr(room, "UNREAD_MS", 600_000)
+    port = int(listener.bind().rpartition(":")[2])
+    await listener.start(large)
+    try:
+        async with asyncio.timeout(BUSY_S):
+            slow, idle = await connect(port), await connect(port)
+            slow[1].transport.pause_reading()  # type: ignore[attr-defined]
+            slow[1].write(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")
+            await ask(idle)
+            await until(lambda: listener._part.slow, BUSY_S)
+            new = await connect(port)
+            await ask(new)
+            await ask(idle)
+            slow[1].transport.resume_reading()  # type: ignore[attr-defined]
+            await closed(slow)
+        for _, writer in (slow, idle, new):
+            writer.close()
+    finally:
+        await listener.stop()
+
+
+# Floods
+
+
+@EITHER
+@pytest.mark.parametrize(
+    "nothing",
+    [frames.settings((frames.INITIAL_WINDOW_SIZE, 0)), frame(frames.PING, 0, 0, bytes(8))],
+    ids=["settings", "pings"],
+)
+async def test_a_flood_of_control_frames_is_cut_off(tmp_path: Path, tls: bool, nothing: bytes) -> None:
+    async with strangers(tmp_path, tls=tls) as door, asyncio.timeout(BUSY_S):
+        stream = await door.connect(GRPC)
+        stream[1].write(GREETING + nothing * (30 * calm.MAX_STRAIN))
+        began = time.thread_time()
+        assert await goodbye(stream) == Code.ENHANCE_YOUR_CALM
+        # Both ends of it: 256 KiB of settings once took 31 s.
+        assert time.thread_time() - began < 5
+        await door.works()
+
+
+async def test_a_flood_before_connect_ends_the_connection(tmp_path: Path) -> None:
+    ping = bytes.fromhex("0000000900000005" + "0812920100")
+    async with strangers(tmp_path, tls=False) as door, asyncio.timeout(BUSY_S):
+        reader, writer = await door.connect(PULSAR)
+        writer.write(ping * 100_000)
+        with contextlib.suppress(OSError):
+            assert b"the first command is not CONNECT" in await reader.read(65_536)
+        await closed((reader, writer))
+
+
+# Descriptors
+
+
+@contextlib.asynccontextmanager
+async def no_descriptor() -> AsyncIterator[None]:
+    """While this lasts, the process gets no further descriptor."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+async def test_without_descriptors_connections_wait_and_the_ledger_goes_on(tmp_path: Path) -> None:
+    async with strangers(tmp_path, tls=False) as door, asyncio.timeout(BUSY_S):
+        reader, writer = await door.connect("http")
+        with socket.socket() as waits:
+            waits.setblocking(False)
+            async with no_descriptor():
+                await asyncio.get_running_loop().sock_connect(waits, ("127.0.0.1", door.ports["http"]))
+                body = b'{"destination": "t", "payload": "x", "delay": "1h"}'
+                writer.write(
+                    b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+                    b"authorization: Bearer a-long-enough-token\r\ncontent-length: %d\r\n\r\n%b"
+                    % (len(body), body)
+                )
+                assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 201")
+                await asyncio.sleep(0.2)
+                assert len(door.part("http").open) == 1
+            await asyncio.get_running_loop().sock_sendall(waits, b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+            got = await asyncio.get_running_loop().sock_recv(waits, 100)
+            assert got.startswith(b"HTTP/1.1 ")
+
+
+# Listening
+
+
+async def test_a_listener_whose_address_was_taken_meanwhile_is_told(tmp_path: Path) -> None:
+    """Bound, and not yet listening: another process can come between. The server once said ready, and the port was the other's."""
+    listener = Listener(Http(port=0))
+    port = int(listener.bind().rpartition(":")[2])
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        with pytest.raises(ListenError, match=r"stop what uses it, or set http\.host and http\.port"):
+            await listener.start(echo)
+    await listener.stop()
