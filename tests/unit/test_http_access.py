@@ -140,7 +140,9 @@ def test_a_bad_token_is_refused_without_being_shown(
         (b"localhost:8080", None, None), (b"127.0.0.1:8080", None, None), (b"[::1]:8080", None, None),
         (b"tarry.localhost", None, None), (None, None, None), (b"192.168.1.5", None, None),
         (b"localhost:8080", b"http://localhost:8080", b"same-origin"), (b"localhost", None, b"none"),
-        (b"box.lan:8080", None, None),
+        (b"box.lan:8080", None, None), (b"localhost", b"http://localhost:80", None),
+        (b"localhost:443", b"https://localhost", None), (b"[::1]:8080", b"http://[::1]:8080", b"same-origin"),
+        (b"LOCALHOST:8080", b"http://localhost:8080", None),
     ],
 )  # fmt: skip
 def test_local_requests_pass(host: bytes | None, origin: bytes | None, site: bytes | None) -> None:
@@ -153,6 +155,14 @@ def test_local_requests_pass(host: bytes | None, origin: bytes | None, site: byt
         (b"localhost:8080", b"https://evil.example", None),
         (b"localhost:8080", b"null", None),
         (b"localhost:8080", None, b"cross-site"),
+        # A page on another port of this machine is of the same site, and another page all the same.
+        (b"localhost:8080", None, b"same-site"),
+        (b"localhost:8080", b"http://localhost:3000", None),
+        (b"localhost:8080", b"http://localhost", None),
+        (b"localhost", b"https://localhost:80", None),
+        (b"[::1]:8080", b"http://[::1]:3000", None),
+        (b"localhost:8080", b"file://localhost:8080", None),
+        (None, b"http://localhost", None),
         # Rebinding: the page's own name, pointed at loopback.
         (b"evil.example:8080", b"http://evil.example:8080", b"same-origin"),
         (b"evil.example:8080", None, None),

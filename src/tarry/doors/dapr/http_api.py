@@ -156,10 +156,7 @@ class HttpApi:
         try:
             right_of(DAPR_HTTP, operation).check(caller)
             if self._access.is_open:
-                site = get(b"sec-fetch-site")
-                # A page on another port of this machine is of the same site, and a stranger all the same.
-                site = b"cross-site" if site == b"same-site" else site
-                check_browser(get(b"host"), get(b"origin"), site, frozenset())
+                check_browser(get(b"host"), get(b"origin"), get(b"sec-fetch-site"), frozenset())
         except Forbidden as error:
             raise Refusal(errors.TOKEN, f"invalid api token: {error}") from None
         return caller
