@@ -1,6 +1,7 @@
 """The dashboard in a real Chromium: what people do with it, by pointer and by keyboard."""
 
 import re
+import socket
 from typing import Any
 
 import pytest
@@ -153,6 +154,8 @@ def test_a_message_is_found_looked_at_moved_sent_and_cancelled(dashboard: Dashbo
     tab.click("dialog .asks button", "Send now")
     tab.sees("The message is due now.")
     tab.until(lambda: dashboard.message(first)["state"] == "sent", "it is not sent")
+    tab.until(lambda: "sent" in tab.find("dialog h2").text, "the dialog does not say that it is sent")
+    assert not tab.all("dialog .commands"), "what was sent can be sent again"
     tab.click("dialog button", "Close")
     search(dashboard, "id", second)
     tab.click("dialog button", "Cancel")
@@ -211,6 +214,37 @@ def test_policies_are_shown_set_and_removed(dashboard: Dashboard) -> None:
     tab.sees("The policy is removed.")
 
 
+def test_saving_a_policy_keeps_what_was_not_changed(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    path = "/v1/policies/namespaces/public/default"
+    before = {
+        "tick_ms": 20, "retention_ms": -1, "retention_bytes": 4096, "message_ttl_ms": 60_000, "backlog_bytes": 1 << 20,
+        "backlog_ms": 5_000, "backlog_action": "producer_exception", "command_per_second": 7.0, "deduplication": True,
+    }  # fmt: skip
+    assert dashboard.client.put(path, json=before).status_code == 200
+    dashboard.open(page="/#/policies")
+    tab.choose("#level", "namespace")
+    tab.sees("Set for public/default")
+    tab.fill("#set-max_delay_ms", "86400000")
+    tab.click("button", "Save")
+    tab.sees("The policy is set.")
+    assert dashboard.client.get(path).json() == before | {"max_delay_ms": 86_400_000}
+    dashboard.client.delete(path)
+
+
+def test_a_message_that_is_tried_again_says_why_and_when(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        id_ = dashboard.schedule(destination=f"http://127.0.0.1:{nobody.getsockname()[1]}/hook", delay="1ms")
+        tab.until(lambda: dashboard.message(id_)["attempts"] > 0, "it was not tried")
+        dashboard.open(page="/#/messages")
+        search(dashboard, "id", id_)
+        shown = tab.find("dialog").text
+        assert "Last error" in shown
+        assert "Next attempt" in shown
+
+
 # Safety
 
 
@@ -233,8 +267,8 @@ def test_nothing_from_elsewhere_or_inline_runs(dashboard: Dashboard) -> None:
     for page in PAGES:
         dashboard.open(page=page)
         tab.sees("Ready" if page == "/#/" else "Search" if "messages" in page else "in force")
-    # A policy that is not set is a 404, and a browser that is shown a bare picture asks for its own.
-    known = ("/v1/policies/", "/favicon.ico")
+    # A browser that is shown a bare picture asks for its own.
+    known = ("/favicon.ico",)
     assert [line for line in tab.log() if not any(path in line for path in known)] == []
     loaded = tab.run("return performance.getEntriesByType('resource').map((one) => one.name)")
     assert loaded

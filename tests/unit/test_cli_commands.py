@@ -106,7 +106,6 @@ def test_several_ids_are_each_tried(tarry: Shell) -> None:
     [
         (["show", "a" * 32], 3, "no such message"),
         (["restart", "b" * 32, "--in", "5s"], 3, "no such message"),
-        (["schedule", "t", "x"], 5, "give a due instant or a delay"),
         (["schedule", "t", "x", "--in", "200y"], 2, "is not a duration"),
         (["schedule", "t", "x", "--in", "6000w"], 5, "delay"),
         (
@@ -121,6 +120,10 @@ def test_several_ids_are_each_tried(tarry: Shell) -> None:
         (["schedule", "gopher://x", "x", "--in", "1s"], 5, "destination"),
         (["schedule", "http://127.0.0.1:1/x", "x", "--in", "1s"], 5, "destination"),
         (["schedule"], 2, "DEST is missing"),
+        (["schedule", "hello", "x"], 2, "--in 5s, or --at"),
+        (["schedule", "https:/example.org/x", "x", "--in", "1s"], 5, "like https://host/path"),
+        (["schedule", "mailto:a@b", "x", "--in", "1s"], 5, "like https://host/path"),
+        (["schedule", "Hello World", "x", "--in", "1s"], 5, "no spaces"),
         (["schedule", "t", "x", "--file", "f"], 2, "with --file only"),
         (["schedule", "--file", "/none/such"], 2, "there is no file"),
         (["list", "--limit", "0"], 2, "--limit"),
@@ -136,6 +139,20 @@ def test_mistakes_are_told_and_have_their_exit_code(
     assert ended.code == code, ended.err
     assert said in " ".join(ended.err.replace("│", " ").split())
     assert "Traceback" not in ended.err
+
+
+def test_an_error_is_told_once_for_each_id(tarry: Shell) -> None:
+    unknown = ["0" * 32, "f" * 32]
+    ended = tarry("cancel", *unknown)
+    assert ended.code == 3
+    assert [line.partition(":")[0] for line in ended.err.splitlines()] == unknown
+    assert len(tarry("cancel", unknown[0]).err.splitlines()) == 1
+
+
+def test_consume_shows_when_an_entry_was_due(tarry: Shell) -> None:
+    due = tarry("schedule", "due-shown", "x", "--at", "2001-02-03T04:05:06Z").err
+    assert "2001-02-03T04:05:06.000Z" in due
+    assert "2001-02-03T04:05:06.000Z" in tarry("consume", "due-shown", "s", "--count", "1").out
 
 
 def test_a_repeated_key_and_a_past_instant_are_told(tarry: Shell) -> None:

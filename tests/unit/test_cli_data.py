@@ -6,7 +6,8 @@ import pytest
 
 from tarry.cli import audit as audit_command
 from tarry.cli import report as report_command
-from tarry.cli.app import app, exit_code
+from tarry.cli.app import app
+from tarry.cli.exits import exit_code
 from tarry.core.errors import NotFound
 from tarry.pipeline.audit.audit import Offender, Verdict
 from tarry.pipeline.audit.checks import OFFENCES

@@ -2,6 +2,7 @@ import json
 import os
 import socket
 import stat
+import subprocess
 import time
 from pathlib import Path
 
@@ -162,7 +163,13 @@ def test_the_whole(
     monkeypatch.setattr(checks, "LOW_SPACE_BYTES", 0)
     tarry = Shell(monkeypatch, capsys)
     with running(tmp_path / "d") as server:
-        assert check_server(server.url, None) == Finding("server", "ok", f"{server.url} is ready")
+        assert check_server(server.url, None, server.pid) == Finding("server", "ok", f"{server.url} is ready")
+        for other in (None, os.getpid()):
+            found_other = check_server(server.url, None, other)
+            assert (found_other.level, "not the server of this data folder" in found_other.text) == (
+                "note",
+                True,
+            )
         tarry.set("TARRY_DATA", str(tmp_path / "d"))
         tarry.set("TARRY_HTTP__PORT", str(server.port))
         ended = tarry("doctor", "--json")
@@ -181,13 +188,20 @@ def test_the_whole(
 def test_the_pipeline_says_how_far_it_is_or_what_stopped_it(tmp_path: Path) -> None:
     assert check_pipeline(tmp_path, 0).level == "note"
     progress = Progress(
-        state="running", at_ms=100_000, pid=7, durable_seq=50, cursor=20, behind_ms=9_000, last_commit_at_ms=90_000
+        state="running", at_ms=100_000, pid=os.getpid(), durable_seq=50, cursor=20, behind_ms=9_000, last_commit_at_ms=90_000
     )  # fmt: skip
     write_progress(tmp_path, progress)
     found = check_pipeline(tmp_path, 100_000)
     assert found.level == "ok"
-    assert "pid 7; 30 records behind for 9 s; last commit 10 s ago, up to seq 20" in found.text
+    assert f"pid {os.getpid()}; 30 records behind for 9 s; last commit 10 s ago, up to seq 20" in found.text
     assert "does not run" in check_pipeline(tmp_path, 100_000 + FRESH_MS).text
+    # A pipeline that was killed while it started has not said so.
+    ended = subprocess.Popen(["/bin/true"])
+    ended.wait()
+    for pid, said in ((os.getpid(), f"starting, pid {os.getpid()}"), (ended.pid, "does not run")):
+        write_progress(tmp_path, Progress(state="starting", at_ms=100_000, pid=pid))
+        assert said in check_pipeline(tmp_path, 100_000).text
+        assert "up to date" not in check_pipeline(tmp_path, 100_000).text
     write_progress(tmp_path, Progress(state="failed", at_ms=100_000, failure="no Java"))
     found = check_pipeline(tmp_path, 100_000)
     assert (found.level, "its last error: no Java" in found.text) == ("note", True)

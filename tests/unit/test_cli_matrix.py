@@ -34,8 +34,8 @@ def test_register_writes_what_a_homeserver_takes_and_only_its_owner_can_read(
 ) -> None:
     ended = shell("matrix", "register", "example.org")
     assert ended.code == 0, ended.err
-    path = tmp_path / "tarry-registration.yaml"
-    assert mode(path) == 0o600
+    path = tmp_path / "tarry-data" / "registration.yaml"
+    assert (mode(path.parent), mode(path)) == (0o700, 0o600)
     written = yaml.safe_load(path.read_text())
     assert written["url"] == "http://127.0.0.1:8008"
     assert written["rate_limited"] is False

@@ -422,3 +422,40 @@ def test_an_expired_message_ends_its_wait_in_a_chain_with_a_full_ledger(bench: B
     full[0] = False
     bench.wait(1000)
     assert bench.state(done.id) == "sent"
+
+
+@pytest.mark.parametrize("reopen", [False, True])
+def test_a_message_that_is_tried_again_says_why_and_when(bench: Bench, reopen: bool) -> None:
+    """From the first attempt that fails on, and in the versions that it is carried by."""
+    done = bench.schedule(FOREIGN, payload=b"x", delay_ms=10)
+    view = bench.view(done.id)
+    assert (view.attempts, view.last_error, view.next_attempt_at_ms) == (0, None, None)
+    bench.wait(10)
+    tried_at_ms = bench.now_ms
+    bench.verdict(Retry("the host is away", 30_000))
+    view = bench.view(done.id)
+    assert (view.attempts, view.last_error) == (1, "the host is away")
+    assert (view.last_attempt_at_ms, view.next_attempt_at_ms) == (tried_at_ms, tried_at_ms + 30_000)
+    assert [one.last_error for one in bench.listed()] == ["the host is away"]
+    bench.leap(30_000)
+    assert bench.view(done.id).next_attempt_at_ms is None, "it is being tried just now"
+    bench.verdict(Retry("still away", 600_000))
+    bench.rest()
+    if reopen:
+        bench.reopen()
+    view = bench.view(done.id)
+    assert (view.attempts, view.last_error) == (2, "still away")
+    assert view.next_attempt_at_ms == tried_at_ms + 630_000
+
+
+def test_the_log_tells_of_a_receiver_that_cannot_be_sent_to_and_not_of_each_attempt(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    for n in range(5):
+        bench.schedule(FOREIGN, payload=b"%d" % n, delay_ms=10 + n)
+    bench.wait(20)
+    for _ in range(5):
+        bench.outlet.under_way[0].answer(Retry("no route", 600_000))
+        bench.rest()
+    told = [record.getMessage() for record in caplog.records if "tried again" in record.getMessage()]
+    assert told == ["sending to shop failed and is tried again: no route"]

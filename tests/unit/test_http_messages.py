@@ -41,6 +41,7 @@ async def test_a_scheduled_message_can_be_looked_at(served: Serving) -> None:
     )  # fmt: skip
     assert answer.status_code == 201
     scheduled = answer.json()
+    assert answer.text.endswith("}\n"), "a terminal shows it on a line of its own"
     assert answer.headers["location"] == f"/v1/messages/{scheduled['id']}"
     assert scheduled["due_at_ms"] >= before_ms + 3_600_000
     assert scheduled["past_due"] is False
@@ -50,7 +51,8 @@ async def test_a_scheduled_message_can_be_looked_at(served: Serving) -> None:
         "id": scheduled["id"], "state": "scheduled", "destination": "persistent://public/default/orders",
         "namespace": "public/default", "owner": "o", "door": "http", "key": "k", "group": None,
         "due_at_ms": scheduled["due_at_ms"], "due_at": scheduled["due_at"], "delay_ms": 3_600_000, "ttl_ms": 5000,
-        "attempts": 0, "headers": {"a": "b"}, "payload": "héllo", "finalised_at_ms": None, "reason": None,
+        "attempts": 0, "last_error": None, "last_attempt_at_ms": None, "next_attempt_at_ms": None,
+        "headers": {"a": "b"}, "payload": "héllo", "finalised_at_ms": None, "reason": None,
         "reference": None,
     }  # fmt: skip
 

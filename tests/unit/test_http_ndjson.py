@@ -110,6 +110,15 @@ def test_no_line_can_stop_the_others(line: bytes) -> None:
     assert isinstance(good, Message)
 
 
+def test_an_object_as_payload_is_told_where_it_belongs() -> None:
+    (refused,) = read_lines(
+        [b'{"destination": "t", "delay_ms": 1, "payload": {"a": 1}}'], BatchDefaults(), ANYBODY
+    )
+    assert isinstance(refused, Invalid)
+    assert refused.field == "payload"
+    assert "payload_json" in refused.reason
+
+
 def test_lines_have_idempotency_keys_of_their_own() -> None:
     one, two = read(b"{}", b"{}", key="abc", destination="t", delay_ms=5)
     assert isinstance(one, Message)

@@ -12,7 +12,6 @@
 
 import os
 import sys
-from typing import Final
 
 import typer
 
@@ -32,20 +31,9 @@ from tarry.cli import (
     settings,
     topics,
 )
+from tarry.cli.exits import exit_code
 from tarry.config import ConfigError
-from tarry.core import errors
 from tarry.core.errors import TarryError
-
-_EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
-    (errors.NotFound, 3),
-    (errors.Conflict, 4),
-    (errors.Rejected, 5),
-    (errors.Unavailable, 6),
-    (errors.RateLimited, 6),
-    (errors.TooManyPending, 6),
-    (errors.QuotaExceeded, 6),
-)
-
 
 app = typer.Typer(
     name="tarry",
@@ -104,8 +92,3 @@ def main() -> None:
         # The reader (`| head`) has seen enough. Python must not complain when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-
-
-def exit_code(error: Exception) -> int:
-    """What a script can tell errors apart by."""
-    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)

@@ -16,10 +16,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from tarry.cli.finding import Finding
 from tarry.cli.neighbours import check_neighbours
-from tarry.cli.ports import check_ports
+from tarry.cli.ports import check_ports, listens
 from tarry.client.blocking import Client
 from tarry.config import Config
 from tarry.core.errors import TarryError
@@ -47,7 +48,7 @@ def check_all(config: Config, url: str) -> Iterator[Finding]:
     if config.pipeline.enabled or (folder / PIPELINE).is_dir():
         yield check_pipeline(folder / PIPELINE, time.time_ns() // 1_000_000)
     yield from check_ports(config, owner_pid(folder))
-    yield check_server(url, config.token)
+    yield check_server(url, config.token, owner_pid(folder))
     yield from check_warnings(url, config.token)
     yield from check_neighbours(config)
 
@@ -207,7 +208,9 @@ def check_pipeline(folder: Path, now_ms: int) -> Finding:
     progress = read_progress(folder)
     if progress is None:
         return Finding(about, "note", "has not run yet; `tarry up` runs it, or `tarry pipeline`")
-    if progress.is_up(now_ms):
+    if progress.is_up(now_ms) and progress.state == "starting" and is_alive(progress.pid):
+        return Finding(about, "ok", f"starting, pid {progress.pid}; deliveries do not wait for it")
+    if progress.is_up(now_ms) and is_alive(progress.pid):
         lag = (
             f"{progress.lag} records behind for {progress.behind_ms / 1000:.0f} s"
             if progress.lag
@@ -224,19 +227,36 @@ def check_pipeline(folder: Path, now_ms: int) -> Finding:
     )
 
 
+def is_alive(pid: int) -> bool:
+    """Whether a process of this machine runs; a pid of 0 is one that is not known, and taken to run."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        # It belongs to somebody else.
+        return True
+    return True
+
+
 def _last_commit(progress: Progress, now_ms: int) -> str:
     if not progress.last_commit_at_ms:
         return ""
     return f"; last commit {max(0, now_ms - progress.last_commit_at_ms) / 1000:.0f} s ago, up to seq {progress.cursor}"
 
 
-def check_server(url: str, token: str | None) -> Finding:
-    """Whether the server answers, and is ready."""
+def check_server(url: str, token: str | None, pid: int | None) -> Finding:
+    """Whether the server answers, is ready, and is the one of the data folder, whose pid is given if there is one."""
     about = "server"
+    address = urlsplit(url)
+    elsewhere = address.hostname not in ("127.0.0.1", "::1", "localhost")
+    ours = elsewhere or (pid is not None and address.port is not None and listens(pid, address.port))
     try:
         with Client(url, token, timeout_s=5.0, retry_for_s=0.0) as client:
-            if client.ready():
+            if client.ready() and ours:
                 return Finding(about, "ok", f"{url} is ready")
+            if client.ready():
+                return Finding(about, "note", f"{url} is ready, but is not the server of this data folder")
             return Finding(about, "bad", f"{url} answers but is not ready; curl {url}/readyz says why")
     except TarryError:
         return Finding(about, "note", f"none answers at {url}; start it with `tarry up`")

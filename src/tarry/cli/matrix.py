@@ -44,8 +44,14 @@ def add_to(app: typer.Typer) -> None:
 def register(
     server_name: Annotated[str, typer.Argument(help="The homeserver's server name, like example.org.")],
     output: Annotated[
-        str, typer.Option("--output", "-o", metavar="FILE", help="The file to write; it must not exist.")
-    ] = "tarry-registration.yaml",
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="The file to write; it must not exist. Else registration.yaml in the data folder.",
+        ),
+    ] = None,
     url: Annotated[
         str | None, typer.Option("--url", help="Where the homeserver reaches the door; else as configured.")
     ] = None,
@@ -61,9 +67,13 @@ def register(
         raise Invalid(
             "server_name", f"{server_name!r} is none; it is what stands after the colon of a user's id"
         )
-    path = Path(output)
-    made = registration.fresh(server_name, url or url_of(load(config, os.environ).config.doors.matrix))
+    settings = load(config, os.environ).config
+    path = Path(settings.data, "registration.yaml") if output is None else Path(output)
+    made = registration.fresh(server_name, url or url_of(settings.doors.matrix))
     try:
+        if output is None:
+            # It holds secrets: beside the ledger, and not where somebody happens to stand.
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         registration.write(path, made)
     except FileExistsError:
         raise Conflict(

@@ -10,6 +10,7 @@ import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TransferSpeedColumn
 
 from tarry.cli import show
+from tarry.cli.exits import exit_code
 from tarry.cli.options import (
     At,
     ConfigFile,
@@ -86,6 +87,8 @@ def schedule(
         return
     if destination is None:
         raise typer.BadParameter("DEST is missing")
+    if not when and group is None:
+        raise typer.BadParameter("say when: --in 5s, or --at 2027-01-01T00:00:00Z; --in 0s is now")
     content: bytes | str = sys.stdin.buffer.read() if payload == "-" else payload or ""
     with connect(config, url, retry_for_s=2.0) as client:
         scheduled = client.schedule(
@@ -175,7 +178,7 @@ def list_(
             (
                 message.id, message.state, show.brief_instant(message.due_at_ms),
                 show.from_now(message.due_at_ms, now), show.brief_destination(message.destination),
-                message.owner, message.key, message.group, message.attempts or "", message.reason,
+                message.owner, message.key, message.group, message.attempts or "", message.reason or message.last_error,
             )
             for message in messages
         ]  # fmt: skip
@@ -233,8 +236,9 @@ def _each(
             try:
                 message = operate(client, id_)
             except TarryError as error:
-                if len(ids) > 1:
-                    show.err.print(f"{show.printable(id_)}: {error}", markup=False)
+                if len(ids) == 1:
+                    raise
+                show.err.print(f"{show.printable(id_)}: {error}", markup=False)
                 failed = error
                 continue
             if json:
@@ -243,7 +247,8 @@ def _each(
                 due = "" if message.finalised_at_ms else f"  due {show.instant(message.due_at_ms)}"
                 show.out.print(f"{message.id}  {message.state}{due}", markup=False)
     if failed is not None:
-        raise failed
+        # Each error was told beside its id.
+        raise typer.Exit(exit_code(failed))
 
 
 def _fields(message: MessageView) -> dict[str, Any]:
@@ -252,6 +257,11 @@ def _fields(message: MessageView) -> dict[str, Any]:
     if text is not None:
         shown["payload"] = text
     return {name: value for name, value in shown.items() if value is not None}
+
+
+def _next_attempt(message: MessageView, now: int) -> str | None:
+    at_ms = message.next_attempt_at_ms
+    return None if at_ms is None else f"{show.instant(at_ms)}  {show.from_now(at_ms, now)}"
 
 
 def _show(message: MessageView, json: bool) -> None:
@@ -273,6 +283,9 @@ def _show(message: MessageView, json: bool) -> None:
             ("reason", message.reason and show.printable(message.reason)),
             ("reference", message.reference and show.printable(message.reference)),
             ("attempts", message.attempts or None),
+            ("last attempt", message.last_attempt_at_ms and show.instant(message.last_attempt_at_ms)),
+            ("last error", message.last_error and show.printable(message.last_error)),
+            ("next attempt", _next_attempt(message, now)),
             ("owner", show.printable(message.owner)),
             ("namespace", message.namespace),
             ("door", message.door),

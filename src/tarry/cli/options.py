@@ -9,7 +9,7 @@ from tarry.client.blocking import Client
 from tarry.config import Config, load
 from tarry.config.listening import Listening
 from tarry.core.errors import Invalid
-from tarry.core.names import parse_topic
+from tarry.core.names import parse_destination, parse_topic
 from tarry.doors.http.times import parse_duration_ms, parse_instant_ms
 
 ConfigFile = Annotated[
@@ -71,7 +71,7 @@ def headers_of(given: list[str] | None) -> dict[str, str] | None:
 
 def destination_of(text: str) -> str:
     """A destination; a name without a scheme is one of Tarry's own topics."""
-    return text if "://" in text else parse_topic(text, "destination").full
+    return text if "://" in text else parse_destination(text).full
 
 
 def topic_of(text: str) -> str:

@@ -52,20 +52,48 @@ def check_ports(config: Config, server_pid: int | None) -> Iterator[Finding]:
 def check_port(port: Port, server_pid: int | None) -> Finding:
     """The port is free, or it is our own server that has it."""
     about = f"port {port.port}"
+    trouble = _trouble(port)
+    if trouble is None:
+        return Finding(about, "ok", f"free ({port.setting})")
+    if server_pid is not None and listens(server_pid, port.port):
+        return Finding(about, "ok", f"the server with pid {server_pid} listens ({port.setting})")
+    return Finding(
+        about,
+        "bad" if port.opened else "note",
+        f"{trouble}{_by(port.port)}, and not by the server of this data folder; stop that, or set {port.setting}",
+    )
+
+
+def taken(config: Config) -> list[str]:
+    """A line for each port that cannot be listened on, with who has it and the setting that names another."""
+    lines = []
+    for port in ports_of(config):
+        if port.port and port.opened and (trouble := _trouble(port)) is not None:
+            lines.append(f"port {port.port} ({port.setting}): {trouble}{_by(port.port)}")
+    return lines
+
+
+def _trouble(port: Port) -> str | None:
+    """Why a port cannot be listened on; None if it can."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(port.host, port.port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as trial:
             trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             trial.bind(address)
+            trial.listen()
     except OSError as error:
-        if server_pid is not None and listens(server_pid, port.port):
-            return Finding(about, "ok", f"the server with pid {server_pid} listens ({port.setting})")
-        return Finding(
-            about,
-            "bad" if port.opened else "note",
-            f"{error.strerror}, and not by the server of this data folder; stop what uses it, or set {port.setting}",
-        )
-    return Finding(about, "ok", f"free ({port.setting})")
+        return (error.strerror or str(error)).lower()
+    return None
+
+
+def _by(port: int) -> str:
+    """Who listens on a port, as far as this user may know."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        pid = int(folder.name)
+        with contextlib.suppress(OSError):
+            if _listens(pid, port):
+                return f" by {(folder / 'comm').read_text().strip()} with pid {pid}"
+    return ""
 
 
 def first_free(ports: Iterable[int]) -> int:
@@ -81,10 +109,14 @@ def first_free(ports: Iterable[int]) -> int:
 def listens(pid: int, port: int) -> bool:
     """Whether a process listens on a port; said to be so where the system does not tell."""
     try:
-        held = {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir() if entry.is_symlink()}
-        tables = [Path(f"/proc/{pid}/net/{name}").read_text() for name in ("tcp", "tcp6")]
+        return _listens(pid, port)
     except OSError:
         return True
+
+
+def _listens(pid: int, port: int) -> bool:
+    held = {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir() if entry.is_symlink()}
+    tables = [Path(f"/proc/{pid}/net/{name}").read_text() for name in ("tcp", "tcp6")]
     rows = [line.split() for table in tables for line in table.splitlines()[1:]]
     return any(
         row[3] == _LISTEN and int(row[1].rpartition(":")[2], 16) == port and f"socket:[{row[9]}]" in held

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from tarry.cli.options import ConfigFile, server_url
+from tarry.cli.show import say
 from tarry.config import Config, load
 from tarry.config.doors import DOORS
 
@@ -48,6 +49,7 @@ def serve(
 def up(data: Data = None, host: Host = None, port: Port = None, config: ConfigFile = None) -> None:
     """Run everything, and start again what ends by itself: the way to use Tarry on one machine."""
     from tarry.cli.homeserver import beside
+    from tarry.cli.ports import taken
     from tarry.cli.supervisor import Child, Supervisor
 
     given: dict[str, object] = {"data": data, "http.host": host, "http.port": port}
@@ -66,6 +68,12 @@ def up(data: Data = None, host: Host = None, port: Port = None, config: ConfigFi
         children.append(
             Child("pipeline", [sys.executable, "-m", "tarry", "pipeline", *shared], essential=False)
         )
+    if lines := taken(loaded.config):
+        # Before anything is started: a server that cannot listen would be started again and again.
+        for line in lines:
+            say(line)
+        say("stop what has them, or set other ports; 0 takes a free one")
+        sys.exit(1)
     print(banner(loaded.config), flush=True)
     if homeserver is not None:
         print(f"  {homeserver.advice}: {program()} matrix user alice\n", flush=True)

@@ -151,7 +151,7 @@ def _print(entry: Received, json: bool) -> None:
             {k: v for k, v in shown.items() if v is not None} | {"received_at_ms": now, "late_ms": late_ms}
         )
         return
-    facts = [str(entry.entry_id), show.instant(now)[11:]]
+    facts = [str(entry.entry_id), show.instant(entry.published_at_ms if late_ms is None else entry.due_at_ms)]
     if late_ms is not None:
         facts.append(f"late {show.span(late_ms)}")
     if entry.key is not None:

@@ -124,6 +124,10 @@ class MessageView(_Body, frozen=True, kw_only=True):
     delay_ms: int | None = None
     ttl_ms: int | None = None
     attempts: int = 0
+    last_error: str | None = None
+    """Why the last attempt to send it failed, while it is tried again."""
+    last_attempt_at_ms: int | None = None
+    next_attempt_at_ms: int | None = None
     headers: dict[str, str] | None = None
     finalised_at_ms: int | None = None
     reason: str | None = None
@@ -196,3 +200,5 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     backlog_bytes: int | None = None
     backlog_ms: int | None = None
     backlog_action: str | None = None
+    command_per_second: float | None = None
+    deduplication: bool | None = None

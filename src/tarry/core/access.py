@@ -12,7 +12,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from tarry.core.errors import Forbidden, Invalid, NotFound
-from tarry.core.names import DEFAULT_NAMESPACE, parse_namespace, parse_topic
+from tarry.core.names import DEFAULT_NAMESPACE, parse_destination, parse_namespace
 
 Role = Literal["admin", "produce", "consume"]
 
@@ -138,7 +138,7 @@ def namespaces_of(destination: str, namespace: str | None) -> set[str]:
     scheme, separator, _ = destination.partition(":")
     if separator and scheme != "persistent" and destination.startswith("://", len(scheme)):
         return {namespace or DEFAULT_NAMESPACE}
-    topic = parse_topic(destination, "destination").namespace_name
+    topic = parse_destination(destination).namespace_name
     if separator and scheme != "persistent":
         return {topic, namespace or DEFAULT_NAMESPACE}
     return {topic} if namespace is None else {topic, namespace}

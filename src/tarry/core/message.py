@@ -156,6 +156,10 @@ class MessageView(Struct, frozen=True, kw_only=True):
     reference: str | None = None
     error: str | None = None
     """Why it was not sent, in the words of whoever said so."""
+    last_error: str | None = None
+    """Why the last attempt to send it did not arrive; None if there was none."""
+    last_attempt_at_ms: int | None = None
+    next_attempt_at_ms: int | None = None
     commanded: bool = False
     """It goes out, or went out, by command and not by the clock."""
 

@@ -18,6 +18,7 @@ DEFAULT_NAMESPACE: Final = "public/default"
 _PART: Final = re.compile(r"[A-Za-z0-9_.=:\-]+")
 # Half a surrogate pair is a character that cannot be written down.
 _TOPIC_PART: Final = re.compile(r"[^\x00-\x1f\x7f/\ud800-\udfff]+")
+_NO_SHORT_NAME: Final = re.compile(r"[\s:]")
 _PARTITION: Final = re.compile(r"(.*)-partition-([0-9]+)")
 
 
@@ -56,6 +57,21 @@ def parse_topic(name: str, field: str = "topic") -> TopicName:
     check_part(namespace, field)
     check_name(topic, field)
     return TopicName(tenant, namespace, topic)
+
+
+def parse_destination(destination: str) -> TopicName:
+    """Read the topic that a destination names; raises `Invalid` for one that looks like a mistyped address.
+
+    A short name with a colon or a space is more often `https:/host` or a sentence than a topic; the full name says that
+    the topic is meant.
+    """
+    if "://" not in destination and _NO_SHORT_NAME.search(destination):
+        raise Invalid(
+            "destination",
+            f"{destination[:64]!r} is neither an address like https://host/path nor a short topic name, which has no colons"
+            f" and no spaces; a topic of that name is written in full, {TOPIC_SCHEME}{DEFAULT_NAMESPACE}/NAME",
+        )
+    return parse_topic(destination, "destination")
 
 
 def unpartitioned(topic: str) -> str:

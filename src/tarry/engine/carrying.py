@@ -99,7 +99,10 @@ class Carrying:
         uncertain = put.uncertain or flight.uncertain or overdue
         # One that waited behind others may not be due any more: the clock may have been set back.
         fire_at_ms = max(at_ms, flight.key.fire_at_ms)
-        return new_version(put, flight.key, fire_at_ms, attempts=flight.attempts, uncertain=uncertain)
+        tried = flight.tried_last or put.tried
+        return new_version(
+            put, flight.key, fire_at_ms, attempts=flight.attempts, uncertain=uncertain, tried=tried
+        )
 
     def _hold(self, order: str, at_ms: int) -> None:
         if len(self._held) >= MAX_HELD:

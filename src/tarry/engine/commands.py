@@ -115,7 +115,8 @@ class Commands:
 
     def _show(self, id_: str, found: Found) -> Answer[MessageView]:
         answer: Answer[MessageView] = Answer()
-        view = view_of_put(found.put, id_, found.state)
+        flight = self._dispatcher.flights.by_seq.get(found.current.seq)
+        view = view_of_put(found.put, id_, found.state, flight)
         self._journal.when_durable(
             self._journal.batches.accepted_by(found.current.seq),
             answer.unless_error(lambda: view),

@@ -8,7 +8,7 @@ from tarry.core.lanes import lane_of
 from tarry.core.lifecycle import Event, State, next_state
 from tarry.core.tracing import Sending
 from tarry.ledger.read_record import PutHead
-from tarry.ledger.record import Key, Put
+from tarry.ledger.record import Key, Put, Tried
 
 DEPARTURE_BYTES: Final = 1024 * 1024
 """With so much, a departure waits for nobody else."""
@@ -18,8 +18,8 @@ class Flight:
     """One message on its way."""
 
     __slots__ = (
-        "attempts", "departure", "head", "host", "key", "lane", "order", "outlet", "put", "reference", "size_bytes",
-        "span", "state", "together", "uncertain",
+        "again_at_ms", "attempts", "departure", "head", "host", "key", "lane", "order", "outlet", "put", "reference",
+        "size_bytes", "span", "state", "together", "tried_last", "uncertain",
     )  # fmt: skip
 
     def __init__(self, key: Key, head: PutHead, outlet: Outlet, together: int, size_bytes: int) -> None:
@@ -36,6 +36,10 @@ class Flight:
         self.order = outlet.order_key(head.destination, head.key)
         self.attempts = head.attempts
         self.state = State.SCHEDULED
+        self.tried_last: Tried | None = None
+        """The last attempt since it became a flight."""
+        self.again_at_ms: int | None = None
+        """When the next one is made."""
         self.uncertain = False
         """An attempt may have arrived although its verdict does not say so."""
         self.put: Put | None = None

@@ -12,13 +12,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from heapq import heappop, heappush
+from typing import Final
 
 import numpy as np
 
 from tarry.core.delivery import BulkOutlet, Delivered, Delivery, Missing, Outlet, Refused, Retry, Verdict
 from tarry.core.errors import Damage, Unavailable
 from tarry.core.lifecycle import Event, State
-from tarry.core.limits import MAX_DELAY_MS
+from tarry.core.limits import MAX_DELAY_MS, MINUTE_MS
 from tarry.core.tracing import Outcome
 from tarry.engine.bodies import Body, version_of
 from tarry.engine.carrying import Carrying, parts_of
@@ -33,9 +34,13 @@ from tarry.engine.tracing import attempt_of
 from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, has_expired, new_version
 from tarry.engine.writing import ROOM_RETRY_MS, Otherwise, Writing
 from tarry.ledger.read_record import PutHead, ReadPut
-from tarry.ledger.record import Claim, Key, Put, Record, decode_put
+from tarry.ledger.record import Claim, Key, Put, Record, Tried, decode_put
 
 log = logging.getLogger(__name__)
+
+TELL_RETRIES_MS: Final = MINUTE_MS
+MAX_HOSTS_TOLD: Final = 1_000
+"""The log is told of a host that cannot be sent to so often, for so many hosts at a time."""
 
 Told = Callable[[Sequence[tuple[str, Verdict]]], None]
 """Told of verdicts on deliveries, by their ids."""
@@ -97,6 +102,8 @@ class Flights:
         """Of what is due just now: what there is to send, until it was seen who has a place."""
         self._away: dict[str, Flight] = {}
         """By the id of its delivery: who is under way."""
+        self._told_retries: dict[str, int] = {}
+        """By host: when the log was told last that it cannot be sent to."""
         self._watched: dict[int, Watched] = {}
         """By seq: attempts whose verdict somebody waits for."""
 
@@ -332,7 +339,10 @@ class Flights:
                 flight.uncertain |= verdict.uncertain
                 wait_ms = self._backoff_ms(flight.attempts) if verdict.after_ms is None else verdict.after_ms
                 # A receiver may wish for anything.
-                self._retry(flight, now_ms + min(max(1, wait_ms), MAX_DELAY_MS))
+                at_ms = now_ms + min(max(1, wait_ms), MAX_DELAY_MS)
+                flight.tried_last, flight.again_at_ms = Tried(now_ms, verdict.reason), at_ms
+                self._tell_retry(flight, verdict.reason, now_ms)
+                self._retry(flight, at_ms)
 
     def _outcome(self, flight: Flight, verdict: Verdict, now_ms: int) -> Outcome:
         """What an attempt came to, as it is told."""
@@ -453,6 +463,16 @@ class Flights:
         for one in chain:
             self.by_seq.pop(one.key.seq, None)
         self._carrying.carry(chain, at_ms)
+
+    def _tell_retry(self, flight: Flight, reason: str, now_ms: int) -> None:
+        """Log that a receiver cannot be sent to: at the first attempt that fails, and then once a minute for each host."""
+        told_ms = self._told_retries.get(flight.host)
+        if told_ms is not None and 0 <= now_ms - told_ms < TELL_RETRIES_MS:
+            return
+        if len(self._told_retries) >= MAX_HOSTS_TOLD:
+            self._told_retries.clear()
+        self._told_retries[flight.host] = now_ms
+        log.warning("sending to %s failed and is tried again: %s", flight.host, reason)
 
     def lowest(self) -> Key | None:
         """The lowest key of a flight."""

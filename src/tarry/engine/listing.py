@@ -133,7 +133,7 @@ def _view(journal: Journal, dispatcher: Dispatcher, key: Key, body: Body) -> Mes
     origin = record.origin or Key(record.fire_at_ms, key.seq)
     flight = dispatcher.flights.by_seq.get(key.seq)
     state = State.SCHEDULED if flight is None else flight.state
-    return view_of_put(record, journal.ids.make(origin.seq, origin.fire_at_ms), state)
+    return view_of_put(record, journal.ids.make(origin.seq, origin.fire_at_ms), state, flight)
 
 
 def _keys_here(journal: Journal, dispatcher: Dispatcher, low: Key, high: Key) -> Waiting:

@@ -30,7 +30,7 @@ from tarry.core.errors import (
 from tarry.core.holder import UNSCOPED, Holder
 from tarry.core.ids import ID_CHARS
 from tarry.core.message import Message, Scheduled
-from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_namespace, parse_topic
+from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_destination, parse_namespace
 from tarry.core.policy import Effective
 from tarry.engine.answer import Answer, all_of, failed, settled
 from tarry.engine.arrow import columns_of, frames_of
@@ -351,7 +351,7 @@ class Scheduling:
                 return destination, namespace, self._journal.policies.effective(None, namespace)
             if separator and "://" in destination:
                 raise Invalid("destination", f"there is no outlet for {scheme}:// here")
-        topic = parse_topic(destination, "destination")
+        topic = parse_destination(destination)
         full, within = topic.full, topic.namespace_name
         if namespace is not None and namespace != within:
             raise Invalid("namespace", f"the destination is in {within}")

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from tarry.core import limits
 from tarry.core.errors import DelayTooLong, Invalid, TarryError, TooLarge
-from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_namespace, parse_topic
+from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_destination, parse_namespace
 from tarry.index.manifest import Place, Terms
 from tarry.ledger.columns import Contents, Numbers, mark, numbers_of
 from tarry.ledger.reading import few_texts, headers_of, integers_of, keys_of, payloads_of
@@ -327,7 +327,7 @@ def place_of(destination: str, namespace: str | None, place: Place) -> tuple[tup
         return (destination, namespace), place.namespaces.get(namespace, place.broker)
     if separator and not destination.startswith(TOPIC_SCHEME):
         raise Invalid("destination", f"there is no outlet for {scheme}:// there")
-    topic = parse_topic(destination, "destination")
+    topic = parse_destination(destination)
     if namespace is not None and namespace != topic.namespace_name:
         raise Invalid("namespace", f"the destination is in {topic.namespace_name}")
     terms = place.topics.get(topic.full) or place.namespaces.get(topic.namespace_name, place.broker)

@@ -36,7 +36,7 @@ _crc: Final = google_crc32c.value
 _EMPTY: Final = bytes_column([b""])[0]
 """What stands between the parts of a row."""
 _SHORT: Final = Put.__struct_fields__.index("delay_ms") + 1
-_WHOLE: Final = len(Put.__struct_fields__)
+_WHOLE: Final = Put.__struct_fields__.index("trace") + 1
 _DEFAULTS: Final = b"".join(
     _encode(field.default) for field in msgspec.structs.fields(Put)[_SHORT : _WHOLE - 1]
 )

@@ -49,6 +49,13 @@ class Key(NamedTuple):
     seq: int
 
 
+class Tried(Struct, array_like=True, frozen=True):
+    """The last attempt to send a message that did not arrive."""
+
+    at_ms: int
+    reason: str
+
+
 class Put(Struct, tag=int(Kind.PUT), array_like=True, frozen=True):
     """A version: one complete schedule of a message.
 
@@ -96,6 +103,8 @@ class Put(Struct, tag=int(Kind.PUT), array_like=True, frozen=True):
     """What it is about, so that it can be ended together with others."""
     trace: bytes | None = None
     """What joins its delivery to its acceptance in a trace; None if it is not traced."""
+    tried: Tried | None = None
+    """The last attempt to send an earlier version, if there was one."""
 
 
 class Finalise(Struct, tag=int(Kind.FINALISE), array_like=True, frozen=True):

@@ -47,7 +47,7 @@ def refusal(error: TarryError) -> tuple[int, Headers, bytes]:
 
 def json_response(value: Any, status: int = 200) -> Response:
     """An answer in JSON. It is not to be kept by anything on its way: it may hold an id or a payload."""
-    return encoded_json(_encoder.encode(value), status)
+    return encoded_json(_encoder.encode(value) + b"\n", status)
 
 
 def encoded_json(value: bytes, status: int = 200) -> Response:

@@ -134,7 +134,10 @@ def _explain_field(text: str) -> Invalid:
     if named := _FIELD_IN.search(text):
         field = f"{path}.{named[2]}" if path else named[2]
         return Invalid(field, "is not known" if named[1] == "unknown" else "is missing")
-    return Invalid(path or "body", reason[0].lower() + reason[1:])
+    reason = reason[0].lower() + reason[1:]
+    if path == "payload":
+        reason += "; a JSON value goes into payload_json, bytes into payload_base64"
+    return Invalid(path or "body", reason)
 
 
 def _find_not_a_number(body: bytes) -> str | None:

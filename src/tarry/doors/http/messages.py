@@ -178,7 +178,7 @@ def _answer(scheduled: Scheduled) -> tuple[int, Headers, bytes]:
         (b"content-type", b"application/json"),
         (b"location", b"/v1/messages/" + scheduled.id.encode()),
     ]
-    return 200 if scheduled.repeated else 201, headers, _encode(answer)
+    return 200 if scheduled.repeated else 201, headers, _encode(answer) + b"\n"
 
 
 def _reply(reply: Reply, answer: Answer[Scheduled]) -> None:
@@ -220,6 +220,9 @@ def show(view: MessageView) -> MessageAnswer:
         delay_ms=view.delay_ms,
         ttl_ms=view.ttl_ms,
         attempts=view.attempts,
+        last_error=view.last_error,
+        last_attempt_at_ms=view.last_attempt_at_ms,
+        next_attempt_at_ms=view.next_attempt_at_ms,
         headers=view.headers,
         finalised_at_ms=view.finalised_at_ms,
         reason=view.reason,

@@ -29,9 +29,12 @@ class PolicyEndpoints:
     async def get(self, request: Request) -> Response:
         """GET: what is set here, or with `effective=true` what is in force here."""
         scope, name = _reach(request)
-        if read_query(request.scope, PolicyQuery).effective:
+        query = read_query(request.scope, PolicyQuery)
+        if query.effective:
             return json_response(self._effective(scope, name))
         policy = self._engine.policy(scope, name)
+        if policy is None and query.or_empty:
+            policy = Policy()
         if policy is None:
             raise NotFound("no policy is set here; ?effective=true shows what is in force")
         return json_response(policy)

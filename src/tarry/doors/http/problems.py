@@ -137,8 +137,8 @@ def headers_of(error: TarryError) -> Headers:
 
 
 def encode(problem: Problem) -> bytes:
-    """The document as JSON."""
-    return msgspec.json.encode(problem)
+    """The document as JSON, with a newline for those who see it in a terminal."""
+    return msgspec.json.encode(problem) + b"\n"
 
 
 def internal() -> HttpRefusal:

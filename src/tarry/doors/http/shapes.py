@@ -135,6 +135,8 @@ class PolicyQuery(Taken, kw_only=True):
     """What to show of policies."""
 
     effective: bool = False
+    or_empty: bool = False
+    """Answer with an empty policy, and not with 404, where none is set."""
 
 
 class PublishRequest(Content, kw_only=True):
@@ -228,6 +230,10 @@ class MessageAnswer(Struct, kw_only=True):
     delay_ms: int | None
     ttl_ms: int | None
     attempts: int
+    last_error: str | None
+    """Why the last attempt to send it failed, while it is tried again."""
+    last_attempt_at_ms: int | None
+    next_attempt_at_ms: int | None
     headers: dict[str, str] | UnsetType = UNSET
     payload: str | UnsetType = UNSET
     payload_base64: bytes | UnsetType = UNSET

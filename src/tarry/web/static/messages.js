@@ -9,6 +9,9 @@ const PAGES = 20;
 /** A page of the list looks at five thousand messages; after so many pages somebody is asked whether to go on. */
 const LIMIT = 50;
 const SHOWN_BYTES = 4000;
+/** How often, and how many times, it is looked whether a message that was told to go out has ended. */
+const LOOK_EVERY_MS = 250;
+const LOOKS = 40;
 
 /** A short name of a topic is made whole, as everywhere in Tarry. */
 function wholeDestination(text) {
@@ -108,17 +111,30 @@ function payload(message) {
 /** Look at a message in a dialog. */
 async function look(id, rights, changed) {
   const dialog = h("dialog", { class: "message", "aria-labelledby": "message-title" });
-  const show = (message) => put(dialog, content(message));
+  const show = (message, busy = false) => put(dialog, content(message, busy));
+  /** A message that was told to go out is on its way: no command is offered before it is known what became of it. */
+  const ended = async () => {
+    for (let look = 0; look < LOOKS && dialog.open; look += 1) {
+      const message = await api.get(`/v1/messages/${encodeURIComponent(id)}`);
+      const open = message.state === "scheduled" || message.state === "sending";
+      // An attempt that failed leaves the message waiting for the next one.
+      show(message, open && message.last_error === null);
+      if (!open || message.last_error !== null) return;
+      await new Promise((done) => { setTimeout(done, LOOK_EVERY_MS); });
+    }
+    if (dialog.open) show(await api.get(`/v1/messages/${encodeURIComponent(id)}`));
+  };
   const act = async (path, body, said) => {
     try {
       show(await api.call("POST", `/v1/messages/${encodeURIComponent(id)}/${path}`, body));
       notice(said, "good");
       dialog.dataset.changed = "true";
+      if (path === "send") await ended();
     } catch (error) {
       notice(`That did not work: ${error.message}.`, "bad");
     }
   };
-  const content = (message) => {
+  const content = (message, busy) => {
     const waits = message.state === "scheduled";
     return [
       h("div", { class: "card-head" }, h("h2", { id: "message-title" }, "Message ", state(message.state)),
@@ -127,13 +143,15 @@ async function look(id, rights, changed) {
         ["Destination", message.destination], ["Due", `${instant(message.due_at_ms)}${waits && message.due_at_ms ? `, ${away(message.due_at_ms, Date.now())}` : ""}`],
         ["Owner", message.owner || "–"], ["Key", message.key ?? "–"], ["Group", message.group ?? "–"], ["Namespace", message.namespace], ["Door", message.door],
         ["Accepted", instant(message.accepted_at_ms)], ["Attempts", count(message.attempts)],
+        ...(message.last_error === null ? [] : [["Last attempt", instant(message.last_attempt_at_ms)], ["Last error", message.last_error]]),
+        ...(message.next_attempt_at_ms === null ? [] : [["Next attempt", `${instant(message.next_attempt_at_ms)}, ${away(message.next_attempt_at_ms, Date.now())}`]]),
         ...(message.finalised_at_ms === null ? [] : [["Ended", instant(message.finalised_at_ms)], ["Reason", message.reason ?? "–"]]),
       ]),
       h("p", { class: "id" }, h("span", { class: "muted" }, "Id "), h("code", {}, message.id)),
       message.headers && Object.keys(message.headers).length
         ? table("Headers", [["Header", ""], ["Value", ""]], Object.entries(message.headers)) : null,
       payload(message),
-      waits && rights.produce ? commands(act) : null,
+      busy ? h("p", { class: "muted", role: "status" }, "It is on its way…") : waits && rights.produce ? commands(act) : null,
     ];
   };
   show(await api.get(`/v1/messages/${encodeURIComponent(id)}`));

@@ -131,7 +131,7 @@ export function overviewPage(main, rights) {
     const failed = now.counters.failed ?? 0;
     failedBefore ??= failed;
     tiles.pending.show(compact(now.pending, 1e6), now.owners ? `of ${count(now.owners)} ${now.owners === 1 ? "owner" : "owners"}` : "");
-    tiles.next.show(now.next_due_at_ms === null ? "–" : now.next_due_at_ms <= now.now_ms ? "now" : away(now.next_due_at_ms, now.now_ms).replace("in ", ""), now.next_due_at_ms === null ? "nothing in the wheel" : "until the next one");
+    tiles.next.show(now.next_due_at_ms === null ? "–" : now.next_due_at_ms <= now.now_ms ? "now" : away(now.next_due_at_ms, now.now_ms).replace("in ", ""), now.next_due_at_ms !== null ? "until the next one" : now.pending ? `none in the next ${duration(Math.max(0, now.horizon_ms - now.now_ms))}` : "nothing waits");
     tiles.sent.show(compact(sent, 1e6), "in the last 5 min");
     tiles.late.show(sent ? `≤ ${duration(p99)}` : "–", sent ? "for 99 in 100" : "nothing sent lately");
     tiles.failed.show(compact(failed, 1e6), failed > failedBefore ? `${count(failed - failedBefore)} since you came` : "since the ledger began", failed > failedBefore ? "bad" : "");

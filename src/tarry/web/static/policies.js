@@ -13,12 +13,22 @@ const FIELDS = [
   ["max_pending_per_owner", "Waiting, per owner", "0 lifts the limit of the levels above.", "whole"],
   ["accept_per_second", "Accepted per second, per owner", "0 lifts the limit of the levels above.", "number"],
   ["send_per_second", "Sent per second, per owner", "Over it means later, never lost. 0 lifts the limit.", "number"],
+  ["command_per_second", "Commands per second, per owner", "Cancelling, sending and restarting. 0 lifts the limit.", "number"],
+  ["message_ttl_ms", "Time to live of entries, ms", "Counted from the due instant. 0 lifts the limit.", "whole"],
+  ["retention_ms", "Retention of acknowledged entries, ms", "0 keeps none, -1 keeps them for ever.", "signed"],
+  ["retention_bytes", "Retention, bytes", "At most so much of them; -1 has no bound.", "signed"],
+  ["backlog_bytes", "Backlog quota, bytes", "What one subscription may have unacknowledged. 0 lifts the limit.", "whole"],
+  ["backlog_ms", "Backlog quota, ms", "How old the oldest of it may be. 0 lifts the limit.", "whole"],
+  ["backlog_action", "Over the backlog quota", "Producers are held, are refused, or the oldest entries go.", ["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]],
+  ["deduplication", "Deduplication", "Whether a message that a Pulsar producer sends again is taken once.", "choice"],
 ];
 
 function told(name, value) {
   if (typeof value === "boolean") return value ? "on" : "off";
   if (["tick_ms", "slot_ms"].includes(name)) return duration(value);
-  if (name === "max_delay_ms") return value ? duration(value) : none;
+  if (name === "retention_ms") return value < 0 ? "for ever" : value ? duration(value) : "none";
+  if (name === "retention_bytes") return value < 0 ? none : String(value);
+  if (name.endsWith("_ms")) return value ? duration(value) : none;
   return value ? String(value) : none;
 }
 
@@ -31,16 +41,18 @@ function path(level, name) {
 }
 
 function input(name, kind, value) {
-  if (kind === "choice") {
+  const choices = kind === "choice" ? [["true", "on"], ["false", "off"]] : Array.isArray(kind) ? kind.map((of) => [of, of.replaceAll("_", " ")]) : null;
+  if (choices) {
     return h("select", { id: `set-${name}`, value: value === undefined ? "" : String(value), "aria-describedby": `about-${name}` },
-      [["", "not set"], ["true", "on"], ["false", "off"]].map(([of, text]) => h("option", { value: of, selected: of === (value === undefined ? "" : String(value)) }, text)));
+      [["", "not set"], ...choices].map(([of, text]) => h("option", { value: of, selected: of === (value === undefined ? "" : String(value)) }, text)));
   }
-  return h("input", { id: `set-${name}`, type: "number", min: "0", step: kind === "whole" ? "1" : "any", value: value ?? "", placeholder: "not set", "aria-describedby": `about-${name}` });
+  return h("input", { id: `set-${name}`, type: "number", min: kind === "signed" ? "-1" : "0", step: kind === "number" ? "any" : "1", value: value ?? "", placeholder: "not set", "aria-describedby": `about-${name}` });
 }
 
 function read(name, kind) {
   const given = document.getElementById(`set-${name}`).value;
   if (given === "") return undefined;
+  if (Array.isArray(kind)) return given;
   return kind === "choice" ? given === "true" : Number(given);
 }
 
@@ -59,7 +71,7 @@ export function policiesPage(main, rights) {
     if (at === null) { put(shown, h("p", { class: "empty error", role: "alert" }, level.value === "topic" ? "A topic is named tenant/namespace/topic." : "A namespace is named tenant/namespace.")); return; }
     try {
       const inForce = await api.get(at, { effective: true });
-      const set = await api.get(at).catch((error) => { if (error.status === 404) return {}; throw error; });
+      const set = await api.get(at, { or_empty: true });
       put(shown, editor(level.value === "broker" ? "the broker" : name.value.trim(), at, set, inForce, show));
     } catch (error) {
       put(shown, h("p", { class: "empty error", role: "alert" }, `That did not work: ${error.message}.`));
@@ -91,7 +103,11 @@ function editor(place, at, set, inForce, again) {
   };
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    act("PUT", Object.fromEntries(FIELDS.map(([name, , , kind]) => [name, read(name, kind)]).filter(([, value]) => value !== undefined)), "The policy is set.");
+    // All of it is replaced: a field that this page does not know yet goes back as it came.
+    const known = new Set(FIELDS.map(([name]) => name));
+    const kept = Object.entries(set).filter(([name]) => !known.has(name));
+    const given = FIELDS.map(([name, , , kind]) => [name, read(name, kind)]).filter(([, value]) => value !== undefined);
+    act("PUT", Object.fromEntries([...kept, ...given]), "The policy is set.");
   });
   return card(`Set for ${place}`, {}, form);
 }
