@@ -21,7 +21,8 @@ CODE := $(wildcard src tests bench demo)
 # Workers get whole files, or folders that share something costly, those that take longest first (tests/conftest.py).
 # There are more of them than cores, since much of the time is spent waiting for an instant or a server.
 WORKERS ?= 4
-PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# A worker that dies is not replaced: the run fails and says which test it was at, instead of waiting for it.
+PARALLEL := -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 ##@ Every day
 

@@ -67,13 +67,16 @@ def _watch(on: Stage, pages: Sequence[Page], kill_at_ms: int, last_due_ms: int) 
     """Show the table until everything is there, or ought to be; and kill the server once."""
     killed = ""
     give_up_ms = last_due_ms + round(PATIENCE_S * 1000)
-    with Live(console=console, refresh_per_second=8) as live:
+    # What clients print in between would otherwise go through the console, above the table.
+    with Live(console=console, refresh_per_second=8, redirect_stdout=False, redirect_stderr=False) as live:
         while now_ms() < give_up_ms:
             if not killed and now_ms() >= kill_at_ms:
                 on.kill_server()
                 killed = f"SIGKILL to the server at {time.strftime('%H:%M:%S')}; `tarry up` starts it again"
-            live.update(Group(_table(pages), Text(killed, style="bold red")))
-            if killed and all(page.complete for page in pages):
+            complete = killed and all(page.complete for page in pages)
+            # Looked at before it is drawn, so that the last table is the state that the verdict is about.
+            live.update(Group(_table(pages), Text(killed, style="bold red")), refresh=True)
+            if complete:
                 return
             time.sleep(0.1)
 

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import httpx
-
 from tests.documents import Reader, runnable
 from tests.processes import CLOSED_DOORS, ROOT, environment, free_port
 
@@ -71,11 +69,6 @@ def test_every_command_works(tmp_path: Path) -> None:
         "127.0.0.1:8080": f"127.0.0.1:{port}",
         "localhost:3500": f"127.0.0.1:{dapr}",
         "9000": str(free_port()),
-        "--app-port 8000": f"--app-port {free_port()}",
-        # It runs a server of its own, beside this one.
-        "tarry dapr run": "tarry dapr run --data of-the-application --port 0",
-        # The entry that is made below.
-        "orders 7:42": "orders 1:0",
         # It finds bad what this machine may lack (space); the page only shows the command.
         "tarry doctor": "tarry doctor || [ $? = 1 ]",
     }
@@ -85,11 +78,7 @@ def test_every_command_works(tmp_path: Path) -> None:
     reader = Reader(
         tmp_path, swaps, TARRY_URL=f"http://127.0.0.1:{port}", TARRY_LEDGER__SEGMENT_BYTES="1048576"
     )
-    (tmp_path / "components").mkdir()
-    (tmp_path / "app.py").write_text("import os; print('runs beside', os.environ['APP_ID'])")
     with up(tmp_path, port, **doors):
-        waiting = {"payload": "changed my mind", "delay": "1h"}
-        httpx.post(f"http://127.0.0.1:{port}/v1/topics/public/default/orders/messages", json=waiting)
         told = [reader.run(block) for block in runnable("README.md")]
     assert not [one for one in told if '"status":' in one]
     scheduled, received, plug, webhook, delayed, beside, commands, client, many = told
@@ -98,8 +87,8 @@ def test_every_command_works(tmp_path: Path) -> None:
     assert plug.splitlines()[-1].endswith("still here")
     assert "ce-specversion: 1.0" in webhook
     assert '{"order": 17}' in webhook
-    assert ":0:-1  due " in delayed
-    assert beside.endswith("runs beside shop\n")
+    assert delayed.count("order 17") + delayed.count("order-17") >= 2
+    assert re.search(r"runs beside shop on [0-9]+\n$", beside)
     assert "cancelled" in commands
     assert client == 'b\'{"text":"good evening"}\' True\n'
     assert many.count('"id":') == 3

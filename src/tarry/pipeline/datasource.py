@@ -8,6 +8,9 @@ Spark's own filters (see `PushedReader`); `storage.*`, for an object store. For 
 Writing is `tarry.pipeline.bulk`.
 """
 
+import os
+import sys
+
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
@@ -57,5 +60,10 @@ class TarrySource(DataSource):
 
 def register(spark: SparkSession) -> None:
     """Make the format known to a session, and let Spark push filters into it."""
+    context = spark.sparkContext
+    chosen = os.environ.get("PYSPARK_PYTHON") or spark.conf.get("spark.pyspark.python", "")
+    if (context.master or "").startswith("local") and not chosen:
+        # Else Spark's workers are whatever `python3` is, which may not have this package.
+        context.pythonExec = sys.executable
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(TarrySource)
