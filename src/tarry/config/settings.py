@@ -46,9 +46,11 @@ class Http(Listening, frozen=True, kw_only=True):
     max_body_bytes: Annotated[int, Meta(ge=1024, le=1 << 30)] = 8 << 20
     """One JSON body, and one line of NDJSON."""
     max_batches: Annotated[int, Meta(ge=1, le=10_000)] = 32
-    """Batch requests under way at once; each may hold a few megabytes."""
+    """Batch requests under way at once; each may hold a few megabytes. Of several tokens none gets more than half."""
+    batch_timeout_ms: Annotated[int, Meta(ge=1_000, le=limits.DAY_MS)] = limits.HOUR_MS
+    """How long a batch request may take as a whole, however its client keeps it going."""
     max_sessions: Annotated[int, Meta(ge=1, le=1_000_000)] = 1_000
-    """Consumers at once, long poll and event streams together."""
+    """Consumers at once, long poll and event streams together. Of several tokens none gets more than half."""
     session_idle_ms: Annotated[int, Meta(ge=1_000, le=limits.DAY_MS)] = 60_000
     """A consumer that asks for nothing and holds nothing is forgotten after this."""
     ack_timeout_ms: Annotated[int, Meta(ge=100, le=12 * limits.HOUR_MS)] = 60_000

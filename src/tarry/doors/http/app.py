@@ -113,9 +113,10 @@ class HttpApp:
         self._pages = pages
         self._gate = Gate(access, settings.allowed_hosts)
         deadlines = Deadlines(settings.body_timeout_ms)
-        self._sessions = Sessions(engine.topics, settings)
+        shared = len(access.tokens) > 1
+        self._sessions = Sessions(engine.topics, settings, shared=shared)
         messages = Messages(engine, self._gate, settings, deadlines)
-        batches = Batches(engine, self._gate, settings, deadlines)
+        batches = Batches(engine, self._gate, settings, deadlines, shared=shared)
         self._schedule = messages.schedule
         self._schedule_quick = messages.quick
         self._schedule_batch = batches.schedule

@@ -37,9 +37,10 @@ from tarry.doors.http.ndjson import (
     write_answers,
     write_columns,
 )
-from tarry.doors.http.problems import HttpRefusal, unsupported
+from tarry.doors.http.problems import HttpRefusal, timed_out, unsupported
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import BatchDefaults
+from tarry.doors.http.shares import Shares
 from tarry.engine.answer import Answer
 from tarry.engine.engine import Engine
 from tarry.engine.planner import Columns
@@ -55,6 +56,8 @@ CHUNK_LINES = 1024
 """Handed to the engine at once: few enough that what is due meanwhile is still on time."""
 MAX_IN_FLIGHT_BYTES = 4 * 1024 * 1024
 """Of one request: lines that the engine has and that are not durable yet."""
+GRACE_S = 30.0
+"""How long the answers may take that are left when a batch's time is over."""
 _SCHEDULE = right_of(HTTP, "POST /v1/messages/batch")
 MAX_BATCH_KEY_BYTES = MAX_IDEMPOTENCY_KEY_BYTES - 12
 """The key of a line is the request's with the line's number after it."""
@@ -63,13 +66,21 @@ MAX_BATCH_KEY_BYTES = MAX_IDEMPOTENCY_KEY_BYTES - 12
 class Batches:
     """POST /v1/messages/batch."""
 
-    def __init__(self, engine: Engine, gate: Gate, settings: HttpSettings, deadlines: Deadlines) -> None:
+    def __init__(
+        self, engine: Engine, gate: Gate, settings: HttpSettings, deadlines: Deadlines, *, shared: bool
+    ) -> None:
+        """`shared`: there are several tokens, and none may keep the others from scheduling batches."""
         self._engine = engine
         self._gate = gate
         self._settings = settings
         self._deadlines = deadlines
         self._arrow = ArrowBatches(engine, settings, deadlines)
-        self.under_way = 0
+        self._places = Shares(settings.max_batches, "batches under way", shared=shared)
+
+    @property
+    def under_way(self) -> int:
+        """How many are under way."""
+        return self._places.taken
 
     async def schedule(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take a batch in either form."""
@@ -80,16 +91,14 @@ class Batches:
             kind = (content_type or b"").partition(b";")[0].strip().lower()
             if kind not in _ALIASES and kind != ARROW_TYPE:
                 raise unsupported(f"{NDJSON_TYPE.decode()} or {ARROW_TYPE.decode()}")
-            if self.under_way >= self._settings.max_batches:
-                raise Unavailable("as many batches as are allowed are under way")
-            self.under_way += 1
+            self._places.take(caller)
             try:
                 if kind == ARROW_TYPE:
                     await self._arrow.schedule(scope, receive, send, caller, defaults)
                 else:
                     await self._ndjson(receive, send, caller, defaults, _batch_key(key))
             finally:
-                self.under_way -= 1
+                self._places.give_back(caller)
         except TarryError as error:
             await refuse(send, error)
         except Disconnected:
@@ -99,12 +108,14 @@ class Batches:
         self, receive: Receive, send: Send, caller: Caller, defaults: BatchDefaults, key: str | None
     ) -> None:
         splitter = LineSplitter(self._settings.max_body_bytes)
-        answers = _Answers(send, self._settings.max_answer_bytes, self._deadlines)
+        until_s = asyncio.get_running_loop().time() + self._settings.batch_timeout_ms / 1000
+        answers = _Answers(send, self._settings.max_answer_bytes, self._deadlines, until_s)
         writing = asyncio.create_task(answers.write())
         try:
             more = True
             while more:
                 await answers.room()
+                answers.check_time()
                 with self._deadlines.within():
                     event = await receive()
                 if event["type"] == "http.disconnect":
@@ -176,10 +187,13 @@ class Batches:
 class _Answers:
     """The answers of one request, sent in order as they become durable."""
 
-    def __init__(self, send: Send, max_bytes: int, deadlines: Deadlines) -> None:
+    def __init__(self, send: Send, max_bytes: int, deadlines: Deadlines, until_s: float) -> None:
+        """`until_s`: when the whole request has to be over, however its client keeps it going; on the loop's clock."""
         self._send = send
         self._max_bytes = max_bytes
         self._deadlines = deadlines
+        self._until_s = until_s
+        self._clock = asyncio.get_running_loop().time
         self._slots: deque[_Slot] = deque()
         self._held_bytes = 0
         self._in_flight_bytes = 0
@@ -217,6 +231,11 @@ class _Answers:
         self._held_bytes += len(lines)
         self._changed.set()
 
+    def check_time(self) -> None:
+        """Raise a 408 once the request's time is over."""
+        if self._clock() > self._until_s:
+            raise timed_out("the batch took too long as a whole; send the rest as another one")
+
     async def room(self) -> None:
         """Wait until more may be read."""
         while self._in_flight_bytes > MAX_IN_FLIGHT_BYTES or self._held_bytes > self._max_bytes:
@@ -249,6 +268,8 @@ class _Answers:
                     self._changed.clear()
                     await self._changed.wait()
                     continue
+                if self._clock() > self._until_s + GRACE_S:
+                    raise Disconnected
                 lines = self._slots.popleft().lines
                 assert lines is not None
                 with self._deadlines.within():

@@ -15,6 +15,7 @@ from tarry.doors.http.asgi import Receive, Scope, Send, until_gone
 from tarry.doors.http.bodies import read_query
 from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.entries import show_each
+from tarry.doors.http.gate import caller_of
 from tarry.doors.http.problems import HttpRefusal
 from tarry.doors.http.session import Entries, SessionKey, Stream
 from tarry.doors.http.sessions import Sessions
@@ -36,7 +37,9 @@ class EventEndpoint:
         """Open the stream; the response object then runs it."""
         topic, name = reach_subscription(request)
         asked = read_query(request.scope, EventsQuery)
-        stream = self._sessions.stream(SessionKey(topic, name, asked.consumer), asked.window)
+        stream = self._sessions.stream(
+            SessionKey(topic, name, asked.consumer), asked.window, caller_of(request)
+        )
         timeout_ms = asked.ack_timeout_ms or self._settings.ack_timeout_ms
         return _EventResponse(self._sessions, stream, timeout_ms / 1000, self._settings, self._deadlines)
 

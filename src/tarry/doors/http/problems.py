@@ -67,9 +67,9 @@ def unsupported(expected: str) -> HttpRefusal:
     return HttpRefusal(415, "unsupported-media-type", f"send content-type {expected}")
 
 
-def timed_out() -> HttpRefusal:
+def timed_out(detail: str = "the body did not arrive in time") -> HttpRefusal:
     """The body did not come in time. The rest of it may still come, so the connection ends."""
-    return HttpRefusal(408, "timeout", "the body did not arrive in time", close=True)
+    return HttpRefusal(408, "timeout", detail, close=True)
 
 
 _STATUSES: Final[tuple[tuple[type[TarryError], int, str], ...]] = (

@@ -3,11 +3,13 @@
 import asyncio
 from typing import Final
 
+from tarry.core.access import Caller
 from tarry.core.errors import Conflict, TarryError, Unavailable
 from tarry.core.names import check_name
 from tarry.doors.http.entries import prepare
 from tarry.doors.http.session import Session, SessionKey, Stream
 from tarry.doors.http.settings import HttpSettings
+from tarry.doors.http.shares import Shares
 from tarry.engine.topics import Topics
 
 SWEEP_S: Final = 0.25
@@ -17,10 +19,14 @@ SWEEP_S: Final = 0.25
 class Sessions:
     """All sessions of the door, bounded in number, swept for what is late or idle."""
 
-    def __init__(self, topics: Topics, settings: HttpSettings) -> None:
+    def __init__(self, topics: Topics, settings: HttpSettings, *, shared: bool) -> None:
+        """`shared`: there are several tokens, and none may keep the others from consuming."""
         self._topics = topics
         self._settings = settings
         self._sessions: dict[SessionKey, Session] = {}
+        self._callers: dict[Session, Caller] = {}
+        """Whose place each session has."""
+        self._places = Shares(settings.max_sessions, "consumer sessions", shared=shared)
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -32,37 +38,44 @@ class Sessions:
         session = self._sessions.get(key)
         return None if session is None or session.ended is not None else session
 
-    def poll(self, key: SessionKey) -> Session:
+    def poll(self, key: SessionKey, caller: Caller) -> Session:
         """The session for a long poll, opened if need be."""
         session = self.find(key)
         if session is None:
-            return self._open(key)
+            return self._open(key, caller)
         if session.stream is not None:
             raise Conflict("this consumer reads an event stream; poll under another name", "streaming")
         return session
 
-    def stream(self, key: SessionKey, window: int) -> Stream:
+    def stream(self, key: SessionKey, window: int, caller: Caller) -> Stream:
         """A new stream. One that has the same name ends: its client has probably come back."""
         # Before the old one goes, so that a stream of nothing ends nothing.
         self._topics.subscription(key.topic, key.subscription)
         old = self._sessions.get(key)
         if old is not None:
             self.close(old, Conflict("another stream took this consumer's place", "replaced"))
-        session = self._open(key)
+        session = self._open(key, caller)
         session.stream = Stream(session, window)
         return session.stream
 
-    def _open(self, key: SessionKey) -> Session:
+    def _open(self, key: SessionKey, caller: Caller) -> Session:
         check_name(key.consumer, "consumer")
         subscription = self._topics.subscription(key.topic, key.subscription)
         if self._closed:
             raise Unavailable("the server is stopping")
-        if len(self._sessions) >= self._settings.max_sessions:
-            raise Unavailable("as many consumer sessions as are allowed are open")
         loop = asyncio.get_running_loop()
         session = Session(key, loop.time)
-        session.attach(subscription.attach(key.consumer, session.deliver, prepare=prepare))
+        if (old := self._sessions.get(key)) is not None and old.ended is not None:
+            # It ended by itself, and was not swept yet.
+            self.close(old, old.ended)
+        self._places.take(caller)
+        try:
+            session.attach(subscription.attach(key.consumer, session.deliver, prepare=prepare))
+        except TarryError:
+            self._places.give_back(caller)
+            raise
         self._sessions[key] = session
+        self._callers[session] = caller
         if self._timer is None:
             self._timer = loop.call_later(SWEEP_S, self._sweep)
         return session
@@ -71,6 +84,7 @@ class Sessions:
         """End a session; its unacknowledged entries go to others."""
         if self._sessions.get(session.key) is session:
             del self._sessions[session.key]
+            self._places.give_back(self._callers.pop(session))
         session.end(reason)
 
     def sought(self, topic: str, subscription: str) -> None:

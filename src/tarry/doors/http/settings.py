@@ -2,7 +2,7 @@
 
 from msgspec import Struct
 
-from tarry.core.limits import MAX_BATCH_BYTES, SECOND_MS
+from tarry.core.limits import HOUR_MS, MAX_BATCH_BYTES, SECOND_MS
 
 
 class HttpSettings(Struct, frozen=True, kw_only=True):
@@ -15,11 +15,13 @@ class HttpSettings(Struct, frozen=True, kw_only=True):
     body_timeout_ms: int = 30 * SECOND_MS
     """A body must be complete within this; a stream must show its next piece, or take its answer, within it."""
     max_batches: int = 32
-    """Batch requests under way at once; each may hold a few megabytes."""
+    """Batch requests under way at once; each may hold a few megabytes. Of several tokens none gets more than half."""
+    batch_timeout_ms: int = HOUR_MS
+    """How long a batch request may take as a whole, however its client keeps it going."""
     max_answer_bytes: int = 16 * 1024 * 1024
     """Answers kept for one batch request whose client sends without reading. About 200,000 lines."""
     max_sessions: int = 1_000
-    """Consumer sessions at once, long poll and event streams together."""
+    """Consumer sessions at once, long poll and event streams together. Of several tokens none gets more than half."""
     session_idle_ms: int = 60 * SECOND_MS
     """A consumer session without a request, a stream or an unacknowledged entry closes after this."""
     ack_timeout_ms: int = 60 * SECOND_MS

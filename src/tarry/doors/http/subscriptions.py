@@ -90,7 +90,7 @@ class SubscriptionEndpoints:
         """POST …/subscriptions/{name}/receive."""
         topic, name = reach_subscription(request)
         asked = await self._read(request, _receive_decoder, ReceiveRequest())
-        session = self._sessions.poll(SessionKey(topic, name, asked.consumer))
+        session = self._sessions.poll(SessionKey(topic, name, asked.consumer), caller_of(request))
         lots = session.gather(asked.max)
         if not lots and asked.wait_ms:
             first = await self._wait(session, request, asked.wait_ms / 1000)

@@ -1,0 +1,43 @@
+"""Places that all tokens share: no token takes the last ones from the others.
+
+A token may take another place only while at least as many are free as it holds. So one alone gets half of them, the next one
+half of the rest, and whoever comes later still finds one. Where there is nobody to share with, all places are one's own.
+"""
+
+from collections import Counter
+
+from tarry.core.access import Caller
+from tarry.core.errors import Unavailable
+
+
+class Shares:
+    """A bounded number of places."""
+
+    def __init__(self, limit: int, what: str, *, shared: bool) -> None:
+        """`what` they are for, in the plural; `shared` if there are several tokens."""
+        self._limit = limit
+        self._what = what
+        self._shared = shared
+        self._held: Counter[str] = Counter()
+        self.taken = 0
+
+    def take(self, caller: Caller) -> None:
+        """Take a place for a caller; raises `Unavailable`."""
+        free = self._limit - self.taken
+        if free <= 0:
+            raise Unavailable(f"all {self._limit} {self._what} are taken; try again in a moment")
+        held = self._held[caller.name]
+        if self._shared and held >= free:
+            raise Unavailable(
+                f"the token {caller.name} has {held} {self._what}, which is its share of {self._limit} while others"
+                " may want some; end one first"
+            )
+        self._held[caller.name] += 1
+        self.taken += 1
+
+    def give_back(self, caller: Caller) -> None:
+        """A caller's place is free again."""
+        self._held[caller.name] -= 1
+        if not self._held[caller.name]:
+            del self._held[caller.name]
+        self.taken -= 1
