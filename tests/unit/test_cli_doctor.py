@@ -17,6 +17,7 @@ from tarry.cli.checks import (
     check_pipeline,
     check_server,
     check_sync,
+    check_tables,
 )
 from tarry.cli.finding import Finding
 from tarry.cli.ports import Port, check_port, check_ports, ports_of
@@ -57,6 +58,20 @@ def test_a_folder_in_use_says_by_whom_and_its_key_must_be_private(tmp_path: Path
     (tmp_path / "ledger").mkdir()
     (tmp_path / "ledger" / "x").touch()
     assert levels(list(check_folder(tmp_path)))["id key"] == "bad"
+
+
+def test_tables_elsewhere_that_everybody_can_read_are_told(tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    config = load(
+        environment={}, overrides={"data": str(tmp_path / "data"), "pipeline.tables": str(tables)}
+    ).config
+    assert list(check_tables(config)) == []
+    (tables / "index").mkdir(parents=True, mode=0o755)
+    (tables / "history").mkdir(mode=0o700)
+    (found,) = check_tables(config)
+    assert (found.level, f"chmod o-rwx {tables / 'index'}" in found.text) == ("note", True)
+    inside = load(environment={}, overrides={"data": str(tmp_path)}).config
+    assert list(check_tables(inside)) == []
 
 
 def test_a_file_is_no_folder(tmp_path: Path) -> None:

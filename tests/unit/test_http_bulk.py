@@ -134,3 +134,17 @@ async def test_a_batch_is_reached_by_who_may_produce_in_all_of_its_namespaces(tm
         assert (await server.client.delete("/v1/batches/b", headers=eu)).status_code == 404
         assert (await server.client.delete("/v1/batches/b", headers=reader)).status_code == 403
         assert (await get("/v1/batches/b", headers=everywhere)).json()["remaining"] == 10
+        # Whoever asks for the same name elsewhere learns that it is taken, and nothing else.
+        mine = msgspec.structs.replace(manifest, namespaces={"shop/eu": 1}, fingerprint="")
+        taken = await put(server, "b", mine, **eu)
+        assert (taken.status_code, taken.json()["state"]) == (409, "reused")
+        assert not {"remaining", "count", "adopted_at", "namespaces"} & taken.json().keys()
+
+
+async def test_the_folder_to_stage_in_is_for_nobody_else(tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    async with serving(tmp_path / "data", pipeline__tables=str(tables)) as server:
+        assert (await server.client.get("/v1/batches/b/place")).status_code == 200
+    assert [path.stat().st_mode & 0o777 for path in (tables / "index", tables / "index" / "staged")] == [
+        0o700
+    ] * 2

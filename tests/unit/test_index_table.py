@@ -35,6 +35,11 @@ def test_a_new_table_is_complete_up_to_nothing(tmp_path: Path) -> None:
     assert (opened.cursor(), opened.files(), opened.state()) == (0, [], {})
 
 
+def test_a_new_table_is_for_nobody_else(tmp_path: Path) -> None:
+    table(tmp_path / "elsewhere")
+    assert (tmp_path / "elsewhere" / "index").stat().st_mode & 0o777 == 0o700
+
+
 def test_appends_move_the_cursor_and_are_seen_by_others(tmp_path: Path) -> None:
     first = table(tmp_path)
     written = files(first, "300000_0", [5, 7])

@@ -247,7 +247,7 @@ async def test_the_dapr_door_is_as_its_rows_say_over_grpc(served: World) -> None
                 *((token, code.UNAUTHENTICATED) for token in wrong_roles(right)),
             ]
             strange = {"named": code.PERMISSION_DENIED, "all": code.UNAUTHENTICATED}.get(right.reach)
-            if strange is not None and name != "SubscribeTopicEventsAlpha1":
+            if strange is not None:
                 tries.append((STRANGER, strange))
             tries += [(token, code.OK) for token in right_tokens(right)]
             for token, expected in tries:
@@ -396,6 +396,9 @@ async def test_the_pulsar_door_is_as_its_rows_say(served: World) -> None:
 async def test_the_matrix_door_is_as_its_rows_say(tmp_path: Path) -> None:
     rooms = f"/_matrix/client/v3/rooms/{ROOM}"
     async with matrix_serving(tmp_path / "data") as served:
+        foreign = await served.native.post(
+            "/v1/messages", json={"destination": f"persistent://{HERE}/t", "payload": "x", "delay": "1h"}
+        )
         own = await served.schedule("own")
         wrong = []
         for operation, right in MATRIX.items():
@@ -423,6 +426,12 @@ async def test_the_matrix_door_is_as_its_rows_say(tmp_path: Path) -> None:
                 wrong += [f"{operation}: a user got {got}"] if got != 403 else []
                 got = await send(own, headers=bearer(HS_TOKEN))
                 wrong += [f"{operation}: the homeserver got {got}"] if got in (401, 403) else []
+            if right.reach == "id":
+                wrong += [
+                    f"{operation}: a foreign id got {got}"
+                    for got in [await send(foreign.json()["id"])]
+                    if got != 404
+                ]
         assert wrong == []
         assert (await served.client.get(f"{STABLE}/{own}", headers=bearer("bob-token"))).status_code == 404
         assert (await served.listed("bob-token"))["scheduled"] == []

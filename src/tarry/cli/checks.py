@@ -40,6 +40,7 @@ def check_all(config: Config, url: str) -> Iterator[Finding]:
     """Everything, one after another. `url` is where the server is looked for."""
     folder = Path(config.data)
     yield from check_folder(folder)
+    yield from check_tables(config)
     yield check_sync(folder)
     yield check_clock()
     yield from check_clock_since(folder / LEDGER, time.time())
@@ -96,6 +97,18 @@ def _check_key(folder: Path) -> Iterator[Finding]:
         yield Finding("id key", "bad", f"{key} can be read by others; chmod 600 {key}")
     else:
         yield Finding("id key", "ok", "only its owner can read it")
+
+
+def check_tables(config: Config) -> Iterator[Finding]:
+    """Whether others may read the messages in the tables, where these are not in the data folder, which is closed."""
+    tables = Path(config.tables())
+    if "://" in config.tables() or tables.is_relative_to(os.path.abspath(config.data)):
+        return
+    for table in sorted(tables.glob("*")):
+        if table.is_dir() and table.stat().st_mode & stat.S_IRWXO:
+            yield Finding(
+                "tables", "note", f"everybody on this machine can read {table}; chmod o-rwx {table}"
+            )
 
 
 def check_sync(folder: Path) -> Finding:

@@ -93,7 +93,8 @@ class GuardedTable:
             table = DeltaTable(uri, storage_options=options)
         except TableNotFoundError:
             if "://" not in uri:
-                os.makedirs(uri, exist_ok=True)
+                # Messages are in it, with their payloads: nobody else reads them unless the operator says so.
+                os.makedirs(uri, mode=0o700, exist_ok=True)
             table = DeltaTable.create(
                 uri,
                 layout.schema,

@@ -49,10 +49,12 @@ SMALL: Final[Mapping[str, str]] = {
 LOCAL: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    # Other users of this machine can connect to its ports, too; with a local master Spark makes a secret of its own.
+    "spark.authenticate": "true",
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
 }
-"""The same for a master on this machine: nobody else can connect, and two cores are all there is."""
+"""The same for a master on this machine: nobody from elsewhere can connect, and two cores are all there is."""
 
 
 class NoJava(Unavailable):

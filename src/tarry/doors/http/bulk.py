@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tarry.core.access import Caller
-from tarry.core.errors import NotFound, Unavailable
+from tarry.core.errors import Conflict, NotFound, Unavailable
 from tarry.core.names import check_name
 from tarry.doors.http.asgi import json_response
 from tarry.doors.http.bodies import check_json, decode, header, read_body, read_query
@@ -50,7 +50,8 @@ class BulkEndpoints:
         folder = self._folder()
         if "://" not in folder:
             # Who stages finds it there, or is in the wrong place.
-            os.makedirs(os.path.join(folder, STAGED), mode=0o700, exist_ok=True)
+            for made in (folder, os.path.join(folder, STAGED)):
+                os.makedirs(made, mode=0o700, exist_ok=True)
         return json_response(self._engine.batches.place(folder, caller.covers))
 
     async def adopt(self, request: Request) -> Response:
@@ -62,7 +63,11 @@ class BulkEndpoints:
         for namespace in manifest.namespaces:
             caller.require_namespace(namespace)
         folder = self._folder()
-        if name not in self._engine.journal.batches.by_name:
+        known = self._engine.journal.batches.by_name.get(name)
+        if known is not None and not all(map(caller.covers, known.row.namespaces)):
+            # Of another tenant's batch nothing is shown but that its name is taken.
+            raise Conflict("there is a batch with this name and other messages", "reused")
+        if known is None:
             # What was adopted before is not looked at again: the index may have moved its files long ago.
             async with self._places:
                 await asyncio.to_thread(inspect, folder, name, manifest.files)
