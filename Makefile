@@ -73,6 +73,10 @@ simulate: .dev ## crash and clock simulation, SEEDS=10000 of them (ten minutes);
 soak: .dev .java ## kill the real server and pipeline under load for MINUTES=30, auditing what arrived
 	@$(BIN)/python -m tests.crash.soak --minutes $(MINUTES) $(ARGS)
 
+.PHONY: linearizable
+linearizable: .dev ## record concurrent commands on real servers for MINUTES=30 and check that they are linearizable
+	@$(BIN)/python -m tests.linearizability --minutes $(MINUTES) $(ARGS)
+
 .PHONY: container
 container: .dev ## build the container file and run the image, as root on Debian: five minutes and 4 GB of disk
 	@$(BIN)/python -m pytest -m soak -o faulthandler_timeout=1800 tests/system $(ARGS)

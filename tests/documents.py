@@ -45,6 +45,10 @@ NOT_RUN: Final = {
     ): "needs a Synapse: run for docs/doors/matrix.md, which says the same",
     ("docs/operations/deploy.md", "python3 -m venv /opt/tarry"): "installs the published package, as root",
     ("docs/testing.md", "make soak"): "takes hours",
+    (
+        "docs/testing.md",
+        "make linearizable",
+    ): "takes half an hour; tests/linearizability has some seconds of it",
 }
 """By page and how it begins: blocks that no test runs, and why."""
 

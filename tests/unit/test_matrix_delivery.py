@@ -72,6 +72,17 @@ def test_what_an_answer_means() -> None:
     assert [wait_ms(attempt) for attempt in (1, 2, 3, 4, 40)] == [250, 500, 1000, 2000, LONGEST_WAIT_MS]
 
 
+@pytest.mark.parametrize(
+    ("status", "uncertain"), [(429, False), (503, False), (401, False), (500, True), (502, True), (504, True)]
+)
+def test_what_may_have_been_sent_is_uncertain(status: int, uncertain: bool) -> None:
+    """Then nobody can promise that it was cancelled (R11)."""
+    assert answer(status).uncertain is uncertain
+    repeated = of_answer(Answer(status, b"{}", asked_before=True), attempt=1, now_ms=NOW_MS)
+    assert isinstance(repeated, Retry)
+    assert repeated.uncertain
+
+
 LIMITED = b'{"errcode": "M_LIMIT_EXCEEDED", "error": "slowly"}'
 
 
@@ -302,3 +313,32 @@ async def test_what_is_due_soon_finds_its_connections_made(
         # Nothing was sent, and there is a connection for each.
         await until(lambda: serving.homeserver.connections >= 20)
         assert not serving.homeserver.events
+
+
+async def test_an_event_that_was_taken_before_the_connection_ended_cannot_be_cancelled(
+    tmp_path: Path,
+) -> None:
+    """The homeserver has the event, dies before it says so, and is away when the same is asked again at once."""
+    async with matrix_serving(tmp_path / "data") as serving:
+        # A connection that is kept.
+        assert (await serving.act(await serving.schedule("first"), "send")).status_code == 200
+        serve = serving.homeserver.serve
+        taken = asyncio.Event()
+
+        async def die(request: web.Request) -> web.StreamResponse:
+            answer = await serve(request)
+            if "/send/" not in request.path:
+                return answer
+            if taken.is_set():
+                return error(429, "M_LIMIT_EXCEEDED", retry_after_ms=60_000)
+            taken.set()
+            assert request.transport is not None
+            request.transport.abort()
+            return answer
+
+        serving.homeserver.serve = die
+        delay_id = await serving.schedule("second")
+        assert (await serving.act(delay_id, "send")).status_code == 429
+        assert len(serving.homeserver.events) == 3
+        assert (await serving.act(delay_id, "cancel")).status_code == 404
+        assert (await serving.engine.get(delay_id)).state == "scheduled"

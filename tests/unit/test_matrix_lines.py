@@ -21,6 +21,7 @@ class Peer:
         self.answering = asyncio.Event()
         self.answering.set()
         self.lines: Lines
+        self.server: asyncio.Server
 
 
 async def until(done: Callable[[], bool]) -> None:
@@ -51,7 +52,7 @@ async def peer(speak: Speak, timeout_ms: int = 20_000) -> AsyncIterator[Peer]:
             await writer.wait_closed()
         over.set()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    served.server = server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     served.lines = Lines(f"http://127.0.0.1:{port}/base/", 5_000, timeout_ms)
     try:
@@ -235,9 +236,30 @@ async def test_a_kept_connection_that_was_closed_costs_a_second_try() -> None:
             await reader.read()
 
     async with peer(speak) as served:
-        for body in (b"a", b"b"):
-            assert (await served.lines.ask("PUT", "/", {}, body)).body == body
+        answers = [await served.lines.ask("PUT", "/", {}, body) for body in (b"a", b"b")]
+        assert [answer.body for answer in answers] == [b"a", b"b"]
+        # The second was asked twice, and may have been done before.
+        assert [answer.asked_before for answer in answers] == [False, True]
         assert served.connections == 2
+
+
+async def test_what_was_asked_before_and_finds_nobody_is_no_request_that_was_never_sent() -> None:
+    closing = asyncio.Event()
+
+    async def speak(_: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(ok((await read_request(reader))[1]))
+        await read_request(reader)
+        served.server.close()
+        closing.set()
+
+    async with peer(speak) as served:
+        await served.lines.ask("PUT", "/", {}, b"a")
+        # It is read on a connection that was kept, which ends; and then nobody listens any more.
+        with pytest.raises(BrokenOff):
+            await served.lines.ask("PUT", "/", {}, b"b")
+        assert closing.is_set()
+        with pytest.raises(Unreachable):
+            await served.lines.ask("PUT", "/", {}, b"c")
 
 
 async def test_a_connection_that_is_to_be_closed_is_not_used_again() -> None:

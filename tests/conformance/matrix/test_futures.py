@@ -153,7 +153,9 @@ async def test_proposal_power_levels_are_evaluated_when_it_is_sent(
     topic = await future(bob, room, {"topic": "Bob's"}, type="m.room.topic", state_key="", timeout=LONG_MS)
     changed = {**levels, "events_default": 50, "events": {**levels["events"], "m.room.topic": 0}}
     await alice.set_state(room, "m.room.power_levels", "", changed)
-    await used(bob, said["send_token"])
+    # The bearer of a token hears that it was refused, and nothing of the room.
+    refused = await bob.ask("POST", f"{CLIENT}/v3/future/{said['send_token']}", {}, token=None)
+    assert (refused.status_code, refused.json()["errcode"]) == (409, "M_UNKNOWN")
     await used(bob, topic["send_token"])
 
     async def is_set() -> bool:

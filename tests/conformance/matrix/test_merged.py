@@ -55,11 +55,12 @@ async def test_merged_a_send_that_fails_leaves_it_scheduled(alice: Person, bob: 
 async def test_merged_one_event_can_be_looked_at(alice: Person, bob: Person, room: str) -> None:
     delay_id = await merged(alice, room, 70_000)
     found = await one(alice, delay_id)
-    assert set(found) == {"delay_ms", "delayed_since_ts"}
+    own = {"delay_id", "room_id", "type", "content"}
+    assert set(found) == {"delay_ms", "delayed_since_ts", *own}
     assert found["delay_ms"] == 70_000
     await alice.manage(delay_id, "send")
     ended = await one(alice, delay_id)
-    assert set(ended) == {"delay_ms", "delayed_since_ts", "finalised"}
+    assert set(ended) == {"delay_ms", "delayed_since_ts", "finalised", *own}
     assert set(ended["finalised"]) == {"finalised_ts", "event_id"}
     assert ended["finalised"]["event_id"] == (await alice.events(room))[0]["event_id"]
     failed = await merged(bob, room, 20)

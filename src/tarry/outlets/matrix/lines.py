@@ -3,7 +3,7 @@
 When two hundred events are due together, what counts is how soon the last request is written. A general client spends a
 third of a millisecond on each; here a request is one write on a connection that is kept, and the answer is parsed as
 it comes. A connection carries one request at a time. One that was kept and turns out to be closed costs a second try:
-whatever is asked through here may be asked twice.
+whatever is asked through here may be asked twice, and who asks is told.
 
 A busy server leaves new connections in a queue, which is short (fifty at Synapse): who comes when it is full is not heard
 for a second. So only so many are new at a time, others wait for one that is free; and what is known to be coming finds
@@ -47,6 +47,8 @@ class Answer(NamedTuple):
     body: bytes
     retry_after: str | None = None
     """The header of this name."""
+    asked_before: bool = False
+    """Whether the same was asked before on a connection that ended without an answer: it may have been done then."""
 
 
 class Lines:
@@ -73,6 +75,7 @@ class Lines:
         """Send a request and give its answer; raises `OSError`, a time-out too. The path is already encoded."""
         request = self._encode(method, path, headers, body)
         line: _Line | None = None
+        asked_before = False
         try:
             async with asyncio.timeout(self._timeout_s):
                 while True:
@@ -82,9 +85,14 @@ class Lines:
                     except BrokenOff:
                         if fresh or line.heard:
                             raise
+                        asked_before = True
                         continue
                     self._keep(line)
-                    return answer
+                    return answer._replace(asked_before=asked_before)
+        except Unreachable as error:
+            if asked_before:
+                raise BrokenOff("no connection any more") from error
+            raise
         except TimeoutError:
             if line is None:
                 raise Unreachable("no connection in time") from None

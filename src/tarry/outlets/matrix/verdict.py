@@ -22,6 +22,8 @@ MAX_RETRY_AFTER_MS: Final = HOUR_MS
 
 AWAY: Final = frozenset({401, 408, 502, 503, 504})
 """Statuses that say nothing of this event: the homeserver, or the way to it, is not in order. (401: its token for us.)"""
+PASSED_ON: Final = frozenset({502, 504})
+"""Of these, what a reverse proxy answers that may have passed the event on, and got no answer."""
 
 
 class KeptError(Struct, frozen=True):
@@ -40,7 +42,8 @@ _object = msgspec.json.Decoder(dict[str, Any])
 
 
 def of_answer(answer: Answer, attempt: int, now_ms: int) -> Verdict:
-    """The verdict on an answer."""
+    """The verdict on an answer. Where the same was asked before in vain, a failure does not say that nothing was done."""
+    uncertain = answer.asked_before or answer.status in PASSED_ON
     if 200 <= answer.status <= 299:
         return Delivered(_event_id(answer.body))
     error = matrix_error(answer)
@@ -49,9 +52,9 @@ def of_answer(answer: Answer, attempt: int, now_ms: int) -> Verdict:
         wish_ms = _wish_ms(error, answer, now_ms)
         told = error if wish_ms is None else KeptError(429, {**error.body, "retry_after_ms": wish_ms})
         after_ms = wait_ms(attempt) if wish_ms is None else wish_ms
-        return Retry(reason, after_ms=after_ms, error=_text(told), counted=False)
+        return Retry(reason, after_ms=after_ms, error=_text(told), counted=False, uncertain=uncertain)
     if answer.status in AWAY:
-        return Retry(reason, after_ms=wait_ms(attempt), counted=False)
+        return Retry(reason, after_ms=wait_ms(attempt), counted=False, uncertain=uncertain)
     if answer.status >= 500:
         # Perhaps it fails for this event only: it must not hold up its room for ever.
         return Retry(reason, after_ms=wait_ms(attempt), uncertain=True)

@@ -1,0 +1,158 @@
+"""The model: the life of one message as clients and receivers may see it, one operation at a time.
+
+Written from the guarantees and not from the code: what each answer says about the message at one instant. Attempts to send
+it are two operations, the claim, which is before the receiver gets it, and the verdict, which is after the receiver has
+answered; a `send` that waits for its outcome is two as well, "due" and that outcome.
+"""
+
+from collections.abc import Iterator
+from typing import Final, Literal, NamedTuple
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+Phase = Literal["absent", "scheduled", "sending", "sent", "cancelled", "failed"]
+Dialect = Literal["native", "seed", "merged", "query"]
+
+FINALISED: Final = ("sent", "cancelled", "failed")
+NEVER_MS: Final = 1 << 60
+
+
+class Life(Struct, frozen=True):
+    """Where a message is in its life, and what was asked for."""
+
+    phase: Phase = "absent"
+    since_from_ms: int = 0
+    since_to_ms: int = 0
+    """The delay began at an instant between these two."""
+    not_before_ms: int = NEVER_MS
+    """No attempt before this instant."""
+    uncertain: bool = False
+    """Whether an attempt may have arrived although nobody said so."""
+    tried: bool = False
+    """Whether it is due by a `send` that leaves it scheduled if it is refused."""
+    refused: bool = False
+    """Whether such a refusal has come."""
+
+
+class Happened(NamedTuple):
+    """Something that happened to a message."""
+
+    kind: str
+    result: str = "ok"
+    from_ms: int = 0
+    to_ms: int = NEVER_MS
+    """By the clock on the wall: when it was asked for and answered."""
+    since_ms: int | None = None
+    """Of a look: when the delay began, by the answer."""
+
+
+class Model(Struct, frozen=True):
+    """The steps of a message of one dialect with one delay."""
+
+    dialect: Dialect
+    delay_ms: int
+    doubtful: bool = False
+    """Whether receivers went away in its time: then an attempt may have got lost unseen."""
+
+    def step(self, life: Life, event: Happened) -> Iterator[Life]:
+        """The lives to which an event may lead."""
+        yield from getattr(self, f"_{event.kind}")(life, event)
+
+    # Commands
+
+    def _schedule(self, life: Life, event: Happened) -> Iterator[Life]:
+        if life.phase == "absent":
+            yield self._begun(Life("scheduled"), event)
+
+    def _restart(self, life: Life, event: Happened) -> Iterator[Life]:
+        if event.result == "ok" and life.phase == "scheduled":
+            yield self._begun(life, event)
+        if event.result == "conflict" and life.phase in FINALISED:
+            yield life
+
+    def _begun(self, life: Life, event: Happened) -> Life:
+        """A delay begins."""
+        return replace(
+            life, since_from_ms=event.from_ms, since_to_ms=event.to_ms,
+            not_before_ms=event.from_ms + self.delay_ms, tried=False,
+        )  # fmt: skip
+
+    def _cancel(self, life: Life, event: Happened) -> Iterator[Life]:
+        unsent = life.phase in ("cancelled", "failed")
+        if event.result == "ok":
+            if life.phase == "scheduled" and not life.uncertain:
+                yield replace(life, phase="cancelled")
+            if unsent and self.dialect == "merged":
+                yield life
+        if event.result == "conflict":
+            unknown = life.phase == "scheduled" and (life.uncertain or self.doubtful)
+            if life.phase == "sent" or unknown or (unsent and self.dialect != "merged"):
+                yield life
+
+    def _due(self, life: Life, _event: Happened) -> Iterator[Life]:
+        """A `send` takes effect."""
+        if life.phase == "scheduled":
+            yield replace(life, not_before_ms=0, tried=self.dialect == "merged")
+
+    def _outcome(self, life: Life, event: Happened) -> Iterator[Life]:
+        """A `send` is answered with what became of the message."""
+        match event.result:
+            case "sent":
+                fits = life.phase == "sent"
+            case "late":
+                fits = life.phase in ("scheduled", "sending")
+            case "refused":
+                fits = life.refused if self.dialect == "merged" else life.phase == "failed"
+            case "conflict" if self.dialect == "native":
+                fits = life.phase in FINALISED
+            case "conflict":
+                # An event that failed is told by its error, but for the merged dialect.
+                fits = life.phase == "cancelled" or (life.phase == "failed" and self.dialect == "merged")
+            case _:
+                fits = False
+        if fits:
+            yield life
+
+    def _look(self, life: Life, event: Happened) -> Iterator[Life]:
+        shown = life.phase
+        if event.result == "waiting":
+            fits = shown in ("scheduled", "sending")
+        elif event.result == "sending":
+            # An attempt at a receiver that is down is seen by nobody else.
+            fits = shown == "sending" or (shown == "scheduled" and event.to_ms >= life.not_before_ms)
+        else:
+            fits = shown == event.result
+        since = event.since_ms
+        if since is not None and shown not in FINALISED:
+            fits = fits and life.since_from_ms <= since <= life.since_to_ms
+        if fits:
+            yield life
+
+    # Attempts
+
+    def _claim(self, life: Life, event: Happened) -> Iterator[Life]:
+        if life.phase == "scheduled" and event.to_ms >= life.not_before_ms:
+            yield replace(life, phase="sending")
+
+    def _verdict(self, life: Life, event: Happened) -> Iterator[Life]:
+        if life.phase != "sending":
+            return
+        waiting = replace(life, phase="scheduled")
+        match event.result:
+            case "accepted":
+                yield replace(life, phase="sent")
+            case "refused":
+                yield replace(life, phase="failed", refused=True)
+                if life.tried:
+                    due_ms = life.since_from_ms + self.delay_ms
+                    yield replace(waiting, not_before_ms=due_ms, tried=False, refused=True)
+            case "later":
+                yield waiting
+            case "hung up":
+                # It was not taken; whether the server can know that depends on how the connection ended.
+                yield replace(waiting, uncertain=True)
+                yield waiting
+            case "lost":
+                # It was taken, and the reply was lost.
+                yield replace(waiting, uncertain=True)
