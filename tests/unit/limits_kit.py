@@ -34,7 +34,8 @@ class Strangers:
     ) -> None:
         self.server = server
         self.ports = ports
-        self._client = client
+        self.client = client
+        """What clients speak TLS with, if the server does."""
         self._stack = contextlib.AsyncExitStack()
 
     def part(self, listener: str) -> Part[Any]:
@@ -43,7 +44,7 @@ class Strangers:
 
     async def connect(self, listener: str, *, tls: bool = True) -> Stream:
         """Connect; with `tls=False` in clear text also where the listener speaks TLS."""
-        context = self._client if tls else None
+        context = self.client if tls else None
         reader, writer = await asyncio.open_connection("127.0.0.1", self.ports[listener], ssl=context)
         self._stack.push_async_callback(_let_go, writer)
         return reader, writer

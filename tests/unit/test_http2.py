@@ -501,6 +501,16 @@ def test_a_call_that_keeps_the_pace_may_take_its_time() -> None:
     assert client.fields(1)["grpc-status"] == "0"
 
 
+def test_many_calls_that_end_in_one_sweep_end_alone() -> None:
+    client = Client(max_streams=1_000).begin()
+    for stream in range(1, 2_000, 2):
+        client.tell(frame(frames.HEADERS, END_HEADERS, stream, written(*CALL)))
+    for second in range(30):
+        client.connection.sweep(float(second))
+    assert len(client.of(frames.RST_STREAM)) == 1_000
+    assert client.goodbye() is None
+
+
 def test_a_block_of_fields_that_does_not_go_on_ends_the_connection() -> None:
     client = Client().begin()
     client.tell(frame(frames.HEADERS, 0, 1, written(*CALL)))

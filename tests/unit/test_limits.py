@@ -8,8 +8,10 @@ import contextlib
 import re
 import resource
 import socket
+import ssl
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,12 @@ from tarry.doors.dapr.http2.frames import END_HEADERS, END_STREAM, Code, frame
 from tarry.doors.dapr.http2.hpack import written
 from tarry.doors.pulsar.connection import FIRST_FRAME_BYTES
 from tarry.serve import accepting, connections, pulsar, room
+from tarry.serve.accepting import HANDSHAKE_S, TLS_FAREWELL_S
+from tarry.serve.connections import BODY_SILENCE_MS
+from tarry.serve.grpc_server import MAX_STREAMS
 from tarry.serve.listener import Listener, ListenError
-from tarry.serve.room import ARRIVING
+from tarry.serve.pulsar import CONNECT_WITHIN_S
+from tarry.serve.room import ARRIVING, UNREAD_MS
 from tests.unit.http2_kit import CALL
 from tests.unit.limits_kit import BUSY_S, GRPC, HTTP, LISTENERS, PULSAR, Stream, closed, strangers
 from tests.unit.listener_kit import connect, echo, listening
@@ -235,6 +241,16 @@ async def test_a_call_without_a_token_is_refused_at_its_fields_and_nothing_is_in
         assert not client._connection.streams
 
 
+async def test_a_compressed_request_is_not_read(tmp_path: Path) -> None:
+    async with strangers(tmp_path, tls=False) as door, asyncio.timeout(BUSY_S):
+        reader, writer = await door.connect("http")
+        writer.write(
+            b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+            b"authorization: Bearer a-long-enough-token\r\ncontent-encoding: gzip\r\ncontent-length: 8000000\r\n\r\n"
+        )
+        assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 415")
+
+
 # Slow readers
 
 
@@ -336,6 +352,79 @@ async def test_a_flood_before_connect_ends_the_connection(tmp_path: Path) -> Non
         await closed((reader, writer))
 
 
+# Processor time
+
+TEN_TIMES = 10
+"""What a machine may need beyond the figures on the page."""
+
+
+async def cost_s(work: Callable[[], None]) -> float:
+    """The processor time of this thread, which is the server's, while another one works as its client."""
+    began_s = time.thread_time()
+    await asyncio.to_thread(work)
+    return time.thread_time() - began_s
+
+
+async def test_the_processor_time_of_strangers(tmp_path: Path) -> None:
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "tls").mkdir()
+    asked = {
+        "http": (b"/v1/messages", 0.0001),
+        "doors.dapr": (b"/v1.0/publish/pubsub/t", 0.0001),
+        "doors.matrix": (b"/_matrix/client/v3/rooms/r/send/m/1", 0.0005),
+    }
+    async with strangers(tmp_path / "plain", tls=False) as door, asyncio.timeout(2 * BUSY_S):
+        for name in LISTENERS:
+            port = door.ports[name]
+            assert await cost_s(partial(come_and_go, port, 100)) < 100 * 0.0001 * TEN_TIMES, name
+        for name, (path, each_s) in asked.items():
+            port = door.ports[name]
+            took_s = await cost_s(partial(ask, port, path, 100))
+            assert took_s < 100 * each_s * TEN_TIMES, name
+        calls = b"".join(
+            frame(frames.HEADERS, END_HEADERS | END_STREAM, stream, written(*CALL))
+            for stream in range(1, 20_000, 2)
+        )
+        assert await cost_s(lambda: shout(door.ports[GRPC], GREETING + calls)) < 500 * 0.00005 * TEN_TIMES
+    async with strangers(tmp_path / "tls", tls=True) as door, asyncio.timeout(2 * BUSY_S):
+        for name in LISTENERS:
+            port = door.ports[name]
+            took_s = await cost_s(partial(come_and_go, port, 20, door.client))
+            assert took_s < 20 * 0.001 * TEN_TIMES, name
+
+
+def come_and_go(port: int, times: int, context: ssl.SSLContext | None = None) -> None:
+    """Connect, shake hands if there is a context, and go."""
+    for _ in range(times):
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            if context is not None:
+                context.wrap_socket(connection).close()
+
+
+def ask(port: int, path: bytes, times: int) -> None:
+    """Ask for something without a token, again and again on one connection."""
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        for _ in range(times):
+            connection.sendall(
+                b"POST %b HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+                b"content-length: 2\r\n\r\n{}" % path
+            )
+            answer = b""
+            while b"\r\n\r\n" not in answer:
+                more = connection.recv(65_536)
+                assert more, answer
+                answer += more
+            assert answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 5"))
+
+
+def shout(port: int, data: bytes) -> None:
+    """Send all of it, and read until the server ends the connection."""
+    with socket.create_connection(("127.0.0.1", port)) as connection, contextlib.suppress(OSError):
+        connection.sendall(data)
+        while connection.recv(65_536):
+            pass
+
+
 # Descriptors
 
 
@@ -385,3 +474,51 @@ async def test_a_listener_whose_address_was_taken_meanwhile_is_told(tmp_path: Pa
         with pytest.raises(ListenError, match=r"stop what uses it, or set http\.host and http\.port"):
             await listener.start(echo)
     await listener.stop()
+
+
+# The page
+
+ROWS = [
+    line
+    for line in (Path(__file__).parents[2] / "docs" / "operations" / "limits.md")
+    .read_text("utf-8")
+    .splitlines()
+    if line.startswith("| ") and not line.startswith("| what ")
+]
+
+
+def test_the_page_has_its_rows() -> None:
+    assert len(ROWS) > 30
+
+
+@pytest.mark.parametrize("row", ROWS, ids=range(len(ROWS)))
+def test_every_row_of_the_page_names_tests_that_exist(row: str) -> None:
+    cells = [cell.strip() for cell in row.strip("|").split(" | ")]
+    assert len(cells) == 4, row
+    named = re.findall(r"`(test_\w+)::(test_\w+)`", cells[3])
+    assert named, row
+    for module, test in named:
+        text = Path(__file__).with_name(f"{module}.py").read_text("utf-8")
+        assert re.search(rf"^(async )?def {test}\(", text, re.MULTILINE), f"{module}::{test}"
+
+
+def test_the_page_tells_the_numbers_that_are_served() -> None:
+    text = " ".join(ROWS)
+    for number, unit in (
+        (HANDSHAKE_S, " s |"),
+        (TLS_FAREWELL_S, " s |"),
+        (BODY_SILENCE_MS // 1000, " s, and one second for each KiB"),
+        (UNREAD_MS // 1000, " s without a byte of progress"),
+        (CONNECT_WITHIN_S, " s |"),
+        (Http().idle_timeout_ms // 1000, " s |"),
+        (connections.MAX_HEAD_BYTES // 1024, " KiB, and one read"),
+        (http2_connection.MAX_BLOCK_BYTES // 1024, " KiB, and one frame"),
+        (FIRST_FRAME_BYTES // 1024, " KiB |"),
+        (connections.MAX_PIPELINED, " |"),
+        (ARRIVING, " on their way in"),
+    ):
+        assert f"{number:.0f}{unit}" in text, f"{number:.0f}{unit}"
+    assert f"{calm.MAX_STRAIN:,} frames" in text
+    assert f"{calm.MAX_STRAIN // calm.REFUSED_STRAIN} a second" in text
+    assert f"{MAX_STREAMS:,} |" in text
+    assert http2_stream.PACE_BYTES == connections.BODY_PACE_BYTES == 1024

@@ -77,6 +77,17 @@ async def test_as_many_as_are_allowed() -> None:
         writer.close()
 
 
+async def test_a_client_before_connect_makes_room_for_another() -> None:
+    async with opened(max_connections=1) as (_, port):
+        silent, first = await asyncio.open_connection("127.0.0.1", port)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(HELLO)
+        assert (await hear(reader)).type == Type.CONNECTED
+        assert await read_all(silent) == []
+        for one in (first, writer):
+            one.close()
+
+
 async def test_garbage_ends_it_with_a_reason() -> None:
     async with opened() as (_, port):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -155,6 +155,30 @@ def test_idle_sockets_up_to_the_limit_starve_nobody(tmp_path: Path) -> None:
                 connection.close()
 
 
+def test_silent_tls_handshakes_up_to_the_limit_starve_nobody_and_the_ledger_goes_on(tmp_path: Path) -> None:
+    """Connections before their handshake were in no bound: they used up the open files, and the ledger stopped for good."""
+    limit = 128
+    silent: list[socket.socket] = []
+    cert, key = certificate(tmp_path)
+    how = {"TARRY_HTTP__TLS_CERT": str(cert), "TARRY_HTTP__TLS_KEY": str(key)}
+    context = ssl.create_default_context(cafile=str(cert))
+    few = ("prlimit", f"--nofile={limit}")
+    with running(tmp_path / "d", wrapper=few, **how) as server, Client(server.url, tls=context) as client:
+        try:
+            for number in range(4 * limit):
+                silent.append(socket.create_connection(("127.0.0.1", server.port), timeout=10))
+                if number % 16 == 0:
+                    client.schedule(TOPIC, b"x" * 200_000, delay="1h")
+            with Client(server.url, tls=context) as another:
+                assert another.schedule(TOPIC, "x", delay="1h").id
+            assert client.ready()
+            assert server.stop() == 0
+        finally:
+            for connection in silent:
+                connection.close()
+    assert "stopped for good" not in server.said()
+
+
 def test_tokens_and_roles(tmp_path: Path) -> None:
     tokens = [
         {"name": "root", "token": "root-secret", "roles": ["admin"]},

@@ -11,8 +11,10 @@ from tarry.doors.dapr.http2.frames import Broken, Code
 MAX_STRAIN: Final = 10_000
 """The strain that a client may cause between two calls of `forgive`. Clients that read a stream as fast as they can cause
 about 3,000 a second: each 16 KiB that they read bring two updates of windows."""
-CALL_STRAIN: Final = 5
-"""The strain of a call that is begun and given up, refused or malformed; of any other frame it is 1."""
+RESET_STRAIN: Final = 5
+"""The strain of a call that is begun and given up. Clients cancel whole crowds of calls at once."""
+REFUSED_STRAIN: Final = 20
+"""The strain of a call that is refused or malformed; of any other frame it is 1."""
 
 
 class Calm:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tarry.doors.dapr.http2 import control, frames
-from tarry.doors.dapr.http2.calm import CALL_STRAIN, Calm
+from tarry.doors.dapr.http2.calm import REFUSED_STRAIN, RESET_STRAIN, Calm
 from tarry.doors.dapr.http2.ended import Ended
 from tarry.doors.dapr.http2.fields import check_trailers
 from tarry.doors.dapr.http2.frames import (
@@ -110,6 +110,8 @@ class Connection(Sending):
                         self.calm.strain()
                 except StreamBroken as broken:
                     self._break(stream, broken.code)
+                    # That there is no room for a stream is not its client's doing.
+                    self.calm.strain(1 if broken.code is Code.REFUSED_STREAM else REFUSED_STRAIN)
             if self._look:
                 self._look = False
                 self.calm.strain(self.go_on() // STUCK_PER_STRAIN)
@@ -123,7 +125,6 @@ class Connection(Sending):
         stream = self.streams.get(id_)
         if stream is not None:
             stream.lose()
-        self.calm.strain(CALL_STRAIN)
 
     def _continue(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         assert self._block is not None
@@ -175,7 +176,7 @@ class Connection(Sending):
         stream.whole = whole
         receiver = self._open(stream, fields)
         if stream.over:
-            self.calm.strain(CALL_STRAIN)
+            self.calm.strain(REFUSED_STRAIN)
             return
         stream.receiver = receiver
         if whole:
@@ -232,7 +233,7 @@ class Connection(Sending):
         frames.number_of(payload)
         if not 0 < id_ <= self._last:
             raise Broken(Code.PROTOCOL_ERROR, "the end of a stream that was not begun")
-        self.calm.strain(CALL_STRAIN)
+        self.calm.strain(RESET_STRAIN)
         stream = self.streams.get(id_)
         if stream is not None:
             stream.whole = True
