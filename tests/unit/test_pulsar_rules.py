@@ -134,6 +134,18 @@ async def test_topics_of_a_namespace_are_limited(admin: Admin, desk: Desk) -> No
     assert client.produce(4, topic="two").type == Type.PRODUCER_SUCCESS
 
 
+async def test_partitions_count_as_topics(admin: Admin, desk: Desk) -> None:
+    await admin.do("PUT", ORDERS + "/partitions", 2)
+    await admin.do("POST", DEFAULT + "/maxTopicsPerNamespace", 5)
+    assert (await admin.refused("POST", ORDERS + "/partitions", 5))[0] == 412
+    await admin.do("POST", ORDERS + "/partitions", 3)
+    rule = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 3}
+    await admin.do("POST", DEFAULT + "/autoTopicCreation", rule)
+    asked = wire.CommandPartitionedTopicMetadata(topic="bills", request_id=1)
+    answer = desk.client().ask(type=Type.PARTITIONED_METADATA, partitionMetadata=asked)
+    assert answer.partitionMetadataResponse.error == Code.NotAllowedError
+
+
 async def test_producers_of_a_topic_are_limited_and_the_topics_rule_stands_over_the_namespaces(
     admin: Admin, desk: Desk
 ) -> None:

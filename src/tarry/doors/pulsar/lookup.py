@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from tarry.core.errors import NotFound, TarryError
-from tarry.core.names import parse_namespace, unpartitioned
+from tarry.core.names import parse_namespace, parse_topic, unpartitioned
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.errors import Code, Refused, say, say_code
 from tarry.doors.pulsar.frames import text
@@ -62,6 +62,7 @@ class Lookup:
         partitions = broker.rules.partitions(topic)
         if not partitions:
             return settled(0)
+        broker.rules.check_room(parse_topic(topic).namespace_name, partitions)
         return topics.create(topic, partitions).turned(lambda _: partitions)
 
     def _lookup(self, asked: wire.CommandLookupTopic, _: bytes) -> None:

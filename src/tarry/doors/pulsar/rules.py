@@ -4,6 +4,7 @@ A topic's rule stands over its namespace's, and a partition has its topic's. Oth
 producers is one on Pulsar's producers. A number of 0 is no limit, as in Pulsar.
 """
 
+from functools import lru_cache
 from typing import Any, Final, Literal, get_args
 
 import msgspec
@@ -65,6 +66,15 @@ class Rules(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How many entries a consumer may hold unacknowledged."""
 
 
+NO_RULES: Final = Rules()
+
+
+@lru_cache(maxsize=1024)
+def _decoded(stored: bytes) -> Rules:
+    """Rules as they are kept. They are asked for whenever a producer or consumer comes."""
+    return msgspec.json.decode(stored, type=Rules)
+
+
 class RuleBook:
     """The rules of every namespace and topic."""
 
@@ -74,7 +84,7 @@ class RuleBook:
     def of(self, level: Level, name: str) -> Rules:
         """The rules that a namespace or a topic sets itself."""
         stored = self._engine.catalogue.get(level, name)
-        return Rules() if stored is None else msgspec.json.decode(stored, type=Rules)
+        return NO_RULES if stored is None else _decoded(stored)
 
     def set(self, level: Level, name: str, **changed: Any) -> Answer[None]:
         """Change some rules of a level; None takes one back."""

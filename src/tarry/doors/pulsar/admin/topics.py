@@ -140,6 +140,7 @@ async def update_partitioned(call: Call) -> Response:
         raise RestError(
             422, f"Expect partitions {count} can't less than current partitions {topic.partitions}"
         )
+    _check_room(call, call.namespace(), count - topic.partitions)
     try:
         await call.engine.topics.create(topic.name, count)
     except Conflict as conflict:
