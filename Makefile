@@ -69,6 +69,10 @@ unit: .dev ## only the quick tests: unit and property (ARGS="-k wheel" and the l
 simulate: .dev ## crash and clock simulation, SEEDS=10000 of them (ten minutes); a failure prints its seed
 	@$(BIN)/python -m tests.simulation.run --seeds $(SEEDS) $(ARGS)
 
+.PHONY: mutants
+mutants: .dev ## make each kept dangerous change and see that a test notices: about an hour (ARGS="--part ledger --match sync")
+	@$(BIN)/python -m tests.mutants $(ARGS)
+
 .PHONY: soak
 soak: .dev .java ## kill the real server and pipeline under load for MINUTES=30, auditing what arrived
 	@$(BIN)/python -m tests.crash.soak --minutes $(MINUTES) $(ARGS)
