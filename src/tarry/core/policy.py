@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.core.errors import Invalid
-from tarry.core.limits import DAY_MS, MAX_DELAY_MS, SECOND_MS
+from tarry.core.limits import DAY_MS, MAX_DELAY_MS, MAX_TOPICS, SECOND_MS
 
 _MAX_NUMBER: Final = 1 << 53
 """What every reader of JSON can read."""
@@ -56,6 +56,8 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     """How fast one owner's messages may be cancelled, sent and restarted by command; 0 lifts the limit of the levels above."""
     deduplication: bool | None = None
     """Whether what a producer sends again, as its sequence ids say, is taken once; clients of the Pulsar door."""
+    max_topics: int | None = None
+    """How many topics a namespace may have, partitions included; 0 lifts the limit of the levels above."""
 
     def check(self) -> None:
         """Raise `Invalid` for a value that cannot be."""
@@ -65,9 +67,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
             raise Invalid("slot_ms", "is not between a second and two weeks")
         if self.max_delay_ms is not None and not 0 <= self.max_delay_ms <= MAX_DELAY_MS:
             raise Invalid("max_delay_ms", "is negative or beyond a hundred years")
-        if not 0 <= (self.max_pending_per_owner or 0) <= _MAX_NUMBER:
-            raise Invalid("max_pending_per_owner", "is negative or absurdly large")
-        for field in ("message_ttl_ms", "backlog_bytes", "backlog_ms"):
+        for field in ("max_pending_per_owner", "max_topics", "message_ttl_ms", "backlog_bytes", "backlog_ms"):
             if not 0 <= (getattr(self, field) or 0) <= _MAX_NUMBER:
                 raise Invalid(field, "is negative or absurdly large")
         for field in ("retention_ms", "retention_bytes"):
@@ -102,6 +102,7 @@ class Effective(Struct, frozen=True, kw_only=True):
     backlog_action: BacklogAction
     command_per_second: float
     deduplication: bool
+    max_topics: int
 
     @property
     def longest_ms(self) -> int:
@@ -129,6 +130,7 @@ BUILT_IN = Policy(
     backlog_action="producer_request_hold",
     command_per_second=0.0,
     deduplication=False,
+    max_topics=MAX_TOPICS,
 )
 """What holds where no level says anything."""
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 EVERY_MS: Final = SECOND_MS
 SOON_MS: Final = 50
 """When there is more to look at than one turn may."""
+TOPICS_AT_ONCE: Final = 1_000
+"""Topics that are looked at in one turn."""
 LOOK_AT: Final = 4_096
 """Entries of one subscription that are looked at in one turn."""
 FIELDS: Final = ("message_ttl_ms", "backlog_bytes", "backlog_ms", "retention_ms")
@@ -43,6 +45,9 @@ class Backlog:
         self._looked: dict[Subscription, int] = {}
         """Where the look at a subscription's entries goes on."""
         self._upheld = False
+        self._round: list[Topic] = []
+        """The topics that are yet to be looked at in this round; `_more` says whether one of it has more to look at."""
+        self._more = False
 
     def turn(self, now_ms: int) -> int:
         """Look at topics that have such a policy; gives the instant of the next turn."""
@@ -52,21 +57,30 @@ class Backlog:
             return now_ms + EVERY_MS
         # Once more after the last of them is gone: what was full is full no longer.
         self._upheld = said
-        more = False
-        for topic in list(self._journal.topics.records.by_name.values()):
-            policy = self._policy(topic)
-            durable = [sub for sub in topic.subscriptions.values() if sub.durable]
-            if policy.message_ttl_ms:
-                for sub in durable:
-                    more |= self.expire(sub, now_ms - policy.message_ttl_ms)
-            if policy.backlog_bytes or policy.backlog_ms:
-                more |= self._uphold_quota(topic, durable, policy, now_ms)
-            else:
-                topic.full = None
-            if policy.retention_ms:
-                self._journal.topics.records.trim(topic, self._kept_from(topic, policy, now_ms))
+        if not self._round:
+            self._round = list(self._journal.topics.records.by_name.values())
+            self._more = False
+        for topic in self._round[-TOPICS_AT_ONCE:]:
+            self._more |= self._uphold(topic, now_ms)
+        del self._round[-TOPICS_AT_ONCE:]
         self._looked = {sub: at for sub, at in self._looked.items() if not sub.closed}
-        return now_ms + (SOON_MS if more else EVERY_MS)
+        return now_ms + (SOON_MS if self._round or self._more else EVERY_MS)
+
+    def _uphold(self, topic: Topic, now_ms: int) -> bool:
+        """Uphold the policies of one topic; whether there is more to look at."""
+        more = False
+        policy = self._policy(topic)
+        durable = [sub for sub in topic.subscriptions.values() if sub.durable]
+        if policy.message_ttl_ms:
+            for sub in durable:
+                more |= self.expire(sub, now_ms - policy.message_ttl_ms)
+        if policy.backlog_bytes or policy.backlog_ms:
+            more |= self._uphold_quota(topic, durable, policy, now_ms)
+        else:
+            topic.full = None
+        if policy.retention_ms:
+            self._journal.topics.records.trim(topic, self._kept_from(topic, policy, now_ms))
+        return more
 
     def _policy(self, topic: Topic) -> Effective:
         return self._journal.policies.effective(topic.name, parse_topic(topic.name).namespace_name)

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.delivery import Outlet
-from tarry.core.errors import Damage, Unavailable
+from tarry.core.errors import Conflict, Damage, Unavailable
 from tarry.core.lanes import lane_of
 from tarry.core.lifecycle import State
 from tarry.core.names import TOPIC_SCHEME
@@ -308,9 +308,20 @@ class Dispatcher:
         return topic
 
     def _is_simple(self, alike: Alike) -> bool:
-        if not alike.plain:
+        if not alike.plain or self._lacks_room(alike.destination):
             return False
         return not self._journal.policies.effective(alike.destination, alike.namespace).send_per_second
+
+    def _lacks_room(self, topic: str) -> str | None:
+        """Why a topic that is not there cannot be made: messages for more topics than a namespace may have were accepted."""
+        topics = self._journal.topics
+        if topic in topics.records.by_name:
+            return None
+        try:
+            topics.check_room(topic)
+        except Conflict as full:
+            return str(full)
+        return None
 
     def _dispatch_each(self, reads: Reads, fires: list[int], seqs: list[int], now_ms: int) -> None:
         entries: list[tuple[int, ReadEntry, bytes]] = []
@@ -360,6 +371,10 @@ class Dispatcher:
         if has_expired(key, head, now_ms):
             self._fire_burst()
             self._expire(key, head, now_ms)
+            return
+        if to_topic and (reason := self._lacks_room(head.destination)):
+            self._fire_burst()
+            self._end_failed(key, reason, now_ms)
             return
         policy = self._journal.policies.effective(head.destination if to_topic else None, head.namespace)
         if policy.send_per_second > 0 and not charged and not _has_waited(head, policy):

@@ -121,7 +121,7 @@ class Journal:
         self.standby.prepares = self.topics.records.prepares
         self.catalogue = Catalogue(self)
         self.backlog = Backlog(self)
-        self.pending = Pending()
+        self.pending = Pending(registry)
         self.counters: Counter[str] = Counter()
         self.isolation = Isolation(self.counters)
         """Tells errors about one message from faults."""

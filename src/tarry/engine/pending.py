@@ -1,20 +1,26 @@
 """How many messages wait, by holder and in all: kept as messages come and go, so that to know it costs nothing."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from tarry.core.holder import UNSCOPED, Holder
 from tarry.registry.registry import Registry
+
+SAVED_TOGETHER: Final = 5_000
+"""Counts that a flush finds changed, at the most."""
 
 
 class Pending:
     """Counts of the messages that are not finalised. A holder without any is not there."""
 
-    def __init__(self) -> None:
+    def __init__(self, registry: Registry | None = None) -> None:
+        """Without a registry nothing is saved before `save`."""
+        self._registry = registry
         self.by_holder: dict[Holder, int] = {}
         self.total = 0
         self.scoped_from = 0
         """Messages from this seq on are counted by namespace and owner, those of format 1 by owner alone."""
-        self._changed: set[Holder] = set()
+        self._changed: dict[Holder, None] = {}
 
     def holder(self, origin_seq: int, namespace: str, owner: str) -> Holder:
         """The holder under whom a message of the ledger is counted."""
@@ -33,7 +39,10 @@ class Pending:
         else:
             self.by_holder.pop(holder, None)
         self.total += now - before
-        self._changed.add(holder)
+        self._changed[holder] = None
+        if len(self._changed) > SAVED_TOGETHER and self._registry is not None:
+            # A million owners may come between two flushes: the first to change is saved at once.
+            self._save(next(iter(self._changed)), self._registry)
 
     def change_many(self, by: Mapping[Holder, int]) -> None:
         """The same for several holders."""
@@ -47,13 +56,16 @@ class Pending:
 
     def save(self, registry: Registry) -> None:
         """Put what changed into the registry's table."""
-        for holder in self._changed:
-            count = self.by_holder.get(holder)
-            if count is None:
-                registry.owners.remove(*holder)
-            else:
-                registry.owners.put(tuple(holder), count)
-        self._changed.clear()
+        while self._changed:
+            self._save(next(iter(self._changed)), registry)
+
+    def _save(self, holder: Holder, registry: Registry) -> None:
+        del self._changed[holder]
+        count = self.by_holder.get(holder)
+        if count is None:
+            registry.owners.remove(*holder)
+        else:
+            registry.owners.put(tuple(holder), count)
 
     def load(self, registry: Registry) -> None:
         """Take everything back from the registry."""

@@ -341,7 +341,7 @@ class Scheduling:
         return (max(due_at_ms, policy.round_up(due_at_ms)) if due_at_ms >= now_ms else due_at_ms), fire_at_ms
 
     def _place(self, destination: str, namespace: str | None) -> tuple[str, str, Effective]:
-        """The full destination, its namespace and the policy there; raises `Invalid`."""
+        """The full destination, its namespace and the policy there; raises `Invalid`, or `Conflict` for one topic too many."""
         if not destination.startswith(TOPIC_SCHEME):
             scheme, separator, _ = destination.partition(":")
             outlet = self._outlets.get(scheme) if separator else None
@@ -355,6 +355,8 @@ class Scheduling:
         full, within = topic.full, topic.namespace_name
         if namespace is not None and namespace != within:
             raise Invalid("namespace", f"the destination is in {within}")
+        if full not in self._journal.topics.records.by_name:
+            self._journal.topics.check_room(full)
         return full, within, self._journal.policies.effective(full, within)
 
 

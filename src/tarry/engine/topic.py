@@ -38,9 +38,17 @@ SIZE_AT: Final = -1
 class Topic:
     """The entries of a topic, from `first` to `next`; those below `visible` are durable."""
 
+    __slots__ = (
+        "_chunks", "_dirty", "_heard", "_lowest_seq", "created_at_ms", "epoch", "first", "full", "incarnation",
+        "last_late_ms", "max_late_ms", "name", "next", "oldest_ms", "partitions", "producers", "subscriptions", "visible",
+        "waiting",
+    )  # fmt: skip
+
     def __init__(self, name: str, created_at_ms: int, incarnation: int = 0) -> None:
         self.name = name
         self.created_at_ms = created_at_ms
+        self.oldest_ms = created_at_ms
+        """No entry was published before this instant: a bound, not the instant of the first one."""
         self.incarnation = incarnation
         """The seq of the record that made it: no other topic has it, nor the next one of this name."""
         self.partitions = 0
@@ -59,8 +67,10 @@ class Topic:
         """How long after its due instant a delayed entry was ready: the last one, and the worst since the start."""
         self._chunks: dict[int, array[int]] = {}
         self._dirty: set[int] = set()
-        self._heard: set[str] = set()
-        """Producers of which the registry does not know everything."""
+        self._heard: set[str] | None = None
+        """Producers of which the registry does not know everything, if there are any."""
+        self._lowest_seq = 0
+        """No entry is at a lower seq; 0 if there is none: a bound that `needed` brings up to date."""
 
     def place(self, entry_id: int, seq: int, size_bytes: int = 0) -> None:
         """Say where an entry's record is, and how large; a second time, without its size, when it was carried forward."""
@@ -68,6 +78,7 @@ class Topic:
         chunk = self._chunk(number, at + 1)
         chunk[at] = seq
         chunk[SIZE_AT] += size_bytes
+        self._lowest_seq = self._lowest_seq or seq
         self._dirty.add(number)
         if entry_id >= self.next:
             self.next = entry_id + 1
@@ -89,6 +100,7 @@ class Topic:
     def place_next(self, first_seq: int, count: int, size_bytes: int = 0) -> None:
         """Say where the next `count` entries are, one after another from a seq on, and how large all of them together."""
         each = size_bytes // max(1, count)
+        self._lowest_seq = self._lowest_seq or first_seq
         while count:
             number, at = divmod(self.next, CHUNK)
             some = min(count, CHUNK - at)
@@ -163,6 +175,10 @@ class Topic:
 
     def needed(self, upto_seq: int, retained: bool) -> NDArray[np.int64]:
         """The entries that somebody still needs, or that are to be kept, and whose record has at most this seq."""
+        if not 0 < self._lowest_seq <= upto_seq:
+            # Most of a hundred thousand topics have nothing in the oldest segments.
+            return np.empty(0, np.int64)
+        self._lowest_seq = self._lowest_place()
         kept: list[NDArray[np.int64]] = []
         durable = [] if retained else [sub for sub in self.subscriptions.values() if sub.durable]
         for number in sorted(self._chunks):
@@ -177,6 +193,15 @@ class Topic:
             kept.append(ids)
         return np.concatenate(kept) if kept else np.empty(0, np.int64)
 
+    def _lowest_place(self) -> int:
+        lowest = 0
+        for chunk in self._chunks.values():
+            places = np.frombuffer(chunk, np.int64)[:SIZE_AT]
+            places = places[places > 0]
+            if len(places):
+                lowest = min(lowest or int(places.min()), int(places.min()))
+        return lowest
+
     def holds(self, producer: str, sent: Sent) -> bool:
         """Whether a message of a producer is proved to be stored."""
         known = self.producers.get(producer)
@@ -187,6 +212,7 @@ class Topic:
         known = self.producers.pop(producer, None) or Sequences()
         known.add(sent)
         self.producers[producer] = known
+        self._heard = self._heard or set()
         self._heard.add(producer)
         if len(self.producers) > MAX_PRODUCERS:
             silent = next(iter(self.producers))
@@ -215,14 +241,14 @@ class Topic:
                 registry.chunks.put((self.name, number), chunk.tobytes())
         self._dirty.clear()
         save_set(self.waiting, registry.waiting, self.name)
-        for producer in self._heard:
+        for producer in self._heard or ():
             known = self.producers.get(producer)
             registry.producers.remove(self.name, producer)
             if known is None:
                 registry.sequences.remove(self.name, producer)
             else:
                 registry.sequences.put((self.name, producer), known.row())
-        self._heard.clear()
+        self._heard = None
 
     def load_chunk(self, number: int, data: bytes) -> None:
         """Take a chunk back from the registry."""
@@ -230,6 +256,8 @@ class Topic:
             # It was written before sizes were kept.
             data += bytes(8)
         self._chunks[number] = array("q", data)
+        # Whatever it holds: `needed` finds out.
+        self._lowest_seq = 1
 
     def erase(self, registry: Registry) -> None:
         """Remove every row of this topic."""
@@ -238,7 +266,7 @@ class Topic:
             registry.chunks.remove(self.name, number)
         for number in {*self.waiting.numbers(), *self.waiting.dirty}:
             registry.waiting.remove(self.name, number)
-        for producer in {*self.producers, *self._heard}:
+        for producer in {*self.producers, *(self._heard or ())}:
             registry.producers.remove(self.name, producer)
             registry.sequences.remove(self.name, producer)
         for sub in self.subscriptions.values():

@@ -6,7 +6,7 @@ Every change is a record first: what the records add up to is in `topic_records`
 import logging
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import numpy as np
 from msgspec import Struct
@@ -54,6 +54,12 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_PARTITIONS = 10_000
+
+LOOKED_AT_TOGETHER: Final = 500
+"""Topics whose oldest entries are looked at in one turn."""
+
+FULL: Final = "topics"
+"""The state of a namespace that has all the topics it may have."""
 
 DUPLICATE = -1
 """The entry id that a producer is told for a message that is stored already."""
@@ -118,9 +124,20 @@ class Topics:
                 raise Conflict(f"{name} has {found.partitions} partitions already", "fewer")
             wanted = [name_of_partition(name, number) for number in range(partitions)]
             made = [TopicRecord(one, False, 0) for one in wanted if one not in self.records.by_name]
+            self.check_room(name, len(made) + (found is None))
             return self._write([TopicRecord(name, False, partitions), *made], None)
         except TarryError as error:
             return failed(error)
+
+    def check_room(self, topic: str, more: int = 1) -> None:
+        """Raise `Conflict` if so many new topics, of which this is one, are more than their namespace may have."""
+        namespace = parse_topic(topic).namespace_name
+        limit = self._journal.policies.effective(None, namespace).max_topics
+        if more and limit and self.records.by_name.per_namespace[namespace] + more > limit:
+            raise Conflict(
+                f"namespace {namespace} has its limit of {limit} topics: delete some, or raise max_topics in its policy",
+                FULL,
+            )
 
     def delete(self, topic: str) -> Answer[None]:
         """Remove a topic with its entries and subscriptions; a partitioned one with its partitions."""
@@ -202,7 +219,9 @@ class Topics:
         try:
             name = parse_topic(topic)
             found = self.records.by_name.get(name.full)
-            if found is not None and found.full is not None:
+            if found is None:
+                self.check_room(name.full)
+            elif found.full is not None:
                 raise QuotaExceeded(name.full, found.full)
             now_ms = self._journal.clock.now_ms()
             policy = self._journal.policies.effective(name.full, name.namespace_name)
@@ -279,6 +298,8 @@ class Topics:
             sub = found.subscriptions.get(name) if found else None
             if sub is not None:
                 return self._resubscribe(sub, type, properties)
+            if found is None:
+                self.check_room(topic)
             at = self._start(found, start)
             if not durable:
                 return self._reader(topic, found, name, type, at)
@@ -393,10 +414,14 @@ class Topics:
 
     def forget_unread(self, before_ms: int) -> None:
         """Let topics to which nobody subscribes durably forget what was published before an instant."""
-        for topic in self.records.by_name.values():
+        # A hundred thousand topics are asked here again and again: an instant is compared, and seldom anything read.
+        old = [topic for topic in self.records.by_name.values() if topic.oldest_ms < before_ms]
+        for topic in old[:LOOKED_AT_TOGETHER]:
             if not any(sub.durable for sub in topic.subscriptions.values()):
                 if not self._journal.backlog.retains(topic):
                     self.records.trim(topic, self.first_published(topic, before_ms))
+            first_ms = self._published_at_ms(topic, topic.first) if topic.first < topic.visible else None
+            topic.oldest_ms = before_ms if first_ms is None else max(before_ms, first_ms)
 
     # What subscriptions need
 

@@ -16,6 +16,7 @@ from tarry.core.errors import (
     Unavailable,
 )
 from tarry.doors.pulsar import wire_pb2 as wire
+from tarry.engine.topics import FULL
 
 Code = wire.ServerError
 
@@ -52,6 +53,8 @@ def code_of(error: BaseException) -> int:
         return Code.ProducerBlockedQuotaExceededError if held else Code.ProducerBlockedQuotaExceededException
     if isinstance(error, Conflict) and error.state == "ranges":
         return Code.ConsumerAssignError
+    if isinstance(error, Conflict) and error.state == FULL:
+        return Code.NotAllowedError
     return next((code for kind, code in _CODES if isinstance(error, kind)), Code.UnknownError)
 
 

@@ -1,0 +1,160 @@
+"""What topics cost: memory and registry of one with one entry, flushes with very many, and how many a namespace may have."""
+
+import gc
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tarry.core.errors import Conflict, Invalid
+from tarry.core.policy import Policy
+from tarry.engine import topic_records
+from tarry.engine.entries import NewEntry
+from tarry.engine.topic import Topic
+from tarry.ledger.ledger import LedgerSettings
+from tarry.registry.registry import Registry
+from tests.unit.engine_kit import Bench, full
+from tests.unit.pulsar_kit import TOPIC, Desk, Type
+
+COUNT = 1_500
+KIB = 1024
+STATE = ("engine/topic.py", "engine/topic_records.py", "engine/topics.py", "engine/named_topics.py",
+         "engine/publication.py", "engine/journal.py", "core/savedset.py", "core/seqset.py")  # fmt: skip
+"""Where what is kept of a topic is allocated."""
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench(ledger_settings=LedgerSettings(segment_bytes=16 << 20))
+
+
+def publish_to_many(bench: Bench, count: int, **fields: Any) -> None:
+    for number in range(count):
+        _ = bench.engine.topics.publish(f"topic-{number}", [NewEntry(payload=b"x", **fields)])
+        if number % 200 == 0:
+            bench.rest()
+    bench.wait(2000)
+
+
+def grown(work: Callable[[], None]) -> int:
+    """How many bytes more are allocated where topics keep what they know."""
+    tracemalloc.start()
+    try:
+        work()
+        gc.collect()
+        kept = tracemalloc.take_snapshot().statistics("filename")
+    finally:
+        tracemalloc.stop()
+    return sum(one.size for one in kept if one.traceback[0].filename.endswith(STATE))
+
+
+@pytest.mark.parametrize("delayed", [False, True])
+def test_a_topic_with_one_entry_costs_two_kibibytes_at_the_most(bench: Bench, delayed: bool) -> None:
+    due = {"deliver_at_ms": bench.now_ms + 3_600_000} if delayed else {}
+    bench.publish("warm", b"x")
+    bench.wait(2000)
+    rows_before = len(bench.engine.journal.registry.serialize())
+    memory = grown(lambda: publish_to_many(bench, COUNT, **due))
+    assert memory / COUNT < 2 * KIB
+    assert (len(bench.engine.journal.registry.serialize()) - rows_before) / COUNT < 2 * KIB
+
+
+def test_a_hole_in_the_acknowledgements_costs_little_in_the_registry(bench: Bench) -> None:
+    sub = bench.subscribe("t")
+    bench.publish("t", *[b"x"] * 4000)
+    bench.ask(sub.ack([3, 3999]))
+    bench.wait(2000)
+    ((_, data),) = [(key, data) for key, data in bench.engine.journal.registry.acks.rows()]
+    assert len(data) == 4
+    bench.reopen()
+    assert bench.engine.topics.subscription("t", "sub").backlog == 3998
+
+
+def test_a_flush_visits_the_topics_that_changed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish_to_many(bench, 300)
+    visited: list[str] = []
+    save = Topic.save
+
+    def noted(self: Topic, registry: Registry) -> None:
+        visited.append(self.name)
+        save(self, registry)
+
+    monkeypatch.setattr(Topic, "save", noted)
+    bench.publish("topic-7", b"y")
+    bench.wait(2000)
+    assert visited == [full("topic-7")]
+
+
+def test_of_very_many_topics_most_are_saved_before_the_flush(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_records, "SAVED_TOGETHER", 10)
+    at_once: list[int] = []
+    cut = bench.engine.journal.cut
+
+    def counted() -> Any:
+        at_once.append(len(bench.engine.topics.records._touched))
+        return cut()
+
+    monkeypatch.setattr(bench.engine.journal, "cut", counted)
+    publish_to_many(bench, 500)
+    assert max(at_once) <= 10
+    bench.crash()
+    bench.start()
+    assert len(bench.engine.topics.names()) == 500
+    assert all(bench.engine.topics.stats(name).next_entry == 1 for name in bench.engine.topics.names())
+
+
+def test_a_namespace_has_so_many_topics(bench: Bench) -> None:
+    topics = bench.engine.topics
+    bench.ask(bench.engine.set_policy("namespace", "public/default", Policy(max_topics=3)))
+    bench.ask(topics.create("a"))
+    bench.publish("b", b"x")
+    bench.refused(topics.create("parted", 2), Conflict)
+    bench.subscribe("c")
+    for refused in (
+        topics.create("d"),
+        topics.publish("d", [NewEntry(payload=b"x")]),
+        topics.subscribe("d", "sub"),
+        topics.subscribe("d", "reader", durable=False),
+    ):
+        told = bench.refused(refused, Conflict)
+        assert "namespace public/default has its limit of 3 topics" in str(told)
+        assert "max_topics" in str(told)
+    bench.publish("a", b"x")
+    bench.publish("other/place/d", b"x")
+    bench.ask(topics.delete("a"))
+    bench.ask(topics.create("d"))
+    bench.ask(bench.engine.set_policy("namespace", "public/default", Policy(max_topics=0)))
+    bench.ask(topics.create("e"))
+
+
+def test_a_message_for_one_topic_too_many_is_refused_or_fails_with_the_reason(bench: Bench) -> None:
+    accepted = [bench.schedule(f"due-{number}", delay_ms=1000, listed=True) for number in range(3)]
+    bench.ask(bench.engine.set_policy("namespace", "public/default", Policy(max_topics=2)))
+    bench.ask(bench.engine.topics.create("dead-letters"))
+    bench.ask(bench.engine.topics.create("other"))
+    with pytest.raises(Conflict, match="limit of 2 topics"):
+        bench.schedule("one-more", delay_ms=1000)
+    bench.wait(1500)
+    for one in accepted:
+        view = bench.view(one.id)
+        assert (view.state, "limit of 2 topics" in (view.reason or "")) == ("failed", True)
+    assert len(bench.drain("dead-letters").got) == 3
+    assert len(bench.engine.topics.names()) == 2
+
+
+def test_a_pulsar_client_is_told_of_the_limit() -> None:
+    desk = Desk()
+    desk.bench.ask(desk.bench.engine.set_policy("namespace", "public/default", Policy(max_topics=1)))
+    client = desk.client()
+    assert client.produce().type == Type.PRODUCER_SUCCESS
+    refused = desk.client().produce(topic=TOPIC + "2")
+    assert "limit of 1 topics" in refused.error.message
+
+
+@pytest.mark.parametrize("limit", [-1, 1 << 60])
+def test_a_limit_that_cannot_be_is_refused(limit: int) -> None:
+    with pytest.raises(Invalid, match="max_topics"):
+        Policy(max_topics=limit).check()
