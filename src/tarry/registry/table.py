@@ -59,6 +59,9 @@ _encode = msgspec.msgpack.encode
 PROVED_AT_ONCE: Final = 500
 """Rows that are checked before other threads get their turn."""
 
+SORTED_AT_ONCE: Final = 10_000
+"""Rows that are sorted together: it takes some milliseconds."""
+
 WRITTEN_AT_ONCE: Final = 25
 """Rows that are inserted by one statement."""
 
@@ -219,9 +222,11 @@ class Table(Generic[V]):
         removed = [key for key, change in changes.items() if change is _REMOVED]
         if removed:
             connection.executemany(self._delete, removed)
-        # In the order of the tree that they go into: what is near each other there is written together.
-        kept = sorted(key for key, change in changes.items() if change is not _REMOVED)
-        self.insert(connection, ((key, *changes[key]) for key in kept))
+        kept = (key for key, change in changes.items() if change is not _REMOVED)
+        # In the order of the tree that they go into: what is near each other there is written together. Sorting a
+        # million keys in one call would keep the interpreter from every other thread for a second.
+        while some := sorted(islice(kept, SORTED_AT_ONCE)):
+            self.insert(connection, ((key, *changes[key]) for key in some))
         if self._sieve is not None:
             self._sieve.learn(connection)
 
