@@ -12,7 +12,7 @@ from tests.peers.pulsar import run_each
 from tests.peers.reasons import FOLDER, Reason, pattern_for, read_reasons, reasons_of, unexplained, unused
 from tests.peers.results import load_all, save, stored
 from tests.peers.suite import Case
-from tests.peers.suites import dapr, pulsar_java
+from tests.peers.suites import complement, dapr, matrix_js_sdk, pulsar_java
 from tests.peers.suites.h2spec import read_report
 from tests.peers.workplace import Workplace, missing
 
@@ -55,6 +55,25 @@ def test_what_is_said_of_a_failure_is_kept_and_of_others_not() -> None:
     said = {case.name: case.said for case in read_cases(OUTPUT)}
     assert "timed out" in said["TestHangs"]
     assert said["TestWhole"] == ""
+
+
+def test_cases_of_the_javascript_program_are_read_among_what_else_it_says() -> None:
+    said = """\
+a warning of the library
+{"name":"good","passed":true}
+{"name":"bad","passed":false,"said":"AssertionError"}
+{"other":1}
+"""
+    assert matrix_js_sdk.read_cases(said) == [
+        Case("good", "passed"),
+        Case("bad", "failed", "AssertionError"),
+    ]
+    assert matrix_js_sdk.read_cases("") == []
+
+
+def test_each_case_of_complement_has_a_name_of_its_own() -> None:
+    names = [name for name, _ in complement.cases()]
+    assert len(names) == len(set(names)) == 17
 
 
 def test_cases_of_the_java_program_are_read_and_silence_is_a_failure() -> None:
