@@ -14,10 +14,8 @@ from tarry.core import limits
 from tarry.core.clock import Clock
 from tarry.core.errors import (
     Conflict,
-    Damage,
     DelayTooLong,
     Invalid,
-    NotFound,
     RateLimited,
     TarryError,
 )
@@ -25,40 +23,18 @@ from tarry.core.lifecycle import Event, State, Wait, next_state
 from tarry.core.message import LED_BY, MessagePage, MessageQuery, MessageView
 from tarry.core.names import TOPIC_SCHEME
 from tarry.engine.answer import Answer, failed
-from tarry.engine.bodies import Absent, Body
 from tarry.engine.dispatcher import Dispatcher
+from tarry.engine.finding import Finding, Found
 from tarry.engine.horizon import Offload
 from tarry.engine.journal import Journal
 from tarry.engine.listing import list_finalised, list_scheduled
 from tarry.engine.rates import Rates
 from tarry.engine.upkeep import Upkeep
 from tarry.engine.versions import end_of, new_version
-from tarry.engine.views import view_of_ended, view_of_put
-from tarry.ledger.record import FIRST_BATCH_SEQ, Claim, Key, Put, Record, decode
+from tarry.engine.views import view_of_put
+from tarry.ledger.record import Claim, Put, Record
 
 T = TypeVar("T")
-
-
-class Found(Struct, frozen=True):
-    """A message that is not finalised: its keys, its version, and where it is in its life."""
-
-    origin: Key
-    current: Key
-    put: Put
-    state: State
-
-
-class Elsewhere(Struct, frozen=True):
-    """The present version of a message, of which the index alone knows whether it lives."""
-
-    current: Key
-
-
-class Fetched(Struct, frozen=True):
-    """What the index has of a version."""
-
-    key: Key
-    body: Body
 
 
 class Due(Struct, frozen=True):
@@ -92,7 +68,6 @@ class Ending(Struct, frozen=True, kw_only=True):
 
 
 _BY_COMMAND: Final = Ending(reason="cancelled by command")
-_NONE: Final = "there is no such message"
 
 
 class Commands:
@@ -103,15 +78,14 @@ class Commands:
     ) -> None:
         self._reading = reading
         self._journal = journal
+        self._finding = Finding(journal, dispatcher, upkeep)
         self._dispatcher = dispatcher
-        self._upkeep = upkeep
         self._clock = clock
-        self._ids = journal.ids
         self._rates = Rates()
 
     def get(self, id: str, *, namespace: str | None = None) -> Answer[MessageView]:
         """A message as it is now. Here and below, one outside the namespace that is given is not found."""
-        return self._with(id, lambda found: self._show(id, found), namespace, ended=True)
+        return self._finding.find(id, lambda found: self._show(id, found), namespace, ended=True)
 
     def _show(self, id_: str, found: Found) -> Answer[MessageView]:
         answer: Answer[MessageView] = Answer()
@@ -135,13 +109,15 @@ class Commands:
 
     def after_flush(self, read: Callable[[], Any]) -> Answer[Any]:
         """What a look into the registry finds once it is up to date."""
-        return self._upkeep.flush().turned(lambda _: read())
+        return self._finding.after_flush(read)
 
     # Commands
 
     def cancel(self, id: str, *, namespace: str | None = None) -> Answer[MessageView]:
         """End a message unsent. Once this is answered it never goes out."""
-        return self._with(id, self._charged(lambda found: self._cancel(id, found, _BY_COMMAND)), namespace)
+        return self._finding.find(
+            id, self._charged(lambda found: self._cancel(id, found, _BY_COMMAND)), namespace
+        )
 
     def end(self, id: str, ending: Ending) -> Answer[MessageView]:
         """End a message unsent for another reason than a command, if it is meant for it; else a conflict."""
@@ -157,7 +133,7 @@ class Commands:
                     return failed(error)
             return self._cancel(id, found, ending)
 
-        return self._with(id, act)
+        return self._finding.find(id, act)
 
     def send(self, id: str) -> Answer[MessageView]:
         """Make a message due now. A cancel or a restart that is recorded before it has gone out holds over this."""
@@ -166,7 +142,7 @@ class Commands:
     def make_due(self, id: str, *, keep: bool = False, namespace: str | None = None) -> Answer[Due]:
         """Make a message due now; with `keep`, one that is then refused waits for its due instant again."""
         how = "try" if keep else "send"
-        return self._with(id, self._charged(lambda found: self._send(id, found, how)), namespace)
+        return self._finding.find(id, self._charged(lambda found: self._send(id, found, how)), namespace)
 
     def restart(
         self,
@@ -182,7 +158,7 @@ class Commands:
         if (delay_ms or 0) < 0 or (due_at_ms or 0) < 0:
             return failed(Invalid("delay_ms" if delay_ms else "due_at_ms", "is negative"))
         act = self._charged(lambda found: self._restart(id, found, delay_ms, due_at_ms))
-        return self._with(id, act, namespace)
+        return self._finding.find(id, act, namespace)
 
     def _charged(self, act: Callable[[Found], Answer[T]]) -> Callable[[Found], Answer[T]]:
         """The same, unless the owner of the message has commanded too much of late."""
@@ -200,113 +176,6 @@ class Commands:
 
         return charge
 
-    def _with(
-        self,
-        id_: str,
-        act: Callable[[Found], Answer[T]],
-        namespace: str | None = None,
-        *,
-        ended: bool = False,
-        fetched: Fetched | None = None,
-    ) -> Answer[T]:
-        """Find a message and act on it. A finalised one is shown if `ended`, else a conflict."""
-        try:
-            self._journal.check_disk()
-            found = self._find(id_, fetched)
-            if isinstance(found, Found):
-                _check_namespace(found.put.namespace, namespace)
-                return act(found)
-        except TarryError as error:
-            return failed(error)
-        answer: Answer[T] = Answer()
-        if isinstance(found, Elsewhere):
-
-            def look_again(body: Body) -> None:
-                again = Fetched(found.current, body)
-                self._with(id_, act, namespace, ended=ended, fetched=again).pass_on(answer)
-
-            self._journal.bodies.look_up(found.current, look_again)
-            return answer
-        origin = found
-
-        def look() -> MessageView:
-            registry = self._journal.registry
-            row = registry.finalised.get(origin.seq)
-            if row is None and (live := registry.live.get(origin.seq)) is not None and live.origin == origin:
-                # A later version that could not be read ended under its own key.
-                row = registry.finalised.get(live.current.seq)
-            elif row is not None and row.origin != origin:
-                row = None
-            if row is None:
-                raise NotFound(_NONE)
-            _check_namespace(row.namespace, namespace)
-            if not ended:
-                raise Conflict(f"the message is {row.outcome} already", row.outcome)
-            return view_of_ended(row, id_)
-
-        return self.after_flush(look)
-
-    def _find(self, id_: str, fetched: Fetched | None) -> Found | Elsewhere | Key:
-        """A message by its id; one that is finalised is given by its origin alone."""
-        place = self._ids.read(id_)
-        if place is None or place[0] == 0 or not self._was_given_out(place[0]):
-            raise NotFound(_NONE)
-        origin = Key(place[1], place[0])
-        current = self._journal.current(origin)
-        if current.seq in self._journal.dead or self._journal.passed.has_passed(current):
-            return origin
-        body: Body | Elsewhere = self._body(current)
-        if isinstance(body, Elsewhere):
-            if fetched is None or fetched.key != current:
-                return body
-            body = fetched.body
-        if isinstance(body, Damage):
-            raise body
-        if body is None:
-            # The index has none that lives.
-            return origin
-        record = decode(body)
-        if (
-            not isinstance(record, Put)
-            or max(record.fire_at_ms, self._floor_ms(current.seq)) != current.fire_at_ms
-            or (record.origin or current) != origin
-        ):
-            raise NotFound(_NONE)
-        return Found(origin, current, record, self._state(current, record))
-
-    def _was_given_out(self, seq: int) -> bool:
-        return seq < self._journal.ledger.next_seq or self._journal.batches.of(seq) is not None
-
-    def _floor_ms(self, seq: int) -> int:
-        """Before which instant a version does not fire, whatever its body says: that of its batch."""
-        batch = self._journal.batches.of(seq) if seq >= FIRST_BATCH_SEQ else None
-        return 0 if batch is None else batch.floor_ms
-
-    def _body(self, current: Key) -> Body | Elsewhere:
-        """The body of a version, or where else to look: what ended long ago, the index alone knows."""
-        journal = self._journal
-        if current.seq >= FIRST_BATCH_SEQ:
-            return Elsewhere(current)
-        if current.seq < journal.replayed_from and journal.horizon.view.identity:
-            return Elsewhere(current)
-        try:
-            return journal.bodies.one(current.seq)
-        except Absent:
-            return Elsewhere(current) if journal.horizon.view.identity else None
-        except NotFound:
-            return None
-
-    def _state(self, current: Key, put: Put) -> State:
-        if self._dispatcher.is_firing(current.seq):
-            return State.SENDING
-        flight = self._dispatcher.flights.by_seq.get(current.seq)
-        if flight is not None and flight.state is State.SENDING:
-            return State.SENDING
-        tried_again = flight is not None and flight.tried
-        if self._journal.may_have_been_sent(current, put) and not tried_again:
-            return State.SENDING
-        return State.SCHEDULED
-
     def _decide(
         self, id_: str, found: Found, event: Event, again: Callable[[Found], Answer[T]]
     ) -> Answer[T] | None:
@@ -321,7 +190,7 @@ class Commands:
         answer: Answer[T] = Answer()
 
         def look_again() -> None:
-            self._with(id_, again).pass_on(answer)
+            self._finding.find(id_, again).pass_on(answer)
 
         self._dispatcher.writing.when_settled(found.current.seq, look_again)
         return answer
@@ -423,9 +292,3 @@ class Commands:
         first = self._journal.append(records, answer.unless_error(durable), essential=essential)
         self._dispatcher.killed(found.current.seq)
         return answer
-
-
-def _check_namespace(of_message: str, wanted: str | None) -> None:
-    """Raise `NotFound` for a message outside the namespace that a command is meant for."""
-    if wanted is not None and of_message != wanted:
-        raise NotFound(_NONE)

@@ -1,0 +1,174 @@
+"""Finding messages by their ids: in memory, in the ledger, in the index, or among those that are finalised.
+
+An id says where the first version of its message is; what became of that is looked up from there. A message that only the
+index knows of is fetched from it, and then looked for again: it may have changed meanwhile.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from msgspec import Struct
+
+from tarry.core.errors import Conflict, Damage, NotFound, TarryError
+from tarry.core.lifecycle import State
+from tarry.core.message import MessageView
+from tarry.engine.answer import Answer, failed
+from tarry.engine.bodies import Absent, Body
+from tarry.engine.dispatcher import Dispatcher
+from tarry.engine.journal import Journal
+from tarry.engine.upkeep import Upkeep
+from tarry.engine.views import view_of_ended
+from tarry.ledger.record import FIRST_BATCH_SEQ, Key, Put, decode
+
+T = TypeVar("T")
+
+_NONE: Final = "there is no such message"
+
+
+class Found(Struct, frozen=True):
+    """A message that is not finalised: its keys, its version, and where it is in its life."""
+
+    origin: Key
+    current: Key
+    put: Put
+    state: State
+
+
+class Elsewhere(Struct, frozen=True):
+    """The present version of a message, of which the index alone knows whether it lives."""
+
+    current: Key
+
+
+class Fetched(Struct, frozen=True):
+    """What the index has of a version."""
+
+    key: Key
+    body: Body
+
+
+class Finding:
+    """Finds messages."""
+
+    def __init__(self, journal: Journal, dispatcher: Dispatcher, upkeep: Upkeep) -> None:
+        self._journal = journal
+        self._dispatcher = dispatcher
+        self._upkeep = upkeep
+        self._ids = journal.ids
+
+    def after_flush(self, read: Callable[[], Any]) -> Answer[Any]:
+        """What a look into the registry finds once it is up to date."""
+        return self._upkeep.flush().turned(lambda _: read())
+
+    def find(
+        self,
+        id_: str,
+        act: Callable[[Found], Answer[T]],
+        namespace: str | None = None,
+        *,
+        ended: bool = False,
+        fetched: Fetched | None = None,
+    ) -> Answer[T]:
+        """Find a message and act on it. A finalised one is shown if `ended`, else a conflict."""
+        try:
+            self._journal.check_disk()
+            found = self._find(id_, fetched)
+            if isinstance(found, Found):
+                _check_namespace(found.put.namespace, namespace)
+                return act(found)
+        except TarryError as error:
+            return failed(error)
+        answer: Answer[T] = Answer()
+        if isinstance(found, Elsewhere):
+
+            def look_again(body: Body) -> None:
+                again = Fetched(found.current, body)
+                self.find(id_, act, namespace, ended=ended, fetched=again).pass_on(answer)
+
+            self._journal.bodies.look_up(found.current, look_again)
+            return answer
+        origin = found
+
+        def look() -> MessageView:
+            registry = self._journal.registry
+            row = registry.finalised.get(origin.seq)
+            if row is None and (live := registry.live.get(origin.seq)) is not None and live.origin == origin:
+                # A later version that could not be read ended under its own key.
+                row = registry.finalised.get(live.current.seq)
+            elif row is not None and row.origin != origin:
+                row = None
+            if row is None:
+                raise NotFound(_NONE)
+            _check_namespace(row.namespace, namespace)
+            if not ended:
+                raise Conflict(f"the message is {row.outcome} already", row.outcome)
+            return view_of_ended(row, id_)
+
+        return self.after_flush(look)
+
+    def _find(self, id_: str, fetched: Fetched | None) -> Found | Elsewhere | Key:
+        """A message by its id; one that is finalised is given by its origin alone."""
+        place = self._ids.read(id_)
+        if place is None or place[0] == 0 or not self._was_given_out(place[0]):
+            raise NotFound(_NONE)
+        origin = Key(place[1], place[0])
+        current = self._journal.current(origin)
+        if current.seq in self._journal.dead or self._journal.passed.has_passed(current):
+            return origin
+        body: Body | Elsewhere = self._body(current)
+        if isinstance(body, Elsewhere):
+            if fetched is None or fetched.key != current:
+                return body
+            body = fetched.body
+        if isinstance(body, Damage):
+            raise body
+        if body is None:
+            # The index has none that lives.
+            return origin
+        record = decode(body)
+        if (
+            not isinstance(record, Put)
+            or max(record.fire_at_ms, self._floor_ms(current.seq)) != current.fire_at_ms
+            or (record.origin or current) != origin
+        ):
+            raise NotFound(_NONE)
+        return Found(origin, current, record, self._state(current, record))
+
+    def _was_given_out(self, seq: int) -> bool:
+        return seq < self._journal.ledger.next_seq or self._journal.batches.of(seq) is not None
+
+    def _floor_ms(self, seq: int) -> int:
+        """Before which instant a version does not fire, whatever its body says: that of its batch."""
+        batch = self._journal.batches.of(seq) if seq >= FIRST_BATCH_SEQ else None
+        return 0 if batch is None else batch.floor_ms
+
+    def _body(self, current: Key) -> Body | Elsewhere:
+        """The body of a version, or where else to look: what ended long ago, the index alone knows."""
+        journal = self._journal
+        if current.seq >= FIRST_BATCH_SEQ:
+            return Elsewhere(current)
+        if current.seq < journal.replayed_from and journal.horizon.view.identity:
+            return Elsewhere(current)
+        try:
+            return journal.bodies.one(current.seq)
+        except Absent:
+            return Elsewhere(current) if journal.horizon.view.identity else None
+        except NotFound:
+            return None
+
+    def _state(self, current: Key, put: Put) -> State:
+        if self._dispatcher.is_firing(current.seq):
+            return State.SENDING
+        flight = self._dispatcher.flights.by_seq.get(current.seq)
+        if flight is not None and flight.state is State.SENDING:
+            return State.SENDING
+        tried_again = flight is not None and flight.tried
+        if self._journal.may_have_been_sent(current, put) and not tried_again:
+            return State.SENDING
+        return State.SCHEDULED
+
+
+def _check_namespace(of_message: str, wanted: str | None) -> None:
+    """Raise `NotFound` for a message outside the namespace that a command is meant for."""
+    if wanted is not None and of_message != wanted:
+        raise NotFound(_NONE)
