@@ -17,30 +17,32 @@ NOW_MS = START_MS + 30_000
 @pytest.fixture(scope="module")
 def scheduled(spark: SparkSession) -> DataFrame:
     rows = [
-        (START_MS, "a", False),  # overdue
-        (START_MS + MINUTE_MS, "a", False),
-        (START_MS + MINUTE_MS + 1, "b", False),
-        (START_MS + 3 * HOUR_MS, "b", True),
-        (START_MS + 29 * DAY_MS, "a", False),
-        (START_MS + 400 * DAY_MS, "a", False),
-        (NEVER_MS, "c", False),
+        (START_MS, "n", "a", False),  # overdue
+        (START_MS + MINUTE_MS, "n", "a", False),
+        (START_MS + MINUTE_MS + 1, "n", "b", False),
+        (START_MS + 3 * HOUR_MS, "m", "b", True),
+        (START_MS + 29 * DAY_MS, "n", "a", False),
+        (START_MS + 400 * DAY_MS, "n", "a", False),
+        (NEVER_MS, "n", "c", False),
     ]
-    return spark.createDataFrame(rows, "fire_at_ms long, owner string, entry boolean").coalesce(1)
+    return spark.createDataFrame(
+        rows, "fire_at_ms long, namespace string, owner string, entry boolean"
+    ).coalesce(1)
 
 
 @pytest.fixture(scope="module")
 def history(spark: SparkSession) -> DataFrame:
     sent: list[tuple[Any, ...]] = [
-        ("sent", None, "http", "orders" if late < 990 else "mails", "a", late, 1) for late in range(1000)
+        ("sent", None, "http", "orders" if late < 990 else "mails", "n", "a", late, 1) for late in range(1000)
     ]
     others: list[tuple[Any, ...]] = [
-        ("sent", None, "http", "orders", "a", -500, 1),  # by command
-        ("failed", "gone <410>", "matrix", "mails", "b", None, 1),
-        ("failed", "gone <410>", "matrix", "mails", "b", None, 1),
-        ("failed", "too late", "matrix", "mails", "c", None, 1),
-        ("cancelled", "its batch was cancelled", None, None, None, None, 70),
+        ("sent", None, "http", "orders", "n", "a", -500, 1),  # by command
+        ("failed", "gone <410>", "matrix", "mails", "n", "b", None, 1),
+        ("failed", "gone <410>", "matrix", "mails", "n", "b", None, 1),
+        ("failed", "too late", "matrix", "mails", "n", "c", None, 1),
+        ("cancelled", "its batch was cancelled", None, None, None, None, None, 70),
     ]
-    columns = "outcome string, reason string, door string, destination string, owner string, lateness_ms long, messages long"
+    columns = "outcome string, reason string, door string, destination string, namespace string, owner string, lateness_ms long, messages long"
     return spark.createDataFrame(sent + others, columns).coalesce(1)
 
 
@@ -81,7 +83,9 @@ def test_lateness_is_told_by_door_and_destination(made: Report) -> None:
 def test_failures_owners_and_outcomes(made: Report) -> None:
     assert made.outcomes == {"sent": 1001, "failed": 3, "cancelled": 70}
     assert made.failures == [Failure("gone <410>", 2), Failure("too late", 1)]
-    assert made.owners == [Owner("a", 4, 1001, 0), Owner("b", 2, 0, 2), Owner("c", 1, 0, 1)]
+    assert made.owners == [
+        Owner("n", "a", 4, 1001, 0), Owner("n", "b", 1, 0, 2), Owner("n", "c", 1, 0, 1), Owner("m", "b", 1, 0, 0),
+    ]  # fmt: skip
 
 
 def test_the_next_units_do_not_reach_further_than_they_should(scheduled: DataFrame) -> None:
@@ -96,5 +100,9 @@ def test_a_report_on_a_real_ledger(spark: SparkSession, tmp_path: Path) -> None:
     index_locally(writer, tables_of(writer))
     writer.schedule(400 * DAY_MS, owner="a")
     found = report(spark, {"path": str(tmp_path)}, since_ms=START_MS)
-    assert (found.scheduled, found.outcomes, found.owners) == (1, {"sent": 1}, [Owner("a", 1, 1, 0)])
+    assert (found.scheduled, found.outcomes, found.owners) == (
+        1,
+        {"sent": 1},
+        [Owner("public/default", "a", 1, 1, 0)],
+    )
     assert [(one.by, one.worst_ms) for one in found.lateness] == [("", 2), ("door", 2), ("destination", 2)]

@@ -50,7 +50,7 @@ def test_a_report_in_the_terminal_as_json_and_as_a_page(
     coming = {unit: [Bar(START_MS, 12_345)] for unit in COMING}
     found = Report(
         START_MS, 0, 12_345, 0, 0, coming, {"sent": 3}, [Lateness("door", "http", 3, 1, 2, 3, 987)],
-        [Failure("[red]gone\x1b[0m", 2)], [Owner("", 1, 2, 3)],
+        [Failure("[red]gone\x1b[0m", 2)], [Owner("public/default", "", 1, 2, 3)],
     )  # fmt: skip
     monkeypatch.setattr(report_command, "run_job", lambda *_: found)
     app(["report"], standalone_mode=False)

@@ -19,7 +19,7 @@ def report(text: str) -> Report:
     }
     return Report(
         START_MS, 0, 5, 1, 0, coming, {"sent": 3}, [Lateness("destination", text, 3, 1, 2, 3, 4)], [Failure(text, 2)],
-        [Owner(text, 1, 2, 3)],
+        [Owner("public/default", text, 1, 2, 3)],
     )  # fmt: skip
 
 

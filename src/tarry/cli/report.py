@@ -90,9 +90,15 @@ def _print(found: Any) -> None:
     )
     _titled(
         "Heaviest owners",
-        ("owner", "scheduled", "sent", "failed"),
+        ("namespace", "owner", "scheduled", "sent", "failed"),
         [
-            (one.owner or "(none)", f"{one.scheduled:,}", f"{one.sent:,}", f"{one.failed:,}")
+            (
+                one.namespace,
+                one.owner or "(none)",
+                f"{one.scheduled:,}",
+                f"{one.sent:,}",
+                f"{one.failed:,}",
+            )
             for one in found.owners
         ],
     )

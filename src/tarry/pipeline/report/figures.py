@@ -73,14 +73,16 @@ def failures(history: DataFrame) -> DataFrame:
 
 
 def owners(scheduled: DataFrame, history: DataFrame) -> DataFrame:
-    """Who has the most messages: waiting, sent and failed."""
-    waits = scheduled.selectExpr("owner", "1 as scheduled", "0 as sent", "0 as failed")
-    ended = history.selectExpr("owner", "0", "if(outcome = 'sent', 1, 0)", "if(outcome = 'failed', 1, 0)")
+    """Which owners, each within its namespace, have the most messages: waiting, sent and failed."""
+    waits = scheduled.selectExpr("namespace", "owner", "1 as scheduled", "0 as sent", "0 as failed")
+    ended = history.selectExpr(
+        "namespace", "owner", "0", "if(outcome = 'sent', 1, 0)", "if(outcome = 'failed', 1, 0)"
+    )
     return (
         waits.union(ended)
         .filter("owner is not null")
-        .groupBy("owner")
+        .groupBy("namespace", "owner")
         .agg(*(sf.sum(name).alias(name) for name in ("scheduled", "sent", "failed")))
-        .orderBy(sf.desc(sf.expr("scheduled + sent + failed")), "owner")
+        .orderBy(sf.desc(sf.expr("scheduled + sent + failed")), "namespace", "owner")
         .limit(TOP)
     )

@@ -53,8 +53,11 @@ def page_of(report: Report) -> str:
         _table(("reason", "messages"), [(one.reason, one.messages) for one in report.failures]),
         "<h2>Heaviest owners</h2>",
         _table(
-            ("owner", "scheduled", "sent", "failed"),
-            [(one.owner or "(none)", one.scheduled, one.sent, one.failed) for one in report.owners],
+            ("namespace", "owner", "scheduled", "sent", "failed"),
+            [
+                (one.namespace, one.owner or "(none)", one.scheduled, one.sent, one.failed)
+                for one in report.owners
+            ],
         ),
     ]
     return (

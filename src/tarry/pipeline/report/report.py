@@ -42,8 +42,9 @@ class Failure(Struct, frozen=True):
 
 
 class Owner(Struct, frozen=True):
-    """One owner's messages."""
+    """One owner's messages in a namespace."""
 
+    namespace: str
     owner: str
     scheduled: int
     sent: int
@@ -72,10 +73,10 @@ class Report(Struct, frozen=True):
 def report(spark: SparkSession, options: Mapping[str, str], since_ms: int = 0) -> Report:
     """Make the report on a data folder, or on tables and a ledger."""
     need_tables(find(options))
-    scheduled = _view(spark, options, "scheduled", "fire_at_ms,owner,entry")
+    scheduled = _view(spark, options, "scheduled", "fire_at_ms,namespace,owner,entry")
     history = _view(
         spark, {**options, "min.finalised_at_ms": str(since_ms)}, "history",
-        "outcome,reason,door,destination,owner,lateness_ms,messages",
+        "outcome,reason,door,namespace,destination,owner,lateness_ms,messages",
     )  # fmt: skip
     return report_of(scheduled, history, time.time_ns() // 1_000_000, since_ms)
 
@@ -106,7 +107,7 @@ def report_of(scheduled: DataFrame, history: DataFrame, as_of_ms: int, since_ms:
             ],
             [Failure(row.reason or "", row.messages) for row in figures.failures(history).collect()],
             [
-                Owner(row.owner, row.scheduled, row.sent, row.failed)
+                Owner(row.namespace or "", row.owner, row.scheduled, row.sent, row.failed)
                 for row in figures.owners(scheduled, history).collect()
             ],
         )  # fmt: skip

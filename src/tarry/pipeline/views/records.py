@@ -109,7 +109,10 @@ def _told(seq: int, record: Record) -> dict[str, Any]:
         case Entry():
             return _entry(record)
         case Claim():
-            return {"at_ms": record.claimed_at_ms, "group": record.group, "owner": record.owner}
+            return {
+                "at_ms": record.claimed_at_ms, "namespace": record.namespace or None, "group": record.group,
+                "owner": record.owner,
+            }  # fmt: skip
         case Ack() | Subscribe() | Unsubscribe() | Seek():
             name = record.subscription if isinstance(record, Ack) else record.name
             return {"destination": record.topic, "subscription": name}
