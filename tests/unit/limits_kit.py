@@ -87,7 +87,7 @@ async def strangers(folder: Path, *, tls: bool, settings: str = "") -> AsyncIter
         client = ssl.create_default_context(cafile=str(cert))
         client.check_hostname = False
     registration = folder / "registration.yaml"
-    registration.write_text("as_token: as\nhs_token: hs\n")
+    registration.write_text("as_token: as-secret-token\nhs_token: hs-secret-token\n")
     file = folder / "tarry.toml"
     file.write_text(
         f'data = "{folder / "data"}"\n'

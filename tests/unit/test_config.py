@@ -164,7 +164,7 @@ def test_variables_are_read_by_the_type_of_their_setting(toml: Toml) -> None:
             "TARRY_WEBHOOK__ALLOW": "10.0.0.0/8, ::1",
             "TARRY_WEBHOOK__SECRETS_BY_HOST": '{"example.org": []}',
             "TARRY_POLICIES__BROKER__ACCEPT_PER_SECOND": "1.5",
-            "TARRY_TOKENS": '[{"name": "a", "token": "t", "roles": ["admin"]}]',
+            "TARRY_TOKENS": '[{"name": "a", "token": "long-enough", "roles": ["admin"]}]',
             "TARRY_URL": "",
             "PATH": "ignored",
         },
@@ -173,12 +173,12 @@ def test_variables_are_read_by_the_type_of_their_setting(toml: Toml) -> None:
     assert config.webhook.allow == ("10.0.0.0/8", "::1")
     assert config.webhook.secrets_by_host == {"example.org": ()}
     assert config.policies.broker.accept_per_second == 1.5
-    assert config.tokens == (Token(name="a", token="t", roles=("admin",)),)
+    assert config.tokens == (Token(name="a", token="long-enough", roles=("admin",)),)
     assert config.url is None
 
 
 def test_others_are_served_only_with_tokens(toml: Toml) -> None:
-    tokens = '[{"name": "a", "token": "t", "roles": ["produce"], "namespaces": ["a/b"]}]'
+    tokens = '[{"name": "a", "token": "long-enough", "roles": ["produce"], "namespaces": ["a/b"]}]'
     assert load(None, {"TARRY_HTTP__HOST": "0.0.0.0", "TARRY_TOKENS": tokens}).config.http.host == "0.0.0.0"
     assert "add a [[tokens]] table, or listen on 127.0.0.1" in refusal(
         None, {"TARRY_HTTP__HOST": "example.org"}
@@ -199,8 +199,9 @@ def test_loopback() -> None:
         ("{name='a', roles=['root'], token='x'}", "tokens: invalid enum value 'root'"),
         ("{name='a', roles=['admin'], sha256='zz'}", "tokens: expected str matching regex"),
         ("{name='a', roles=['admin'], token='x', namespaces=['a']}", "token a: a: a namespace is written"),
+        ("{name='a', roles=['admin'], token='1234567'}", "token a is shorter than 8 characters"),
         (
-            "{name='a', roles=['admin'], token='x'}, {name='a', roles=['admin'], token='y'}",
+            "{name='a', roles=['admin'], token='long-enough'}, {name='a', roles=['admin'], token='also-long'}",
             "two tokens are called a",
         ),
     ],
@@ -210,11 +211,14 @@ def test_tokens_are_checked(toml: Toml, tokens: Any, said: Any) -> None:
 
 
 def test_a_token_becomes_its_digest(tmp_path: Path) -> None:
-    digest = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"
-    (tmp_path / "t").write_text("x\n")
-    assert token_digest(Token(name="a", token="x", roles=("admin",))) == digest
+    digest = "87c44b462d0c1a0e5eba111ef57dbbb89defbd0aad3a15766e8daf54cad281bd"
+    (tmp_path / "t").write_text("long-enough\n")
+    assert token_digest(Token(name="a", token="long-enough", roles=("admin",))) == digest
     assert token_digest(Token(name="a", token_file=str(tmp_path / "t"), roles=("admin",))) == digest
     assert token_digest(Token(name="a", sha256=digest.upper(), roles=("admin",))) == digest
+    (tmp_path / "t").write_text("short\n")
+    with pytest.raises(ConfigError, match="shorter than 8 characters"):
+        token_digest(Token(name="a", token_file=str(tmp_path / "t"), roles=("admin",)))
     (tmp_path / "t").write_text("\n")
     with pytest.raises(ConfigError, match="token a is empty"):
         token_digest(Token(name="a", token_file=str(tmp_path / "t"), roles=("admin",)))

@@ -13,6 +13,8 @@ import pytest
 
 from tarry import Client
 from tarry.client import Unauthorized
+from tarry.config import load
+from tarry.config.check import in_clear_text
 from tarry.core.errors import Forbidden
 from tests.certificates import certificate
 from tests.processes import running, tarry
@@ -197,6 +199,26 @@ def test_tokens_and_roles(tmp_path: Path) -> None:
                 list(app.list())
         with Client(server.url, "root-secret") as root:
             assert len(list(root.list())) == 1
+
+
+def test_a_short_token_is_refused_and_one_in_clear_text_is_warned_of(tmp_path: Path) -> None:
+    short = [{"name": "root", "token": "x", "roles": ["admin"]}]
+    assert "token root is shorter than 8 characters" in refused(
+        tmp_path / "d", TARRY_TOKENS=json.dumps(short)
+    )
+    token = [{"name": "root", "token": "root-secret", "roles": ["admin"]}]
+    warned = "tokens pass over the network in clear text: set http.tls_cert"
+    with running(tmp_path / "d", TARRY_TOKENS=json.dumps(token)) as server:
+        assert server.stop() == 0
+    assert warned not in server.said()
+
+
+def test_listeners_whose_tokens_pass_in_clear_text_are_known() -> None:
+    everywhere = {"http.host": "0.0.0.0", "doors.pulsar.enabled": True, "doors.pulsar.host": "10.0.0.1"}
+    token = {"tokens": [{"name": "a", "token": "long-enough", "roles": ["admin"]}]}
+    config = load(environment={"TARRY_TOKENS": json.dumps(token["tokens"])}, overrides=everywhere).config
+    assert in_clear_text(config) == ["http", "doors.pulsar"]
+    assert in_clear_text(load(environment={}).config) == []
 
 
 def test_tls(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tarry.config.doors import DOORS
 from tarry.config.listening import Listening
 from tarry.config.matrix import Matrix
 from tarry.config.settings import Config, Pipeline, Token
+from tarry.core.access import MIN_TOKEN_CHARS
 from tarry.core.errors import Invalid
 from tarry.core.names import parse_namespace
 
@@ -29,13 +30,7 @@ def check(config: Config, sources: Mapping[str, str]) -> None:
         name = f"policies.broker.{error.field}"
         raise ConfigError(f"{sources.get(name, 'default')}: {name} {error.reason}") from None
     _check_engine(config, sources)
-    listeners: dict[str, Listening] = {"http": config.http}
-    for name in DOORS:
-        door = getattr(config.doors, name)
-        if door.enabled:
-            listeners[f"doors.{name}"] = door
-    if config.doors.dapr.enabled:
-        listeners |= {f"doors.dapr.apps[{at}]": app for at, app in enumerate(config.doors.dapr.apps)}
+    listeners = listeners_of(config)
     for name, listening in listeners.items():
         _check_listening(name, listening, sources)
     if config.doors.matrix.enabled:
@@ -54,6 +49,8 @@ def check(config: Config, sources: Mapping[str, str]) -> None:
             raise ConfigError(f"{place}: two tokens are called {token.name}; give each its own name")
         names.add(token.name)
         _check_token(token, place)
+        if token.token is not None:
+            token_digest(token)
     for name, listening in listeners.items():
         # Who knocks at the Matrix door shows a token of the homeserver, or a delay id.
         if name != "doors.matrix" and not config.tokens and not is_loopback(listening.host):
@@ -61,6 +58,27 @@ def check(config: Config, sources: Mapping[str, str]) -> None:
                 f"{sources.get(f'{name}.host', 'default')}: {name}.host = {listening.host} can be reached by "
                 "others, and there are no tokens; add a [[tokens]] table, or listen on 127.0.0.1"
             )
+
+
+def listeners_of(config: Config) -> dict[str, Listening]:
+    """The listeners that are open, by the table of their settings."""
+    listeners: dict[str, Listening] = {"http": config.http}
+    for name in DOORS:
+        door = getattr(config.doors, name)
+        if door.enabled:
+            listeners[f"doors.{name}"] = door
+    if config.doors.dapr.enabled:
+        listeners |= {f"doors.dapr.apps[{at}]": app for at, app in enumerate(config.doors.dapr.apps)}
+    return listeners
+
+
+def in_clear_text(config: Config) -> list[str]:
+    """Listeners that others can reach and that speak no TLS: tokens pass over the network as they are."""
+    return [
+        name
+        for name, listening in listeners_of(config).items()
+        if listening.tls_cert is None and not is_loopback(listening.host)
+    ]
 
 
 def is_loopback(host: str) -> bool:
@@ -87,6 +105,11 @@ def token_digest(token: Token) -> str:
             ) from None
     if not text:
         raise ConfigError(f"token {token.name} is empty")
+    if len(text) < MIN_TOKEN_CHARS:
+        raise ConfigError(
+            f"token {token.name} is shorter than {MIN_TOKEN_CHARS} characters and can be guessed; "
+            "`openssl rand -base64 32` makes a good one"
+        )
     return hashlib.sha256(text.encode()).hexdigest()
 
 

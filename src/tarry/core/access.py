@@ -18,6 +18,8 @@ Role = Literal["admin", "produce", "consume"]
 
 ROLES: Final[tuple[Role, ...]] = ("admin", "produce", "consume")
 ALL_NAMESPACES: Final = "*"
+MIN_TOKEN_CHARS: Final = 8
+"""A shorter token can be guessed over the network; this is about 48 bits at least."""
 _HASHED: Final = "sha256:"
 
 
@@ -79,9 +81,8 @@ class Token(Struct, frozen=True):
             if len(digest) != hashlib.sha256().digest_size:
                 raise Invalid("token", f"{name}: after sha256: stand 64 hexadecimal digits")
         else:
-            # A short token can be guessed over the network; this is about 48 bits at least.
-            if len(secret) < 8:
-                raise Invalid("token", f"{name}: is shorter than 8 characters")
+            if len(secret) < MIN_TOKEN_CHARS:
+                raise Invalid("token", f"{name}: is shorter than {MIN_TOKEN_CHARS} characters")
             digest = _digest(secret.encode())
         held, reach = frozenset(roles), frozenset(namespaces)
         if not held or not held <= set(ROLES):

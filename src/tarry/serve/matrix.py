@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from tarry.config import ConfigError
 from tarry.config.matrix import Matrix
+from tarry.core.access import MIN_TOKEN_CHARS
 from tarry.core.clock import Clock, SystemClock
 from tarry.core.delivery import Outlet
 from tarry.core.policy import Policy
@@ -116,7 +117,7 @@ def tokens_of(config: Matrix) -> Registration:
     if config.registration is None:
         raise ConfigError(f"{NAME} needs {NAME}.registration; `tarry matrix register` makes one")
     try:
-        return msgspec.yaml.decode(Path(config.registration).read_bytes(), type=Registration)
+        found = msgspec.yaml.decode(Path(config.registration).read_bytes(), type=Registration)
     except OSError as error:
         raise ConfigError(
             f"{NAME}.registration: {config.registration} cannot be read: {error.strerror}"
@@ -125,3 +126,9 @@ def tokens_of(config: Matrix) -> Registration:
         raise ConfigError(
             f"{NAME}.registration: {config.registration} is not a registration with as_token and hs_token"
         ) from None
+    if min(len(found.as_token), len(found.hs_token)) < MIN_TOKEN_CHARS:
+        raise ConfigError(
+            f"{NAME}.registration: a token in {config.registration} is shorter than {MIN_TOKEN_CHARS} characters"
+            " and can be guessed; `tarry matrix register` makes good ones"
+        )
+    return found

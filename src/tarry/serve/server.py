@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 import uvloop
 
 from tarry.config import Config, ConfigError, Loaded
-from tarry.config.check import token_digest
+from tarry.config.check import in_clear_text, token_digest
 from tarry.core.access import Access, Token
 from tarry.core.clock import SystemClock
 from tarry.core.errors import TarryError, Unavailable
@@ -200,6 +200,12 @@ class Server:
         await self._listener.start(traced_app(self._app, engine))
         for address in addresses:
             log.info("a door is open", extra={"url": address})
+        for name in in_clear_text(config):
+            log.warning(
+                "tokens pass over the network in clear text: set %s.tls_cert and %s.tls_key, or put a proxy in front that speaks TLS",
+                name,
+                name,
+            )
         log.info("ready", extra={"url": url, "data": config.data, "tokens": len(config.tokens)})
         return url
 
