@@ -223,10 +223,7 @@ class Table(Generic[V]):
         if removed:
             connection.executemany(self._delete, removed)
         kept = (key for key, change in changes.items() if change is not _REMOVED)
-        # In the order of the tree that they go into: what is near each other there is written together. Sorting a
-        # million keys in one call would keep the interpreter from every other thread for a second.
-        while some := sorted(islice(kept, SORTED_AT_ONCE)):
-            self.insert(connection, ((key, *changes[key]) for key in some))
+        self.insert(connection, ((key, *changes[key]) for key in _in_order(kept)))
         if self._sieve is not None:
             self._sieve.learn(connection)
 
@@ -249,3 +246,13 @@ class Table(Generic[V]):
                 pauses += 1
                 time.sleep(PAUSE_S)
         connection.executemany(self._insert, some)
+
+
+def _in_order(keys: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+    """Keys in the order of the tree that they go into, some thousands at a time: neighbours there are written together.
+
+    Sorting a million in one call would keep the interpreter from every other thread for a second.
+    """
+    left = iter(keys)
+    while some := sorted(islice(left, SORTED_AT_ONCE)):
+        yield from some
