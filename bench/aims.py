@@ -81,6 +81,10 @@ _ENGINE: Final = [
     Aim("memory", "a pending message in the wheel", "wheel 10000000", 24, " B"),
     Aim("memory", "a pending message in the un-indexed tail", "tail 10000000", 24, " B"),
     Aim("memory", "10 M pending, whole server", "resident 10000000", 1 << 30, "B"),
+    Aim("topics", "a topic with one entry, memory", "topics 100000 memory", 2_048, " B"),
+    Aim(
+        "topics", "100,000 topics, 1 M owners: longest wait for an answer", "topics 100000 stall", 100, " ms"
+    ),
     Aim("restart", "on time again after SIGKILL with 1 M pending", "restart on time 1000000", 2_000, " ms"),
 ]
 _PIPELINE: Final = [

@@ -16,6 +16,7 @@ from bench import (
     pulsar,
     restart,
     schedule,
+    topics,
     waiting,
 )
 from bench.plan import PAYLOAD_BYTES, SMALL_BYTES
@@ -39,6 +40,7 @@ PARTS: Final = (
     Part("schedule", "messages a second taken in; peers; the machine's raw limits", schedule.measure, 5),
     Part("lateness", "how late messages are; peers", lateness.measure, 5),
     Part("memory", "ten million pending", memory.measure, 2),
+    Part("topics", "a hundred thousand topics, a million owners: cost and stalls", topics.measure, 4),
     Part("restart", "SIGKILL with a million pending", restart.measure, 1),
     Part("pulsar", "the Pulsar door beside a real Pulsar", pulsar.measure, 8),
     Part("dapr", "the Dapr door", dapr.measure, 3),

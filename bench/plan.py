@@ -52,6 +52,10 @@ class Plan:
     participants: int
     """Of the conference on the Matrix door."""
     conference_min: float
+    topics: int = 100_000
+    """How many topics there are, each with an entry, when the longest wait for the server is measured."""
+    subscriptions: int = 10_000
+    owners: int = 1_000_000
 
     @classmethod
     def of(cls, values: dict[str, Any]) -> Self:
@@ -106,6 +110,9 @@ QUICK: Final = replace(
     rooms=50,
     participants=1_000,
     conference_min=1.0,
+    topics=20_000,
+    subscriptions=1_000,
+    owners=100_000,
 )
 TINY: Final = replace(
     QUICK,
@@ -128,6 +135,9 @@ TINY: Final = replace(
     rooms=5,
     dapr_burst=500,
     participants=100,
+    topics=1_000,
+    subscriptions=50,
+    owners=2_000,
     conference_min=0.5,
 )
 """To see that everything works; its figures say nothing."""

@@ -142,6 +142,23 @@ def memory(result: Result) -> list[str]:
     )
 
 
+def topics(result: Result) -> list[str]:
+    """What a topic costs, and how long others wait."""
+    plan = result.plan
+    name = f"topics {plan.topics}"
+    return listed(
+        result.figures,
+        [
+            (f"{plan.topics:,} topics with one entry, bytes of memory each", f"{name} memory"),
+            ("the registry with them, bytes for each topic", f"{name} registry"),
+            (
+                f"with {plan.subscriptions:,} subscriptions and {plan.owners:,} owners, the longest wait for an answer, ms",
+                f"{name} stall",
+            ),
+        ],
+    )
+
+
 def restart(result: Result) -> list[str]:
     """After SIGKILL."""
     figures = result.figures
