@@ -172,3 +172,33 @@ def test_the_record_of_an_acknowledgement_names_what_it_says(bench: Bench) -> No
     reader.ack(1)
     found = decode(bench.engine.journal.bodies.one(before))
     assert found == Ack(full("t"), "drain", 0, [1])
+
+
+@pytest.mark.parametrize("below", [65_534, 65_535, 65_536, 65_537, 131_071, 131_072])
+def test_all_below_an_entry_at_the_edge_of_a_block(below: int) -> None:
+    """A block of the bitmap goes when all of it is below, and not one entry before."""
+    stop = 200_000
+    singly = [65_534, 65_535, 65_536, 131_071, 131_072, 131_080]
+    # Many holes elsewhere, so that it is a bitmap.
+    holes = list(range(150_000, 150_400, 2))
+    acks = AckSet(0)
+    acks.add([*singly, *holes], stop)
+    acks.add_below(below, stop)
+    done = {*singly, *holes}
+    for entry in (65_533, *range(65_530, 65_540), *range(131_065, 131_085), *holes):
+        assert (entry in acks) == (entry < below or entry in done), entry
+    first = next(entry for entry in range(below, stop) if entry not in done)
+    assert acks.below == first
+
+
+def test_an_entry_acknowledged_singly_at_the_edge_does_not_come_again() -> None:
+    bench = Bench(ledger_settings=LedgerSettings(segment_bytes=16 << 20))
+    edge = 65_535
+    sub = bench.subscribe("t", type="exclusive")
+    for _ in range(0, edge + 5, 5_000):
+        bench.publish("t", *[b"x"] * 5_000)
+    bench.ask(sub.ack([edge, *range(edge + 2, edge + 200, 2)]))
+    bench.ask(sub.ack([], below=edge))
+    bench.reopen()
+    reader = bench.reader(bench.engine.topics.subscription("t", "sub"), permits=10)
+    assert reader.ids[:3] == [edge + 1, edge + 3, edge + 5]

@@ -9,6 +9,7 @@ from tarry.doors.pulsar.errors import Code
 from tarry.doors.pulsar.frames import NO_ID, frame
 from tests.unit.pulsar_kit import (
     IN_ORDER,
+    TOPIC,
     Desk,
     Sub,
     Type,
@@ -136,3 +137,22 @@ def test_acknowledgements_of_nothing_do_no_harm() -> None:
     again = desk.client()
     again.subscribe()
     assert ids(again) == [0]
+
+
+def test_of_a_part_of_a_batch_no_more_is_kept_than_it_has_messages() -> None:
+    desk = Desk()
+    filled(desk, 2, num_messages_in_batch=100)
+    client = desk.client()
+    client.subscribe()
+    for entry_id, words in ((0, 1024), (1, 2)):
+        ack = wire.CommandAck(
+            consumer_id=1,
+            ack_type=wire.CommandAck.Individual,
+            message_id=[place(entry_id, ack_set=[-2] + [-1] * (words - 1))],
+        )
+        client.tell(type=Type.ACK, ack=ack)
+    sub = desk.bench.engine.topics.subscription(TOPIC, "sub")
+    assert {entry_id: len(left) for entry_id, left in sub.partial.items()} == {0: 2, 1: 2}
+    desk.bench.reopen()
+    sub = desk.bench.engine.topics.subscription(TOPIC, "sub")
+    assert {entry_id: len(left) for entry_id, left in sub.partial.items()} == {0: 2, 1: 2}

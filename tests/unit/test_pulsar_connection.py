@@ -212,6 +212,7 @@ def test_a_client_that_does_not_read_gets_no_more() -> None:
         writer.send(sequence)
     assert reader.messages() == []
     reader.flow(3)
+    assert reader.messages() == []
     reader.connection.release()
     assert len(reader.messages()) == 5
     for sequence in range(5, 10):

@@ -2,10 +2,16 @@
 
 from typing import Any
 
+import pytest
+
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.errors import Code
 from tarry.doors.pulsar.frames import NO_ID, frame
+from tarry.engine.entries import NewEntry
+from tarry.ledger.ledger import LedgerSettings
+from tests.unit.engine_kit import Bench
 from tests.unit.pulsar_kit import (
+    ALL,
     TOPIC,
     Client,
     Desk,
@@ -129,3 +135,34 @@ def test_a_reader_whose_client_went_before_it_began_is_gone() -> None:
     client.connection.lost()
     desk.bench.rest()
     assert desk.bench.engine.topics.find(TOPIC).subscriptions == {}
+
+
+@pytest.mark.parametrize("type_", ALL)
+def test_a_seek_that_fails_loses_nothing_that_was_held(type_: Any) -> None:
+    """The disk is so far behind that the seek is refused: what the consumer held comes again, and nothing is skipped."""
+    settings = LedgerSettings(segment_bytes=8 << 20, queue_max_bytes=100_000)
+    desk = Desk(bench=Bench(ledger_settings=settings))
+    filled(desk, 4)
+    client = desk.client()
+    client.subscribe(type_=type_)
+    assert ids(client) == [0, 1, 2, 3]
+    other = desk.bench.subscribe(TOPIC, "s")
+    for size in (10_000, 100):
+        while desk.bench.engine.topics.publish(TOPIC, [NewEntry(payload=bytes(size))]).error() is None:
+            pass
+    while other.seek(0).error() is None:
+        pass
+    count = desk.bench.engine.topics.find(TOPIC).next
+    asked = wire.CommandSeek(consumer_id=1, request_id=77, message_id=place(3))
+    client.connection.receive(frame(wire.BaseCommand(type=Type.SEEK, seek=asked)))
+    (refused,) = client.take(Type.ERROR)
+    assert refused.error.request_id == 77
+    desk.bench.rest()
+    client.take()
+    client.subscribe(type_=type_)
+    assert ids(client) == list(range(count))
+    client.connection.lost()
+    desk.bench.reopen()
+    again = Desk(bench=desk.bench).client()
+    again.subscribe(type_=type_)
+    assert ids(again) == list(range(count))

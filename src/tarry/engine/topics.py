@@ -58,6 +58,9 @@ MAX_PARTITIONS = 10_000
 LOOKED_AT_TOGETHER: Final = 500
 """Topics whose oldest entries are looked at in one turn."""
 
+WORD_BITS: Final = 64
+"""Messages of a batch in one word of an acknowledgement."""
+
 FULL: Final = "topics"
 """The state of a namespace that has all the topics it may have."""
 
@@ -440,7 +443,9 @@ class Topics:
         if sub.closed:
             return failed(NotFound(f"subscription {sub.name} of topic {sub.topic.name} was deleted"))
         stop = sub.topic.next
-        partial = [(entry_id, left) for entry_id, left in partial if 0 <= entry_id < stop]
+        partial = [
+            (one, self._of_its_messages(sub.topic, one, left)) for one, left in partial if 0 <= one < stop
+        ]
         entry_ids, below = [entry_id for entry_id in entry_ids if 0 <= entry_id < stop], min(below, stop)
         if not sub.durable:
             sub.apply_ack(entry_ids, below, partial)
@@ -451,6 +456,13 @@ class Topics:
             return self._write([record], None, essential=True)
         except TarryError as error:
             return failed(error)
+
+    def _of_its_messages(self, topic: Topic, entry_id: int, left: list[int]) -> list[int]:
+        """The bits that are an entry's messages: a client may send more of them, and all would be kept."""
+        if len(left) <= 1:
+            return left
+        entry = self.entry(topic, entry_id)
+        return left[: 1 if entry is None else -(-entry.messages // WORD_BITS)]
 
     def dead_letter(self, sub: Subscription, entry_ids: list[int]) -> list[int]:
         """Entries that came too often: each into the dead-letter topic and acknowledged, in one unit.

@@ -6,6 +6,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 from starlette.responses import Response
 
 from tarry.core.limits import SECOND_MS
@@ -18,6 +19,7 @@ from tarry.doors.pulsar.figures import instant
 from tarry.doors.pulsar.frames import metadata_of
 from tarry.doors.pulsar.ids import is_of, ledger_of, text_of_id
 from tarry.doors.pulsar.producer import DOOR
+from tarry.engine.backlog import LOOK_AT
 from tarry.engine.consumer import Received
 from tarry.engine.subscription import Subscription
 from tarry.engine.topic import Topic
@@ -135,10 +137,17 @@ def _subscriptions(call: Call) -> Iterator[Subscription]:
     yield from found
 
 
-def _unacknowledged(sub: Subscription, count: int) -> Any:
+def _unacknowledged(sub: Subscription, count: int) -> NDArray[np.int64]:
+    """The first so many entries that a subscription has not acknowledged, looked for in steps."""
     start, stop = max(sub.acked.below, sub.topic.first), sub.topic.visible
-    ids = np.arange(start, stop)
-    return ids[~sub.acked.contains_many(ids)][:count]
+    found: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
+    while start < stop and count > 0:
+        ids = np.arange(start, min(stop, start + LOOK_AT))
+        ids = ids[~sub.acked.contains_many(ids)][:count]
+        found.append(ids)
+        count -= len(ids)
+        start += LOOK_AT
+    return np.concatenate(found)
 
 
 async def _expire(call: Call, sub: Subscription) -> None:
