@@ -1,6 +1,7 @@
 """Pulsar's administration: tenants, namespaces, topics, subscriptions, figures, schemas, who may do what."""
 
 import errno
+import tracemalloc
 from datetime import datetime
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from tarry.core.access import Token
 from tarry.core.limits import HOUR_MS, MINUTE_MS
 from tarry.doors.pulsar import wire_pb2 as wire
+from tarry.doors.pulsar.admin.subscriptions import unacknowledged
 from tarry.doors.pulsar.ids import ledger_of
 from tests.unit.pulsar_admin_kit import DEFAULT, NAMESPACES, ORDERS, PERSISTENT, TOPIC, Admin
 from tests.unit.pulsar_kit import Desk
@@ -507,3 +509,19 @@ async def test_a_caller_sees_the_namespaces_that_it_governs(guarded: Admin) -> N
     guarded.bench.ask(guarded.engine.topics.create("acme/us/orders"))
     guarded.token = "eu-secret-1"
     assert await guarded.get(NAMESPACES + "/acme") == ["acme/eu"]
+
+
+def test_a_peek_looks_at_the_backlog_in_steps(admin: Admin) -> None:
+    filled(admin, b"a", b"b", b"c")
+    sub = admin.engine.topics.subscription("orders", "sub")
+    admin.bench.ask(sub.ack([1]))
+    # As if ten million entries were there, which would take eighty megabytes to list.
+    sub.topic.visible = 10_000_000
+    tracemalloc.start()
+    try:
+        assert unacknowledged(sub, 2).tolist() == [0, 2]
+        assert len(unacknowledged(sub, 10_000)) == 10_000
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4_000_000

@@ -63,7 +63,7 @@ async def skip(call: Call) -> Response:
     """Be done with the first so many messages that are not acknowledged, delayed ones included."""
     number = call.number("number")
     for sub in _subscriptions(call):
-        left = _unacknowledged(sub, number)
+        left = unacknowledged(sub, number)
         if len(left):
             await sub.ack([], below=int(left[-1]) + 1)
     return answer(None)
@@ -115,7 +115,7 @@ async def peek(call: Call) -> Response:
     """The message at a place of the backlog, counted from 1, delayed ones included."""
     number = call.number("position")
     for sub in _subscriptions(call):
-        left = _unacknowledged(sub, number)
+        left = unacknowledged(sub, number)
         if number < 1 or len(left) < number:
             raise RestError(404, "Message not found")
         entry = call.engine.topics.entry(sub.topic, int(left[-1]))
@@ -137,7 +137,7 @@ def _subscriptions(call: Call) -> Iterator[Subscription]:
     yield from found
 
 
-def _unacknowledged(sub: Subscription, count: int) -> NDArray[np.int64]:
+def unacknowledged(sub: Subscription, count: int) -> NDArray[np.int64]:
     """The first so many entries that a subscription has not acknowledged, looked for in steps."""
     start, stop = max(sub.acked.below, sub.topic.first), sub.topic.visible
     found: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
