@@ -81,6 +81,10 @@ soak: .dev .java ## kill the real server and pipeline under load for MINUTES=30,
 linearizable: .dev ## record concurrent commands on real servers for MINUTES=30 and check that they are linearizable
 	@$(BIN)/python -m tests.linearizability --minutes $(MINUTES) $(ARGS)
 
+.PHONY: fuzz
+fuzz: .dev ## feed every door of a real server what it accepts, SEEDS=20 times, about a minute each; a failure prints its seed
+	@$(BIN)/python -m tests.fuzz $(if $(filter command line environment,$(origin SEEDS)),--seeds $(SEEDS)) $(ARGS)
+
 .PHONY: container
 container: .dev ## build the container file and run the image, as root on Debian: five minutes and 4 GB of disk
 	@$(BIN)/python -m pytest -m soak -o faulthandler_timeout=1800 tests/system $(ARGS)

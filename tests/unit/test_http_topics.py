@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tarry.doors.http.settings import HttpSettings
+from tarry.engine.entries import NewEntry
 from tests.serving import Serving, serving
 from tests.waiting import until
 
@@ -296,3 +297,22 @@ async def test_large_entries_come_a_few_at_a_time(tmp_path: Path) -> None:
             counts.append(len(got))
         assert sum(counts) == 12
         assert max(counts) < 12
+
+
+@pytest.mark.parametrize("messages", [2, 1_000, (1 << 31) - 1])
+async def test_an_entry_that_counts_as_many_messages_is_one_entry_here(
+    served: Serving, messages: int
+) -> None:
+    """As a Pulsar client may say: a poll once looked for the permits that it had used up, and never ended."""
+    topic = "persistent://public/default/orders"
+    await served.engine.topics.publish(
+        topic, [NewEntry(payload=b"%d" % n, messages=messages) for n in range(3)]
+    )
+    assert payloads(await asyncio.wait_for(receive(served, max=10), 20)) == ["0", "1", "2"]
+    # Nor does whoever waits for the next owe anything.
+    waiting = asyncio.create_task(receive(served, max=1, wait_ms=20_000))
+    await until(lambda: permits_are(served, 1))
+    await served.engine.topics.publish(topic, [NewEntry(payload=b"next", messages=messages)])
+    assert payloads(await waiting) == ["next"]
+    await publish(served, "last")
+    assert payloads(await receive(served, max=1, wait_ms=20_000)) == ["last"]

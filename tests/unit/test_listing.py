@@ -7,7 +7,7 @@ import pytest
 from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import Invalid, NotFound
 from tarry.core.message import Message, MessageQuery, MessageView
-from tarry.engine.listing import LOOK_AT
+from tarry.engine.listing import LOOK_AT, LOOK_BYTES
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import FOREIGN, Bench, full
 
@@ -78,6 +78,15 @@ def test_a_page_looks_at_a_bounded_number_and_may_be_short(bench: Bench) -> None
     bench.ask(bench.engine.schedule_many(messages))
     found = pages(bench, owner="ann")
     assert [len(page) for page in found] == [0, 1]
+
+
+def test_a_page_reads_a_bounded_number_of_bytes_and_may_be_short() -> None:
+    bench = Bench(ledger_settings=LedgerSettings(segment_bytes=1 << 22))
+    large = LOOK_BYTES // 4
+    for n in range(10):
+        bench.schedule(payload=bytes(large), owner="ann" if n == 9 else "bob", delay_ms=1000)
+    found = pages(bench, owner="ann")
+    assert [len(page) for page in found] == [0, 0, 1]
 
 
 def test_filters(bench: Bench) -> None:

@@ -27,8 +27,9 @@ from tarry.ledger.record import Key, Put, decode
 
 log = logging.getLogger(__name__)
 
-LOOK_AT: Final = 5_000
-"""Messages looked at for one page."""
+LOOK_AT: Final = 1_000
+LOOK_BYTES: Final = 2 * 1024 * 1024
+"""Messages looked at for one page, and about how much of their bodies: some milliseconds of a turn."""
 
 PAGE_BYTES: Final = 16 * 1024 * 1024
 """Bodies read from the index for one page, about."""
@@ -108,12 +109,14 @@ def _page(
     journal: Journal, dispatcher: Dispatcher, query: MessageQuery, limit: int, waiting: Waiting, high: Key
 ) -> MessagePage:
     views: list[MessageView] = []
+    room = LOOK_BYTES
     for key in waiting.keys:
         if key.seq in journal.dead or journal.passed.has_passed(key):
             continue
-        if len(views) >= limit:
+        if len(views) >= limit or room <= 0:
             return MessagePage(views, _make_page(key))
         body = waiting.bodies.get(key.seq) or journal.bodies.many(np.array([key.seq], np.int64))[0]
+        room -= len(body) if isinstance(body, bytes) else 0
         try:
             view = _view(journal, dispatcher, key, body)
         except Exception as error:  # noqa: BLE001 - one message that cannot be shown must not hide the others

@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import pyarrow as pa
 import uvloop
 
 from tarry.config import Config, ConfigError, Loaded
@@ -99,6 +100,9 @@ def _tune() -> None:
     gc.set_threshold(200_000, 50, 1_000)
     # `np.unique` imports it when it is first called, for ten milliseconds: not at a due instant.
     importlib.import_module("numpy.ma")
+    # pyarrow imports pandas, where there is one, with the first array that is made of a list: half a second on the
+    # loop, at an instant that a client would choose.
+    pa.array([""])
     keep_memory(KEPT_BLOCK_BYTES, KEPT_BYTES)
 
 
@@ -177,7 +181,6 @@ class Server:
         log.info("recovered", extra={"seq": stats.durable_seq, "pending": stats.pending, "took_ms": took_ms})
         engine.journal.on_fault = self._faulted
         loop = asyncio.get_running_loop()
-        self._watchdog.start()
         self._driver = Driver(engine, loop, self._faulted)
         self._ledger.on_failed(self._ledger_failed)
         self._ledger.start(self._driver.post, loop.call_soon)
@@ -197,6 +200,8 @@ class Server:
         )
         for door in self._doors:
             await door.start(engine)
+        # What a start costs is nobody's turn.
+        self._watchdog.start()
         await self._listener.start(traced_app(self._app, engine))
         for address in addresses:
             log.info("a door is open", extra={"url": address})

@@ -22,7 +22,10 @@ EVERY_S: Final = 0.05
 LONG_S: Final = 0.25
 """A turn over this is told."""
 
-PLACES: Final = 16
+AGAIN_S: Final = 5.0
+"""A turn that goes on for so long is told again, and then at twice the distance each time."""
+
+PLACES: Final = 24
 """Lines of the stack in the log, the innermost ones."""
 
 
@@ -84,21 +87,35 @@ class Watchdog:
             except RuntimeError:
                 # The loop is closed.
                 return
-            places = "" if self._signed.wait(LONG_S) else self._places()
-            while not self._signed.wait(1.0):
-                if self._loop.is_closed():
-                    return
+            is_long = not self._signed.wait(LONG_S)
+            if is_long and not self._wait_on(asked_at_s):
+                return
             if self._stopped.is_set():
                 return
             took_s, cpu_s = self._signed_at_s - asked_at_s, self._signed_cpu_s - asked_cpu_s
             self.longest_s = max(self.longest_s, took_s)
             self.longest_cpu_s = max(self.longest_cpu_s, cpu_s)
-            if places:
+            if is_long:
                 self.long_turns += 1
                 log.warning(
-                    "a turn of the loop took %d ms, %d ms of them of the processor; after %d ms it was at\n%s",
-                    took_s * 1000, cpu_s * 1000, LONG_S * 1000, places,
-                )  # fmt: skip
+                    "the turn of the loop took %d ms, %d ms of them of the processor",
+                    took_s * 1000,
+                    cpu_s * 1000,
+                )
+
+    def _wait_on(self, asked_at_s: float) -> bool:
+        """Say where a long turn is, and again as it goes on, until it ends; False if the loop is closed instead."""
+        wait_s = AGAIN_S
+        while not self._stopped.is_set():
+            taken_ms = (time.monotonic() - asked_at_s) * 1000
+            self.longest_s = max(self.longest_s, taken_ms / 1000)
+            log.warning("a turn of the loop has taken %d ms so far, and is at\n%s", taken_ms, self._places())
+            if self._signed.wait(wait_s):
+                return True
+            if self._loop.is_closed():
+                return False
+            wait_s *= 2
+        return True
 
     def _sign(self) -> None:
         """Say, on the loop's thread, that it is turning."""
@@ -114,5 +131,6 @@ class Watchdog:
         places = [
             f"  {at.f_code.co_filename}:{line} in {at.f_code.co_name}"
             for at, line in traceback.walk_stack(frame)
+            if not at.f_code.co_filename.startswith("<frozen importlib")
         ]
         return "\n".join(reversed(places[:PLACES]))

@@ -69,6 +69,10 @@ class Session:
         else:
             for entry in entries:
                 self._hand_over(entry)
+            # An entry may count as many messages; here it is one, and whoever waits has not had any.
+            owed = len(self._waiters) - self.consumer.permits
+            if owed > 0:
+                self.consumer.flow(owed)
 
     def _hand_over(self, entry: Received) -> None:
         if self._waiters:
@@ -85,8 +89,8 @@ class Session:
         taken: list[Entries] = []
         left, size = count, 0
         # Permits of those who wait are set aside, so that none of them is used up here.
-        waiting = consumer.permits
-        consumer.flow(-waiting)
+        waiting = max(0, consumer.permits)
+        consumer.flow(-consumer.permits)
         self._taking = taken
         try:
             while left > 0 and size < GATHER_BYTES and not consumer.closed:
@@ -96,8 +100,10 @@ class Session:
                 came, came_bytes = sum(map(len, fresh)), sum(map(about_bytes, fresh))
                 left -= came
                 size += came_bytes
-                if consumer.permits > 0:
-                    consumer.flow(-consumer.permits)
+                unused = consumer.permits
+                # Below zero they are the messages of an entry that counts as many.
+                consumer.flow(-unused)
+                if unused > 0 or not came:
                     break
                 # Entries of a topic are of a kind: the next ones are probably as large.
                 self._permits = min(MAX_PERMITS, GATHER_BYTES // 4 * came // max(1, came_bytes)) or 1
