@@ -129,7 +129,8 @@ async def test_what_is_nearly_a_time_never_goes_out_at_once(tmp_path: Path, key:
     ("key", "value"),
     [("scheduledSendTime", "99999999999999999999h"), ("scheduledSendTime", f"PT{'9' * 30}S"),
      ("scheduledSendTime", "P99999Y"), ("scheduledSendTime", "PT30"), ("scheduledSendTime", "-5s"),
-     ("scheduledSendTime", "R5/PT30M"), ("scheduledSendTime", "yesterday"), ("scheduledRepeat", "P99999Y"),
+     ("scheduledSendTime", "R5/PT30M"), ("scheduledSendTime", "yesterday"),
+     ("scheduledSendTime", "2045-11-05T08:15:30"), ("scheduledRepeat", "P99999Y"),
      ("scheduledRepeat", "PT30"), ("scheduledRepeat", "@every 5"), ("scheduledRepeat", "61 * * * * *")],
 )  # fmt: skip
 async def test_a_refused_time_is_told_by_its_key_and_its_value(tmp_path: Path, key: str, value: str) -> None:

@@ -22,7 +22,6 @@ from tarry.doors.dapr.receiving import Deliver, Gathering, Receiving
 from tarry.doors.dapr.subscriptions import Subscription
 from tarry.outlets.dapr.component import Subscribed
 from tarry.outlets.dapr.errors import ComponentError
-from tarry.outlets.dapr.receiving import ended
 
 _RULE: Final = (
     "the last one that the application asks for counts, and if there is none the first of the files"
@@ -60,12 +59,10 @@ class Subscribing:
         serving: asyncio.Task[None] | None = None
         try:
             async for healthy in changes(self._app, channel.is_healthy):
-                if serving is not None:
-                    await ended([serving])
+                await _cancelled(serving)
                 serving = asyncio.create_task(self._serve(channel)) if healthy else None
         finally:
-            if serving is not None:
-                await ended([serving])
+            await _cancelled(serving)
 
     async def _serve(self, channel: Channel) -> None:
         """Make the subscriptions and hold them until cancelled; their messages then stay with the brokers."""
@@ -167,6 +164,13 @@ class Subscribing:
     def end_stream(self, subscription: Subscription) -> None:
         """Forget a stream's subscription."""
         self._streaming.remove(subscription)
+
+
+async def _cancelled(task: asyncio.Task[None] | None) -> None:
+    """Cancel a task, once, and wait for its end: subscriptions take a while to be closed, and must be."""
+    if task is not None:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 def merged(files: Iterable[Subscription], asked: Iterable[Subscription]) -> list[Subscription]:

@@ -118,7 +118,9 @@ def _instant_ms(text: str) -> int:
     if found is None:
         raise Invalid(FIELD, f"{text!r} is not a time such as 2045-11-05T08:15:30-05:00, PT30M or 2h30m")
     if found["zone"] is None:
-        raise Invalid(FIELD, "has no zone: add Z, or an offset such as +02:00 (encoded as %2B02:00 in a URL)")
+        raise Invalid(
+            FIELD, f"{text!r} has no zone: add Z, or an offset such as +02:00 (encoded as %2B02:00 in a URL)"
+        )
     try:
         day = date.fromisoformat(found["date"])
         hour, minute, second = (int(found[name] or 0) for name in ("hour", "minute", "second"))
