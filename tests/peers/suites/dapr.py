@@ -48,6 +48,7 @@ class Dapr:
         tree = module_tree(workplace)
         for folder, packages in IMPORTS.items():
             _import_only(tree / PACKAGES / folder, packages)
+        _reserve_low_ports(tree / PACKAGES / "framework/process/ports/ports.go")
         program = workplace.folder / "integration.test"
         command = ("go", "test", "-c", "-tags", "integration", "-o", program, f"./{PACKAGES}")
         workplace.must(*command, cwd=tree, within_s=3600, env={"CGO_ENABLED": "0"})
@@ -68,6 +69,8 @@ def module_tree(workplace: Workplace) -> Path:
     shutil.rmtree(tree, ignore_errors=True)
     # Files of the module cache are read-only.
     shutil.copytree(json.loads(told)["Dir"], tree, copy_function=shutil.copyfile)
+    for folder in (tree, *(one for one in tree.rglob("*") if one.is_dir())):
+        folder.chmod(0o755)
     return tree
 
 
@@ -80,6 +83,16 @@ def _import_only(folder: Path, packages: Sequence[str]) -> None:
     assert found is not None
     lines = "".join(f'\t_ "{MODULE}/{PACKAGES}/suite/daprd/{package}"\n' for package in packages)
     file.write_text(f"{found[0]}\n\nimport (\n{lines})\n", "utf-8")
+
+
+def _reserve_low_ports(file: Path) -> None:
+    """Have the suite take ports that the system does not give to connections.
+
+    It lets go of them before a sidecar binds them; as root it takes those from 40000 on, which others connect from.
+    """
+    text = file.read_text("utf-8")
+    assert "return 40000" in text
+    file.write_text(text.replace("return 40000", "return 10000"), "utf-8")
 
 
 def read_cases(output: str) -> list[Case]:
