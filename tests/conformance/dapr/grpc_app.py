@@ -17,7 +17,8 @@ def say(where: str, data: bytes) -> None:
     print(json.dumps([where, data.decode()]), flush=True)
 
 
-@app.subscribe(pubsub_name="pubsub", topic="orders")
+# Otherwise the extension names no default route beside its rules, and a sidecar drops what no rule takes.
+@app.subscribe(pubsub_name="pubsub", topic="orders", disable_topic_validation=True)
 def orders(event) -> TopicEventResponse:
     data = event.Data()
     text = data if isinstance(data, bytes) else str(data).encode()
