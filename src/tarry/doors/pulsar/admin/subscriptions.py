@@ -115,10 +115,10 @@ async def peek(call: Call) -> Response:
     """The message at a place of the backlog, counted from 1, delayed ones included."""
     number = call.number("position")
     for sub in _subscriptions(call):
-        left = unacknowledged(sub, number)
-        if number < 1 or len(left) < number:
+        entry_id = await _nth_unacknowledged(sub, number)
+        if entry_id is None:
             raise RestError(404, "Message not found")
-        entry = call.engine.topics.entry(sub.topic, int(left[-1]))
+        entry = call.engine.topics.entry(sub.topic, entry_id)
         if entry is not None:
             return shown_message(entry, text_of_id(sub.topic, entry.entry_id))
     raise RestError(404, "Message not found")
@@ -148,6 +148,20 @@ def unacknowledged(sub: Subscription, count: int) -> NDArray[np.int64]:
         count -= len(ids)
         start += LOOK_AT
     return np.concatenate(found)
+
+
+async def _nth_unacknowledged(sub: Subscription, number: int) -> int | None:
+    """The entry at a place of the backlog, counted from 1, however far away: others have their turn meanwhile."""
+    start = max(sub.acked.below, sub.topic.first)
+    while number >= 1 and start < sub.topic.visible:
+        ids = np.arange(start, min(sub.topic.visible, start + LOOK_AT))
+        ids = ids[~sub.acked.contains_many(ids)]
+        if number <= len(ids):
+            return int(ids[number - 1])
+        number -= len(ids)
+        start += LOOK_AT
+        await asyncio.sleep(0)
+    return None
 
 
 async def _expire(call: Call, sub: Subscription) -> None:
