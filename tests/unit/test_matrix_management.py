@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from tarry.engine.answer import Answer
 from tests.unit.matrix_kit import (
     ROOM,
     SELDOM,
@@ -317,6 +318,27 @@ async def test_a_homeserver_that_takes_its_time_is_not_taken_for_success(tmp_pat
         assert (await cancel).status_code == 404
         assert (await serving.act(delay_id, "send")).status_code == 200
         assert len(serving.homeserver.events) == 1
+
+
+async def test_a_send_that_runs_out_of_time_is_answered_by_what_the_event_is_by_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine even to look up a finalised event takes longer than a short time for `send`."""
+    async with matrix_serving(tmp_path / "data", send_timeout_ms=20) as serving:
+        cancelled, sent = await serving.schedule("c"), await serving.schedule("s")
+        assert (await serving.act(cancelled, "cancel")).status_code == 200
+        await serving.engine.restart(sent, delay_ms=1)
+        await until_state(serving, sent, "sent")
+        flush = serving.engine.upkeep.flush
+
+        def slowly() -> Answer[None]:
+            answer: Answer[None] = Answer()
+            asyncio.get_running_loop().call_later(0.1, lambda: flush().pass_on(answer))
+            return answer
+
+        monkeypatch.setattr(serving.engine.upkeep, "flush", slowly)
+        assert (await serving.act(cancelled, "send")).status_code == 404
+        assert (await serving.act(sent, "send")).status_code == 200
 
 
 async def test_the_native_door_says_due_and_the_last_command_holds(tmp_path: Path) -> None:

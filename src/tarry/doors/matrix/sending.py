@@ -7,8 +7,9 @@ soon as that is possible, unless a later command says otherwise.
 import asyncio
 from typing import Final
 
-from tarry.core.delivery import Retry, Verdict
+from tarry.core.delivery import Delivered, Retry, Verdict
 from tarry.core.errors import Conflict
+from tarry.core.lifecycle import FINALISED, State
 from tarry.doors.matrix.errors import MatrixError
 from tarry.doors.matrix.parts import Parts
 
@@ -24,9 +25,7 @@ async def deliver(parts: Parts, id_: str, *, namespace: str, keep: bool = False)
         async with asyncio.timeout(parts.settings.send_timeout_ms / 1000):
             verdict = await parts.engine.deliver(id_, keep=keep, namespace=namespace)
     except TimeoutError:
-        raise MatrixError(
-            504, "M_UNKNOWN", f"The homeserver has not taken the event in time. {DUE}"
-        ) from None
+        return await _after_all(parts, id_, namespace)
     except Conflict as error:
         if error.state == "restarted":
             text = "The event was restarted before it could be sent; it waits for its delay again."
@@ -35,6 +34,16 @@ async def deliver(parts: Parts, id_: str, *, namespace: str, keep: bool = False)
     if isinstance(verdict, Retry) and verdict.error is None:
         raise not_sent(verdict)
     return verdict
+
+
+async def _after_all(parts: Parts, id_: str, namespace: str) -> Verdict:
+    """What an event has come to although nothing was heard in time; raises as `deliver` does."""
+    view = await parts.engine.get(id_, namespace=namespace)
+    if view.state is State.SENT:
+        return Delivered(view.reference)
+    if view.state in FINALISED:
+        raise Conflict(f"the event is {view.state}", view.state)
+    raise MatrixError(504, "M_UNKNOWN", f"The homeserver has not taken the event in time. {DUE}")
 
 
 def not_sent(verdict: Retry) -> MatrixError:
