@@ -156,10 +156,12 @@ async def clear_backlog(call: Call) -> Response:
     """Have every subscription of the namespace, or one of that name, be done with all there is."""
     name = call.namespace()
     wanted = call.request.path_params.get("subscription")
-    for topic in listed(call, name):
-        for sub in call.engine.topics.find(topic).subscriptions.values():
-            if wanted is None or sub.name == wanted:
-                await sub.ack([], below=sub.topic.next)
+    topics = [call.engine.topics.find(topic) for topic in listed(call, name)]
+    subs = [sub for topic in topics for sub in topic.subscriptions.values() if wanted in (None, sub.name)]
+    for sub in subs:
+        # It may be deleted while others are cleared.
+        if not sub.closed:
+            await sub.ack([], below=sub.topic.next)
     return answer(None)
 
 

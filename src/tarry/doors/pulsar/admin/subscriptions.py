@@ -171,6 +171,8 @@ async def _expire(call: Call, sub: Subscription) -> None:
         more = call.engine.journal.backlog.expire(sub, before_ms)
         # Others have their turn while a large backlog is looked at.
         await asyncio.sleep(0)
+    # Its acknowledgements were enqueued one after another: the last of them has to be durable.
+    await call.engine.topics.once_durable(None)
 
 
 async def _json(call: Call) -> dict[str, Any]:
