@@ -76,7 +76,7 @@ def _entries(mark: str) -> bytes:
     entries = [
         {"entryId": "1", "event": {"mark": mark}, "contentType": "application/json"},
         {"entryId": "2", "event": f"text {mark}", "contentType": "text/plain"},
-        {"entryId": "3", "event": OWN_EVENT | {"id": "own", "data": mark}, "contentType": "application/cloudevents+json"},
+        {"entryId": "3", "event": OWN_EVENT | {"id": f"own-{mark}", "data": mark}, "contentType": "application/cloudevents+json"},
     ]  # fmt: skip
     return json.dumps(entries).encode()
 
@@ -101,7 +101,7 @@ PUBLISHES: Final[dict[str, Publish]] = {
     "traced": Publish(_json, "application/json", headers={"traceparent": PARENT, "tracestate": "a=1"}),
     "overridden": Publish(
         _json, "application/json",
-        metadata={"cloudevent.id": "id-7", "cloudevent.source": "s", "cloudevent.type": "t", "cloudevent.subject": "j"},
+        metadata={"cloudevent.id": "id-MARK", "cloudevent.source": "s", "cloudevent.type": "t", "cloudevent.subject": "j"},
     ),
     "metadata": Publish(_json, "application/json", metadata={"customer": "42"}),
     "raw": Publish(lambda mark: mark.encode(), "text/plain", topic=RAW, metadata={"rawPayload": "true"}),
@@ -109,8 +109,8 @@ PUBLISHES: Final[dict[str, Publish]] = {
 }  # fmt: skip
 """By name: what is published from either side."""
 
-ANEW: Final = ("id", "time")
-"""Fields that each publish has anew."""
+_UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""An id that a sidecar made; others are the publisher's, and have a mark, because JetStream takes no id twice."""
 
 
 class DaprBeside:
@@ -259,7 +259,7 @@ def _published(pair: Pair, side: str, publish: Publish, more: Mapping[str, str])
     headers = {"content-type": publish.type_} if publish.type_ else {}
     pair.sidecars[side].publish(
         publish.topic, publish.body(mark), headers | dict(publish.headers), bulk=publish.bulk,
-        **publish.metadata, **more,
+        **{name: value.replace("MARK", mark) for name, value in publish.metadata.items()}, **more,
     )  # fmt: skip
     shown = base64.b64encode(mark.encode()).decode() if publish.topic == RAW else mark
     if publish.type_ == "application/octet-stream":
@@ -293,9 +293,8 @@ def _told(arrival: Arrival) -> dict[str, str]:
 def _shape(arrival: Arrival, side: str) -> dict[str, Any]:
     """An event without what each publish has anew, and with the publisher's id where its source is that."""
     event = dict(arrival.event)
-    text = json.dumps(
-        _without(event, ANEW if event.get("id") not in ("id-7", "own") else ("time",)), sort_keys=True
-    )
+    anew = ("id", "time") if _UUID.fullmatch(event["id"]) else ("time",)
+    text = json.dumps(_without(event, anew), sort_keys=True)
     found = re.sub(r"[0-9a-f]{32}(?=[^-])", "MARK", text)
     if event.get("source") == side:
         found = found.replace(f'"source": "{side}"', '"source": "PUBLISHER"')
