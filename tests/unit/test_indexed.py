@@ -317,3 +317,63 @@ def test_bodies_are_fetched_ahead_and_those_of_the_dead_make_room(monkeypatch: p
     world.run(7_500)
     assert not arrived(world)
     assert journal.bodies.absent(seqs).tolist() == [True, False]
+
+
+def test_a_cancelled_message_stays_dead_until_the_index_knows_of_its_end() -> None:
+    """R8: its end is in the ledger, its row in the index, and the memory of who is dead is about to be given back."""
+    world = small_world()
+    message = schedule(world, DAY_MS)
+    indexed(world)
+    world.settle(world.engine.cancel(message.id))
+    # As after a reclaim of everything up to the end of the first block of seqs.
+    world.engine.upkeep._reclaimed = (1 << 16) - 1
+    world.run(1_000)
+    later(world, DAY_MS + HOUR_MS)
+    assert arrived(world) == []
+    assert world.settle(world.engine.get(message.id)).state == "cancelled"
+
+
+# A due message whose body only the index has: it is out of the wheel while the body is fetched
+
+
+def fetching(world: World, destination: str = TO) -> Scheduled:
+    """A message that is due, and whose body is being fetched: the next work that is done is the fetch."""
+    message = schedule(world, DAY_MS, destination, payload=b"from the index")
+    reclaimed(world)
+    world.clock.advance(DAY_MS)
+    for _ in range(100):
+        world.tick()
+        if world.engine.dispatcher._awaiting:
+            return message
+        world.work()
+    raise AssertionError("its body is not fetched")
+
+
+@pytest.mark.parametrize("destination", [TO, "own-topic"])
+def test_the_clock_is_set_back_while_a_body_is_fetched_and_its_message_is_neither_early_nor_lost(
+    destination: str,
+) -> None:
+    world = small_world()
+    message = fetching(world, destination)
+    world.clock.jump(-HOUR_MS)
+    world.run(HOUR_MS - 60_000)
+    assert world.settle(world.engine.get(message.id)).state == "scheduled", "it went out before its instant"
+    world.run(60_000)
+    assert world.settle(world.engine.get(message.id)).state == "sent"
+
+
+def test_the_watermark_stays_below_a_message_whose_body_is_fetched() -> None:
+    """R9: else a crash meanwhile would lose it, since a start begins at the watermark."""
+    world = small_world()
+    message = fetching(world)
+    assert message.due_at_ms is not None
+    # An idle server marks once a minute.
+    for _ in range(80):
+        world.clock.advance(1_000)
+        world.tick()
+        world.commit()
+    assert world.engine.journal.watermark.fire_at_ms <= message.due_at_ms
+    world.crash()
+    world.start()
+    world.run(1_000)
+    assert arrived(world) == [message.id]

@@ -349,6 +349,32 @@ def test_the_registry_can_be_had_again_from_either_snapshot(bench: Bench) -> Non
         assert bench.reader(again).ids == [0, 1, 2, 3, 4]
 
 
+def test_segments_stay_as_long_as_the_older_snapshot_needs_them() -> None:
+    """R12: the newer one may turn out to be damaged."""
+    bench = Bench(
+        settings=EngineSettings(reclaim_every_ms=1000, snapshot_every_ms=60_000),
+        ledger_settings=LedgerSettings(segment_bytes=SEGMENT),
+    )
+    churn(bench, 3)
+    bench.wait(130_000)
+    before = dict(bench.registry_disk.snapshots)
+    assert len(before) == 2
+    churn(bench, 12)
+    newer: list[str] = []
+    for _ in range(70):
+        bench.wait(1_000)
+        snapshots = bench.registry_disk.snapshots
+        newer = [path for path in snapshots if snapshots[path] is not before[path]]
+        if newer:
+            break
+    bench.wait(5_000)
+    assert len(newer) == 1
+    for path in before:
+        bench.kill()
+        bench.registry_disk.restore(path)
+        bench.start()
+
+
 def test_a_pipeline_that_begins_just_before_segments_go_finds_them(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
