@@ -27,6 +27,7 @@ from tarry.core.rights import (
     table,
 )
 from tarry.doors.dapr.grpc_api import SERVICE
+from tarry.doors.dapr.http_api import OPEN_PATHS
 from tarry.doors.http.app import Methods, build_app
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.matrix.app import MatrixApp
@@ -81,6 +82,15 @@ def test_administration_routes_and_rows_are_the_same() -> None:
 def test_commands_and_rows_are_the_same() -> None:
     taken = Desk().client().connection._takes
     assert {Type.Type.Name(number) for number in taken} == set(PULSAR)
+
+
+async def test_dapr_paths_and_rows_are_the_same(tmp_path: Path) -> None:
+    async with dapr(tmp_path) as doors:
+        (sidecar,) = doors.door.sidecars.values()
+        served = set(sidecar.http_api.operations)
+    unguarded = {name for name, right in DAPR_HTTP.items() if right.reach == "open"}
+    assert served == set(DAPR_HTTP) - unguarded - {PASSED_ON}
+    assert {f"GET {path}" for path in OPEN_PATHS} == unguarded
 
 
 async def test_grpc_methods_and_rows_are_the_same(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from tarry.core.browser import check_browser
 from tarry.core.errors import Forbidden, TarryError
 from tarry.core.faults import told
 from tarry.core.message import Scheduled
-from tarry.core.rights import DAPR_HTTP, PASSED_ON, right_of
+from tarry.core.rights import DAPR_HTTP, PASSED_ON, Right, right_of
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.bulk_body import entries_of
 from tarry.doors.dapr.cloudevents import Trace, trace_of
@@ -32,6 +32,8 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 Reply = Callable[[int, Headers, bytes], None]
 Answered = tuple[int, Headers, bytes]
+Endpoint = Callable[[str, Scope, Caller, Receive], Awaitable[Answered]]
+"""Gets the rest of the path behind the fixed part of its template, the request, and its sender."""
 
 MESSAGE_ID: Final = b"tarry-message-id"
 MESSAGE_IDS: Final = b"tarry-message-ids"
@@ -40,17 +42,34 @@ MAX_SHOWN_IDS: Final = 200
 
 _PUBLISH: Final = "/v1.0/publish/"
 _BULK: Final = ("/v1.0/publish/bulk/", "/v1.0-alpha1/publish/bulk/")
-_PUBLISH_ONE: Final = f"POST {_PUBLISH}{{pubsub}}/{{topic}}"
-_METADATA: Final = "/v1.0/metadata"
+_PUBLISH_ONE: Final = right_of(DAPR_HTTP, f"POST {_PUBLISH}{{pubsub}}/{{topic}}")
 _NAMELESS: Final = frozenset(one.removesuffix("/") for one in (_PUBLISH, *_BULK))
+_WRITES: Final = ("POST", "PUT")
 _OUTBOUND: Final = "/v1.0/healthz/outbound"
-_OPEN: Final = frozenset(("/v1.0/healthz", _OUTBOUND))
+OPEN_PATHS: Final = frozenset(("/v1.0/healthz", _OUTBOUND))
 _JSON: Final[Headers] = [(b"content-type", b"application/json")]
 _log = logging.getLogger(__name__)
 
 
 class Disconnected(Exception):
     """The client has gone; there is nobody to answer."""
+
+
+class _Route:
+    """An operation by the fixed part of its path, with its row of the rights table."""
+
+    def __init__(self, operation: str, endpoint: Endpoint) -> None:
+        method, _, template = operation.partition(" ")
+        self.method = method
+        self.prefix = template.partition("{")[0]
+        self.right = right_of(DAPR_HTTP, operation)
+        self.endpoint = endpoint
+
+    def serves(self, method: str, path: str) -> bool:
+        """Whether a request is for it."""
+        if method != self.method:
+            return False
+        return path.startswith(self.prefix) if self.prefix.endswith("/") else path == self.prefix
 
 
 class HttpApi:
@@ -69,6 +88,18 @@ class HttpApi:
         self._metadata = metadata
         self._passing = passing
         self._max_body_bytes = max_body_bytes
+        # In the order in which they are looked for: a bulk's path begins like that of a publish.
+        self.operations: dict[str, Endpoint] = {
+            **{
+                f"{method} {one}{{pubsub}}/{{topic}}": self._publish_bulk
+                for one in _BULK
+                for method in _WRITES
+            },
+            **{f"{method} {_PUBLISH}{{pubsub}}/{{topic}}": self._publish for method in _WRITES},
+            "GET /v1.0/metadata": self._show_metadata,
+            "PUT /v1.0/metadata/{key}": self._set_metadata,
+        }
+        self._routes = [_Route(operation, endpoint) for operation, endpoint in self.operations.items()]
 
     def quick(self, scope: Scope) -> Callable[[bytes, Any, Reply], bool] | None:
         """What answers scheduled publishes with this head that have come whole; None leaves them to a task."""
@@ -124,37 +155,33 @@ class HttpApi:
         path: str = scope["path"]
         method: str = scope["method"]
         get = dict(scope["headers"]).get
-        if path in _OPEN and method == "GET":
+        if path in OPEN_PATHS and method == "GET":
             return self._health(path, scope["query_string"])
         if path in _NAMELESS:
             path += "/"
-        if method in ("POST", "PUT"):
-            if path.startswith(_BULK):
-                prefix = next(one for one in _BULK if path.startswith(one))
-                caller = self._let_in(get, f"{method} {prefix}{{pubsub}}/{{topic}}")
-                return await self._publish_bulk(path.removeprefix(prefix), scope, caller, receive)
-            if path.startswith(_PUBLISH):
-                caller = self._let_in(get, _PUBLISH_ONE)
-                return await self._publish(path.removeprefix(_PUBLISH), scope, caller, receive)
-        if path == _METADATA and method == "GET":
-            self._let_in(get, f"GET {_METADATA}")
-            return 200, list(_JSON), msgspec.json.encode(self._metadata.show())
-        if path.startswith(_METADATA + "/") and method == "PUT":
-            self._let_in(get, f"PUT {_METADATA}/{{key}}")
-            body = await self._body(receive)
-            self._metadata.extend(path.removeprefix(_METADATA + "/"), body.decode(errors="replace"))
-            return 204, [], b""
-        self._let_in(get, PASSED_ON)
+        for route in self._routes:
+            if route.serves(method, path):
+                caller = self._let_in(get, route.right)
+                return await route.endpoint(path.removeprefix(route.prefix), scope, caller, receive)
+        self._let_in(get, DAPR_HTTP[PASSED_ON])
         if self._passing is not None and path.startswith("/v1.0"):
             return await self._passing.pass_on(scope, await self._body(receive))
         raise _not_served(method, path)
 
-    def _let_in(self, get: Callable[[bytes], bytes | None], operation: str) -> Caller:
+    async def _show_metadata(self, _: str, _scope: Scope, _caller: Caller, _receive: Receive) -> Answered:
+        return 200, list(_JSON), msgspec.json.encode(self._metadata.show())
+
+    async def _set_metadata(self, key: str, _scope: Scope, _caller: Caller, receive: Receive) -> Answered:
+        body = await self._body(receive)
+        self._metadata.extend(key, body.decode(errors="replace"))
+        return 204, [], b""
+
+    def _let_in(self, get: Callable[[bytes], bytes | None], right: Right) -> Caller:
         caller = self._access.known(get(b"dapr-api-token"))
         if caller is None:
             raise Refusal(errors.TOKEN, "invalid api token")
         try:
-            right_of(DAPR_HTTP, operation).check(caller)
+            right.check(caller)
             if self._access.is_open:
                 check_browser(get(b"host"), get(b"origin"), get(b"sec-fetch-site"), frozenset())
         except Forbidden as error:
