@@ -205,3 +205,15 @@ def test_finalised_messages_are_forgotten_after_their_retention(bench: Bench) ->
     bench.wait(bench.settings.reclaim_every_ms + 1)
     assert bench.listed(state="finalised") == []
     bench.refused(bench.engine.get(done.id), NotFound)
+
+
+def test_a_page_of_what_is_finalised_reads_a_bounded_number_of_bytes() -> None:
+    bench = Bench(ledger_settings=LedgerSettings(segment_bytes=1 << 22))
+    # A listed message is remembered with its body.
+    for n in range(120):
+        owner = "ann" if n == 0 else "bob"
+        bench.schedule(FOREIGN, payload=bytes(100_000), owner=owner, listed=True, delay_ms=1)
+        bench.run(1)
+    found = pages(bench, state="finalised", owner="ann")
+    assert [len(page) for page in found] == [0, 0, 1]
+    assert len([view for page in pages(bench, state="finalised") for view in page]) == 120

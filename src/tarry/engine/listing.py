@@ -31,6 +31,9 @@ LOOK_AT: Final = 1_000
 LOOK_BYTES: Final = 2 * 1024 * 1024
 """Messages looked at for one page, and about how much of their bodies: some milliseconds of a turn."""
 
+ROWS_TOGETHER: Final = 50
+"""Rows of finalised messages read at once: listed ones are remembered with their bodies."""
+
 PAGE_BYTES: Final = 16 * 1024 * 1024
 """Bodies read from the index for one page, about."""
 
@@ -156,21 +159,26 @@ def list_finalised(journal: Journal, query: MessageQuery) -> MessagePage:
     """A page of what is finalised, the newest first, as of the last flush."""
     limit = check_limit(query.limit)
     before = _read_page(query.page) or Key(1 << 60, 0)
-    rows = journal.registry.finalised.select(
-        "(finalised_at_ms, origin_seq) < (?, ?) ORDER BY finalised_at_ms DESC, origin_seq DESC LIMIT ?",
-        (before.fire_at_ms, before.seq, LOOK_AT),
-    )
     views: list[MessageView] = []
-    last: str | None = None
-    for (seq,), (_, at_ms), ended in rows:
-        if len(views) >= limit:
-            return MessagePage(views, last)
-        if query.outcome in (None, ended.outcome) and _in_range(ended.due_at_ms, query):
-            view = view_of_ended(ended, journal.ids.make(ended.origin.seq, ended.origin.fire_at_ms))
-            if _matches(view, query):
-                views.append(view)
-        last = _make_page(Key(at_ms, seq))
-    return MessagePage(views, last if len(rows) == LOOK_AT else None)
+    looked_at, room = 0, LOOK_BYTES
+    while looked_at < LOOK_AT and room > 0:
+        rows = journal.registry.finalised.select(
+            "(finalised_at_ms, origin_seq) < (?, ?) ORDER BY finalised_at_ms DESC, origin_seq DESC LIMIT ?",
+            (before.fire_at_ms, before.seq, ROWS_TOGETHER),
+        )
+        for (seq,), (_, at_ms), ended in rows:
+            if len(views) >= limit:
+                return MessagePage(views, _make_page(before))
+            if query.outcome in (None, ended.outcome) and _in_range(ended.due_at_ms, query):
+                view = view_of_ended(ended, journal.ids.make(ended.origin.seq, ended.origin.fire_at_ms))
+                if _matches(view, query):
+                    views.append(view)
+            before = Key(at_ms, seq)
+            room -= 0 if ended.kept is None else len(ended.kept.payload)
+        if len(rows) < ROWS_TOGETHER:
+            return MessagePage(views, None)
+        looked_at += len(rows)
+    return MessagePage(views, _make_page(before))
 
 
 def _matches(view: MessageView, query: MessageQuery) -> bool:
