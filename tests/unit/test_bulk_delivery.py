@@ -9,10 +9,14 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from tarry.core.delivery import Delivered, Retry
+from tarry.core.errors import NotFound
 from tarry.core.limits import DAY_MS, FINALISED_RETENTION_MS, HOUR_MS, MINUTE_MS
+from tarry.core.message import MessageQuery
 from tarry.core.policy import Policy
+from tarry.engine import horizon
 from tarry.engine.adoption import BatchView
 from tarry.engine.engine import Engine
 from tarry.index.delta import DeltaIndex
@@ -82,6 +86,21 @@ def test_what_is_past_is_due_now_and_the_rest_when_it_is(bench: BulkBench) -> No
     assert (bench.batch().remaining, bench.batch().count) == (0, 4)
     assert bench.engine.stats().pending == 0
     assert bench.engine.stats().counters["sent"] == 4
+
+
+def test_a_batch_that_is_brought_in_piece_by_piece_is_sent_meanwhile(
+    bench: BulkBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first pieces were due before the last was read, had no bodies yet, and ended as failed."""
+    monkeypatch.setattr(horizon, "STEP", 10)
+    now = bench.now_ms
+    bench.bulk([now - at for at in range(25)])
+    for _ in range(10):
+        bench.tick()
+        bench.rest()
+    assert sorted(bench.in_topic()) == sorted(letters(*range(25)))
+    assert bench.batch().remaining == 0
+    assert "failed" not in bench.engine.stats().counters
 
 
 def test_a_slot_that_is_loaded_already_takes_more(bench: BulkBench) -> None:
@@ -274,3 +293,18 @@ def test_while_there_is_no_index_the_ledger_keeps_what_became_of_a_batch(tmp_pat
     bench.leap(FINALISED_RETENTION_MS + DAY_MS)
     settle(bench)
     assert bench.engine.journal.ledger.first_seq > 1
+
+
+def test_the_end_of_a_batchs_message_is_found_for_as_long_as_outcomes_are_kept(tmp_path: Path) -> None:
+    """After a week it was not found any more, however long outcomes were to be kept."""
+    bench = BulkBench(tmp_path, settings=replace(QUICK, finalised_retention_ms=30 * DAY_MS))
+    bench.bulk([bench.now_ms + 10])
+    (id_,) = [view.id for view in bench.ask(bench.engine.list_messages(MessageQuery())).messages]
+    bench.wait(10)
+    assert bench.state(id_) == "sent"
+    bench.clock.advance(8 * DAY_MS)
+    settle(bench)
+    assert bench.state(id_) == "sent"
+    bench.clock.advance(30 * DAY_MS)
+    settle(bench)
+    bench.refused(bench.engine.get(id_), NotFound)

@@ -255,8 +255,8 @@ class Batches:
         if registry.meta is not None:
             self.next_seq = max(self.next_seq, registry.meta.next_batch_seq)
 
-    def forget(self, watermark: Key) -> None:
-        """Let go of the seqs of batches that are past, and after a while of the batches."""
+    def forget(self, watermark: Key, retention_ms: int = FINALISED_RETENTION_MS) -> None:
+        """Let go of the seqs of batches that are past, and of the batches when the ends of their messages are forgotten."""
         for batch in list(self._ordered):
             past_ms = watermark.fire_at_ms - batch.row.high_ms
             if past_ms > OVER_AFTER_MS and not batch.row.past:
@@ -264,7 +264,7 @@ class Batches:
                 batch.row = replace(batch.row, past=True)
                 self._changed.add(batch.name)
                 self._drop_files(batch)
-            if past_ms > FINALISED_RETENTION_MS and not batch.apart.total():
+            if past_ms > retention_ms and not batch.apart.total():
                 self._remove(batch)
 
     def _remove(self, batch: Batch) -> None:

@@ -114,6 +114,9 @@ class Horizon:
     def add_batch(self, batch: Staged) -> None:
         """A batch was adopted, durably: its files are part of the tail, and what is near enters the wheel (R10)."""
         self.joining.append(batch)
+        # Its first messages may be due before the last ones are in the wheel: their bodies are read from the view.
+        if batch in self.unindexed(self.view.cursor):
+            self.view = self.view.with_batches([batch])
         self.wake()
 
     def postpone(self, until_ms: int, seq: int, lane: int) -> None:
@@ -190,10 +193,7 @@ class Horizon:
             self.wheel.add_many(*due.at(alive))
 
     def _join(self, now_ms: int) -> None:
-        """Bring what is near of a new batch into the wheel, in pieces; then its files are part of the view.
-
-        Nothing else moves the horizon meanwhile.
-        """
+        """Bring what is near of a new batch into the wheel, in pieces. Nothing else moves the horizon meanwhile."""
         batch, low, at = self.joining[0], self._joined, self.at
         files = self.index.staged([batch])
 
@@ -203,8 +203,6 @@ class Horizon:
             if loaded.upto >= at:
                 self.joining.pop(0)
                 self._joined = NO_KEY
-                if batch in self.unindexed(self.view.cursor):
-                    self.view = self.view.with_batches([batch])
             self.wake()
 
         self._read("a batch", lambda: files.load(low, at, STEP), joined, now_ms)
@@ -250,9 +248,7 @@ class Horizon:
         self._newest = newest
         self.blocked = False
         self.tail.drop_seqs_upto(newest.cursor)
-        waiting = [batch.name for batch in self.joining]
-        batches = [batch for batch in self.unindexed(newest.cursor) if batch.name not in waiting]
-        self.view = newest.with_batches(batches)
+        self.view = newest.with_batches(self.unindexed(newest.cursor))
 
     @property
     def trouble(self) -> str | None:

@@ -201,7 +201,7 @@ class Upkeep:
     def _prune(self, now_ms: int) -> None:
         settings = self._settings
         self._journal.topics.forget_unread(now_ms - settings.unread_retention_ms)
-        self._journal.batches.forget(self._journal.watermark)
+        self._journal.batches.forget(self._journal.watermark, settings.finalised_retention_ms)
         self._journal.batches.indexed(self._journal.relied.seq)
         self._offload(
             lambda: self._journal.registry.prune(
