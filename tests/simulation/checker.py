@@ -4,7 +4,7 @@ What it holds the engine to is on the first page of the design, and in docs/guar
 nothing early, nothing after an answered cancel, every message finalised once, of a group at most one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
 from tarry.core.delivery import Delivered, Delivery, Refused, Retry, Verdict
@@ -56,6 +56,8 @@ class Checker:
         self.life_step = 0
         self.life_since = 0
         """The clock's reading with which this life began."""
+        self.reads_late: Callable[[], bool] = lambda: False
+        """Whether due messages wait for bodies from the index for longer than others wait for them."""
         self.stopped = False
         """The disk has failed: nothing more is shown in this life."""
         self.flying: dict[str, str] = {}
@@ -154,7 +156,7 @@ class Checker:
         else:
             self.told(msg, view.state)
         if (view.owner, view.key, view.group) != (message.owner, message.key, message.group):
-            broken(f"{msg.token} is shown as another message")
+            broken(f"{msg.token} is shown as another message: {view}")
 
     def listed(self, views: list[MessageView]) -> None:
         """All that waits was listed: what is known to wait must be there, and what has ended must not."""
@@ -168,7 +170,13 @@ class Checker:
             if here and (msg.ended or msg.cancelled):
                 broken(f"{msg.token} is listed as waiting, but has ended")
             sure = not (
-                msg.busy or msg.ended or msg.cancelled or msg.cancel_maybe or msg.message.group or msg.eager
+                msg.busy
+                or msg.ended
+                or msg.cancelled
+                or msg.maybe_cancelled
+                or msg.message.group
+                or msg.eager
+                or msg.batch
             )
             if sure and not here and all(promise.due_at_ms > now_ms for promise in msg.promises):
                 if not self.model.clock_set_back and not self.model.damaged:
@@ -180,7 +188,7 @@ class Checker:
         """The engine tells an outlet to send."""
         msg = self._recognise(delivery)
         msg.launches += 1
-        if msg.cancelled:
+        if msg.cancelled or msg.silent:
             broken(f"{msg.token} goes out after its cancel was answered")
         if msg.ended or msg.verdict_life == self.life:
             broken(f"{msg.token} goes out again after its end")
@@ -219,7 +227,8 @@ class Checker:
         """Of one key and owner, nothing that was accepted before it and fires before it may still be waiting."""
         if msg.touched or not msg.accepted or msg.accepted.due_at_ms is None or self.model.limited:
             return
-        if msg.order is None or self._is_carried(msg.order):
+        if msg.order is None or msg.batch or self._is_carried(msg.order) or self.reads_late():
+            # Messages of a batch take their places when its files are read, in lanes of their own.
             return
         fires_ms = max(msg.accepted.due_at_ms, msg.floor_ms)
         for other in self._of_order(msg.order):
@@ -227,12 +236,13 @@ class Checker:
                 other is not msg
                 and other.message.owner == msg.message.owner
                 and not other.touched
+                and not other.batch
                 and other.born < msg.born
                 and self._fires_by(other) <= fires_ms
                 and not (
                     other.ended or other.verdict_life >= 0 or other.message.ttl_ms or other.message.group
                 )
-                and not (other.cancelled or other.cancel_maybe)
+                and not (other.cancelled or other.maybe_cancelled)
                 # A restart does not remember which chains were carried to a later instant.
                 and other.born >= self.life_step
             ):
@@ -439,6 +449,9 @@ class Checker:
     def check_ends(self, views: dict[str, MessageView]) -> None:
         """Everything has had the time it needs: every accepted message has ended, and how it ended is what was seen."""
         for msg in self.model.accepted():
+            if msg.token not in views:
+                self._check_gone(msg)
+                continue
             view = views[msg.token]
             if view.state in ("scheduled", "sending"):
                 broken(f"{msg.token} never ended: it is {view.state}")
@@ -451,6 +464,13 @@ class Checker:
             if publication.accepted and publication.token not in self.model.places:
                 broken(f"{publication.token} was published and is nowhere")
 
+    def _check_gone(self, msg: Msg) -> None:
+        """Of a message that ended with its whole batch nothing is remembered: then it was not sent."""
+        if not msg.doomed:
+            broken(f"{msg.token} cannot be found any more")
+        if msg.token in self.model.places or msg.verdict_life >= 0:
+            broken(f"{msg.token} was sent, but cannot be found any more")
+
     def _check_end(self, msg: Msg, view: MessageView) -> None:
         in_topic = msg.token in self.model.places
         if in_topic and view.state != "sent":
@@ -462,9 +482,9 @@ class Checker:
                 if not (msg.arrivals if msg.foreign else in_topic) and msg.message.destination != FLEETING:
                     broken(f"{msg.token} is said to be sent, but nobody has it")
             case "cancelled":
-                if not (msg.cancelled or msg.cancel_maybe or msg.message.group):
+                if not (msg.cancelled or msg.maybe_cancelled or msg.message.group):
                     broken(f"{msg.token} was cancelled by nobody: {view.reason}")
-                if msg.message.group and not msg.cancelled and not msg.cancel_maybe:
+                if msg.message.group and not msg.cancelled and not msg.maybe_cancelled:
                     self._check_discarded(msg, view)
             case "failed":
                 if not (msg.refused or msg.message.ttl_ms or self.model.damaged):
@@ -478,7 +498,7 @@ class Checker:
         """A member of a group ends by itself only because another one was sent, no timed one is left, or its leader failed."""
         leader = msg.leader
         if leader is not None and (
-            leader.refused or leader.cancelled or leader.cancel_maybe or leader.message.ttl_ms
+            leader.refused or leader.cancelled or leader.maybe_cancelled or leader.message.ttl_ms
         ):
             return
         group = [

@@ -1,6 +1,6 @@
 """The clients of one run: they schedule, repeat themselves, change their minds, and look."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 from tarry.core.errors import (
     Conflict,
     DelayTooLong,
+    NotFound,
     RateLimited,
     TarryError,
     TooLarge,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 OWNERS = ("ann", "bob", "")
 KEYS = (None, None, "k1", "k2", "k3")
 NEVER_MS = 1 << 60
+ANYWHERE = (*HOSTS, *TOPICS, *HOSTS, *TOPICS, *HOSTS, *TOPICS, EAGER, FLEETING)
 
 
 class Clients:
@@ -54,7 +56,7 @@ class Clients:
 
     # Scheduling
 
-    def _new(self, *, plain: bool = False) -> Msg:
+    def new(self, *, plain: bool = False, places: Sequence[str] = ANYWHERE) -> Msg:
         """A message that was not asked for before; a plain one has neither group nor idempotency key."""
         random = self._random
         now_ms = self._sim.clock.now_ms()
@@ -70,7 +72,7 @@ class Clients:
                 fields["delay_ms"] = delay_ms
             else:
                 fields["due_at_ms"] = now_ms + delay_ms - random.choice((0, 0, 0, 5_000))
-        destination = random.choice((*HOSTS, *TOPICS, *HOSTS, *TOPICS, *HOSTS, *TOPICS, EAGER, FLEETING))
+        destination = random.choice(places)
         if destination in HOSTS and not plain and random.random() < 0.3:
             # The same owner elsewhere is another one, and so are its groups.
             fields["namespace"] = ELSEWHERE
@@ -97,7 +99,7 @@ class Clients:
              random.randint(1, 2_000), random.randint(1, 120_000), 3_600_000, 30 * 86_400_000)
         )  # fmt: skip
 
-    def _promise(self, msg: Msg) -> Promise | None:
+    def promise(self, msg: Msg) -> Promise | None:
         """What is promised if the request is taken now; None if it has been taken already."""
         self._sim.say_message(msg)
         msg.asks += 1
@@ -130,8 +132,8 @@ class Clients:
         if repeatable and self._random.random() < 0.15:
             msg = self._random.choice(repeatable)
         else:
-            msg = self._new()
-        promise = self._promise(msg)
+            msg = self.new()
+        promise = self.promise(msg)
         answer = self._sim.engine.schedule(msg.message)
         self._sim.ask(f"schedule {msg.token}", answer, partial(self._scheduled, msg, promise))
 
@@ -152,9 +154,10 @@ class Clients:
             self._check_pending(msg, error)
         elif not isinstance(error, RateLimited | DelayTooLong | TooLarge | Unavailable):
             raise error
-        self._forget(msg, promise)
+        self.forget(msg, promise)
 
-    def _forget(self, msg: Msg, promise: Promise | None) -> None:
+    def forget(self, msg: Msg, promise: Promise | None) -> None:
+        """A request was refused."""
         msg.asks -= 1
         if msg.accepted is None and promise is not None:
             msg.promises.remove(promise)
@@ -172,8 +175,8 @@ class Clients:
 
     def batch(self) -> None:
         """Several messages in one request."""
-        msgs = [self._new() for _ in range(self._random.randint(1, 6))]
-        promises = [self._promise(msg) for msg in msgs]
+        msgs = [self.new() for _ in range(self._random.randint(1, 6))]
+        promises = [self.promise(msg) for msg in msgs]
         answer = self._sim.engine.schedule_many([msg.message for msg in msgs])
 
         def then(of: Answer[Any], _: bool) -> None:
@@ -186,14 +189,14 @@ class Clients:
         """Several messages of a group, all or none, perhaps with one that leads them."""
         random = self._random
         group = self._sim.token("together")
-        msgs = [self._new(plain=True) for _ in range(random.randint(2, 5))]
+        msgs = [self.new(plain=True) for _ in range(random.randint(2, 5))]
         for at, msg in enumerate(msgs):
             delay_ms = random.choice((1, 50, 2_000, 60_000)) if not at or random.random() < 0.4 else None
             msg.message = msgspec.structs.replace(
                 msg.message, owner="ann", group=group, delay_ms=delay_ms, due_at_ms=None, ttl_ms=None
             )
         if random.random() < 0.6:
-            leader = self._new(plain=True)
+            leader = self.new(plain=True)
             leader.message = msgspec.structs.replace(
                 leader.message,
                 owner="ann",
@@ -205,7 +208,7 @@ class Clients:
             for msg in msgs:
                 msg.leader = leader
             msgs.insert(0, leader)
-        promises = [self._promise(msg) for msg in msgs]
+        promises = [self.promise(msg) for msg in msgs]
         answer = self._sim.engine.schedule_together([msg.message for msg in msgs])
 
         def then(of: Answer[Any], unclear: bool) -> None:
@@ -216,14 +219,14 @@ class Clients:
             elif not unclear:
                 self._refused(msgs[0], promises[0], error)
                 for msg, promise in zip(msgs[1:], promises[1:], strict=True):
-                    self._forget(msg, promise)
+                    self.forget(msg, promise)
 
         self._sim.ask("together " + " ".join(msg.token for msg in msgs), answer, then)
 
     def arrow(self) -> None:
         """Several messages as a record batch."""
-        msgs = [self._new(plain=True) for _ in range(self._random.randint(1, 6))]
-        promises = [self._promise(msg) for msg in msgs]
+        msgs = [self.new(plain=True) for _ in range(self._random.randint(1, 6))]
+        promises = [self.promise(msg) for msg in msgs]
         rows = [msg.message for msg in msgs]
         columns = {
             "destination": pa.array([row.destination for row in rows]),
@@ -375,6 +378,9 @@ class Clients:
     def _check_conflict(self, msg: Msg, error: BaseException) -> None:
         if isinstance(error, Unavailable | DelayTooLong):
             return
+        if isinstance(error, NotFound) and msg.doomed:
+            # Of what ended with its whole batch nothing is remembered.
+            return
         if not isinstance(error, Conflict):
             raise Violation(f"{msg.token}: a command got {error!r}") from error
         if error.state in ("sent", "cancelled", "failed"):
@@ -389,7 +395,7 @@ class Clients:
         error = answer.error()
         if error is None:
             self._checker.shown(msg, answer.value())
-        elif not isinstance(error, Unavailable):
+        elif not isinstance(error, Unavailable) and not (isinstance(error, NotFound) and msg.doomed):
             raise error
 
     # Looking, and policies

@@ -37,6 +37,8 @@ KINDS: Final = (
     "bodies fetched from the index",
     "version of the index gone while it is read",
     "attempt without a reply",
+    "batch adopted",
+    "batch cancelled",
     "dead letter",
 )
 ENOUGH_SEEDS: Final = 2_000

@@ -69,6 +69,12 @@ class Msg:
     cancelled: bool = False
     """A cancel was answered."""
     cancel_maybe: bool = False
+    batch: str = ""
+    """The batch that it was adopted with."""
+    doomed: bool = False
+    """Its whole batch may be cancelled."""
+    silent: bool = False
+    """The cancel of its whole batch was answered: it is not launched any more."""
     touched: bool = False
     """There was a command for it: its place in any order is not known from outside."""
     launches: int = 0
@@ -94,6 +100,11 @@ class Msg:
     def maybe(self) -> bool:
         """Asked for, and neither accepted nor refused as far as is known."""
         return self.accepted is None and self.asks > 0
+
+    @property
+    def maybe_cancelled(self) -> bool:
+        """Whether a cancel of it, or of its batch, may have happened."""
+        return self.cancel_maybe or self.doomed
 
     @property
     def foreign(self) -> bool:

@@ -66,6 +66,8 @@ OPERATIONS = {
     "batch": 2.0,
     "together": 2.0,
     "arrow": 1.0,
+    "adopt": 1.5,
+    "cancel_batch": 0.3,
     "reuse": 0.5,
     "command": 10.0,
     "look": 2.0,

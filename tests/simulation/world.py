@@ -10,15 +10,17 @@ from random import Random
 from typing import Any
 
 from tarry.core.delivery import Delivered, Delivery, Outlet, Refused, Retry, Verdict
-from tarry.core.errors import Damage, TarryError, Unavailable
+from tarry.core.errors import Damage, NotFound, TarryError, Unavailable
 from tarry.core.message import MessageView
 from tarry.core.policy import Policy
 from tarry.engine.answer import Answer, failed
+from tarry.engine.dispatcher import ORDER_WAITS_MS
 from tarry.engine.engine import Engine
 from tarry.engine.flights import Told
 from tarry.testing.disk import SimulatedCrash
 from tarry.testing.outlet import Attempt, SimulatedOutlet
 from tarry.testing.world import World
+from tests.simulation.bulk import Bulk
 from tests.simulation.checker import Checker, Violation
 from tests.simulation.clients import Clients
 from tests.simulation.consumers import Consumers
@@ -82,9 +84,11 @@ class Simulation:
         self.coverage = Coverage()
         self.model = Model()
         self.checker = Checker(self.model, self.clock, settings)
+        self.checker.reads_late = self._reads_late
         self.clients = Clients(self)
         self.consumers = Consumers(self)
         self.recalls = Recalls(self)
+        self.bulk = Bulk(self)
         self.faults = Faults(self)
         self.open: list[tuple[str, Answer[Any]]] = []
         """What was asked in this life and is not answered yet."""
@@ -108,6 +112,11 @@ class Simulation:
     def engine(self) -> Engine:
         """The engine of this life."""
         return self.world.engine
+
+    def _reads_late(self) -> bool:
+        dispatcher = self.engine.dispatcher
+        waited_ms = self.clock.now_ms() - dispatcher._awaiting_since_ms
+        return bool(dispatcher._awaiting) and not 0 <= waited_ms < ORDER_WAITS_MS
 
     # What the parts of the simulation share
 
@@ -183,7 +192,7 @@ class Simulation:
             "index": self.index,
             "verdict": self.verdict,
         }
-        parts = (self.clients, self.consumers, self.recalls, self.faults)
+        parts = (self.clients, self.consumers, self.recalls, self.bulk, self.faults)
         actions = own | {name: act for part in parts for name, act in part.actions().items()}
         chosen = [actions[name] for name in self._weights]
         odds = list(self._weights.values())
@@ -215,6 +224,7 @@ class Simulation:
             self.clients.schedule,
             self.clients.batch,
             self.clients.command,
+            self.bulk.adopt,
             self.consumers.publish,
             self.consumers.ack,
             self.index,
@@ -298,6 +308,7 @@ class Simulation:
         self.open.clear()
         self.say(f"{'power loss' if power else 'killed'} {why}")
         self.model.new_life()
+        self.bulk.new_life()
         if random.random() < 0.3:
             self.clock.advance(random.choice((1, 1000, 100_000)))
         elif random.random() < 0.1:
@@ -541,8 +552,8 @@ class Simulation:
                 self._all_at_once()
             try:
                 views[msg.token] = answer.value()
-            except TarryError as error:
-                raise Violation(f"{msg.token} cannot be found any more: {error!r}") from error
+            except NotFound:
+                continue
             self.checker.shown(msg, views[msg.token])
         self.checker.check_ends(views)
         self.checker.check_entries()

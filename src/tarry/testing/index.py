@@ -3,6 +3,7 @@
     world.index.flush(world.engine.journal.ledger)      the pipeline indexes what is durable
     world.index.compact()                               the cascade drops the rows of dead versions
     world.index.vacuum()                                files of older versions are gone
+    world.index.stage(path, rows)                       a job stages a file of a batch, to be adopted
 
 It outlives crashes, as synced files do. It follows the rules of the tables (R6, R7): puts and dels by key, a cursor,
 nothing below the watermark.
@@ -10,6 +11,7 @@ nothing below the watermark.
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +19,25 @@ from numpy.typing import NDArray
 from tarry.core.errors import Damage
 from tarry.core.lanes import DOORS, doors_of
 from tarry.core.run import Due
-from tarry.index.index import NOTHING, IndexMoved, Loaded, NoView, SlotFigures, Staged, View
+from tarry.index.adopted import at_floor
+from tarry.index.index import NOTHING, IndexMoved, Loaded, SlotFigures, Staged, View
 from tarry.ledger.ledger import Ledger
-from tarry.ledger.record import Key, Kind, Lower, Mark, decode
+from tarry.ledger.record import Adopt, CancelBatch, Key, Kind, Lower, Mark, StagedFile, decode
 from tarry.ledger.watermark import Watermark
+
+Row = tuple[int, bytes]
+"""The lane and the body of a version."""
+
+STAGED_ONLY: Final = -1
+"""The version of a view that has staged files alone."""
+
+
+class StagedRow(NamedTuple):
+    """A version in a staged file."""
+
+    fire_at_ms: int
+    lane: int
+    body: bytes
 
 
 class SimulatedIndex:
@@ -33,12 +50,13 @@ class SimulatedIndex:
         """How often a version was read whose files were gone."""
         self._cursor = 0
         self._passed = Watermark()
-        self._puts: dict[Key, tuple[int, bytes]] = {}
-        """By key: the lane and the body."""
+        self._puts: dict[Key, Row] = {}
         self._dels: set[Key] = set()
-        self._view: View = NoView()
+        self._files: dict[str, list[StagedRow]] = {}
+        """Staged files, by path."""
         self._oldest = 0
         self._version = 0
+        self._view = SimulatedView(self, 0, 0, {}, set())
 
     # As the server sees it
 
@@ -47,12 +65,31 @@ class SimulatedIndex:
         return self._view
 
     def staged(self, batches: Sequence[Staged]) -> View:
-        """No batch was ever staged here."""
-        return NoView()
+        """A view of the staged files of batches alone."""
+        return SimulatedView(self, STAGED_ONLY, 0, {}, set()).with_batches(batches)
 
     def readable(self, version: int) -> bool:
-        """Whether the files of a version are still there."""
-        return version >= self._oldest
+        """Whether the files of a version are still there; those of batches always are."""
+        return version == STAGED_ONLY or version >= self._oldest
+
+    def rows_of(self, files: Sequence[StagedFile], first_seq: int, floor_ms: int) -> dict[Key, Row]:
+        """The rows of adopted files, each with its key: none fires before the floor (R10). A file that is missing has none."""
+        found: dict[Key, Row] = {}
+        for file in files:
+            for seq, row in enumerate(self._files.get(file.path, ()), first_seq):
+                early = row.fire_at_ms < floor_ms
+                body = at_floor(row.body, floor_ms).body if early else row.body
+                found[Key(max(row.fire_at_ms, floor_ms), seq)] = row.lane, body
+            first_seq += file.rows
+        return found
+
+    # As a job stages a batch
+
+    def stage(self, path: str, rows: Sequence[StagedRow]) -> StagedFile:
+        """Write a file of a batch: versions in the order of their fire instants, with their lanes and bodies."""
+        self._files[path] = sorted(rows, key=lambda row: row.fire_at_ms)
+        fires = [row.fire_at_ms for row in rows]
+        return StagedFile(path, sum(len(row.body) for row in rows), len(rows), "1_0", min(fires), max(fires))
 
     # As the pipeline makes it
 
@@ -94,6 +131,22 @@ class SimulatedIndex:
             record = decode(body)
             assert isinstance(record, Mark | Lower)
             self._passed = self._passed.after(seq, record)
+        elif fixed["kind"] == Kind.ADOPT:
+            adopt = decode(body)
+            assert isinstance(adopt, Adopt)
+            self._puts |= {
+                key: row
+                for key, row in self.rows_of(adopt.files, adopt.first_seq, adopt.floor_ms).items()
+                if not self._passed.has_passed(key)
+            }
+        elif fixed["kind"] == Kind.CANCEL_BATCH:
+            cancel = decode(body)
+            assert isinstance(cancel, CancelBatch)
+            spared = {one.key for one in cancel.spared}
+            inside = range(cancel.first_seq, cancel.first_seq + cancel.count)
+            self._puts = {
+                key: row for key, row in self._puts.items() if key.seq not in inside or key in spared
+            }
 
     def compact(self) -> None:
         """Drop the rows of dead versions with the dels that ended them.
@@ -122,17 +175,16 @@ class SimulatedIndex:
 class SimulatedView:
     """One version."""
 
-    identity = "simulated"
-
     def __init__(
         self,
         index: SimulatedIndex,
         version: int,
         cursor: int,
-        puts: dict[Key, tuple[int, bytes]],
+        puts: dict[Key, Row],
         dels: set[Key],
     ) -> None:
         self.cursor = cursor
+        self.identity = "simulated" if version > 0 else ""
         self._index = index
         self._version = version
         self._puts = puts
@@ -164,8 +216,13 @@ class SimulatedView:
         return list(found[: max(1, min(len(keys), self._index.piece))])
 
     def with_batches(self, batches: Sequence[Staged]) -> View:
-        """The same: no batch was ever staged here."""
-        return self
+        """The same with the staged files of batches as well (R10)."""
+        if not batches:
+            return self
+        puts = dict(self._puts)
+        for batch in batches:
+            puts |= self._index.rows_of(batch.files, batch.first_seq, batch.floor_ms)
+        return SimulatedView(self._index, self._version, self.cursor, puts, self._dels)
 
     def tallies(
         self, from_ms: int, edges: NDArray[np.int64], cancelled: Sequence[tuple[int, int]]
