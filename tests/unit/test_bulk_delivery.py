@@ -308,3 +308,23 @@ def test_the_end_of_a_batchs_message_is_found_for_as_long_as_outcomes_are_kept(t
     bench.clock.advance(30 * DAY_MS)
     settle(bench)
     bench.refused(bench.engine.get(id_), NotFound)
+
+
+def test_a_batch_that_is_adopted_after_the_watermark_was_taken_back_is_sent(bench: BulkBench) -> None:
+    """What was due before the watermark of the start was taken for dead, though it was adopted later, and was lost."""
+    bench.clock.jump(HOUR_MS)
+    for _ in range(20):
+        # A clock that stays ahead is believed in the end.
+        bench.schedule("other", delay_ms=1)
+        bench.wait(MINUTE_MS)
+    bench.kill()
+    bench.start()
+    began = bench.engine.journal.watermark
+    bench.clock.jump(-HOUR_MS)
+    bench.schedule("other", delay_ms=1)
+    bench.wait(5 * MINUTE_MS)
+    now = bench.now_ms
+    assert bench.engine.journal.watermark.fire_at_ms <= now < began.fire_at_ms - MINUTE_MS
+    bench.bulk([now + 1000, now + 2000])
+    bench.wait(2000)
+    assert bench.in_topic() == letters(0, 1)

@@ -177,7 +177,8 @@ class Horizon:
         if cut is not None:
             upto = min(upto, Key(*cut))
         self._behind = upto < goal
-        self._into_wheel(loaded.due, upto)
+        fire, seqs, _ = loaded.due
+        self._into_wheel(loaded.due.at(~self._passed.passed(fire, seqs)), upto)
         near = self.tail.take_below(*upto)
         if len(near.seqs):
             self.wheel.add_many(*near)
@@ -189,7 +190,7 @@ class Horizon:
         fire, seqs, _ = due
         if len(seqs):
             alive = (fire < upto.fire_at_ms) | ((fire == upto.fire_at_ms) & (seqs < upto.seq))
-            alive &= ~self.dead.contains_many(seqs) & ~self._passed.passed(fire, seqs)
+            alive &= ~self.dead.contains_many(seqs)
             self.wheel.add_many(*due.at(alive))
 
     def _join(self, now_ms: int) -> None:
