@@ -196,3 +196,25 @@ async def test_names_of_tenant_and_namespace_are_checked(server: Serving) -> Non
     for field in ("tenant", "namespace"):
         with pytest.raises(Misconfigured, match=f"{field}: a tenant or namespace holds"):
             made("pubsub.tarry", {field: "a/b"}, topics)
+
+
+async def test_a_subscription_whose_topic_is_deleted_gets_what_comes_to_the_next_of_its_name(
+    server: Serving,
+) -> None:
+    component = made("pubsub.tarry", {}, EngineTopics(server.engine))
+    release = asyncio.Event()
+    inbox = Inbox(hold=release)
+    await component.subscribe("orders", "shop", inbox, {})
+    await component.publish("orders", b"old", {})
+    await inbox.expect(1)
+    await server.engine.topics.delete("orders")
+    # What the receiver says of the old message is not said of the new one, which has its entry id.
+    await component.publish("orders", b"new", {})
+    release.set()
+    assert await inbox.expect(2) == [b"old", b"new"]
+    sub = server.engine.topics.subscription("orders", "shop")
+    await until(lambda: sub.backlog == 0)
+    await component.publish("orders", b"newer", {})
+    assert (await inbox.expect(3))[-1] == b"newer"
+    await component.close()
+    assert not sub.consumers

@@ -1,9 +1,12 @@
 """The engine's topics as `pubsub.tarry` sees them."""
 
 import asyncio
-from collections.abc import Sequence
+import logging
+from collections.abc import Callable, Sequence
 from functools import partial
 
+from tarry.core.errors import TarryError
+from tarry.engine.answer import Answer
 from tarry.engine.consumer import Consumer
 from tarry.engine.consumer import Received as Entry
 from tarry.engine.engine import Engine
@@ -13,6 +16,9 @@ from tarry.outlets.dapr.component import OwnMessage, Receive, Received, Reply
 from tarry.outlets.dapr.receiving import Receivers, ended
 
 CONTENT_TYPE = "content-type"
+RETURN_AFTER_S = 1.0
+"""Between two attempts to subscribe again."""
+log = logging.getLogger("tarry.dapr")
 
 
 class EngineTopics:
@@ -35,28 +41,65 @@ class EngineTopics:
         self, topic: str, group: str, receive: Receive, *, at_once: int, again_after_ms: int
     ) -> "OwnSubscription":
         """Receive as one of a shared subscription from the topic's beginning, so many messages at a time."""
-        found = await self._engine.topics.subscribe(topic, group, "shared", start="earliest")
-        return OwnSubscription(found, group, receive, at_once, again_after_ms)
+
+        def find() -> Answer[Subscription]:
+            return self._engine.topics.subscribe(topic, group, "shared", start="earliest")
+
+        return OwnSubscription(find, await find(), group, receive, at_once, again_after_ms)
 
 
 class OwnSubscription:
-    """A consumer of one of Tarry's own topics, and the receivers of what it gets."""
+    """A consumer of one of Tarry's own topics, and the receivers of what it gets.
+
+    If the topic or the subscription is deleted, it subscribes again: the application still wants what comes.
+    """
 
     def __init__(
-        self, subscription: Subscription, group: str, receive: Receive, at_once: int, again_after_ms: int
+        self,
+        find: Callable[[], Answer[Subscription]],
+        subscription: Subscription,
+        group: str,
+        receive: Receive,
+        at_once: int,
+        again_after_ms: int,
     ) -> None:
+        self._find = find
+        self._group = group
+        self._at_once = at_once
         self._topic = subscription.topic.name.rpartition("/")[2].replace("%2F", "/").replace("%25", "%")
         self._again_after_s = again_after_ms / 1000
         self._receivers = Receivers(receive, None)
-        self._arrived: asyncio.Queue[Sequence[Entry]] = asyncio.Queue()
-        self._consumer: Consumer = subscription.attach(group, self._arrived.put_nowait)
+        self._arrived: asyncio.Queue[tuple[Consumer, Sequence[Entry]]] = asyncio.Queue()
+        self._returning: asyncio.Task[None] | None = None
+        self._consumer = self._attach(subscription)
         self._reading = asyncio.create_task(self._read())
+
+    def _attach(self, subscription: Subscription) -> Consumer:
+        def deliver(entries: Sequence[Entry]) -> None:
+            self._arrived.put_nowait((consumer, entries))
+
+        consumer = subscription.attach(self._group, deliver)
+        consumer.on_close = self._lost
         # Permits bound what is held; each entry that is settled makes room for one.
-        self._consumer.flow(at_once)
+        consumer.flow(self._at_once)
+        return consumer
+
+    def _lost(self) -> None:
+        self._returning = asyncio.create_task(self._return())
+
+    async def _return(self) -> None:
+        while True:
+            try:
+                self._consumer = self._attach(await self._find())
+                return
+            except TarryError as error:
+                log.warning("a subscription that was deleted is not back yet", extra={"reason": str(error)})
+                await asyncio.sleep(RETURN_AFTER_S)
 
     async def _read(self) -> None:
         while True:
-            for entry in await self._arrived.get():
+            consumer, entries = await self._arrived.get()
+            for entry in entries:
                 message = Received(
                     topic=self._topic,
                     data=entry.payload,
@@ -64,19 +107,23 @@ class OwnSubscription:
                     content_type=entry.headers.get(CONTENT_TYPE),
                     position=str(entry.entry_id),
                 )
-                await self._receivers.start(message, partial(self._settle, entry.entry_id))
+                await self._receivers.start(message, partial(self._settle, consumer, entry.entry_id))
 
-    async def _settle(self, entry_id: int, reply: Reply) -> None:
+    async def _settle(self, consumer: Consumer, entry_id: int, reply: Reply) -> None:
+        """Settle with the consumer that got the entry: a later one has others under the same ids."""
+        if consumer.closed:
+            return
         if reply is Reply.ACK:
-            await self._consumer.ack([entry_id])
+            await consumer.ack([entry_id])
         else:
             await asyncio.sleep(self._again_after_s)
-            self._consumer.nack([entry_id])
-        if not self._consumer.closed:
-            self._consumer.flow(1)
+            consumer.nack([entry_id])
+        if not consumer.closed:
+            consumer.flow(1)
 
     async def close(self) -> None:
         """Detach; what the receivers held goes to others."""
-        await ended([self._reading])
+        self._consumer.on_close = None
+        await ended([self._reading, *([self._returning] if self._returning is not None else [])])
         await self._receivers.close()
         self._consumer.close()
