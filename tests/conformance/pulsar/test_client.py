@@ -337,7 +337,8 @@ def test_a_name_is_one_producers(client: pulsar.Client, topic: str) -> None:
     assert client.create_producer(topic).producer_name() != client.create_producer(topic).producer_name()
 
 
-def test_a_sequence_id_counts_once(client: pulsar.Client, topic: str) -> None:
+def test_a_sequence_id_counts_once(server: Broker, client: pulsar.Client, topic: str) -> None:
+    server.policy(f"topics/{topic.removeprefix('persistent://')}", {"deduplication": True})
     consumer = subscribed(client, topic)
     producer = client.create_producer(topic, producer_name="p", initial_sequence_id=0)
     for sequence in (5, 6, 5, 6, 7):

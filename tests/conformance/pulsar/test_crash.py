@@ -121,7 +121,7 @@ def live(server: Broker, books: Books, stop: threading.Event, *, producing: bool
 def test_nothing_with_a_receipt_is_lost_and_acknowledged_stays_so(tmp_path: Path) -> None:
     books = Books()
     for _ in range(KILLS):
-        with broker(tmp_path / "data") as server:
+        with broker(tmp_path / "data", "deduplicate = true") as server:
             stop = threading.Event()
             before = len(books.receipts)
             threads = live(server, books, stop, producing=True)
@@ -134,7 +134,7 @@ def test_nothing_with_a_receipt_is_lost_and_acknowledged_stays_so(tmp_path: Path
             for thread in threads:
                 thread.join(timeout=30)
     assert len(books.receipts) >= KILLS * 200
-    with broker(tmp_path / "data") as server:
+    with broker(tmp_path / "data", "deduplicate = true") as server:
         stop = threading.Event()
         threads = live(server, books, stop, producing=False)
         deadline = time.monotonic() + WITHIN_S

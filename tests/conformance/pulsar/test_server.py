@@ -37,6 +37,9 @@ namespaces = ["public/default"]
 """
 
 
+DEDUPLICATES = "deduplicate = true"
+
+
 def admin(server: Broker, method: str, path: str, body: Any = None) -> None:
     request = Request(
         f"{server.server.url}/admin/v2/{path}",
@@ -80,7 +83,7 @@ def test_tls(tmp_path: Path, topic: str) -> None:
 
 def test_what_survives_a_restart(tmp_path: Path, topic: str) -> None:
     """Delayed messages, acknowledgements, names and sequence ids are what they were."""
-    with broker(tmp_path / "data") as server:
+    with broker(tmp_path / "data", DEDUPLICATES) as server:
         client = server.client()
         consumer = client.subscribe(topic, "sub", Shared, initial_position=Earliest)
         producer = client.create_producer(topic, producer_name="me", initial_sequence_id=0)
@@ -91,7 +94,7 @@ def test_what_survives_a_restart(tmp_path: Path, topic: str) -> None:
         consumer.close()
         producer.close()
         server.server.kill()
-    with broker(tmp_path / "data") as server:
+    with broker(tmp_path / "data", DEDUPLICATES) as server:
         client = server.client()
         consumer = client.subscribe(topic, "sub", Shared)
         assert payloads(received(consumer, 1)) == [b"later"]
@@ -106,7 +109,7 @@ def test_what_survives_a_restart(tmp_path: Path, topic: str) -> None:
 def test_a_client_goes_on_over_a_crash_by_itself(tmp_path: Path, topic: str) -> None:
     """What it has sent and not heard of it sends again, and nothing is there twice."""
     results: list[Any] = []
-    with broker(tmp_path / "data") as server:
+    with broker(tmp_path / "data", DEDUPLICATES) as server:
         port = int(server.url.rpartition(":")[2])
         client = pulsar.Client(
             server.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error), operation_timeout_seconds=60
@@ -118,7 +121,7 @@ def test_a_client_goes_on_over_a_crash_by_itself(tmp_path: Path, topic: str) -> 
             producer.send_async(b"%d" % n, lambda result, _: results.append(result), deliver_at=deliver_at)
             if n == 100:
                 server.server.kill()
-    with broker(tmp_path / "data", port=port):
+    with broker(tmp_path / "data", DEDUPLICATES, port=port):
         places: dict[bytes, set[int]] = {}
         # One that was given out before the crash comes again, in the same place.
         while len(places) < 200:
