@@ -109,6 +109,8 @@ class ServerProcess:
             self.process = subprocess.Popen(
                 command,
                 env=environment(**settings),
+                # Not the terminal of whoever runs the tests: there, SIGHUP means another thing.
+                stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 # To a file, so that a full pipe cannot stop the server.
                 stderr=log,

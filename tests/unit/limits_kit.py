@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -42,10 +43,17 @@ class Strangers:
         """The connections of a listener, as the server counts them."""
         return next(part for part in self.server._room.parts if part.name == listener)
 
-    async def connect(self, listener: str, *, tls: bool = True) -> Stream:
-        """Connect; with `tls=False` in clear text also where the listener speaks TLS."""
+    async def connect(self, listener: str, *, tls: bool = True, receive_bytes: int = 0) -> Stream:
+        """Connect; with `tls=False` in clear text also where the listener speaks TLS. `receive_bytes` bounds the kernel's buffer."""
         context = self.client if tls else None
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.ports[listener], ssl=context)
+        own = socket.socket()
+        if receive_bytes:
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
+        own.setblocking(False)
+        await asyncio.get_running_loop().sock_connect(own, ("127.0.0.1", self.ports[listener]))
+        reader, writer = await asyncio.open_connection(
+            sock=own, ssl=context, server_hostname="" if context else None
+        )
         self._stack.push_async_callback(_let_go, writer)
         return reader, writer
 

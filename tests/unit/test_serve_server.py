@@ -17,7 +17,7 @@ from tarry.config import load
 from tarry.config.check import in_clear_text
 from tarry.core.errors import Forbidden
 from tests.certificates import certificate
-from tests.processes import running, tarry
+from tests.processes import free_port, running, tarry
 
 TOPIC = "persistent://public/default/t"
 
@@ -227,6 +227,39 @@ def test_tls(tmp_path: Path) -> None:
         assert server.url.startswith("https://")
         with Client(server.url, tls=ssl.create_default_context(cafile=str(cert))) as client:
             assert client.ready()
+
+
+def test_a_new_certificate_is_shown_at_a_signal_and_a_bad_one_is_not(tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path)
+    port = free_port()
+    how = {
+        "TARRY_HTTP__TLS_CERT": str(cert), "TARRY_HTTP__TLS_KEY": str(key), "TARRY_DOORS__PULSAR__ENABLED": "true",
+        "TARRY_DOORS__PULSAR__TLS_CERT": str(cert), "TARRY_DOORS__PULSAR__TLS_KEY": str(key),
+        "TARRY_DOORS__PULSAR__PORT": str(port),
+    }  # fmt: skip
+
+    def shown(at: int) -> str:
+        return ssl.get_server_certificate(("127.0.0.1", at), timeout=30)
+
+    def signalled() -> None:
+        said = server.said().count("read again")
+        server.signal(signal.SIGHUP)
+        deadline = time.monotonic() + 30
+        while server.said().count("read again") == said:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    with running(tmp_path / "d", **how) as server:
+        before = cert.read_text()
+        assert shown(server.port) == shown(port) == before
+        key.write_text("no key")
+        signalled()
+        assert shown(server.port) == shown(port) == before
+        assert "the certificate stays as it was: cannot use the certificate" in server.said()
+        certificate(tmp_path)
+        assert cert.read_text() != before
+        signalled()
+        assert shown(server.port) == shown(port) == cert.read_text()
 
 
 def test_the_log_names_no_message(tmp_path: Path) -> None:

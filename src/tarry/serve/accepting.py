@@ -42,7 +42,6 @@ class Accepting:
         self._make = make
         self._part = part
         self.context = context
-        """Replaced where a new certificate is to be shown."""
         self._loop = asyncio.get_running_loop()
         self._resting: asyncio.TimerHandle | None = None
 

@@ -79,6 +79,13 @@ class DaprDoor:
         sidecar = self.sidecars.get(app_id)
         return None if sidecar is None else sidecar.mounts.get(pubsub)
 
+    def renew(self) -> None:
+        """See `Door`."""
+        for listener in self._listeners:
+            listener.renew()
+        for server in self._servers:
+            server.renew()
+
     async def stop(self) -> None:
         """Accept no more, receive no more."""
         for listener in self._listeners:

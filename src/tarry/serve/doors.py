@@ -30,6 +30,9 @@ class Door(Protocol):
     async def start(self, engine: Engine) -> None:
         """Begin to accept."""
 
+    def renew(self) -> None:
+        """Show new connections the certificates that are in their files now; raises `ListenError`."""
+
     async def stop(self) -> None:
         """Accept no more, and let the requests under way end."""
 

@@ -12,7 +12,7 @@ from tarry.doors.dapr.http2.call import Service, opening
 from tarry.doors.dapr.http2.connection import Connection
 from tarry.serve.accepting import Accepting
 from tarry.serve.connections import SWEEP_MS
-from tarry.serve.listener import begin, taken, tls_context
+from tarry.serve.listener import begin, renew, taken, tls_context
 from tarry.serve.room import Part
 from tarry.serve.unread import Unread
 
@@ -57,6 +57,10 @@ class GrpcServer:
         )
         begin(self._server, self.app, self._name, key="grpc_port")
         self._sweeping = loop.create_task(self._sweep())
+
+    def renew(self) -> None:
+        """Show the certificate that is in the files now; raises `ListenError`."""
+        renew(self._server, self.app)
 
     async def stop(self) -> None:
         """Accept no more, and let the calls under way end within `drain_ms`."""

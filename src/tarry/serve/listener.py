@@ -32,6 +32,7 @@ class Listener:
         self._part = part or Room().part("http", settings.max_connections)
         self._socket: socket.socket | None = None
         self._server: _Server | None = None
+        self._accepting: Accepting | None = None
         self._serving: asyncio.Task[None] | None = None
         self._sweeping: asyncio.Task[None] | None = None
 
@@ -63,9 +64,14 @@ class Listener:
         make = partial(make, config, self._server.server_state, {})
         accepting = Accepting(self._socket, make, self._part, tls_context(settings, "http/1.1"))
         begin(accepting, settings, self._part.name)
+        self._accepting = accepting
         self._server.servers = [accepting]  # type: ignore[list-item]
         self._serving = asyncio.create_task(self._server.serve())
         self._sweeping = asyncio.create_task(sweep_on(self._part, settings.idle_timeout_ms / 1000))
+
+    def renew(self) -> None:
+        """Show the certificate that is in the files now; raises `ListenError`."""
+        renew(self._accepting, self._settings)
 
     async def stop(self) -> None:
         """Accept no more, let the requests under way end within `drain_ms`, close what is left."""
@@ -134,6 +140,20 @@ def tls_context(settings: Listening, *protocols: str) -> ssl.SSLContext | None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if protocols:
         context.set_alpn_protocols(protocols)
+    _load(context, settings)
+    return context
+
+
+def renew(accepting: Accepting | None, settings: Listening) -> None:
+    """Show new connections the certificate that is in the files now; raises `ListenError`, and shows them the old one."""
+    if accepting is not None and accepting.context is not None:
+        # Tried on another one first: a key that does not belong to its certificate must not get into this one.
+        tls_context(settings)
+        _load(accepting.context, settings)
+
+
+def _load(context: ssl.SSLContext, settings: Listening) -> None:
+    assert settings.tls_cert is not None
     try:
         context.load_cert_chain(settings.tls_cert, settings.tls_key)
     except (OSError, ssl.SSLError) as error:
@@ -141,7 +161,6 @@ def tls_context(settings: Listening, *protocols: str) -> ssl.SSLContext | None:
         raise ListenError(
             f"cannot use the certificate {settings.tls_cert} with the key {settings.tls_key}: {reason}"
         ) from None
-    return context
 
 
 class _Server(uvicorn.Server):

@@ -79,6 +79,10 @@ class MatrixDoor:
             self._homeserver.expect(engine.due_soon(SCHEME, SOON_MS))
             await asyncio.sleep(LOOK_EVERY_S)
 
+    def renew(self) -> None:
+        """See `Door`."""
+        self._listener.renew()
+
     async def stop(self) -> None:
         """Accept no more."""
         await self._listener.stop()

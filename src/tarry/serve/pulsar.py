@@ -19,7 +19,7 @@ from tarry.doors.pulsar.stored_schemas import StoredSchemas
 from tarry.engine.engine import Engine
 from tarry.serve.accepting import Accepting
 from tarry.serve.connections import SWEEP_MS
-from tarry.serve.listener import begin, shown, taken, tls_context
+from tarry.serve.listener import begin, renew, shown, taken, tls_context
 from tarry.serve.room import Part, Room
 from tarry.serve.unread import Unread
 
@@ -105,6 +105,10 @@ class PulsarDoor:
         begin(self._server, self._settings, NAME)
         self._keeping = loop.create_task(self._keep_alive())
         self._sweeping = loop.create_task(self._sweep())
+
+    def renew(self) -> None:
+        """See `Door`."""
+        renew(self._server, self._settings)
 
     async def stop(self) -> None:
         """Accept no more, and close the connections: clients come again to whoever is there then."""

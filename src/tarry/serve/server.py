@@ -120,6 +120,9 @@ async def _serve(config: Config, set_aside: Sequence[int] = ()) -> None:
     with DataFolder.open(Path(config.data)) as folder:
         server = Server(config, folder, set_aside)
         server.on_fault = stop.set
+        # From a terminal it means that the terminal was closed, and ends the server.
+        if not sys.stdin.isatty():
+            loop.add_signal_handler(signal.SIGHUP, server.renew)
         try:
             url = await server.start()
             print(f"tarry: ready on {url}", flush=True)  # noqa: T201 - who started us waits for it
@@ -302,6 +305,18 @@ class Server:
             seed=time.time_ns(),
             tracer=self._tracer,
         )
+
+    def renew(self) -> None:
+        """Show new connections the certificates that are in their files now. One that cannot be used is told, and the old one stays."""
+        renewing = [door.renew for door in self._doors]
+        if self._listener is not None:
+            renewing.append(self._listener.renew)
+        for renew in renewing:
+            try:
+                renew()
+            except ListenError as error:
+                log.error("the certificate stays as it was: %s", error)
+        log.info("certificates were read again")
 
     async def stop(self) -> None:
         """Take down what was opened, in the opposite order.
