@@ -58,6 +58,9 @@ secrets = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]
 allow = ["10.1.0.0/16", ".svc.cluster.local"]
 ```
 
+Certificates may be replaced while the server runs: at a SIGHUP (`kill -HUP $(cat tarry-data/lock)`; not from the terminal
+that it was started in) it reads the files again and shows new connections what is in them. Everything else, tokens too, takes a restart.
+
 """
 
 SAFETY: Final = """\
