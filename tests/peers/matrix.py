@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 
 from tarry.homeserver import environment
-from tests.conformance.matrix.conftest import UNLIMITED, config
+from tests.conformance.matrix.conftest import UNLIMITED
 from tests.conformance.matrix.people import fresh
 from tests.conformance.matrix.synapse import ENVIRONMENT, Synapse
 from tests.peers.workplace import Workplace
@@ -55,6 +55,18 @@ def lacking() -> str | None:
     return None
 
 
+def _config(homeserver: Synapse, port: int) -> str:
+    """A door in front of the homeserver, as it comes but for its rates: programs are faster than people."""
+    return f"""
+[doors.matrix]
+enabled = true
+port = {port}
+homeserver = "{homeserver.url}"
+registration = "{homeserver.registrations[port]}"
+{UNLIMITED}
+"""
+
+
 @contextlib.contextmanager
 def staged(workplace: Workplace) -> Iterator[Stage]:
     """Both, ready."""
@@ -62,7 +74,7 @@ def staged(workplace: Workplace) -> Iterator[Stage]:
     homeserver = Synapse(workplace.folder / "synapse", port)
     try:
         homeserver.launch()
-        server = workplace.serve(config(homeserver, port, UNLIMITED))
+        server = workplace.serve(_config(homeserver, port))
         homeserver.wait_ready()
         yield Stage(f"http://127.0.0.1:{port}", homeserver, server)
     finally:
