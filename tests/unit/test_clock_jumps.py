@@ -276,6 +276,25 @@ def test_one_that_its_group_has_ended_holds_up_nobody_behind_it(monkeypatch: pyt
     assert bench.attempt().delivery.id == behind.id
 
 
+def test_a_message_that_is_accepted_before_the_watermark_is_lowered_is_not_lost_in_a_crash(
+    bench: Bench,
+) -> None:
+    """R4: below the watermark the index takes it for dead, and a start does not look."""
+    bench.index.begin()
+    bench.schedule(delay_ms=1)
+    bench.wait(20_000)
+    bench.clock.jump(-limits.HOUR_MS)
+    # Right away, before the engine has had a turn.
+    accepted = bench.engine.schedule(Message(destination="orders", payload=b"new", delay_ms=100))
+    bench.commit()
+    done = accepted.value()
+    bench.index.flush(bench.engine.journal.ledger)
+    bench.crash()
+    bench.start()
+    bench.run(2 * limits.HOUR_MS)
+    assert bench.state(done.id) == "sent"
+
+
 def test_set_forward_by_mistake_and_back_again(bench: Bench) -> None:
     """A year forward and back: what went out went out by the wall clock, the rest keeps its instants."""
     reader = bench.drain("orders")

@@ -424,3 +424,18 @@ def test_an_own_topic_message_overdue_at_recovery_can_be_cancelled_before_it_fir
     answer = bench.engine.cancel(done.id)
     assert bench.ask(answer).state == "cancelled"
     assert not bench.drain("orders").got
+
+
+def test_a_message_that_a_rate_puts_off_after_a_crash_stays_uncertain(bench: Bench) -> None:
+    """R11: its new version is not overdue, and has to say itself that the last life may have sent it."""
+    bench.schedule(FOREIGN, payload=b"first", delay_ms=10)
+    second = bench.schedule(FOREIGN, payload=b"second", delay_ms=11)
+    bench.wait(20)
+    assert len(bench.outlet.under_way) == 2
+    bench.ask(bench.engine.set_policy("broker", "", Policy(send_per_second=0.005)))
+    bench.crash()
+    bench.start()
+    bench.rest()
+    assert [attempt.delivery.payload for attempt in bench.outlet.under_way] == [b"first"]
+    assert bench.state(second.id) == "scheduled"
+    bench.refused(bench.engine.cancel(second.id), Conflict)

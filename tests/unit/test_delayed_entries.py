@@ -38,6 +38,7 @@ def test_a_cancelled_entry_reaches_nobody(bench: Bench, how: str) -> None:
     later(bench, b"a", b"b", b"c")
     gone = bench.ask(bench.engine.delayed.cancel("orders", 1))
     assert (gone.entry_id, gone.payload) == (1, b"b")
+    assert bench.engine.topics.stats("orders").delayed == 2, "it is still counted among those that wait"
     again(bench, how)
     sub = bench.engine.topics.subscription("orders", "sub")
     assert sub.backlog == 2

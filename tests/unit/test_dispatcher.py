@@ -269,13 +269,11 @@ def full_disk(bench: Bench) -> None:
     bench.disk.capacity_bytes = bench.disk._used_bytes()
 
 
-def fill(bench: Bench) -> list[str]:
+def fill(bench: Bench, payload: bytes = bytes(2000)) -> list[str]:
     """Schedule until there is no room; the ids that were answered."""
     ids: list[str] = []
     while True:
-        answer = bench.engine.schedule(
-            Message(destination=FOREIGN, payload=bytes(2000), delay_ms=limits.HOUR_MS)
-        )
+        answer = bench.engine.schedule(Message(destination=FOREIGN, payload=payload, delay_ms=limits.HOUR_MS))
         bench.rest()
         if answer.error() is not None:
             assert isinstance(answer.error(), Unavailable)
@@ -327,6 +325,28 @@ def test_what_is_due_with_a_full_disk_goes_out_when_there_is_space() -> None:
     bench.wait(5000)
     assert {bench.state(id_) for id_ in ids} == {"sent"}
     assert sorted(reader.ids) == list(range(30))
+
+
+def test_nothing_more_is_sent_while_an_end_has_no_room() -> None:
+    """R2: the reserve is used up too. What is sent then could not be known to have been sent."""
+    bench = Bench(ledger_settings=LedgerSettings(segment_bytes=1 << 14))
+    # A listed message is remembered with its body, so that its end takes more room than a cancel.
+    first = bench.schedule(FOREIGN, payload=bytes(8_000), owner="ann", listed=True, delay_ms=10)
+    second = bench.schedule(FOREIGN, payload=b"second", delay_ms=limits.MINUTE_MS)
+    bench.wait(10)
+    full_disk(bench)
+    for id_ in fill(bench, payload=b""):
+        cancel = bench.engine.cancel(id_)
+        bench.rest()
+        if isinstance(cancel.error(), Unavailable):
+            break
+    bench.verdict(Delivered())
+    bench.leap(limits.MINUTE_MS)
+    assert bench.outlet.under_way == []
+    bench.disk.capacity_bytes = None
+    bench.wait(2_000)
+    bench.verdict(Delivered())
+    assert (bench.state(first.id), bench.state(second.id)) == ("sent", "sent")
 
 
 def test_a_registry_that_cannot_be_written_loses_nothing(bench: Bench) -> None:
