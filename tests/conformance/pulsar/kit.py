@@ -55,6 +55,12 @@ class Broker:
         with urlopen(Request(f"{self.server.url}/admin/v2/namespaces/{name}", method="PUT"), timeout=20):
             pass
 
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with all that it holds, over the native API."""
+        path = topic.removeprefix("persistent://")
+        with urlopen(Request(f"{self.server.url}/v1/topics/{path}", method="DELETE"), timeout=20):
+            pass
+
     def policy(self, scope: str, policy: dict[str, object] | None) -> None:
         """Set or remove a policy over the native API; `scope` as in `namespaces/public/default`."""
         import json
