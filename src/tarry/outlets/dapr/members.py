@@ -30,10 +30,11 @@ class Membership:
     """One subscription of a component. Implements `Subscribed`."""
 
     def __init__(self, subscribed: Subscribed, forget: "Callable[[Membership], None]") -> None:
-        self._subscribed = subscribed
+        self.subscribed = subscribed
+        """The broker's own."""
         self._forget = forget
 
     async def close(self) -> None:
         """Receive no more."""
-        await self._subscribed.close()
+        await self.subscribed.close()
         self._forget(self)

@@ -188,7 +188,8 @@ async def test_what_comes_again_while_it_is_held_is_still_held_once(jetstream: B
     """The server gives a message out again whose acknowledgement is late; its receiver is still at work."""
     topic = await jetstream.topic()
     component, inbox = jetstream.component(**jetstream.patience), Inbox(hold=asyncio.Event())
-    member: Any = await component.subscribe(topic, "shop", inbox, {}, lasting=True, hold=True)
+    membership: Any = await component.subscribe(topic, "shop", inbox, {}, lasting=True, hold=True)
+    member = membership.subscribed
     await component.publish(topic, b"held", {}, lasting=True)
     await inbox.expect(1)
     # A refusal behind the receiver's back: to the server that is what a lost word comes to.

@@ -131,7 +131,8 @@ async def test_streams_are_trimmed_as_configured_but_never_what_must_last(redis:
 async def test_what_must_last_is_removed_once_it_is_acknowledged(redis: Broker, raw: Any) -> None:
     topic = await redis.topic()
     component, inbox = redis.component(), Inbox()
-    member: Any = await component.subscribe(topic, "shop", inbox, {}, lasting=True)
+    membership: Any = await component.subscribe(topic, "shop", inbox, {}, lasting=True)
+    member = membership.subscribed
     await component.publish(topic, b"one", {}, lasting=True)
     await inbox.expect(1)
     await until(lambda: _empty(raw, topic))
