@@ -367,6 +367,11 @@ def test_chunks_are_small_where_rows_are_costly() -> None:
     pairs = [[(str(n), "v") for n in range(64)]] * 2_000
     headers = pa.record_batch({"headers": pa.array(pairs, pa.map_(pa.string(), pa.string()))})
     assert max(chunk.nbytes for chunk in chunks_of([headers])) <= 160 * 1024
+    # Nor does a batch for each row make a piece of each.
+    single = [plain.slice(row, 1) for row in range(3_000)]
+    assert [chunk.num_rows for chunk in chunks_of(single)] == [3_000]
+    assert chunks_of(single)[0].equals(plain.slice(0, 3_000))
+    assert chunks_of([]) == []
     for batch in (plain, many, headers):
         assert sum(chunk.num_rows for chunk in chunks_of([batch])) == batch.num_rows
 

@@ -216,8 +216,13 @@ def _decoded_bytes(column: pa.Array) -> int:
 
 
 def chunks_of(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Batches cut so that the engine sees to each piece within a few milliseconds."""
+    """Batches cut so that the engine sees to each piece within a few milliseconds; put together first, if they are many.
+
+    A piece costs about a millisecond beside its rows, and a stream may have a batch for each of them.
+    """
     chunks: list[pa.RecordBatch] = []
+    if len(batches) > 1:
+        batches = pa.Table.from_batches(batches).combine_chunks().to_batches()
     for batch in batches:
         rows = _chunk_rows(batch)
         chunks += (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
