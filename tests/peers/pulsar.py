@@ -17,10 +17,15 @@ AT_ONCE: Final = 3
 """Cases that run at the same time: they wait more than they work, and each has topics of its own."""
 
 
-def serve_pair(workplace: Workplace, certs: Path, namespaces: Iterable[str]) -> dict[str, int]:
-    """Start both servers with the suite's own certificate; gives the port that takes the place of each of Pulsar's."""
+def serve_pair(
+    workplace: Workplace, certs: Path, namespaces: Iterable[str], **settings: int
+) -> dict[str, int]:
+    """Start both servers with the suite's own certificate; gives the port that takes the place of each of Pulsar's.
+
+    `settings` are those of the Pulsar door that the suite's own set-up of Pulsar has.
+    """
     certificate = {"tls_cert": str(certs / "broker-cert.pem"), "tls_key": str(certs / "broker-key.pem")}
-    plain, secure = Door("pulsar"), Door("pulsar", **certificate)
+    plain, secure = Door("pulsar", **settings), Door("pulsar", **settings, **certificate)
     http = "[http]\n" + "".join(f'{key} = "{path}"\n' for key, path in certificate.items())
     servers = [
         workplace.serve(config, TARRY_LEDGER__SEGMENT_BYTES=SEGMENT_BYTES)

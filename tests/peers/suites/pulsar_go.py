@@ -31,7 +31,8 @@ class PulsarGo:
     def run(self, workplace: Workplace, only: str) -> list[Case]:
         """Download, point at the servers, build, and run each test by itself."""
         tree = self._tree(workplace)
-        ports = serve_pair(workplace, tree / "integration-tests" / "certs", ["private/auth"])
+        certs = tree / "integration-tests" / "certs"
+        ports = serve_pair(workplace, certs, ["private/auth"], max_message_bytes=1 << 20)
         # The client of the administration has its address in its code, and not only in tests.
         point(tree.rglob("*.go"), ports)
         program = workplace.folder / "pulsar.test"
