@@ -86,9 +86,26 @@ def test_failover_tells_who_is_active() -> None:
     def active(client: Client) -> list[bool]:
         return [one.active_consumer_change.is_active for one in client.take(Type.ACTIVE_CONSUMER_CHANGE)]
 
+    # Not right behind the answer to SUBSCRIBE, which a client may be still at.
+    assert (active(first), active(second)) == ([], [])
+    first.flow(1)
+    second.flow(1)
     assert (active(first), active(second)) == ([True], [False])
+    second.flow(1)
+    assert active(second) == []
     first.connection.lost()
     assert active(second) == [True]
+
+
+def test_a_failover_consumer_that_took_over_before_its_first_permits_is_told_once() -> None:
+    desk = Desk()
+    first, second = desk.client(), desk.client()
+    first.subscribe(type_=Sub.Failover, consumer_name="a")
+    second.subscribe(type_=Sub.Failover, consumer_name="b", permits=0)
+    first.connection.lost()
+    second.flow(1)
+    changes = second.take(Type.ACTIVE_CONSUMER_CHANGE)
+    assert [one.active_consumer_change.is_active for one in changes] == [True]
 
 
 def test_of_shared_consumers_the_first_priority_comes_first() -> None:

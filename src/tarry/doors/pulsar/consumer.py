@@ -36,6 +36,8 @@ class Consumer:
         self._wire_id = varint(asked.consumer_id)
         self._places = NOWHERE
         self._acks: list[int] = []
+        self._told = False
+        """Whether it knows if it is active."""
         self._withheld = 0
 
     def attach(self, sub: Subscription, asked: Sub) -> None:
@@ -61,7 +63,14 @@ class Consumer:
         self.connection.write(frames_of(self._wire_id, self._places, self.epoch, list(entries)))
 
     def flow(self, permits: int) -> None:
-        """Allow so many more messages."""
+        """Allow so many more messages.
+
+        With the first permits a failover consumer is told whether it is active: only now does every client know its
+        consumer. That of Go drops what comes right behind the answer to SUBSCRIBE; Pulsar waits a second.
+        """
+        if not self._told and self.engine is not None and self.engine.subscription.type == "failover":
+            self._told = True
+            self.tell_active(self.engine.active)
         if self.connection.consumers.held:
             self._withheld += permits
         elif self.engine is not None:
@@ -80,7 +89,9 @@ class Consumer:
             self.engine.flow(permits)
 
     def tell_active(self, active: bool) -> None:
-        """Tell the client whether it is the one that gets messages."""
+        """Tell the client whether it is the one that gets messages, once it was told for the first time."""
+        if not self._told:
+            return
         answer = wire.CommandActiveConsumerChange(consumer_id=self.id, is_active=active)
         self.connection.send(type=Type.ACTIVE_CONSUMER_CHANGE, active_consumer_change=answer)
 

@@ -157,8 +157,6 @@ class Consumers:
             back_ms = asked.start_message_rollback_duration_sec * 1000
             sub.seek(at_ms=max(0, now_ms - back_ms)).then(lambda _: None)
         connection.success(asked.request_id)
-        if sub.type == "failover" and consumer.engine is not None:
-            consumer.tell_active(consumer.engine.active)
 
     # Messages
 
