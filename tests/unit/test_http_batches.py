@@ -314,6 +314,17 @@ async def test_rows_without_bytes_are_refused(served: Serving) -> None:
     assert served.engine.stats().pending == 10
 
 
+async def test_a_stream_of_very_many_batches_is_refused(served: Serving) -> None:
+    table = pa.table({"delay_ms": pa.array([3_600_000] * 10_001, pa.int64())})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=1)
+    body = sink.getvalue().to_pybytes()
+    refused = await served.client.post(f"{BATCH}?destination=t", content=body, headers=ARROW)
+    assert (refused.status_code, refused.json()["field"]) == (400, "body")
+    assert served.engine.stats().pending == 0
+
+
 def coded(values: list[str], codes: Any) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int8()), pa.array(values))
 

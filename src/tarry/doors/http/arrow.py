@@ -41,6 +41,9 @@ CHUNK_BYTES: Final = 8 * 1024 * 1024
 """Rows handed to the engine at once: few enough that what is due in between is still on time. Where destinations or
 owners have many values, each costs by itself; headers cost more than other bytes."""
 
+MAX_MESSAGES: Final = 10_000
+"""Of a stream: each costs by itself, however little it holds."""
+
 BYTES_PER_ROW: Final = 4
 """What a row takes in the stream at the least, on average: an offset, or a number."""
 
@@ -128,7 +131,11 @@ def read_batches(body: bytes, max_bytes: int = MAX_BATCH_BYTES) -> list[pa.Recor
 
 
 def _refuse_compressed(body: bytes) -> None:
-    for message in pa.ipc.MessageReader.open_stream(pa.py_buffer(body)):
+    for number, message in enumerate(pa.ipc.MessageReader.open_stream(pa.py_buffer(body))):
+        if number > MAX_MESSAGES:
+            raise Invalid(
+                "body", f"has more than {MAX_MESSAGES} record batches and dictionaries; write larger ones"
+            )
         if _is_compressed(message.metadata.to_pybytes()):
             raise Invalid("body", "has compressed buffers; write the stream without compression")
 
