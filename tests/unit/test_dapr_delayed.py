@@ -356,7 +356,10 @@ async def test_foreign_messages_of_the_topic_go_through_the_ledger(tmp_path: Pat
         tmp_path, {"name": "pubsub", "kind": "pubsub.in-memory", "enableDelayedMessaging": True}
     )
     async with dapr(tmp_path / "data", app_id="shop", resources_path=[str(place)]) as door:
-        component = door.door.sidecars["shop"].mounts["pubsub"].component
+        sidecar = door.door.sidecars["shop"]
+        component = sidecar.mounts["pubsub"].component
+        # A topic in memory keeps nothing for a subscription that comes later.
+        await until(lambda: sidecar.publishing.delayed["pubsub"]._subscribed is not None)
         inbox = Inbox()
         await component.subscribe("orders", "reader", inbox, {})
         await component.publish("shop-delayed", waiting("PT0.2S", b"soon"), {})

@@ -91,13 +91,18 @@ def test_a_caller_sends_within_its_namespaces(destination: str, namespace: str |
         ("https://example.com/hook", None), ("https://example.com/hook", "acme/stock"),
         ("persistent://acme/shop/orders", "acme/stock"),
         # These may be topics or addresses of some outlet, so both must be allowed.
-        ("matrix:room", "acme/shop"), ("x:acme/shop/t", None), ("acme/shop/a:b", None),
+        ("x:acme/shop/t", None), ("acme/shop/a:b", None),
     ],
 )  # fmt: skip
 def test_and_nowhere_else(destination: str, namespace: str | None) -> None:
     with pytest.raises(Forbidden):
         sender(ACCESS, b"Bearer shop-secret").require_destination(destination, namespace)
     sender(ACCESS, b"Bearer admin-secret").require_destination(destination, namespace)
+
+
+def test_a_destination_that_is_no_address_and_no_short_name_is_refused_to_everybody_who_is_limited() -> None:
+    with pytest.raises(Invalid, match="neither an address"):
+        sender(ACCESS, b"Bearer shop-secret").require_destination("matrix:room", "acme/shop")
 
 
 def test_a_limited_caller_sees_and_governs_only_its_own() -> None:

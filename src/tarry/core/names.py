@@ -18,7 +18,7 @@ DEFAULT_NAMESPACE: Final = "public/default"
 _PART: Final = re.compile(r"[A-Za-z0-9_.=:\-]+")
 # Half a surrogate pair is a character that cannot be written down.
 _TOPIC_PART: Final = re.compile(r"[^\x00-\x1f\x7f/\ud800-\udfff]+")
-_NO_SHORT_NAME: Final = re.compile(r"[\s:]")
+_NO_SHORT_NAME: Final = re.compile(r"[^/]*[\s:][^/]*|[^/]*:/.*", re.DOTALL)
 _PARTITION: Final = re.compile(r"(.*)-partition-([0-9]+)")
 
 
@@ -65,7 +65,7 @@ def parse_destination(destination: str) -> TopicName:
     A short name with a colon or a space is more often `https:/host` or a sentence than a topic; the full name says that
     the topic is meant.
     """
-    if "://" not in destination and _NO_SHORT_NAME.search(destination):
+    if "://" not in destination and _NO_SHORT_NAME.fullmatch(destination):
         raise Invalid(
             "destination",
             f"{destination[:64]!r} is neither an address like https://host/path nor a short topic name, which has no colons"
