@@ -5,7 +5,7 @@ nothing early, nothing after an answered cancel, every message finalised once, o
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from tarry.core.delivery import Delivered, Delivery, Refused, Retry, Verdict
 from tarry.core.message import LED_BY, MessageView, Scheduled
@@ -16,6 +16,7 @@ from tests.simulation.model import (
     DEAD_LETTERS,
     EAGER,
     FLEETING,
+    WHOLE,
     Model,
     Msg,
     Promise,
@@ -28,7 +29,13 @@ from tests.simulation.model import (
 
 
 class Violation(AssertionError):
-    """A guarantee was broken."""
+    """A guarantee was broken. It is remembered when it is made: the engine may take it for the error of one consumer."""
+
+    noticed: ClassVar[list["Violation"]] = []
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.noticed.append(self)
 
 
 def broken(reason: str) -> NoReturn:
@@ -401,6 +408,12 @@ class Checker:
         entry_id = entry.entry_id
         if entry_id in sub.acked or entry_id < sub.acked_below:
             broken(f"entry {entry_id} comes again to {sub.topic}/{sub.name}, which has acknowledged it")
+        most, least = sub.parts.get(entry_id, (WHOLE, WHOLE))
+        left = entry.left[0] if entry.left else WHOLE
+        if left & ~most or least & ~left:
+            broken(
+                f"of entry {entry_id} of {sub.topic}/{sub.name} {left:b} is said to be left, not {least:b} to {most:b}"
+            )
         for other in sub.consumers:
             if entry_id in other.held:
                 broken(f"entry {entry_id} comes to {reader.name} of {sub.name} while {other.name} holds it")

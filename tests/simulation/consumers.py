@@ -18,6 +18,7 @@ from tests.simulation.model import (
     FLEETING,
     LETTERS,
     TOPICS,
+    WHOLE,
     Publication,
     Reader,
     Sub,
@@ -59,6 +60,8 @@ class Consumers:
             "attach": self.attach,
             "flow": self.flow,
             "ack": self.ack,
+            "ack_part": self.ack_part,
+            "honour": self.honour,
             "nack": self.nack,
             "seek": self.seek,
             "close": self.close,
@@ -383,6 +386,55 @@ class Consumers:
         sub.busy += 1
         self._sim.ask(f"ack {sub.topic}/{sub.name} {held}", answer, then)
 
+    def ack_part(self) -> None:
+        """A consumer is done with some messages of an entry; with the last of them it is done with the entry."""
+        reader = self._reader()
+        if reader is None or not reader.held:
+            return
+        sub, random = reader.sub, self._random
+        entry_id = random.choice(sorted(reader.held))
+        most, least = sub.parts.get(entry_id, (WHOLE, WHOLE))
+        left = least & random.choice((0b011, 0b101, 0b110))
+        sub.parts[entry_id] = most, left
+        if not left:
+            del reader.held[entry_id]
+            sub.excused.add(entry_id)
+        sub.busy += 1
+        answer = reader.handle.subscription.ack([], partial=[(entry_id, [left])])
+
+        def then(of: Answer[Any], _: bool) -> None:
+            sub.busy -= 1
+            error = of.error()
+            if error is None:
+                self._sim.coverage.note("partial acknowledgement")
+                most, least = sub.parts.get(entry_id, (WHOLE, left))
+                sub.parts[entry_id] = most & left, least
+                if not left:
+                    sub.acked.add(entry_id)
+            elif not isinstance(error, Unavailable):
+                raise error
+
+        self._sim.ask(f"ack part {sub.topic}/{sub.name} {entry_id} {left:b}", answer, then)
+
+    def honour(self) -> None:
+        """Say of a subscription that nobody reads whether delays count, though it is exclusive or failover."""
+        subs = [
+            sub
+            for sub in self._model.subs.values()
+            if sub.accepted and sub.durable and not sub.consumers and not sub.busy and sub.name != AUDIT
+        ]
+        if not subs:
+            return
+        sub = self._random.choice(subs)
+        handle = self._handle(sub)
+        assert handle is not None
+        sub.honours = self._random.random() < 0.7
+        sub.rewound()
+        handle.honour_delay(sub.honours)
+        if sub.honours and sub.type in ("exclusive", "failover"):
+            self._sim.coverage.note("delays honoured in order")
+        self._sim.say(f"honour {sub.topic}/{sub.name} {sub.honours}")
+
     def _acked(self, sub: Sub, ids: list[int], below: int, answer: Answer[Any], _: bool) -> None:
         sub.busy -= 1
         error = answer.error()
@@ -428,6 +480,8 @@ class Consumers:
             return
         sub.busy += 1
         sub.excused |= sub.acked
+        # Whatever was acknowledged in part may be whole again.
+        sub.parts = {entry_id: (WHOLE, least) for entry_id, (_, least) in sub.parts.items()}
         sub.excused_below = max(sub.excused_below, to)
         sub.acked.clear()
         sub.acked_below = 0

@@ -39,6 +39,8 @@ KINDS: Final = (
     "attempt without a reply",
     "batch adopted",
     "batch cancelled",
+    "partial acknowledgement",
+    "delays honoured in order",
     "dead letter",
 )
 ENOUGH_SEEDS: Final = 2_000

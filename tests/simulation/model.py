@@ -18,6 +18,8 @@ FLEETING = "fleeting"
 DEAD_LETTERS = "dead-letters"
 LETTERS = "letters"
 """Where the entries go that came too often."""
+WHOLE = 0b111
+"""The messages of an entry of which nothing is acknowledged, as bits."""
 AUDIT = "audit"
 """The subscription that reads a topic from its first entry on."""
 HOSTS = ("sim://alpha/in", "sim://beta/in")
@@ -181,6 +183,10 @@ class Sub:
     acked: set[int] = field(default_factory=set)
     """Entries that are acknowledged for certain; they must not come."""
     acked_below: int = 0
+    parts: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Entries acknowledged in part: the bits that are left at the most, and at the least while an answer is open."""
+    honours: bool = False
+    """Delays count though it is exclusive or failover; the server forgets that with its life."""
     excused: set[int] = field(default_factory=set)
     """Entries that may be acknowledged, or were once: they may come or not."""
     excused_below: int = 0
@@ -198,12 +204,13 @@ class Sub:
     @property
     def in_order(self) -> bool:
         """Whether entries come in the order of their publication."""
-        return self.type in ("exclusive", "failover")
+        return self.type in ("exclusive", "failover") and not self.honours
 
     def new_life(self) -> None:
         """The server is gone, and with it who holds what."""
         self.consumers.clear()
         self.busy = 0
+        self.honours = False
         self.rewound()
 
     def rewound(self) -> None:

@@ -80,6 +80,8 @@ OPERATIONS = {
     "attach": 4.0,
     "flow": 5.0,
     "ack": 8.0,
+    "ack_part": 2.0,
+    "honour": 1.0,
     "nack": 3.0,
     "seek": 0.5,
     "close": 1.0,

@@ -37,6 +37,7 @@ from tarry.ledger.record import Claim, Entry, Key, Put, Record
 from tarry.ledger.watermark import Watermark
 from tarry.registry.registry import Registry
 from tarry.testing.disk import SimulatedDisk, SimulatedFile
+from tarry.testing.index import SimulatedView
 from tests.simulation.checker import Violation
 from tests.simulation.run import Failure, run_range, run_seed
 from tests.simulation.settings import FAULTS, OPERATIONS
@@ -174,6 +175,16 @@ def lose_acknowledgements(patch: pytest.MonkeyPatch) -> None:
                 sub.acked = AckSet(sub.acked.below)
 
     patch.setattr(TopicRecords, "load", forgetful)
+
+
+def forget_what_is_acknowledged_in_part(patch: pytest.MonkeyPatch) -> None:
+    """Messages of an entry come again that were acknowledged."""
+    patch.setattr(Subscription, "_none_left", lambda self, entry_id, left: not any(left))
+
+
+def begin_a_batch_without_its_files(patch: pytest.MonkeyPatch) -> None:
+    """R10: a batch that is adopted is no part of the view until the index has it."""
+    patch.setattr(SimulatedView, "with_batches", lambda self, batches: self)
 
 
 def deliver_delayed_entries_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -319,6 +330,14 @@ SABOTAGES: dict[Callable[[pytest.MonkeyPatch], None], dict[str, int]] = {
         "publish": 30,
         "subscribe": 10,
     },
+    forget_what_is_acknowledged_in_part: {
+        "ack_part": 30,
+        "nack": 20,
+        "flow": 20,
+        "attach": 20,
+        "publish": 20,
+    },
+    begin_a_batch_without_its_files: {"adopt": 20},
     deliver_delayed_entries_at_once: {},
     fire_twice: {},
     keep_siblings: {},

@@ -180,6 +180,7 @@ class Simulation:
 
     def run(self) -> None:
         """Run all steps, then drain and judge."""
+        Violation.noticed.clear()
         self.world.start()
         self.up = True
         self.consumers.found()
@@ -202,6 +203,7 @@ class Simulation:
             try:
                 if self.up:
                     self.random.choices(chosen, odds)[0]()
+                    _raise_noticed()
                     if self.up:
                         self.coverage.look(self)
                         self.faults.jump_between()
@@ -538,6 +540,7 @@ class Simulation:
             for attempt in list(self.world.outlet.under_way):
                 busy = True
                 self._answer(attempt, Delivered())
+            _raise_noticed()
             self.coverage.look(self)
             if not busy:
                 return wake_ms
@@ -568,6 +571,12 @@ class Simulation:
         self._all_at_once()
         if self.engine.stats().pending:
             raise Violation("a restart brought messages back")
+
+
+def _raise_noticed() -> None:
+    """Raise a violation that the engine has caught."""
+    if Violation.noticed:
+        raise Violation.noticed[0]
 
 
 def _error_of(work: Callable[[], Any]) -> Exception | None:
