@@ -328,9 +328,8 @@ class Clients:
             case "due":
                 new["due_at_ms"] = now_ms + self.delay()
                 delays = [new["due_at_ms"] - now_ms]
-                if msg.foreign:
-                    # If it has to wait for a verdict, less is left of it by then.
-                    delays.insert(0, 0)
+                # If it has to wait for a verdict, or for its body from the index, less is left of it by then.
+                delays.insert(0, 0)
         msg.touched = True
         dues = [new["due_at_ms"]] if "due_at_ms" in new else [now_ms + delay_ms for delay_ms in delays]
         for due_at_ms in dues:
