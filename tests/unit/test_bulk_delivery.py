@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import NotFound
 from tarry.core.limits import DAY_MS, FINALISED_RETENTION_MS, HOUR_MS, MINUTE_MS
-from tarry.core.message import MessageQuery
+from tarry.core.message import Message, MessageQuery
 from tarry.core.policy import Policy
 from tarry.engine import horizon
 from tarry.engine.adoption import BatchView
@@ -328,3 +328,22 @@ def test_a_batch_that_is_adopted_after_the_watermark_was_taken_back_is_sent(benc
     bench.bulk([now + 1000, now + 2000])
     bench.wait(2000)
     assert bench.in_topic() == letters(0, 1)
+
+
+def test_what_is_accepted_at_the_watermark_of_a_batchs_message_is_not_lost(bench: BulkBench) -> None:
+    """The watermark stood at a batch's message, whose seq is above all others: what fired at its instant was taken for dead."""
+    bench.bulk([bench.now_ms + 1000], FOREIGN)
+    for _ in range(10):
+        # The batch's message is under way all the time, and holds the watermark back.
+        bench.clock.advance(1000)
+        assert not bench.engine.schedule(Message(destination="other", delay_ms=HOUR_MS)).settled
+        bench.tick()
+        bench.commit()
+        bench.work()
+    assert len(bench.outlet.under_way) == 1
+    watermark = bench.engine.journal.watermark
+    assert watermark.fire_at_ms == bench.outlet.under_way[0].delivery.due_at_ms, watermark
+    bench.clock.set(watermark.fire_at_ms - 1)
+    scheduled = bench.engine.schedule(Message(destination="orders", delay_ms=0))
+    bench.commit()
+    assert bench.state(scheduled.value().id) == "scheduled"

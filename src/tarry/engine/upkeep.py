@@ -17,7 +17,7 @@ from tarry.engine.horizon import Offload
 from tarry.engine.journal import Journal
 from tarry.engine.reclaim import Reclaim
 from tarry.engine.settings import EngineSettings
-from tarry.ledger.record import NO_KEY, Key, Lower, Mark
+from tarry.ledger.record import FIRST_BATCH_SEQ, NO_KEY, Key, Lower, Mark
 
 log = logging.getLogger(__name__)
 
@@ -116,6 +116,9 @@ class Upkeep:
             journal.lowest_entering(),
         ]
         low = min(low for low in lows if low is not None)
+        if low.seq >= FIRST_BATCH_SEQ:
+            # What is accepted later may fire at this instant too, and has a lower seq: it must not be below the watermark.
+            low = Key(low.fire_at_ms, 0)
         if now_ms + self._settings.mark_every_ms < journal.watermark.fire_at_ms:
             self._lower(low, now_ms)
             return
