@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tarry.core.delivery import Delivered
 from tarry.core.errors import Conflict, NotFound, Unavailable
 from tarry.core.message import Message, MessageQuery, Scheduled
 from tarry.engine import bodies as bodies_module
@@ -377,3 +378,41 @@ def test_the_watermark_stays_below_a_message_whose_body_is_fetched() -> None:
     world.start()
     world.run(1_000)
     assert arrived(world) == [message.id]
+
+
+def test_a_message_that_becomes_due_while_its_segment_is_about_to_go_is_sent() -> None:
+    """R12: it waits for its place, and is read when it leaves."""
+    settings = EngineSettings(snapshot_every_ms=100, reclaim_every_ms=100, concurrency=1, lead_ms=2 * HOUR_MS)
+    world = World(settings=settings, ledger_settings=LedgerSettings(segment_bytes=4096 + 8192))
+    ids = [schedule(world, HOUR_MS, payload=b"%d" % n).id for n in range(2)]
+    indexed(world)
+    about_to_go(world)
+    world.clock.advance(HOUR_MS)
+    world.tick()
+    (first,) = world.outlet.under_way
+    while world.work():
+        world.tick()
+        world.commit()
+    first.answer(Delivered())
+    world.run(10_000)
+    assert arrived(world) == ids
+    assert [arrival.delivery.payload for arrival in world.outlet.arrivals] == [b"0", b"1"]
+
+
+def about_to_go(world: World) -> None:
+    """The first segment is to be deleted, as soon as the registry has said so."""
+    journal, ledger = world.engine.journal, world.engine.journal.ledger
+    for n in range(4_000):
+        _ = world.engine.schedule(Message(destination="noise", delay_ms=1, payload=b"%d" % n * 100))
+        world.clock.advance(5)
+        if n % 50 == 49:
+            world.index.flush(ledger)
+            world.clock.advance(2 * horizon_module.FOLLOW_EVERY_MS)
+        world.tick()
+        world.commit()
+        if journal.relied.seq:
+            assert ledger.first_seq == 1
+            return
+        while world.work():
+            pass
+    raise AssertionError("nothing is to be deleted")

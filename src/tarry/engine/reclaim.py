@@ -144,7 +144,8 @@ class Reclaim:
 
     def _delete(self, upto_seq: int) -> None:
         self._busy = False
-        if not self._may_reclaim():
+        # A message of theirs may have become due meanwhile: it is read once more when it leaves.
+        if not self._may_reclaim() or self._dispatcher.open_between(0, upto_seq):
             return
         count = self._journal.ledger.reclaim(upto_seq)
         log.info("reclaimed %d ledger segments, up to seq %d", count, upto_seq)
