@@ -64,7 +64,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
         for name, roles in TOKENS.items()
     )
     # A message for a port that nobody listens on fails at its first attempt.
-    engine = '[engine]\nattempts = 1\n[webhook]\nallow = ["127.0.0.1/32"]\n'
+    engine = '[engine]\nattempts = 2\nbackoff_min_ms = 100\n[webhook]\nallow = ["127.0.0.1/32"]\n'
     with running(folder, engine + tokens) as process:
         yield process
 

@@ -1,7 +1,8 @@
 """The dashboard in a real Chromium: what people do with it, by pointer and by keyboard."""
 
 import re
-import socket
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -232,17 +233,32 @@ def test_saving_a_policy_keeps_what_was_not_changed(dashboard: Dashboard) -> Non
     dashboard.client.delete(path)
 
 
+class Busy(BaseHTTPRequestHandler):
+    """A receiver that asks everybody to come again in an hour."""
+
+    def do_POST(self) -> None:
+        self.send_response(503)
+        self.send_header("retry-after", "3600")
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
 def test_a_message_that_is_tried_again_says_why_and_when(dashboard: Dashboard) -> None:
     tab = dashboard.tab
-    with socket.socket() as nobody:
-        nobody.bind(("127.0.0.1", 0))
-        id_ = dashboard.schedule(destination=f"http://127.0.0.1:{nobody.getsockname()[1]}/hook", delay="1ms")
-        tab.until(lambda: dashboard.message(id_)["attempts"] > 0, "it was not tried")
+    with HTTPServer(("127.0.0.1", 0), Busy) as busy:
+        threading.Thread(target=busy.serve_forever, daemon=True).start()
+        id_ = dashboard.schedule(destination=f"http://127.0.0.1:{busy.server_port}/hook", delay="1ms")
+        tab.until(lambda: dashboard.message(id_)["last_error"], "it was not tried")
         dashboard.open(page="/#/messages")
         search(dashboard, "id", id_)
         shown = tab.find("dialog").text
-        assert "Last error" in shown
-        assert "Next attempt" in shown
+        busy.shutdown()
+    assert "Last error" in shown
+    assert "503" in shown
+    assert "Next attempt" in shown
 
 
 # Safety

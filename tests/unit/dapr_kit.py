@@ -193,6 +193,7 @@ async def acknowledged(doors: Doors, topic: str, group: str = "app") -> None:
     async def done() -> bool:
         return bool(doors.engine.topics.subscription(topic, group).backlog == 0)
 
+    await ready(doors)
     await until(done)
 
 

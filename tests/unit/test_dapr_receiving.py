@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.unit.dapr_kit import acknowledged, app, dapr, in_s, resources, to
+from tests.unit.dapr_kit import acknowledged, app, dapr, in_s, ready, resources, to
 
 DECLARED: dict[str, Any] = {
     "apiVersion": "dapr.io/v1alpha1",
@@ -144,6 +144,7 @@ async def test_rules_route_and_the_first_that_fits_wins(tmp_path: Path) -> None:
     without = {"rules": [{"match": 'event.type == "big"', "path": "/only-big"}]}
     subscriptions = [to("t", routes=routes), to("u", routes=without)]
     async with app(*subscriptions) as shop, dapr(tmp_path, app_port=shop.port) as doors:
+        await ready(doors)
         for n, type_ in ((9, "big"), (9, "x"), (1, "x")):
             await doors.publish("t", {"n": n}, **{"cloudevent.type": type_})
             await shop.count(len(shop.got))

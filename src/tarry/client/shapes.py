@@ -202,3 +202,4 @@ class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
     backlog_action: str | None = None
     command_per_second: float | None = None
     deduplication: bool | None = None
+    max_topics: int | None = None

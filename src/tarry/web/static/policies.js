@@ -21,6 +21,7 @@ const FIELDS = [
   ["backlog_ms", "Backlog quota, ms", "How old the oldest of it may be. 0 lifts the limit.", "whole"],
   ["backlog_action", "Over the backlog quota", "Producers are held, are refused, or the oldest entries go.", ["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]],
   ["deduplication", "Deduplication", "Whether a message that a Pulsar producer sends again is taken once.", "choice"],
+  ["max_topics", "Topics of a namespace", "Partitions included. 0 lifts the limit of the levels above.", "whole"],
 ];
 
 function told(name, value) {
