@@ -143,7 +143,7 @@ def memory(result: Result) -> list[str]:
 
 
 def topics(result: Result) -> list[str]:
-    """What a topic costs, and how long others wait."""
+    """The cost of a topic, and how long others wait."""
     plan = result.plan
     name = f"topics {plan.topics}"
     return listed(

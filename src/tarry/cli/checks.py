@@ -276,7 +276,7 @@ def check_server(url: str, token: str | None, pid: int | None) -> Finding:
 
 
 def check_warnings(url: str, token: str | None) -> Iterator[Finding]:
-    """What the server warns of though it is ready."""
+    """The warnings of a server that is ready."""
     try:
         with Client(url, token, timeout_s=5.0, retry_for_s=0.0) as client:
             yield from (Finding("server", "note", warning) for warning in client.warnings())

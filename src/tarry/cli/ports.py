@@ -87,7 +87,7 @@ def _trouble(port: Port) -> str | None:
 
 
 def _by(port: int) -> str:
-    """Who listens on a port, as far as this user may know."""
+    """The process that listens on a port, as far as this user may know."""
     for folder in Path("/proc").glob("[0-9]*"):
         pid = int(folder.name)
         with contextlib.suppress(OSError):

@@ -317,7 +317,7 @@ def status() -> Call[dict[str, Any]]:
 
 
 def warnings() -> Call[list[str]]:
-    """What an operator should know of a server though it is ready; what keeps it from being so is not among it."""
+    """Warnings for the operator of a server that is ready; reasons for not being ready are not among them."""
 
     def read(answered: Answered) -> list[str]:
         return _anything(answered).get("warnings", []) if answered.status == 200 else []

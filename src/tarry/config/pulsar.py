@@ -46,7 +46,7 @@ class Pulsar(Listening, frozen=True, kw_only=True):
     delayedDeliveryMaxDelayInMillis: Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)] | None = None  # noqa: N815
     """The same as the one before, as Pulsar spells it."""
     brokerDeduplicationEnabled: bool | None = None  # noqa: N815
-    """The same as `deduplicate`."""
+    """Pulsar's name for `deduplicate`."""
 
     def __post_init__(self) -> None:
         """Refuse two spellings that say two things."""

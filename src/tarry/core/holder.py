@@ -30,7 +30,7 @@ def by_holder(held: Mapping[str, Mapping[str, int]]) -> Counter[Holder]:
 
 
 def by_namespace(counts: Mapping[Holder, int]) -> Held:
-    """The same as they are stored."""
+    """Counts by holder, in the form in which they are stored."""
     held: Held = {}
     for (namespace, owner), count in counts.items():
         held.setdefault(namespace, {})[owner] = count

@@ -40,7 +40,7 @@ MAX_PRODUCERS: Final = 10_000
 """Of one topic, for which the last sequence number is known: beyond it, the one that was silent for longest is forgotten."""
 
 MAX_TOPICS: Final = 250_000
-"""Of one namespace, unless a policy says otherwise. A topic costs up to two kibibytes of memory and as much of the registry."""
+"""Topics of one namespace, unless a policy says otherwise. A topic costs up to two kibibytes of memory and as much of the registry."""
 
 MAX_GROUP_MEMBERS: Final = 100
 MAX_BATCH_BYTES: Final = 64 * 1024 * 1024

@@ -3,7 +3,7 @@
 from typing import Final
 
 REASON: Final = "set aside at a start, because it could not be processed"
-"""Of the messages that end because of it."""
+"""The reason of messages that end because their record was set aside."""
 
 
 class Aside:
@@ -12,9 +12,9 @@ class Aside:
     def __init__(self) -> None:
         self.seqs: set[int] = set()
         self.known: frozenset[int] = frozenset()
-        """Of these, the ones that the registry remembered from earlier starts."""
+        """Seqs that the registry remembered from earlier starts."""
         self.skipped: set[int] = set()
-        """Of these, the ones that were not replayed at this start."""
+        """Seqs that were not replayed at this start."""
 
     def warnings(self) -> list[str]:
         """The seqs, in words."""

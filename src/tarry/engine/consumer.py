@@ -95,7 +95,7 @@ class Consumer:
         """Which; `Holdings` sees to both."""
         self.closed = False
         self.about: Mapping[str, Any] = {}
-        """What its door has to say of its client, for figures."""
+        """Facts about its client, by its door, for figures."""
         self.on_active: Callable[[bool], None] | None = None
         self.on_close: Callable[[], None] | None = None
 

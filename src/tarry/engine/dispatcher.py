@@ -98,9 +98,9 @@ class Dispatcher:
         self._postponed_keys: list[Key] = []
         """A heap of these; those that are not postponed any more are dropped late."""
         self._taken: dict[int, Key] = {}
-        """Of the batch at hand: what was postponed and came again, by seq."""
+        """Postponed messages of the batch at hand that came again: their keys, by seq."""
         self._seen_to: set[int] = set()
-        """Of the batch at hand: what began to fly or was put off."""
+        """Seqs of the batch at hand that began to fly or were put off."""
         self._awaiting: dict[int, list[Key]] = {}
         """Keys of due messages whose bodies are being fetched, by the first seq of each lot."""
         self._awaiting_since_ms = 0

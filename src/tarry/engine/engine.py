@@ -242,7 +242,7 @@ class Engine:
         return self._schedule_together(messages)
 
     def group_owners(self, namespace: str, name: str) -> frozenset[str]:
-        """Who has messages waiting in a group of this name, in a namespace."""
+        """Owners of messages that wait in a group of this name, in a namespace."""
         return self.journal.groups.owners_of(namespace, name)
 
     def schedule_many(self, messages: Sequence[Message | TarryError]) -> Answer[list[Scheduled | TarryError]]:

@@ -23,7 +23,7 @@ class NewEntry(Struct, frozen=True, kw_only=True):
     deliver_at_ms: int | None = None
     """Shared and key-shared subscriptions get it then; exclusive and failover at its place."""
     producer: str | None = None
-    """Who sends it, where what is sent again is to be taken once."""
+    """The producer, where a message that is sent again is to be taken once."""
     producer_sequence: int = -1
     """Its number among what that producer sends; of a batch the last one."""
     producer_first: int = -1

@@ -41,7 +41,7 @@ class Elsewhere(Struct, frozen=True):
 
 
 class Fetched(Struct, frozen=True):
-    """What the index has of a version."""
+    """A version as the index has it."""
 
     key: Key
     body: Body
@@ -57,7 +57,7 @@ class Finding:
         self._ids = journal.ids
 
     def after_flush(self, read: Callable[[], Any]) -> Answer[Any]:
-        """What a look into the registry finds once it is up to date."""
+        """The result of a look into the registry, once that is up to date."""
         return self._upkeep.flush().turned(lambda _: read())
 
     def find(

@@ -135,7 +135,7 @@ class Flights:
         self._places.wait(flight)
 
     def _what_to_keep(self, head: ReadPut, body: bytes) -> ReadPut | Put | None:
-        """What there is to send, if it is small enough to be kept at hand until it is seen who has a place."""
+        """The version to send, if it is small enough to be kept at hand until it is seen who has a place."""
         if len(body) > SMALL_BYTES:
             return None
         wanted_whole = head.listed or self._journal.tracer is not None

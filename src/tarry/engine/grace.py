@@ -17,7 +17,7 @@ from tarry.engine.topic import Topic
 GRACE_MS: Final = 10 * MINUTE_MS
 STEP_MS: Final = MINUTE_MS
 MOST_ENTRIES: Final = 1 << 18
-"""Of one topic: their places take two mebibytes."""
+"""Entries of one topic: their places take two mebibytes."""
 LET_GO_AT_ONCE: Final = 1_000
 """Topics that are looked at in one turn."""
 

@@ -148,7 +148,7 @@ class Groups:
     # What follows from them
 
     def owners_of(self, namespace: str, name: str) -> frozenset[str]:
-        """Who has waiting members in a group of this name, in a namespace."""
+        """Owners with waiting members in a group of this name, in a namespace."""
         return frozenset(one.owner for one in self._holders.get(name, ()) if one.namespace == namespace)
 
     def _known(self, holder: Holder, name: str) -> Group | None:

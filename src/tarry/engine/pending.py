@@ -45,7 +45,7 @@ class Pending:
             self._save(next(iter(self._changed)), self._registry)
 
     def change_many(self, by: Mapping[Holder, int]) -> None:
-        """The same for several holders."""
+        """Change the counts of several holders."""
         for holder, count in by.items():
             self.change(holder, count)
 

@@ -26,7 +26,7 @@ from tarry.ledger.puts import encode_bodies, place_text, unit_of_puts
 Place = Callable[[str, str | None], tuple[str, str, Effective]]
 """The full destination, the namespace and the policy of a destination and namespace as they were given."""
 BESIDE_BYTES: Final = 32 * 1024
-"""What a message can have beside its payload, with the entry that fires it."""
+"""Bytes that a message can have beside its payload, with the entry that fires it."""
 
 Places = list[tuple[str, str, Effective] | None]
 

@@ -36,7 +36,7 @@ class Publication:
         self.home: Topic | None = None
         """The topic that has the entries, once they are enqueued."""
         self._sent: dict[str, Sequences] = {}
-        """What each producer has sent with it."""
+        """Sequence numbers that each producer has sent with it."""
         self._size_bytes = 0
 
     def __len__(self) -> int:

@@ -252,7 +252,7 @@ class Scheduling:
             raise DelayTooLong(policy.longest_ms) from None
 
     def _unscoped(self, owner: str, key: str, print_: bytes) -> Repeat | None:
-        """What format 1 knows of a request. Another request may be another namespace's, and is none of its business."""
+        """The row of a request in format 1. Another request may be another namespace's, and is none of its business."""
         if not self._journal.pending.scoped_from:
             return None
         known = self._journal.registry.idempotency.get(UNSCOPED, owner, key)

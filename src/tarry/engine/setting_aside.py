@@ -29,7 +29,7 @@ class Unprocessable(Unavailable):
 
 
 def explained(seq: int, error: Exception) -> Exception:
-    """What to raise for an error while a record is replayed: how to go on without it, if it is about the record."""
+    """The error to raise while a record is replayed: how to go on without it, if it is about the record."""
     if isinstance(error, (*FAULTS, Damage)):
         return error
     log.critical("the record at seq %d cannot be processed: %s", seq, faults.told(error))

@@ -69,10 +69,10 @@ DUPLICATE = -1
 
 
 class Published(Struct, frozen=True):
-    """What became of entries that were published together."""
+    """The outcome of entries that were published together."""
 
     incarnation: int
-    """Of the topic that has them; 0 if there is none."""
+    """Incarnation of the topic that has them; 0 if there is none."""
     ids: list[int | TarryError]
     """The entry id of each, or why it was not taken."""
 

@@ -193,7 +193,7 @@ def seen_in(records: pa.RecordBatch, began: int = 0) -> tuple[Seen, list[Adopt]]
 
 
 def _telling(marks: NDArray[np.int64], lowers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Of the rows that are marks, those that say where the watermark was when it was lowered, and where it is in the end."""
+    """Rows that are marks and say where the watermark was when it was lowered, and where it is in the end."""
     before = np.searchsorted(marks, lowers) - 1
     return np.concatenate([marks[before[before >= 0]], lowers, marks[-1:]])
 

@@ -68,7 +68,7 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Annotated[str, Meta(max_length=2 * MAX_NAME_BYTES + 1)],
         dict[Annotated[str, Meta(max_length=MAX_OWNER_BYTES)], Count],
     ] = {}
-    """The same by namespace. Where there is one namespace only it may be left out."""
+    """Owners by namespace. Where there is one namespace only it may be left out."""
     namespaces: dict[Annotated[str, Meta(max_length=2 * MAX_NAME_BYTES + 1)], Instant]
     """Of each namespace that messages fall under: the last due instant."""
     fingerprint: Annotated[str, Meta(max_length=64)] = ""

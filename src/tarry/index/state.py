@@ -39,7 +39,7 @@ class Seen(Struct, frozen=True):
     """What some records of the ledger say beside their rows, in the order of the ledger."""
 
     marks: list[tuple[int, Mark | Lower]] = []
-    """Of the watermark, with their seqs: the last mark, every record that lowered it, and the mark before each of those."""
+    """Records about the watermark, with their seqs: the last mark, every record that lowered it, and the mark before each of those."""
     policies: list[tuple[str, int | None]] = []
     """Granularities that were set, or with None removed: by namespace, and for the broker under the empty name."""
     cancelled: list[Cancelled] = []
@@ -65,7 +65,7 @@ class State(Struct, frozen=True):
     """The last seq that the ledger had let go of when the index began, if it had. A message that is older counts as
     accepted when the index first hears of it: by the record that ends or replaces a version up to here."""
     ceilings: list[Ceiling] | UnsetType = UNSET
-    """Of the watermark, where it was lowered (`tarry.ledger.watermark`)."""
+    """Ceilings of the watermark, where it was lowered (`tarry.ledger.watermark`)."""
 
     @property
     def passed(self) -> Watermark:

@@ -182,7 +182,7 @@ class Entry(Struct, tag=int(Kind.ENTRY), array_like=True, frozen=True):
     trace: bytes | None = None
     """Of a delayed entry: see `Put.trace`."""
     producer_first: int = -1
-    """Of a batch whose producer states the first of its sequence numbers beside the last; else -1."""
+    """The first sequence number of a batch whose producer states it beside the last; else -1."""
 
 
 class Claim(Struct, tag=int(Kind.CLAIM), array_like=True, frozen=True):
@@ -193,7 +193,7 @@ class Claim(Struct, tag=int(Kind.CLAIM), array_like=True, frozen=True):
     owner: str
     claimed_at_ms: int
     namespace: str = ""
-    """Of the group. Earlier versions did not say: then it is that of the version with this seq."""
+    """The namespace of the group. Earlier versions did not say: then it is that of the version with this seq."""
 
 
 class Ack(Struct, tag=int(Kind.ACK), array_like=True, frozen=True):

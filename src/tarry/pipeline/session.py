@@ -54,7 +54,7 @@ LOCAL: Final[Mapping[str, str]] = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
 }
-"""The same for a master on this machine: nobody from elsewhere can connect, and two cores are all there is."""
+"""Settings for a master on this machine: nobody from elsewhere can connect, and two cores are all there is."""
 
 
 class NoJava(Unavailable):

@@ -171,7 +171,7 @@ class Meta(Struct, array_like=True, frozen=True):
     stranded: dict[str, int] = {}
     """By scheme: messages that wait for an outlet which a start did not have."""
     ceilings: list[Ceiling] = []
-    """Of the watermark, where it was lowered (`tarry.ledger.watermark`)."""
+    """Ceilings of the watermark, where it was lowered (`tarry.ledger.watermark`)."""
     marked_at_ms: int = 0
     """The clock at the last mark."""
     ahead: Ahead = Ahead()

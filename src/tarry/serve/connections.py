@@ -138,12 +138,12 @@ class HttpConnection(HttpToolsProtocol):
     heads: Heads
     unread: Unread | None = None
     busy = False
-    """Of those that wait for a request: never."""
+    """Whether a request is under way; never so between two requests."""
     quick: Quick | None = None
     _heard_at = 0.0
     _body_since_s = 0.0
     _came_bytes = 0
-    """Of the present request."""
+    """Bytes of the present request that have come."""
     _in_head = False
     _between = True
     """Whether the parser has seen the end of a request and nothing of the next."""

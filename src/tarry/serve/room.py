@@ -127,11 +127,11 @@ class Part(Generic[Connection]):
         self.refused = 0
         """How many were turned away for want of room."""
         self.arriving: dict[asyncio.Task[None], None] = {}
-        """Those that were accepted and are not in yet, the oldest first."""
+        """Connections that were accepted and are not in yet, the oldest first."""
         self.waiting: OrderedDict[Connection, float] = OrderedDict()
-        """Those that ask for nothing at the moment, and since when; the longest first. The listener keeps it."""
+        """Connections that ask for nothing at the moment, and since when; the longest first. The listener keeps it."""
         self.slow: dict[Connection, None] = {}
-        """Those that do not read what waits for them."""
+        """Connections that do not read what waits for them."""
         self._room = room
 
     @property

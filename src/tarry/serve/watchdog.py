@@ -47,7 +47,7 @@ class Watchdog:
 
     @property
     def figures(self) -> list[Figure]:
-        """What it tells, for `/metrics`."""
+        """Its figures, for `/metrics`."""
         return [
             Figure(
                 name="tarry_loop_longest_turn_seconds",

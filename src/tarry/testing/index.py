@@ -216,7 +216,7 @@ class SimulatedView:
         return list(found[: max(1, min(len(keys), self._index.piece))])
 
     def with_batches(self, batches: Sequence[Staged]) -> View:
-        """The same with the staged files of batches as well (R10)."""
+        """The view with the staged files of batches as well (R10)."""
         if not batches:
             return self
         puts = dict(self._puts)

@@ -59,7 +59,7 @@ def _items(body: bytes) -> list[_Item]:
 
 
 def _loosely(body: bytes) -> list[_Item]:
-    """The same with field names in any case, which Dapr accepts and its JavaScript SDK needs (`entryID`)."""
+    """Entries with field names in any case, which Dapr accepts and its JavaScript SDK needs (`entryID`)."""
     items = []
     for given in _decode_loose(body):
         known = {_FIELDS[name.lower()]: raw for name, raw in given.items() if name.lower() in _FIELDS}

@@ -46,7 +46,7 @@ NO_TRACE: Final = Trace("")
 """For a request that came without one. A context that is made here and not sampled would keep an application's own spans
 from being sampled; with none the application begins a trace of its own."""
 NO_PARENT: Final = f"00-{'0' * 32}-{'0' * 16}-00"
-"""What Dapr tells an application beside an event without a trace context. It is no valid one, and taken for none."""
+"""The trace parent that Dapr sends with an event without a trace context: not a valid one, so that nobody takes it for one."""
 
 
 def new_id() -> str:

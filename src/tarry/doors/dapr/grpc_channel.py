@@ -114,7 +114,7 @@ class GrpcChannel:
 
 
 def _beside(arrival: Arrival) -> tuple[tuple[str, str | bytes], ...]:
-    """What a gRPC application is told beside an event: fields that gRPC keeps for itself are left out."""
+    """The metadata of a call with an event to a gRPC application: fields that gRPC keeps for itself are left out."""
     fields: list[tuple[str, str | bytes]] = [
         (name, value) for name, value in arrival.beside.items() if _KEY.fullmatch(name)
     ]

@@ -38,10 +38,10 @@ class Subscribing:
         self._clock = clock
         self._files = files
         self._asked: list[Subscription] | None = None
-        """Those that the application asked for; None until it has answered."""
+        """Subscriptions that the application asked for; None until it has answered."""
         self._streaming: list[Subscription] = []
         self.waits_for: str | None = None if app.app_port is None else "the application"
-        """What messages cannot reach yet, so that what is published now may be lost; None once everything is there."""
+        """The part that messages cannot reach yet, so that a message published now may be lost; None once everything is there."""
 
     @property
     def declared(self) -> list[Subscription]:

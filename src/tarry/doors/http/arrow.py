@@ -42,10 +42,10 @@ CHUNK_BYTES: Final = 8 * 1024 * 1024
 owners have many values, each costs by itself; headers cost more than other bytes."""
 
 MAX_MESSAGES: Final = 10_000
-"""Of a stream: each costs by itself, however little it holds."""
+"""Record batches of a stream: each costs by itself, however little it holds."""
 
 BYTES_PER_ROW: Final = 4
-"""What a row takes in the stream at the least, on average: an offset, or a number."""
+"""Bytes that a row takes in the stream at the least, on average: an offset, or a number."""
 
 ROW_OVERHEAD_BYTES: Final = 256
 """What a row takes in the ledger beside its own columns, about."""

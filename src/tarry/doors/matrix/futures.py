@@ -175,7 +175,7 @@ class Futures:
         return self._acted(source, None)
 
     def act_quick(self, request: Request, reply: Any) -> bool:
-        """The same without a task, so that a heartbeat by a token costs no more than one by a delay id; False for `send`."""
+        """Refresh or cancel without a task, so that a heartbeat by a token costs no more than one by a delay id; False for `send`."""
         found = self._tokens.read(request.params[0])
         if found is not None and found[0] not in self._act_quick:
             return False
@@ -197,7 +197,7 @@ class Futures:
         return source
 
     def _allowed(self, found: tuple[Action, str] | None) -> tuple[Action, str]:
-        """What a token stands for; raises if that is nothing, or is asked for too often."""
+        """The future that a token stands for; raises if there is none, or is asked for too often."""
         if found is None:
             raise NotFound("there is no such token")
         self._limit(("future", found[1]), self._parts.settings.manage_per_second_per_event)

@@ -40,7 +40,7 @@ ONE_HOP: Final = frozenset(
 _ADDRESSES: Final = frozenset({b"x-forwarded-for", b"x-real-ip", b"forwarded"})
 """Headers about the sender's address: only the first is passed on, and only as far as it is believed."""
 _BY_PROXIES: Final = frozenset({b"x-forwarded-proto", b"x-forwarded-host", b"x-forwarded-port"})
-"""What else a reverse proxy says of a request: believed if it is one of our own."""
+"""Further fields of a reverse proxy about a request: believed if it is one of our own."""
 _OWN_DATE: Final = b"date"
 """The listener dates every answer."""
 

@@ -37,7 +37,7 @@ async def deliver(parts: Parts, id_: str, *, namespace: str, keep: bool = False)
 
 
 async def _after_all(parts: Parts, id_: str, namespace: str) -> Verdict:
-    """What an event has come to although nothing was heard in time; raises as `deliver` does."""
+    """The outcome of an event although nothing was heard in time; raises as `deliver` does."""
     view = await parts.engine.get(id_, namespace=namespace)
     if view.state is State.SENT:
         return Delivered(view.reference)

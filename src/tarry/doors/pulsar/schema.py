@@ -13,7 +13,7 @@ TYPE_NAMES: Final[dict[str, int]] = {
     "INT32": 8, "INT64": 9, "FLOAT": 10, "DOUBLE": 11, "DATE": 12, "TIME": 13, "TIMESTAMP": 14, "KEY_VALUE": 15,
     "INSTANT": 16, "LOCAL_DATE": 17, "LOCAL_TIME": 18, "LOCAL_DATE_TIME": 19, "PROTOBUF_NATIVE": 20, "EXTERNAL": 22,
 }  # fmt: skip
-"""What the types are called over HTTP, and their numbers in the binary protocol."""
+"""Names of the schema types over HTTP, and their numbers in the binary protocol."""
 _NAMES: Final = {number: name for name, number in reversed(TYPE_NAMES.items())}
 
 

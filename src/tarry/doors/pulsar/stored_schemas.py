@@ -19,7 +19,7 @@ from tarry.engine.engine import Engine
 
 MAX_VERSIONS: Final = 256
 MAX_SCHEMA_BYTES: Final = 64 * 1024
-"""Of a schema with its properties. Schemas are held in memory."""
+"""The size of a schema with its properties. Schemas are held in memory."""
 
 
 class Version(Struct, frozen=True, array_like=True):

@@ -23,7 +23,7 @@ MAX_RETRY_AFTER_MS: Final = HOUR_MS
 AWAY: Final = frozenset({401, 408, 502, 503, 504})
 """Statuses that say nothing of this event: the homeserver, or the way to it, is not in order. (401: its token for us.)"""
 PASSED_ON: Final = frozenset({502, 504})
-"""Of these, what a reverse proxy answers that may have passed the event on, and got no answer."""
+"""Answers of a reverse proxy that may have passed the event on, and got no answer."""
 
 
 class KeptError(Struct, frozen=True):

@@ -41,7 +41,7 @@ class Request(Struct, frozen=True):
 
 @lru_cache(maxsize=256)
 def request_of(fields: Fields) -> Request:
-    """What fields say; raises `StreamBroken`. Nearly all calls of a client have the same ones."""
+    """The request that header fields describe; raises `StreamBroken`. Nearly all calls of a client have the same ones."""
     check_request(fields)
     said = {name.decode("latin-1"): value for name, value in fields}
     status = 200

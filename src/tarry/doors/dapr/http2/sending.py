@@ -29,9 +29,9 @@ class Sending:
         self._out = out
         self._unsent: list[bytes] = []
         self.window_bytes = FIRST_WINDOW_BYTES
-        """What may be sent to the client, on all streams together."""
+        """Bytes that may be sent to the client, on all streams together."""
         self.first_window_bytes = FIRST_WINDOW_BYTES
-        """The same on each stream, before the client allows it more."""
+        """Bytes that may be sent on each stream, before the client allows it more."""
         self.paused = False
         """Whether the client has to read before it is sent more data."""
         self.waiting: dict[int, Stream] = {}

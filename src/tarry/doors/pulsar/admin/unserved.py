@@ -82,7 +82,7 @@ TOPIC: Final[dict[str, str]] = {
     "terminate": _NO_TERMINATION,
     "trim": _NO_OFFLOAD,
 }
-"""The same under a topic."""
+"""Endpoints under a topic that are not served."""
 
 
 def _refuse(status: int, reasons: Mapping[str, str], part: str) -> Endpoint:
