@@ -6,7 +6,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from tarry.core.errors import NotFound, TarryError
+from tarry.core.errors import Damage, NotFound, TarryError
 from tarry.ledger import reader, replay
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.ledger.record import Encoded
@@ -166,3 +166,37 @@ def test_the_points_take_less_than_two_bytes_a_record() -> None:
     segment = ledger._reader.segments[-1]
     kept = segment.points.size_bytes()
     assert 0 < kept < 2 * 3000
+
+
+def test_a_damaged_body_is_found_among_many_that_are_read_together() -> None:
+    disk = SimulatedDisk(1)
+    ledger, model = open_ledger(disk, SETTINGS), Model()
+    model.append(ledger, [record(n, 300) for n in range(50)])
+    ledger.commit()
+    (segment,) = ledger.segments()
+    path = f"ledger/{segment.number:08d}.seg"
+    file = disk.open(path)
+    data = file.read(file.size(), 0)
+    disk.flip_bit(path, data.index(record(30, 300).body) + 100, 3)
+    with pytest.raises(Damage, match="seq 31"):
+        ledger.bodies(np.arange(1, 51, dtype=np.int64))
+    assert len(ledger.bodies(np.arange(1, 31, dtype=np.int64))) == 30
+
+
+def test_a_stretch_for_readers_elsewhere_ends_at_the_durable_head() -> None:
+    ledger, model = open_ledger(SimulatedDisk(2), SETTINGS), Model()
+    model.append(ledger, [record(n) for n in range(5)])
+    ledger.commit()
+    ledger.append([record(9)], nothing)
+    stretch = ledger.stretch(1, 1 << 40)
+    assert (stretch.first_seq, stretch.last_seq) == (1, 5)
+
+
+def test_a_replay_from_a_seq_that_was_reclaimed_is_refused() -> None:
+    ledger, model = open_ledger(SimulatedDisk(4)), Model()
+    for n in range(60):
+        model.append(ledger, [record(n, 200)])
+        ledger.commit()
+    assert ledger.reclaim(ledger.durable_seq) > 0
+    with pytest.raises(NotFound, match="has been reclaimed"):
+        list(ledger.frames(1))

@@ -133,3 +133,15 @@ def test_a_spare_that_there_was_no_memory_for_is_made_later(monkeypatch: pytest.
 
 def _no_memory(*_: object) -> None:
     raise MemoryError
+
+
+def test_a_shortage_while_a_frame_is_synced_is_a_failed_sync() -> None:
+    """Something of the frame was written: nobody knows what the disk has, and trying again would not find out."""
+    disk = SimulatedDisk()
+    ledger = open_ledger(disk)
+    answers: list[TarryError | None] = []
+    ledger.append([record(1)], answers.append)
+    disk.fail_next("sync", EMFILE)
+    ledger.commit()
+    assert ledger.failed is not None
+    assert [type(answer) for answer in answers] == [Unavailable]
