@@ -13,6 +13,7 @@ from random import Random
 from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS
 from tarry.core.message import Message
 from tarry.index.progress import Progress, write_progress
+from tarry.testing.insides import InsidesOf
 from tests.browser.webdriver import Browser, browser
 from tests.pipeline.kit import index_folder
 from tests.processes import ROOT
@@ -40,7 +41,7 @@ async def fill(served: Serving, data: Path) -> str:
     for start in range(0, len(messages), 1_000):
         await engine.schedule_many(messages[start : start + 1_000])
     await asyncio.to_thread(index_folder, str(data / "ledger"))
-    seq, now_ms = engine.journal.ledger.durable_seq, engine.clock.now_ms()
+    seq, now_ms = InsidesOf(engine).durable_seq, engine.clock.now_ms()
     (data / "pipeline").mkdir(exist_ok=True)
     write_progress(
         data / "pipeline",

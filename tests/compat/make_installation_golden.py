@@ -48,10 +48,10 @@ def main() -> None:
     bench.rest()
     files = [StagedFile("staged/x/0.parquet", 100, 3, "300000_0", 1_900_000_000_000, 1_900_000_000_005)]
     adopt = Adopt("letters", FIRST_BATCH_SEQ, 3, 7, 6, files, {"ann": 2, "bob": 1}, [A, B], "print")
-    bench.engine.journal.append([adopt], lambda error: None)
+    bench.journal.append([adopt], lambda error: None)
     bench.rest()
     bench.ask(bench.engine.upkeep.flush())
-    image = bench.engine.journal.registry.serialize()
+    image = bench.registry.serialize()
     # From here on the registry lacks it.
     schedule("late-1", A, owner="ann", group="late", delay_ms=1_000)
     schedule("late-2", A, owner="ann", group="late", delay_ms=HOUR_MS)

@@ -42,16 +42,16 @@ def bench() -> Bench:
 def test_messages_that_the_registry_had_seen_stay_counted_by_owner_alone(bench: Bench) -> None:
     # `late-1` is being sent, and its sibling ended with the claim.
     assert bench.engine.stats().pending == EXPECTED["pending"]
-    assert bench.engine.journal.pending.by_holder == {
+    assert bench.pending.by_holder == {
         # g-a1, g-a2, g-b, k1, two of the batch; bob-a1, bob-a2, bob-b, one of the batch.
         Holder(UNSCOPED, "ann"): 6, Holder(UNSCOPED, "bob"): 4,
         # late-1; k2; bob-later.
         Holder(A, "ann"): 1, Holder(B, "ann"): 1, Holder(B, "bob"): 1,
     }  # fmt: skip
-    before = dict(bench.engine.journal.pending.by_holder)
+    before = dict(bench.pending.by_holder)
     bench.ask(bench.engine.upkeep.flush())
     bench.reopen()
-    assert bench.engine.journal.pending.by_holder == before
+    assert bench.pending.by_holder == before
 
 
 def test_in_the_end_every_count_is_nothing(bench: Bench) -> None:
@@ -63,7 +63,7 @@ def test_in_the_end_every_count_is_nothing(bench: Bench) -> None:
     bench.ask(bench.engine.batches.cancel("letters"))
     for name in ("k1", "k2"):
         bench.ask(bench.engine.cancel(IDS[name]))
-    assert bench.engine.journal.pending.by_holder == {}
+    assert bench.pending.by_holder == {}
     assert bench.engine.stats().pending == 0
 
 

@@ -11,6 +11,7 @@ from tarry.index.incoming import Mapping
 from tarry.index.manifest import new_token
 from tarry.index.staging import Stager, manifest_of
 from tarry.pipeline import stream
+from tarry.testing.insides import InsidesOf
 from tests.pipeline.kit import START_MS, Writer, index_locally, tables_of
 
 
@@ -35,7 +36,7 @@ def index_all(writer: Writer) -> None:
     """Let the index stream pass everything, and the server see it."""
     index_locally(writer, tables_of(writer), first_seq=tables_of(writer).index.cursor() + 1)
     writer.run(5_000)
-    assert writer.engine.journal.horizon.view.cursor == tables_of(writer).index.cursor()
+    assert InsidesOf(writer.engine).horizon.view.cursor == tables_of(writer).index.cursor()
 
 
 def delivered(writer: Writer) -> list[str]:

@@ -93,7 +93,7 @@ class Bulk:
         file = sim.world.index.stage(name, [self._row(fire_at_ms, msg) for fire_at_ms, msg in rows])
         owners = Counter(msg.message.owner for msg in msgs)
         manifest = Manifest(
-            ledger=sim.engine.journal.ledger.ledger_id.hex(),
+            ledger=sim.world.ledger.ledger_id.hex(),
             files=[
                 ManifestFile(
                     path=file.path, size_bytes=file.size_bytes, rows=file.rows, slot=file.slot,
@@ -133,10 +133,10 @@ class Bulk:
         if batch.accepted:
             return
         batch.accepted = True
-        known = self._sim.engine.journal.batches.by_name[batch.name]
+        known = self._sim.world.batches.by_name[batch.name]
         self._sim.coverage.note("batch adopted")
         for at, (msg, fire_at_ms) in enumerate(zip(batch.msgs, batch.fires_ms, strict=True)):
-            id_ = self._sim.engine.journal.ids.make(known.first_seq + at, max(fire_at_ms, known.floor_ms))
+            id_ = self._sim.world.ids.make(known.first_seq + at, max(fire_at_ms, known.floor_ms))
             msg.delays = [max(0, fire_at_ms - known.row.adopted_at_ms), *msg.delays]
             self._checker.scheduled(msg, Scheduled(id_, fire_at_ms))
 

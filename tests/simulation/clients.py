@@ -411,7 +411,7 @@ class Clients:
         if (
             self._sim.failing
             or self._sim.cramped
-            or engine.journal.ledger.failed
+            or self._sim.world.ledger.failed
             or self._random.random() < 0.5
         ):
             return

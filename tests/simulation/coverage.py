@@ -62,33 +62,30 @@ class Coverage:
 
     def look(self, sim: "Simulation") -> None:
         """See what the engine has come to."""
-        engine = sim.engine
-        first_seq, forgotten = engine.journal.ledger.first_seq, engine.upkeep._forgotten
+        first_seq, forgotten = sim.world.first_seq, sim.world.forgotten_seq
         if first_seq > self._first_seq:
             self.met["segments reclaimed"] += self._first_seq > 0
             self._first_seq = first_seq
         if forgotten != self._forgotten:
             self.met["dead seqs forgotten"] += forgotten > self._forgotten
             self._forgotten = forgotten
-        if engine.dispatcher._awaiting:
+        if sim.world.awaited:
             self.met["bodies fetched from the index"] += 1
-        if engine.dispatcher.flights._carrying._held:
+        if sim.world.carried_keys:
             self.met["chain carried"] += 1
 
     def is_between(self, sim: "Simulation") -> bool:
         """Whether messages are due and have not gone out."""
-        dispatcher = sim.engine.dispatcher
-        return bool(dispatcher._awaiting or dispatcher._lanes or _waits_in_chain(sim))
+        return bool(sim.world.awaited or sim.world.lanes_waiting or sim.world.chained)
 
     def set_back(self, sim: "Simulation") -> None:
         """The clock is being set back."""
         self.note("clock set back")
-        dispatcher = sim.engine.dispatcher
-        if dispatcher._awaiting:
+        if sim.world.awaited:
             self.note("clock set back while bodies are fetched")
-        if dispatcher._lanes:
+        if sim.world.lanes_waiting:
             self.note("clock set back while due messages wait for their turn")
-        if _waits_in_chain(sim):
+        if sim.world.chained:
             self.note("clock set back while a chain waits")
 
     def ended(self, sim: "Simulation") -> Counter[str]:
@@ -102,10 +99,6 @@ class Coverage:
         met["version of the index gone while it is read"] += sim.world.index.moved
         met["dead letter"] += sum(map(len, sim.model.letters.values()))
         return met
-
-
-def _waits_in_chain(sim: "Simulation") -> bool:
-    return any(len(chain) > 1 for chain in sim.engine.dispatcher.flights._chains.values())
 
 
 def report(runs: int, seeds: Mapping[str, int]) -> str:

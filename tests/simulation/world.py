@@ -114,9 +114,8 @@ class Simulation:
         return self.world.engine
 
     def _reads_late(self) -> bool:
-        dispatcher = self.engine.dispatcher
-        waited_ms = self.clock.now_ms() - dispatcher._awaiting_since_ms
-        return bool(dispatcher._awaiting) and not 0 <= waited_ms < ORDER_WAITS_MS
+        waited_ms = self.clock.now_ms() - self.world.awaited_since_ms
+        return bool(self.world.awaited) and not 0 <= waited_ms < ORDER_WAITS_MS
 
     # What the parts of the simulation share
 
@@ -271,7 +270,7 @@ class Simulation:
             return
         self.up = True
         self.failing = self.cramped = self.checker.stopped = False
-        ledger = self.engine.journal.ledger
+        ledger = self.world.ledger
         self.say(f"boot, ledger {ledger.first_seq}..{ledger.durable_seq}")
         if self.model.damaged and ledger.durable_seq < self._frames[-1]:
             self._lose_the_last_frame(ledger.durable_seq)
@@ -330,13 +329,13 @@ class Simulation:
         return records
 
     def _note_frame(self) -> None:
-        durable_seq = self.engine.journal.ledger.durable_seq
+        durable_seq = self.world.durable_seq
         if durable_seq > self._frames[-1]:
             self._frames.append(durable_seq)
 
     def commit(self) -> None:
         """A group commit."""
-        ledger = self.engine.journal.ledger
+        ledger = self.world.ledger
         self.commit_frame()
         if ledger.low_space and not self.cramped:
             self.cramped = True
@@ -374,7 +373,7 @@ class Simulation:
 
     def index(self) -> None:
         """The pipeline does something: it indexes what is durable or a part of it, compacts, or cleans up."""
-        index, ledger, random = self.world.index, self.engine.journal.ledger, self.random
+        index, ledger, random = self.world.index, self.world.ledger, self.random
         kind = random.random()
         if not index.cursor and kind < 0.2:
             self.say("begin the index")
@@ -515,7 +514,7 @@ class Simulation:
             self.world.disk._faults.clear()
             self.world.disk.capacity_bytes = None
             self.world.registry_disk.failing = 0
-            if self.engine.journal.ledger.failed is None:
+            if self.world.ledger.failed is None:
                 break
             self.crash("because the disk had failed")
         self.clients.set_policy("broker", "", Policy(send_per_second=0.0))

@@ -168,9 +168,9 @@ def test_replaying_acknowledgements_gives_the_same_state(bench: Bench) -> None:
 def test_the_record_of_an_acknowledgement_names_what_it_says(bench: Bench) -> None:
     bench.publish("t", b"a", b"b")
     reader = bench.drain("t")
-    before = bench.engine.journal.ledger.next_seq
+    before = bench.next_seq
     reader.ack(1)
-    found = decode(bench.engine.journal.bodies.one(before))
+    found = decode(bench.bodies.one(before))
     assert found == Ack(full("t"), "drain", 0, [1])
 
 

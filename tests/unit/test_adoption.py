@@ -37,7 +37,7 @@ def file(rows: int = 3, name: str = "0", high_ms: int = 2_000_000_000_000) -> Ma
 
 
 def manifest(bench: Bench, **changes: Any) -> Manifest:
-    ledger = bench.engine.journal.ledger.ledger_id.hex()
+    ledger = bench.ledger.ledger_id.hex()
     said: dict[str, Any] = {
         "ledger": ledger, "files": [file()], "owners": {"ann": 2, "bob": 1},
         "namespaces": {NAMESPACE: bench.now_ms + DAY_MS}, "fingerprint": "3-abc",
@@ -50,16 +50,16 @@ def test_a_batch_is_accepted_with_all_its_messages(bench: Bench) -> None:
     view = bench.ask(bench.engine.batches.adopt("letters", manifest(bench)))
     assert (view.name, view.count, view.remaining, view.namespaces) == ("letters", 3, 3, [NAMESPACE])
     assert (view.adopted_at_ms, view.repeated) == (bench.now_ms, False)
-    assert bench.engine.journal.pending.by_holder == {
+    assert bench.pending.by_holder == {
         Holder(NAMESPACE, "ann"): 2,
         Holder(NAMESPACE, "bob"): 1,
     }
     assert bench.engine.stats().counters["accepted"] == 3
-    batch = bench.engine.journal.batches.by_name["letters"]
+    batch = bench.batches.by_name["letters"]
     assert (batch.first_seq, batch.floor_ms) == (FIRST, bench.now_ms)
     more = bench.ask(bench.engine.batches.adopt("more", manifest(bench)))
     assert more.remaining == 3
-    assert bench.engine.journal.batches.by_name["more"].first_seq == FIRST + 3
+    assert bench.batches.by_name["more"].first_seq == FIRST + 3
 
 
 def test_nothing_is_answered_before_it_is_durable(bench: Bench) -> None:
@@ -71,7 +71,7 @@ def test_nothing_is_answered_before_it_is_durable(bench: Bench) -> None:
     bench.commit()
     assert (answer.value().repeated, again.value().repeated) == (False, True)
     assert shown.value() == answer.value()
-    assert len(bench.engine.journal.batches.by_name) == 1
+    assert len(bench.batches.by_name) == 1
 
 
 def test_the_same_request_again_gets_the_same_answer_also_after_a_crash(bench: Bench) -> None:
@@ -84,7 +84,7 @@ def test_the_same_request_again_gets_the_same_answer_also_after_a_crash(bench: B
         assert again.count == first.count
     # A job that can only be the same one again says no more than its name.
     assert bench.ask(bench.engine.batches.adopt("letters", manifest(bench, fingerprint=""))).repeated
-    assert bench.engine.journal.pending.by_holder == {
+    assert bench.pending.by_holder == {
         Holder(NAMESPACE, "ann"): 2,
         Holder(NAMESPACE, "bob"): 1,
     }
@@ -100,9 +100,9 @@ def test_what_was_staged_and_not_adopted_is_nothing(bench: Bench) -> None:
     bench.crash()
     bench.start()
     bench.refused(bench.engine.batches.batch("letters"), NotFound)
-    assert not bench.engine.journal.pending.by_holder
+    assert not bench.pending.by_holder
     assert not bench.ask(bench.engine.batches.adopt("letters", manifest(bench))).repeated
-    assert bench.engine.journal.batches.next_seq == FIRST + 3
+    assert bench.batches.next_seq == FIRST + 3
 
 
 @pytest.mark.parametrize(
@@ -129,8 +129,8 @@ def test_what_is_not_allowed_changes_nothing(
     }.items():
         bench.ask(bench.engine.set_policy("namespace", name, policy))
     bench.refused(bench.engine.batches.adopt("letters", manifest(bench, **changes)), error)  # type: ignore[type-var]
-    assert not bench.engine.journal.batches.by_name
-    assert not bench.engine.journal.pending.by_holder
+    assert not bench.batches.by_name
+    assert not bench.pending.by_holder
 
 
 def test_a_bad_name_is_refused(bench: Bench) -> None:
@@ -166,14 +166,14 @@ def test_a_batch_of_ten_million_is_cancelled_by_one_record(bench: Bench) -> None
     count = 10_000_000
     bench.ask(bench.engine.batches.adopt("all", manifest(bench, files=[file(count)], owners={"ann": count})))
     bench.ask(bench.engine.batches.adopt("other", manifest(bench)))
-    before = bench.engine.journal.ledger.next_seq
+    before = bench.next_seq
     view = bench.ask(bench.engine.batches.cancel("all"))
     assert (view.count, view.remaining, view.cancelled) == (count, 0, count)
     assert view.cancelled_at_ms == bench.now_ms
-    assert bench.engine.journal.ledger.next_seq == before + 1
-    dead = bench.engine.journal.dead
+    assert bench.next_seq == before + 1
+    dead = bench.dead
     assert [seq in dead for seq in (FIRST, FIRST + count - 1, FIRST + count)] == [True, True, False]
-    assert bench.engine.journal.pending.by_holder == {
+    assert bench.pending.by_holder == {
         Holder(NAMESPACE, "ann"): 2,
         Holder(NAMESPACE, "bob"): 1,
     }
@@ -182,8 +182,8 @@ def test_a_batch_of_ten_million_is_cancelled_by_one_record(bench: Bench) -> None
     assert bench.ask(bench.engine.batches.cancel("all")) == view
     bench.reopen()
     assert bench.ask(bench.engine.batches.cancel("all")) == view
-    assert FIRST + 77 in bench.engine.journal.dead
-    assert bench.engine.journal.pending.by_holder == {
+    assert FIRST + 77 in bench.dead
+    assert bench.pending.by_holder == {
         Holder(NAMESPACE, "ann"): 2,
         Holder(NAMESPACE, "bob"): 1,
     }

@@ -119,7 +119,7 @@ def test_every_row_is_taken_or_refused_as_if_it_came_alone() -> None:
     # Nothing moves before all are accepted, so that both worlds see the same instant.
     answers = [singles.engine.schedule(Message(**{"payload": b"", **row})) for row in ROWS]
     many = arrow.engine.schedule_arrow(batch(ROWS), Message(destination=""))
-    while singles.engine.journal.ledger.commit() + arrow.engine.journal.ledger.commit():
+    while singles.ledger.commit() + arrow.ledger.commit():
         pass
     done = many.value()
     for row, answer in enumerate(answers):

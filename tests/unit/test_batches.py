@@ -153,7 +153,7 @@ def test_a_batch_with_a_message_that_stands_apart_stays_known() -> None:
 
 
 def append(bench: Bench, *records: Record) -> None:
-    bench.engine.journal.append(list(records), lambda error: None)
+    bench.journal.append(list(records), lambda error: None)
     bench.rest()
 
 
@@ -186,10 +186,9 @@ def end(owner: str, origin: Key, kills: Key) -> Finalise:
 
 
 def state(bench: Bench) -> tuple[Any, ...]:
-    journal = bench.engine.journal
-    batches = {name: (batch.stored(), batch.files) for name, batch in journal.batches.by_name.items()}
-    dead = journal.dead.between(FIRST, 1 << 60).tolist()
-    return dict(journal.pending.by_holder), dict(journal.counters), batches, dead, journal.batches.next_seq
+    batches = {name: (batch.stored(), batch.files) for name, batch in bench.batches.by_name.items()}
+    dead = bench.dead.between(FIRST, 1 << 60).tolist()
+    return dict(bench.pending.by_holder), dict(bench.counters), batches, dead, bench.batches.next_seq
 
 
 def test_a_restart_arrives_at_the_same_counts_wherever_the_registry_was() -> None:
@@ -205,7 +204,7 @@ def test_a_restart_arrives_at_the_same_counts_wherever_the_registry_was() -> Non
         for at, record in enumerate(steps):
             if at == flush_after:
                 bench.ask(bench.engine.upkeep.flush())
-            bench.engine.journal.append([record], lambda error: None)
+            bench.journal.append([record], lambda error: None)
             bench.commit()
         before = state(bench)
         bench.reopen()

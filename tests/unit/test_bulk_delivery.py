@@ -106,7 +106,7 @@ def test_a_batch_that_is_brought_in_piece_by_piece_is_sent_meanwhile(
 def test_a_slot_that_is_loaded_already_takes_more(bench: BulkBench) -> None:
     bench.schedule(delay_ms=5 * MINUTE_MS, payload=b"single")
     bench.wait(MINUTE_MS)
-    assert bench.engine.journal.horizon.at.fire_at_ms > bench.now_ms + 4 * MINUTE_MS
+    assert bench.horizon.at.fire_at_ms > bench.now_ms + 4 * MINUTE_MS
     now = bench.now_ms
     bench.bulk([now + 3 * MINUTE_MS, now + 5 * MINUTE_MS])
     bench.wait(5 * MINUTE_MS)
@@ -117,7 +117,7 @@ def test_a_slot_far_ahead_costs_no_memory_and_is_loaded_in_time(bench: BulkBench
     now = bench.now_ms
     bench.bulk([now + 3 * HOUR_MS + n for n in range(1000)])
     bench.rest()
-    assert len(bench.engine.journal.horizon) == 0
+    assert len(bench.horizon) == 0
     bench.wait(3 * HOUR_MS)
     assert bench.in_topic() == letters(0)
     bench.wait(1000)
@@ -138,7 +138,7 @@ def test_a_restart_loses_none_and_doubles_none(bench: BulkBench, end: str, flush
         bench.rest()
     assert bench.in_topic() == letters(*range(60))
     assert bench.batch().remaining == 0
-    assert not bench.engine.journal.pending.by_holder
+    assert not bench.pending.by_holder
 
 
 def test_a_crash_before_the_adoption_is_durable_leaves_nothing_and_the_job_is_run_again(
@@ -168,7 +168,7 @@ def test_a_cancelled_batch_never_goes_out(bench: BulkBench, restart: bool) -> No
     bench.wait(2 * HOUR_MS)
     assert bench.in_topic() == [*letters(*range(11)), "other 0"]
     assert bench.engine.stats().counters["cancelled"] == 49
-    assert not bench.engine.journal.pending.by_holder
+    assert not bench.pending.by_holder
 
 
 def test_what_is_being_sent_when_the_batch_is_cancelled_has_its_verdict_first(bench: BulkBench) -> None:
@@ -197,7 +197,7 @@ def test_what_is_being_sent_when_the_batch_is_cancelled_has_its_verdict_first(be
     bench.wait(2 * HOUR_MS)
     assert bench.batch().remaining == 0
     assert not bench.outlet.under_way
-    assert not bench.engine.journal.pending.by_holder
+    assert not bench.pending.by_holder
     counters = bench.engine.stats().counters
     assert (counters["sent"], counters["cancelled"]) == (2, 2)
 
@@ -208,14 +208,14 @@ def test_a_message_that_stands_apart_is_cancelled_with_its_batch(bench: BulkBenc
     bench.bulk([now, now, now])
     bench.wait(MINUTE_MS // 2)
     # Over the rate: put off by versions of their own, which the ledger has.
-    batch = bench.engine.journal.batches.by_name["letters"]
+    batch = bench.batches.by_name["letters"]
     assert (batch.waiting.total(), batch.apart.total()) == (0, 2)
     view = bench.ask(bench.engine.batches.cancel("letters"))
     assert (view.remaining, view.cancelled) == (0, 0)
     bench.wait(HOUR_MS)
     assert len(bench.in_topic()) == 1
     assert bench.engine.stats().counters["cancelled"] == 2
-    assert not bench.engine.journal.pending.by_holder
+    assert not bench.pending.by_holder
 
 
 def test_a_message_of_a_batch_is_found_by_its_id_and_has_its_own_life(bench: BulkBench) -> None:
@@ -227,7 +227,7 @@ def test_a_message_of_a_batch_is_found_by_its_id_and_has_its_own_life(bench: Bul
     assert (shown.door, shown.due_at_ms, shown.state) == ("bulk", now + HOUR_MS, "scheduled")
     bench.ask(bench.engine.cancel(ids[b"letters 0"]))
     bench.ask(bench.engine.restart(ids[b"letters 2"], delay_ms=HOUR_MS))
-    batch = bench.engine.journal.batches.by_name["letters"]
+    batch = bench.batches.by_name["letters"]
     assert (batch.waiting.total(), batch.apart.total()) == (1, 1)
     bench.reopen()
     bench.wait(4 * HOUR_MS)
@@ -292,7 +292,7 @@ def test_while_there_is_no_index_the_ledger_keeps_what_became_of_a_batch(tmp_pat
     # Until nothing is known of the batch any more.
     bench.leap(FINALISED_RETENTION_MS + DAY_MS)
     settle(bench)
-    assert bench.engine.journal.ledger.first_seq > 1
+    assert bench.first_seq > 1
 
 
 def test_the_end_of_a_batchs_message_is_found_for_as_long_as_outcomes_are_kept(tmp_path: Path) -> None:
@@ -319,12 +319,12 @@ def test_a_batch_that_is_adopted_after_the_watermark_was_taken_back_is_sent(benc
         bench.wait(MINUTE_MS)
     bench.kill()
     bench.start()
-    began = bench.engine.journal.watermark
+    began = bench.watermark
     bench.clock.jump(-HOUR_MS)
     bench.schedule("other", delay_ms=1)
     bench.wait(5 * MINUTE_MS)
     now = bench.now_ms
-    assert bench.engine.journal.watermark.fire_at_ms <= now < began.fire_at_ms - MINUTE_MS
+    assert bench.watermark.fire_at_ms <= now < began.fire_at_ms - MINUTE_MS
     bench.bulk([now + 1000, now + 2000])
     bench.wait(2000)
     assert bench.in_topic() == letters(0, 1)
@@ -341,7 +341,7 @@ def test_what_is_accepted_at_the_watermark_of_a_batchs_message_is_not_lost(bench
         bench.commit()
         bench.work()
     assert len(bench.outlet.under_way) == 1
-    watermark = bench.engine.journal.watermark
+    watermark = bench.watermark
     assert watermark.fire_at_ms == bench.outlet.under_way[0].delivery.due_at_ms, watermark
     bench.clock.set(watermark.fire_at_ms - 1)
     scheduled = bench.engine.schedule(Message(destination="orders", delay_ms=0))

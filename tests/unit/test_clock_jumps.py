@@ -69,9 +69,9 @@ def test_set_back_chores_go_on(bench: Bench, back_ms: int) -> None:
     bench.clock.jump(-back_ms)
     bench.schedule(owner="ann", idempotency_key="i", delay_ms=limits.DAY_MS)
     bench.wait(3000)
-    meta = bench.engine.journal.registry.meta
+    meta = bench.registry.meta
     assert meta is not None
-    assert meta.applied_seq >= bench.engine.journal.ledger.durable_seq - 4
+    assert meta.applied_seq >= bench.durable_seq - 4
 
 
 def test_set_back_delayed_entries_are_not_early(bench: Bench) -> None:
@@ -175,13 +175,13 @@ def test_a_clock_that_was_ahead_for_seconds_makes_nothing_late(bench: Bench) -> 
     bench.wait(20_000)
     ahead_and_back(bench, 6_000)
     assert_on_time(bench)
-    assert bench.engine.journal.counters["watermark_lowered"] == 0
+    assert bench.counters["watermark_lowered"] == 0
 
 
 def test_a_clock_that_was_ahead_for_long_makes_new_messages_late_for_a_minute_at_most(bench: Bench) -> None:
     """It was believed in the end; then the watermark is lowered."""
     ahead_and_back(bench, 3 * TRUSTED_AFTER_MS)
-    assert bench.engine.journal.watermark.fire_at_ms > bench.now_ms + 3_000_000
+    assert bench.watermark.fire_at_ms > bench.now_ms + 3_000_000
     bench.wait(2_000)
     assert_on_time(bench)
 
@@ -218,7 +218,7 @@ def test_once_the_watermark_was_lowered_a_restart_loses_and_doubles_nothing(
     reader = bench.drain("orders")
     before = bench.schedule(destination, payload=b"before", delay_ms=30 * limits.MINUTE_MS)
     if indexed:
-        bench.index.flush(bench.engine.journal.ledger)
+        bench.index.flush(bench.ledger)
     bench.clock.jump(limits.HOUR_MS)
     bench.run(2 * TRUSTED_AFTER_MS)
     assert bench.state(before.id) == "sent"
@@ -228,7 +228,7 @@ def test_once_the_watermark_was_lowered_a_restart_loses_and_doubles_nothing(
     bench.run(1_000)
     if indexed:
         # The cascade drops the rows that the watermark has passed, and with them the word that they have ended.
-        bench.index.flush(bench.engine.journal.ledger)
+        bench.index.flush(bench.ledger)
         bench.index.compact()
     bench.crash()
     bench.start()
@@ -288,7 +288,7 @@ def test_a_message_that_is_accepted_before_the_watermark_is_lowered_is_not_lost_
     accepted = bench.engine.schedule(Message(destination="orders", payload=b"new", delay_ms=100))
     bench.commit()
     done = accepted.value()
-    bench.index.flush(bench.engine.journal.ledger)
+    bench.index.flush(bench.ledger)
     bench.crash()
     bench.start()
     bench.run(2 * limits.HOUR_MS)

@@ -257,7 +257,7 @@ def test_a_restarted_message_is_found_by_its_id_through_many_versions(bench: Ben
 def test_a_heartbeat_does_not_read_the_ledger(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of what is commanded by its id the newest bodies are in memory, as far as they fit, and only while they live."""
     read: list[int] = []
-    ledger = bench.engine.journal.ledger
+    ledger = bench.ledger
     from_disk = ledger.read
 
     def counted(seq: int) -> Stored:
@@ -270,7 +270,7 @@ def test_a_heartbeat_does_not_read_the_ledger(bench: Bench, monkeypatch: pytest.
         for beat in beats:
             assert bench.ask(bench.engine.restart(beat.id)).payload == b"x" * 1000
     assert not read
-    bodies = bench.engine.journal.bodies
+    bodies = bench.bodies
     assert len(bodies._recent) == 3
     assert bodies._recent_bytes == sum(map(len, bodies._recent.values()))
     bench.ask(bench.engine.cancel(beats.pop().id))
@@ -287,7 +287,7 @@ def test_a_heartbeat_does_not_read_the_ledger(bench: Bench, monkeypatch: pytest.
 
 
 def test_a_message_that_is_not_listed_is_kept_in_memory_once_it_was_restarted(bench: Bench) -> None:
-    bodies = bench.engine.journal.bodies
+    bodies = bench.bodies
     done = bench.schedule(delay_ms=100)
     assert not bodies._recent
     bench.ask(bench.engine.restart(done.id))
@@ -305,7 +305,7 @@ def test_a_version_that_is_replaced_before_it_is_durable_is_not_kept(bench: Benc
     answers = [bench.engine.restart(first.value().id) for _ in range(3)]
     for answer in answers:
         bench.ask(answer)
-    assert len(bench.engine.journal.bodies._recent) == 1
+    assert len(bench.bodies._recent) == 1
 
 
 def test_restart_counts_attempts_anew_and_keeps_the_acceptance(bench: Bench) -> None:

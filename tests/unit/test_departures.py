@@ -140,7 +140,7 @@ def test_owners_take_turns_for_room_in_a_call() -> None:
 def test_what_came_together_is_written_in_one_unit(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Calls(together=10)
     bench.due(*[A] * 5)
-    journal, units = bench.engine.journal, []
+    journal, units = bench.journal, []
     append = journal.append
 
     def counted(records: Sequence[object], *args: object, **options: object) -> int:
@@ -204,7 +204,7 @@ def test_what_waits_or_is_tried_again_has_no_payload_in_memory() -> None:
     bench = Calls(together=1, concurrency=1)
     bench.due(A, A)
     bench.answer(b"0", verdict=Retry("busy"))
-    flights = bench.engine.dispatcher.flights
+    flights = bench.flights
     assert {type(flight.head) for flight in flights.by_seq.values()} == {PutHead}
     assert len(flights.by_seq) == 2
     assert not flights._at_hand

@@ -39,10 +39,10 @@ def test_firing_into_a_topic_is_one_record(bench: Bench) -> None:
     """Publication, end and body together: a crash leaves all of it or nothing (R5)."""
     done = bench.schedule(payload=b"once", delay_ms=10)
     bench.rest()
-    before = bench.engine.journal.ledger.next_seq
+    before = bench.next_seq
     bench.clock.advance(10)
-    bench.engine.dispatcher.turn(bench.now_ms)
-    assert bench.engine.journal.ledger.next_seq == before + 1
+    bench.dispatcher.turn(bench.now_ms)
+    assert bench.next_seq == before + 1
     bench.crash()
     bench.start()
     bench.rest()
@@ -395,13 +395,13 @@ def test_the_registry_waits_while_a_burst_goes_on_but_not_for_ever(monkeypatch: 
     bench = Bench(settings=EngineSettings(batch=4, flush_every_ms=100))
     bench.wait(1_000)
     flushed: list[int] = []
-    begin, began_ms = bench.engine.journal.registry.begin, bench.now_ms
+    begin, began_ms = bench.registry.begin, bench.now_ms
 
     def spied(meta: Meta) -> Flush:
         flushed.append(bench.now_ms - began_ms)
         return begin(meta)
 
-    monkeypatch.setattr(bench.engine.journal.registry, "begin", spied)
+    monkeypatch.setattr(bench.registry, "begin", spied)
     # Single messages, and then a whole batch, again and again: the next before the last is taken.
     for delay_ms in (*range(100, 1_000, 100), *[ms for ms in range(1_000, 8_000, 100) for _ in range(4)]):
         _ = bench.engine.schedule(Message(destination="orders", delay_ms=delay_ms, listed=True, owner="ann"))
@@ -424,19 +424,19 @@ def test_what_is_due_while_a_burst_is_written_gathers_and_goes_in_one_turn(bench
     bench.clock.advance(1)
     bench.tick()
     woken: list[int] = []
-    bench.engine.journal.horizon.on_earlier = woken.append
+    bench.horizon.on_earlier = woken.append
     for _ in range(4):
         bench.clock.advance(1)
         # Nothing is to be done before the burst is durable, also for the driver's timer.
         assert bench.tick() > bench.now_ms
-    before = bench.engine.journal.ledger.next_seq
+    before = bench.next_seq
     assert not reader.got
     assert not woken
     bench.commit()
     assert reader.payloads == [b"0"]
     assert woken == [0]
     bench.tick()
-    assert bench.engine.journal.ledger.next_seq == before + 4
+    assert bench.next_seq == before + 4
     bench.commit()
     assert reader.payloads == [b"0", b"1", b"2", b"3", b"4"]
 
@@ -454,8 +454,8 @@ def test_what_gathers_is_not_below_the_watermark() -> None:
     bench.commit()
     assert late.settled
     bench.tick()
-    assert bench.engine.dispatcher.gathering
-    assert bench.engine.dispatcher.lowest_open(bench.now_ms) <= Key(accepted_at_ms, 0)
+    assert bench.dispatcher.gathering
+    assert bench.dispatcher.lowest_open(bench.now_ms) <= Key(accepted_at_ms, 0)
 
 
 def test_turns_that_send_lie_apart_but_nobody_waits_who_is_due_alone(bench: Bench) -> None:

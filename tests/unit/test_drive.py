@@ -11,6 +11,7 @@ import pytest
 from tarry.engine.drive import Driver, Offloader
 from tarry.index.index import View
 from tarry.ledger.bell import Bell
+from tarry.testing.insides import InsidesOf
 from tests.serving import serving
 from tests.unit.engine_kit import Bench
 from tests.waiting import until, wait_until
@@ -152,7 +153,7 @@ async def test_a_server_that_stops_while_it_reads_its_index_has_no_fault(
 ) -> None:
     begun, go_on = threading.Event(), threading.Event()
     async with serving(tmp_path / "data") as server:
-        horizon = server.engine.journal.horizon
+        horizon = InsidesOf(server.engine).horizon
         newest = horizon.index.newest
 
         def slow() -> View:

@@ -68,9 +68,9 @@ def test_what_is_refused_fails_and_goes_to_the_dead_letters_in_one_unit(bench: B
     done = bench.schedule(FOREIGN, payload=b"p", headers={"a": "b"}, key="k", delay_ms=1)
     bench.wait(1)
     bench.attempt().answer(Refused("410 gone"))
-    before = bench.engine.journal.ledger.durable_seq
+    before = bench.durable_seq
     assert bench.commit() == 2
-    assert bench.engine.journal.ledger.durable_seq == before + 2
+    assert bench.durable_seq == before + 2
     view = bench.view(done.id)
     assert (view.state, view.reason, view.attempts) == ("failed", "410 gone", 1)
     (letter,) = bench.drain("dead-letters").got
@@ -273,13 +273,13 @@ def test_after_a_minute_it_is_carried_by_a_new_version_and_the_watermark_passes(
     due_at_ms = bench.now_ms
     bench.verdict(Retry("no", after_ms=59_999))
     bench.wait(30_000)
-    assert bench.engine.journal.watermark.fire_at_ms <= due_at_ms
+    assert bench.watermark.fire_at_ms <= due_at_ms
     bench.wait(29_999)
     bench.verdict(Retry("no", after_ms=100_000))
     assert bench.state(done.id) == "scheduled"
     # An idle server marks once a minute.
     bench.wait(70_000)
-    assert bench.engine.journal.watermark.fire_at_ms > due_at_ms + 60_000
+    assert bench.watermark.fire_at_ms > due_at_ms + 60_000
     bench.wait(30_000)
     delivery = bench.attempt().delivery
     assert (delivery.id, delivery.attempt, delivery.payload) == (done.id, 3, b"p")
@@ -396,7 +396,7 @@ def test_many_waiting_flights_cost_the_same_each() -> None:
     while bench.outlet.under_way:
         for attempt in list(bench.outlet.under_way):
             attempt.answer(Delivered())
-        if bench.engine.journal.ledger.next_seq - bench.engine.journal.ledger.durable_seq > 2000:
+        if bench.next_seq - bench.durable_seq > 2000:
             bench.rest()
     bench.rest()
     assert bench.engine.stats().pending == 0
@@ -407,7 +407,7 @@ def test_an_expired_message_ends_its_wait_in_a_chain_with_a_full_ledger(bench: B
     """The end of a flight is never given up: when there is no room for it, it is written as soon as there is."""
     done = bench.schedule(FOREIGN, delay_ms=1)
     bench.wait(1)
-    journal = bench.engine.journal
+    journal = bench.journal
     append, full = journal.append, [True]
 
     def refuse(*args: object, **options: object) -> int:

@@ -50,8 +50,7 @@ def test_consumers_get_what_is_no_longer_kept_from_the_ledger(room: int) -> None
     bench = Bench()
     reader = bench.reader(bench.subscribe("t"), permits=0)
     bench.publish("t", *[b"%0100d" % n for n in range(3 * room)])
-    journal = bench.engine.journal
-    assert len(kept(journal.fresh, journal.ledger.next_seq)) == room
+    assert len(kept(bench.fresh, bench.next_seq)) == room
     reader.handle.flow(1_000)
     bench.rest()
     assert reader.payloads == [b"%0100d" % n for n in range(3 * room)]

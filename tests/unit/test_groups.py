@@ -60,9 +60,9 @@ def test_the_siblings_end_in_the_same_unit(bench: Bench) -> None:
     second = bench.schedule(group="g", delay_ms=1000)
     bench.clock.advance(10)
     bench.tick()
-    before = bench.engine.journal.ledger.durable_seq
+    before = bench.durable_seq
     bench.commit()
-    bodies = [bench.engine.journal.ledger.read(seq).kind for seq in (before + 1, before + 2)]
+    bodies = [bench.ledger.read(seq).kind for seq in (before + 1, before + 2)]
     assert bodies == [3, 2]  # an entry and a finalise, in one frame
     bench.crash()
     bench.start()

@@ -14,6 +14,7 @@ from tarry.core.errors import Damage, Forbidden, NotFound, Unavailable
 from tarry.doors.http.settings import HttpSettings
 from tarry.ledger.follow import FolderFollower, Follower
 from tarry.pipeline.remote import ServerFollower
+from tarry.testing.insides import InsidesOf
 from tests.certificates import certificate
 from tests.serving import Serving, serving
 from tests.waiting import until
@@ -44,7 +45,7 @@ async def fill(served: Serving, count: int = 6) -> int:
             return answer.status_code == 201
 
         await until(taken)
-    return served.engine.journal.ledger.durable_seq
+    return InsidesOf(served.engine).durable_seq
 
 
 def records(follower: Follower, from_seq: int, upto_seq: int) -> list[tuple[int, bytes]]:
@@ -96,7 +97,7 @@ async def test_only_an_admin_of_everything_reads_it(served: Serving, token: str,
 
 async def test_what_was_reclaimed_is_told(served: Serving) -> None:
     await fill(served)
-    ledger = served.engine.journal.ledger
+    ledger = InsidesOf(served.engine).ledger
     assert ledger.reclaim(ledger.segments()[1].first_seq)
     with pytest.raises(NotFound, match="seq 1 has been reclaimed"):
         await asyncio.to_thread(records, remote(served), 1, 3)
@@ -106,7 +107,7 @@ async def test_what_was_reclaimed_is_told(served: Serving) -> None:
 
 async def test_what_is_being_read_stays_readable_when_it_is_reclaimed(served: Serving) -> None:
     await fill(served)
-    ledger = served.engine.journal.ledger
+    ledger = InsidesOf(served.engine).ledger
     stretch = ledger.stretch(1, 1)
     before = stretch.file.read(stretch.size_bytes, stretch.offset)
     assert ledger.reclaim(ledger.segments()[1].first_seq)
@@ -117,7 +118,7 @@ async def test_what_is_being_read_stays_readable_when_it_is_reclaimed(served: Se
 async def test_damage_is_told_with_its_place_both_ways(served: Serving, tmp_path: Path, place: int) -> None:
     await fill(served, 3)
     path = tmp_path / "data/ledger/00000001.seg"
-    offset = served.engine.journal.ledger.stretch(2, 2).offset
+    offset = InsidesOf(served.engine).ledger.stretch(2, 2).offset
     with path.open("r+b") as file:
         file.seek(offset + place)
         byte = file.read(1)[0]
@@ -131,7 +132,7 @@ async def test_damage_is_told_with_its_place_both_ways(served: Serving, tmp_path
 
 async def test_a_damaged_header_is_told_with_its_place_too(served: Serving, tmp_path: Path) -> None:
     await fill(served, 3)
-    ledger = served.engine.journal.ledger
+    ledger = InsidesOf(served.engine).ledger
     offset = ledger.stretch(1, 1).offset
     with (tmp_path / "data/ledger/00000001.seg").open("r+b") as file:
         file.seek(offset)
@@ -175,7 +176,7 @@ async def test_more_readers_than_there_is_room_for_come_again(tmp_path: Path) ->
 async def test_over_tls_the_certificate_must_be_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cert, key = certificate(tmp_path)
     async with serving(tmp_path / "data", http__tls_cert=str(cert), http__tls_key=str(key)) as served:
-        ledger_id = served.engine.journal.ledger.ledger_id
+        ledger_id = InsidesOf(served.engine).ledger.ledger_id
         follower = ServerFollower(served.url, None, patience_s=0)
         with pytest.raises(Unavailable, match="CERTIFICATE_VERIFY_FAILED"):
             await asyncio.to_thread(follower.ledger_id)

@@ -35,13 +35,13 @@ def schedule(world: World, delay_ms: int, destination: str = TO, **fields: Any) 
 
 def indexed(world: World) -> None:
     """The pipeline indexes what is there, and the server takes the new version."""
-    world.index.flush(world.engine.journal.ledger)
+    world.index.flush(world.ledger)
     world.run(2 * horizon_module.FOLLOW_EVERY_MS)
 
 
 def reclaimed(world: World) -> None:
     """Everything so far is indexed, and its segments are gone."""
-    ledger = world.engine.journal.ledger
+    ledger = world.ledger
     upto = ledger.next_seq
     indexed(world)
     for n in range(400):
@@ -68,9 +68,9 @@ def test_what_is_indexed_is_neither_in_the_wheel_nor_in_the_tail_until_it_is_nea
     message = schedule(world, DAY_MS)
     indexed(world)
     assert world.engine.stats().pending == 1
-    assert len(world.engine.journal.horizon) == 0
+    assert len(world.horizon) == 0
     later(world, DAY_MS - 5 * 60_000)
-    assert len(world.engine.journal.horizon.wheel) == 1
+    assert len(world.horizon.wheel) == 1
     assert not arrived(world)
     later(world, 5 * 60_000)
     assert arrived(world) == [message.id]
@@ -81,7 +81,7 @@ def test_one_message_due_in_a_year_pins_nothing_and_arrives_from_the_index() -> 
     message = schedule(world, 365 * DAY_MS, payload=b"see you")
     reclaimed(world)
     # It was not carried forward: the index has it.
-    assert world.engine.journal.current(origin_of(world, message)) == origin_of(world, message)
+    assert world.journal.current(origin_of(world, message)) == origin_of(world, message)
     world.crash()
     world.start()
     assert not arrived(world)
@@ -93,7 +93,7 @@ def test_one_message_due_in_a_year_pins_nothing_and_arrives_from_the_index() -> 
 
 
 def origin_of(world: World, message: Scheduled) -> Key:
-    place = world.engine.journal.ids.read(message.id)
+    place = world.ids.read(message.id)
     assert place is not None
     seq, fire_at_ms = place
     return Key(fire_at_ms, seq)
@@ -172,8 +172,8 @@ def test_a_restart_reads_only_what_is_not_indexed() -> None:
     world.run(1_000)
     world.crash()
     world.start()
-    assert world.engine.journal.replayed_from == cursor + 1
-    assert len(world.engine.journal.horizon.tail) == 1
+    assert world.journal.replayed_from == cursor + 1
+    assert len(world.horizon.tail) == 1
     later(world, DAY_MS + HOUR_MS)
     assert len(arrived(world)) == 31
     assert late.id in arrived(world)
@@ -231,18 +231,18 @@ def test_an_index_that_was_relied_on_and_is_gone_is_said_and_not_passed_over(rep
     kept = world.index
     world.index = Other()
     if replaced:
-        world.index.flush(world.engine.journal.ledger)
+        world.index.flush(world.ledger)
     world.crash()
     world.start()
     assert "removed or replaced" in str(world.engine.trouble)
     later(world, 2 * DAY_MS)
     assert not arrived(world)
     # Nor is anything reclaimed meanwhile that the index was to have.
-    first_seq = world.engine.journal.ledger.first_seq
+    first_seq = world.first_seq
     for n in range(100):
         schedule(world, 1, "noise", payload=b"%d" % n * 100)
     world.run(1_000)
-    assert world.engine.journal.ledger.first_seq == first_seq
+    assert world.first_seq == first_seq
     # It is brought back.
     world.index = kept
     world.crash()
@@ -285,7 +285,7 @@ def test_a_file_that_was_replaced_while_it_was_read_is_read_from_the_newer_versi
     world = small_world()
     message = schedule(world, HOUR_MS)
     reclaimed(world)
-    world.index.flush(world.engine.journal.ledger)
+    world.index.flush(world.ledger)
     world.index.compact()
     world.index.vacuum()
     later(world, HOUR_MS)
@@ -307,17 +307,16 @@ def test_bodies_are_fetched_ahead_and_those_of_the_dead_make_room(monkeypatch: p
     world = small_world()
     first, second = schedule(world, HOUR_MS), schedule(world, HOUR_MS + 8_000)
     reclaimed(world)
-    journal = world.engine.journal
     now_ms = world.clock.now_ms()
     later(world, origin_of(world, first).fire_at_ms - now_ms - 2_000)
     world.run(600)
     seqs = np.array([origin_of(world, one).seq for one in (first, second)])
-    assert journal.bodies.absent(seqs).tolist() == [False, True]
+    assert world.bodies.absent(seqs).tolist() == [False, True]
     # As a batch ends that is cancelled: many at once, and nobody names them.
-    journal.dead.add_range(int(seqs[0]), 1)
+    world.dead.add_range(int(seqs[0]), 1)
     world.run(7_500)
     assert not arrived(world)
-    assert journal.bodies.absent(seqs).tolist() == [True, False]
+    assert world.bodies.absent(seqs).tolist() == [True, False]
 
 
 def test_a_cancelled_message_stays_dead_until_the_index_knows_of_its_end() -> None:
@@ -327,7 +326,7 @@ def test_a_cancelled_message_stays_dead_until_the_index_knows_of_its_end() -> No
     indexed(world)
     world.settle(world.engine.cancel(message.id))
     # As after a reclaim of everything up to the end of the first block of seqs.
-    world.engine.upkeep._reclaimed = (1 << 16) - 1
+    world.pretend_reclaimed((1 << 16) - 1)
     world.run(1_000)
     later(world, DAY_MS + HOUR_MS)
     assert arrived(world) == []
@@ -344,7 +343,7 @@ def fetching(world: World, destination: str = TO) -> Scheduled:
     world.clock.advance(DAY_MS)
     for _ in range(100):
         world.tick()
-        if world.engine.dispatcher._awaiting:
+        if world.awaited:
             return message
         world.work()
     raise AssertionError("its body is not fetched")
@@ -373,7 +372,7 @@ def test_the_watermark_stays_below_a_message_whose_body_is_fetched() -> None:
         world.clock.advance(1_000)
         world.tick()
         world.commit()
-    assert world.engine.journal.watermark.fire_at_ms <= message.due_at_ms
+    assert world.watermark.fire_at_ms <= message.due_at_ms
     world.crash()
     world.start()
     world.run(1_000)
@@ -401,7 +400,7 @@ def test_a_message_that_becomes_due_while_its_segment_is_about_to_go_is_sent() -
 
 def about_to_go(world: World) -> None:
     """The first segment is to be deleted, as soon as the registry has said so."""
-    journal, ledger = world.engine.journal, world.engine.journal.ledger
+    ledger = world.ledger
     for n in range(4_000):
         _ = world.engine.schedule(Message(destination="noise", delay_ms=1, payload=b"%d" % n * 100))
         world.clock.advance(5)
@@ -410,7 +409,7 @@ def about_to_go(world: World) -> None:
             world.clock.advance(2 * horizon_module.FOLLOW_EVERY_MS)
         world.tick()
         world.commit()
-        if journal.relied.seq:
+        if world.journal.relied.seq:
             assert ledger.first_seq == 1
             return
         while world.work():

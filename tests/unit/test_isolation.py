@@ -63,7 +63,7 @@ SOUND = [b"%d" % n for n in range(10) if n != 4]
 
 def assert_only_the_fifth_failed(bench: Bench, answers: list[Scheduled]) -> None:
     assert [bench.state(one.id) for one in answers] == ["failed" if n == 4 else "sent" for n in range(10)]
-    origin = bench.engine.journal.ids.read(answers[4].id)
+    origin = bench.ids.read(answers[4].id)
     assert origin is not None
     seq = origin[0]
     reason = bench.view(answers[4].id).reason or ""
@@ -76,7 +76,7 @@ def assert_only_the_fifth_failed(bench: Bench, answers: list[Scheduled]) -> None
     reopened_ms = bench.now_ms
     bench.wait(130_000)
     assert [bench.state(one.id) for one in answers] == ["failed" if n == 4 else "sent" for n in range(10)]
-    assert bench.engine.journal.watermark.fire_at_ms > reopened_ms
+    assert bench.watermark.fire_at_ms > reopened_ms
 
 
 def test_encoding_a_burst(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,7 +182,7 @@ def test_trying_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     assert bench.state(good.id) == "sent"
     ended_ms = bench.now_ms
     bench.wait(130_000)
-    assert bench.engine.journal.watermark.fire_at_ms > ended_ms
+    assert bench.watermark.fire_at_ms > ended_ms
 
 
 def test_claiming_for_a_group(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +201,7 @@ def test_a_group_whose_unit_no_segment_holds(bench: Bench, destination: str) -> 
     """As one from before its size was checked at the accept: it ends, and its siblings go on."""
     bad = bench.schedule(destination, payload=b"bad", group="g", delay_ms=100)
     sibling = bench.schedule(destination, payload=b"sibling", group="g", delay_ms=200)
-    ledger = bench.engine.journal.ledger
+    ledger = bench.ledger
     real = ledger.append_unit
 
     def append_unit(unit: Any, *args: Any, **options: Any) -> int:
@@ -315,7 +315,7 @@ def test_reclaiming(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(100):
         bench.schedule(payload=bytes(1_000), delay_ms=1)
     bench.wait(30_000)
-    assert bench.engine.journal.ledger.first_seq == 1
+    assert bench.first_seq == 1
     bench.wait(600_000)
     assert (bench.state(bad.id), bench.state(other.id)) == ("sent", "sent")
 
@@ -327,7 +327,7 @@ def test_a_fault_is_still_a_fault(bench: Bench, monkeypatch: pytest.MonkeyPatch)
         raise ValueError("broken")
 
     bench.schedule(payload=b"x", delay_ms=1)
-    monkeypatch.setattr(bench.engine.journal, "_end_fired", fail)
+    monkeypatch.setattr(bench.journal, "_end_fired", fail)
     bench.clock.advance(1)
     with pytest.raises(ValueError, match="broken"):
         bench.rest()

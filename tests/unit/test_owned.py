@@ -149,7 +149,7 @@ def test_all_about_a_subject_end_together_but_for_whom_it_is_not_meant() -> None
     bench.start()
     assert bench.ask(bench.engine.end_subject("s", Ending(reason="all"))) == 3
     assert bench.ask(bench.engine.end_subject("s", Ending(reason="all"))) == 0
-    assert bench.engine.journal.subjects.of("s") == []
+    assert bench.subjects.of("s") == []
     assert get(bench, other).state is State.SCHEDULED
 
 
@@ -159,7 +159,7 @@ def test_a_message_that_was_sent_is_about_nothing_any_more() -> None:
     bench.leap(10)
     bench.outlet.under_way[0].answer(Delivered())
     bench.rest()
-    assert bench.engine.journal.subjects.of("s") == []
+    assert bench.subjects.of("s") == []
 
 
 def test_a_subject_is_for_listed_messages_to_other_systems() -> None:

@@ -47,5 +47,5 @@ def test_the_engine_tells_the_sum_without_counting() -> None:
     bench.reopen()
     assert (bench.engine.stats().pending, bench.engine.stats().owners) == (1, 1)
     # What is told is the sum that is kept.
-    bench.engine.journal.pending.by_holder[Holder("public/default", "dan")] = 1000
+    bench.pending.by_holder[Holder("public/default", "dan")] = 1000
     assert bench.engine.stats().pending == 1

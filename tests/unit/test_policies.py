@@ -301,7 +301,7 @@ def test_a_rate_that_an_older_version_took_holds_nothing_up_for_ever_and_no_star
     bench: Bench,
 ) -> None:
     records = [PolicySet("namespace", "public/default", {"send_per_second": 1e-300})]
-    bench.engine.journal.append(records, lambda _: None)
+    bench.journal.append(records, lambda _: None)
     first, second = (bench.schedule("orders", payload=b"x", delay_ms=10).id for _ in range(2))
     bench.wait(20)
     bench.reopen()

@@ -81,7 +81,7 @@ async def test_the_administration_says_yes_once_it_is_on_disk(method: str, path:
     bench.subscribe("orders")
     bench.publish("orders", b"a", b"b")
     bench.wait(5000)
-    ledger = bench.engine.journal.ledger
+    ledger = bench.ledger
     transport = httpx.ASGITransport(app=admin.app)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost:8080") as client:
         asked = asyncio.create_task(client.request(method, path, json=body))

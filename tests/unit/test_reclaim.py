@@ -39,7 +39,7 @@ def settle(bench: Bench) -> None:
 
 
 def size(bench: Bench) -> int:
-    return len(bench.engine.journal.ledger.segments())
+    return len(bench.ledger.segments())
 
 
 def test_segments_that_nobody_needs_go(bench: Bench) -> None:
@@ -47,7 +47,7 @@ def test_segments_that_nobody_needs_go(bench: Bench) -> None:
     assert size(bench) >= 10
     settle(bench)
     assert size(bench) <= 3
-    assert bench.engine.journal.ledger.first_seq > 1
+    assert bench.first_seq > 1
 
 
 def test_without_snapshots_nothing_goes() -> None:
@@ -181,7 +181,7 @@ def test_acknowledged_entries_are_not_carried(bench: Bench) -> None:
     churn(bench)
     settle(bench)
     bench.reopen()
-    topic, first_seq = bench.engine.topics.find("t"), bench.engine.journal.ledger.first_seq
+    topic, first_seq = bench.engine.topics.find("t"), bench.first_seq
     assert [topic.seq(entry_id) >= first_seq for entry_id in range(20)] == [True] + [False] * 19
     again = bench.reader(bench.engine.topics.subscription("t", "s"))
     assert again.ids == [0]
@@ -231,10 +231,10 @@ def test_bytes_go_only_once_what_killed_them_is_durable(bench: Bench) -> None:
     churn(bench)
     settle(bench)
     bench.engine.upkeep.reclaim.held -= 1
-    first = bench.engine.journal.ledger.first_seq
+    first = bench.first_seq
     _ = bench.engine.restart(done.id)
     bench.engine.upkeep.reclaim.turn(bench.now_ms)
-    assert bench.engine.journal.ledger.first_seq == first
+    assert bench.first_seq == first
     bench.crash()
     bench.start()
     assert bench.view(done.id).payload == b"kept"
@@ -246,7 +246,7 @@ def test_nothing_goes_while_an_end_waits_for_room(bench: Bench) -> None:
     bench.wait(1)
     churn(bench)
     settle(bench)
-    journal = bench.engine.journal
+    journal = bench.journal
     append, full = journal.append, [True]
 
     def refuse(*args: object, **options: object) -> int:
@@ -338,7 +338,7 @@ def test_the_registry_can_be_had_again_from_either_snapshot(bench: Bench) -> Non
         churn(bench, 3)
         settle(bench)
     assert sub.backlog == 5
-    assert bench.engine.journal.ledger.first_seq > 1
+    assert bench.first_seq > 1
     for path in sorted(bench.registry_disk.snapshots):
         bench.kill()
         bench.registry_disk.restore(path)
@@ -389,11 +389,11 @@ def test_a_pipeline_that_begins_just_before_segments_go_finds_them(
 
     monkeypatch.setattr(reclaim, "_rely", begins_now)
     settle(bench)
-    assert (size(bench), bench.engine.journal.ledger.first_seq) == (before, 1)
+    assert (size(bench), bench.first_seq) == (before, 1)
     # Nor do they go while the index has not reached them; then they do.
     settle(bench)
     assert size(bench) == before
-    bench.index.flush(bench.engine.journal.ledger)
+    bench.index.flush(bench.ledger)
     settle(bench)
     assert size(bench) < before
 
@@ -426,14 +426,14 @@ def test_a_new_index_begins_with_the_ledger_that_has_let_go_of_its_beginning(ben
     kept = bench.schedule(delay_ms=limits.DAY_MS, payload=b"kept")
     churn(bench, 6)
     settle(bench)
-    assert bench.engine.journal.ledger.first_seq > 1
+    assert bench.first_seq > 1
     bench.index.begin()
     bench.reopen()
-    assert bench.engine.journal.horizon.trouble is None
-    assert bench.engine.journal.horizon.followed
-    bench.index.flush(bench.engine.journal.ledger)
+    assert bench.horizon.trouble is None
+    assert bench.horizon.followed
+    bench.index.flush(bench.ledger)
     churn(bench, 6, "more")
     settle(bench)
-    assert len(bench.engine.journal.horizon) == 0
+    assert len(bench.horizon) == 0
     bench.leap(limits.DAY_MS)
     assert bench.drain("orders").payloads == [b"kept"], kept

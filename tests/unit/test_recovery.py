@@ -21,6 +21,7 @@ from tarry.registry.registry import Registry
 from tarry.testing.clock import SimulatedClock
 from tarry.testing.disk import SimulatedDisk
 from tarry.testing.index import SimulatedIndex
+from tarry.testing.insides import InsidesOf
 from tests.unit.engine_kit import FOREIGN, Bench
 
 
@@ -76,7 +77,7 @@ def picture(bench: Bench, ids: dict[str, str]) -> dict[str, Any]:
         seen[name] = (topic.next_entry, topic.delayed, subs, topic.incarnation)
     producers = engine.topics.find("t").producers
     seen["producers"] = {name: known.row() for name, known in producers.items()}
-    seen["watermark"] = engine.journal.watermark >= (0, 0)
+    seen["watermark"] = InsidesOf(engine).watermark >= (0, 0)
     return seen
 
 
@@ -169,11 +170,11 @@ def test_nothing_is_taken_before_the_recovery_is_over() -> None:
 def test_ids_seqs_and_the_watermark_go_on(bench: Bench) -> None:
     first = bench.schedule(delay_ms=10)
     bench.wait(20_000)
-    watermark = bench.engine.journal.watermark
+    watermark = bench.watermark
     assert watermark.fire_at_ms > 0
     bench.crash()
     bench.start()
-    assert bench.engine.journal.watermark >= watermark
+    assert bench.watermark >= watermark
     assert bench.schedule(delay_ms=10).id != first.id
 
 
@@ -211,14 +212,15 @@ class Folder:
         return engine
 
     def work(self, engine: Engine, messages: int) -> None:
+        ledger = InsidesOf(engine).ledger
         for _ in range(messages):
             _ = engine.schedule(Message(destination="t", delay_ms=limits.HOUR_MS))
-            engine.journal.ledger.commit()
+            ledger.commit()
         self.clock.advance(1000)
         engine.tick()
-        while engine.journal.ledger.commit():
+        while ledger.commit():
             pass
-        engine.journal.ledger.close()
+        ledger.close()
         self.registry.close()
 
 
@@ -263,7 +265,7 @@ def test_a_registry_older_than_what_is_left_of_the_ledger_is_refused_with_advice
         bench.ask(bench.engine.cancel(done.id))
     for _ in range(6):
         bench.wait(1100)
-    assert bench.engine.journal.ledger.first_seq > 1
+    assert bench.first_seq > 1
     bench.kill()
     lose_the_registry(bench)
     with pytest.raises(Unavailable, match="snapshot"):

@@ -142,7 +142,7 @@ def test_there_is_no_such_message(bench: Bench, id_: str) -> None:
 def test_an_id_of_this_key_that_was_never_given_out_finds_nothing(bench: Bench) -> None:
     done = bench.schedule(delay_ms=1000)
     bench.publish("orders", b"not a message")
-    ids = bench.engine.journal.ids
+    ids = bench.ids
     seq, fire_at_ms = ids.read(done.id) or (0, 0)
     for forged in (
         ids.make(seq, fire_at_ms + 1), ids.make(seq + 1, fire_at_ms), ids.make(seq + 2, 0), ids.make(0, 0),
@@ -218,7 +218,7 @@ def test_counters_and_pending_follow(bench: Bench) -> None:
 
 def test_one_message_is_told_of_by_its_lateness(bench: Bench) -> None:
     told: list[tuple[str, int, int]] = []
-    bench.engine.dispatcher.on_sent = lambda *args: told.append(args)
+    bench.dispatcher.on_sent = lambda *args: told.append(args)
     for _ in range(3):
         bench.schedule(delay_ms=10, door="http")
     bench.schedule(due_at_ms=1, door="pulsar")
@@ -233,14 +233,14 @@ def test_what_the_ledger_has_and_memory_cannot_follow_is_a_fault(
     """Going on would answer from a state that no restart arrives at."""
     bench.publish("orders", b"there is a topic")
     told: list[Exception] = []
-    bench.engine.journal.on_fault = told.append
+    bench.journal.on_fault = told.append
     broken = RuntimeError("broken")
 
     def fail(*_: Any) -> None:
         raise broken
 
-    monkeypatch.setattr(bench.engine.journal.sizes, "add", fail)
-    monkeypatch.setattr(bench.engine.journal.sizes, "add_many", fail)
+    monkeypatch.setattr(bench.sizes, "add", fail)
+    monkeypatch.setattr(bench.sizes, "add_many", fail)
     with pytest.raises(RuntimeError, match="broken"):
         if way == "single":
             bench.schedule(delay_ms=1)

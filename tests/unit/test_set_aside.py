@@ -26,7 +26,7 @@ def bench() -> Bench:
 
 
 def seq_of(bench: Bench, id_: str) -> int:
-    place = bench.engine.journal.ids.read(id_)
+    place = bench.ids.read(id_)
     assert place is not None
     return place[0]
 
@@ -114,9 +114,9 @@ def test_one_that_only_the_index_has_ends_when_it_is_due(
     for _ in range(40):
         bench.schedule(payload=bytes(1_000), delay_ms=1)
     bench.wait(1_000)
-    bench.index.flush(bench.engine.journal.ledger)
+    bench.index.flush(bench.ledger)
     bench.wait(30_000)
-    assert bench.engine.journal.ledger.first_seq > seq
+    assert bench.first_seq > seq
     with caplog.at_level(logging.WARNING):
         bench.reopen([seq])
     assert f"seq {seq} is set aside" in caplog.text
@@ -130,10 +130,10 @@ def test_one_that_only_the_index_has_ends_when_it_is_due(
 def test_an_entry_is_passed_over(bench: Bench) -> None:
     bench.publish("orders", b"a")
     bench.publish("orders", POISON)
-    bad = bench.engine.journal.ledger.next_seq - 1
+    bad = bench.next_seq - 1
     bench.publish("orders", b"b")
     bench.publish("orders", POISON, deliver_at_ms=bench.now_ms + 10_000)
-    delayed = bench.engine.journal.ledger.next_seq - 1
+    delayed = bench.next_seq - 1
     bench.wait(5_000)
     bench.reopen([bad, delayed])
     reader = bench.drain("orders")

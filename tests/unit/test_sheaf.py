@@ -217,9 +217,9 @@ def test_the_engine_lets_go_of_a_burst_that_is_over(monkeypatch: pytest.MonkeyPa
     bench.schedule(delay_ms=900)
     bench.wait(900)
     assert len(reader.got) == 1
-    assert bench.engine.journal.fresh.sheaf_bytes > 0
+    assert bench.fresh.sheaf_bytes > 0
     bench.wait(3_000)
-    assert bench.engine.journal.fresh.sheaf_bytes == 0
+    assert bench.fresh.sheaf_bytes == 0
 
 
 def test_a_consumer_gets_the_same_from_a_burst_as_from_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,5 +239,5 @@ def test_a_consumer_gets_the_same_from_a_burst_as_from_the_ledger(monkeypatch: p
     bench.wait(9)
     assert len(first.got) == 50
     assert {entry.message_id for entry in first.got} == ids
-    monkeypatch.setattr(bench.engine.journal, "fresh", Fresh())
+    monkeypatch.setattr(bench.journal, "fresh", Fresh())
     assert bench.reader(later).got == first.got

@@ -38,13 +38,12 @@ def test_one_is_always_read_and_the_past_is_forgotten() -> None:
 def test_many_large_messages_due_at_once_are_read_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TOGETHER_BYTES", 1_000_000)
     world = World()
-    journal = world.engine.journal
     payload = bytes(100_000)
     for _ in range(50):
         world.settle(world.engine.schedule(Message(destination="t", payload=payload, delay_ms=5_000)))
     sub = world.settle(world.engine.topics.subscribe("t", "s"))
     read: list[int] = []
-    many, entries = journal.bodies.many, journal.bodies.entries
+    many, entries = world.bodies.many, world.bodies.entries
 
     def spied(seqs: NDArray[np.int64]) -> list[Body]:
         read.append(len(seqs))
@@ -54,8 +53,8 @@ def test_many_large_messages_due_at_once_are_read_a_few_at_a_time(monkeypatch: p
         read.append(len(seqs))
         return entries(seqs)
 
-    monkeypatch.setattr(journal.bodies, "many", spied)
-    monkeypatch.setattr(journal.bodies, "entries", spied_entries)
+    monkeypatch.setattr(world.bodies, "many", spied)
+    monkeypatch.setattr(world.bodies, "entries", spied_entries)
     got: list[int] = []
     consumer = sub.attach("c", lambda entries: got.extend(entry.entry_id for entry in entries))
     consumer.flow(1_000)

@@ -43,7 +43,7 @@ def test_it_waits_for_a_start_that_has_its_outlet(bench: Bench, caplog: pytest.L
     bench.leap(DAY_MS)
     bench.wait(130_000)
     assert bench.state(done.id) == "scheduled"
-    assert bench.engine.journal.watermark.fire_at_ms > bench.now_ms - 130_000
+    assert bench.watermark.fire_at_ms > bench.now_ms - 130_000
     restart(bench, has_outlet=True)
     bench.rest()
     attempt = bench.attempt()
@@ -114,15 +114,15 @@ def test_those_that_only_the_index_has_return_too(index_first: bool) -> None:
     done = bench.schedule(FOREIGN, payload=b"p", delay_ms=1_000)
     restart(bench, has_outlet=False)
     if index_first:
-        bench.index.flush(bench.engine.journal.ledger)
+        bench.index.flush(bench.ledger)
     bench.wait(1_000)
-    stranded = bench.engine.journal.ledger.next_seq - 1
+    stranded = bench.next_seq - 1
     for _ in range(40):
         bench.schedule(payload=bytes(1_000), delay_ms=1)
     bench.wait(1_000)
-    bench.index.flush(bench.engine.journal.ledger)
+    bench.index.flush(bench.ledger)
     bench.wait(30_000)
-    assert bench.engine.journal.ledger.first_seq > stranded
+    assert bench.first_seq > stranded
     assert bench.state(done.id) == "scheduled"
     restart(bench, has_outlet=True)
     bench.run(1_000)
@@ -173,7 +173,7 @@ def test_an_index_that_cannot_be_read_holds_nothing_else_up_for_long(
     bench.schedule(FOREIGN, payload=b"stranded", delay_ms=10)
     restart(bench, has_outlet=False)
     bench.wait(10)
-    bench.index.flush(bench.engine.journal.ledger)
+    bench.index.flush(bench.ledger)
     load = SimulatedView.load
 
     def fail(view: SimulatedView, low: Key, high: Key, limit: int) -> Loaded:

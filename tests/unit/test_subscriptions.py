@@ -487,12 +487,12 @@ def test_a_reader_lives_as_long_as_somebody_is_attached(bench: Bench) -> None:
 def test_a_reader_writes_nothing_and_is_gone_after_a_restart(bench: Bench) -> None:
     bench.publish("t", b"a", b"b")
     bench.rest()
-    before = bench.engine.journal.ledger.next_seq
+    before = bench.next_seq
     sub = bench.subscribe("t", "r", durable=False)
     reader = bench.reader(sub)
     reader.ack(0)
     bench.ask(sub.seek(0))
-    assert bench.engine.journal.ledger.next_seq == before
+    assert bench.next_seq == before
     bench.reopen()
     with pytest.raises(NotFound):
         bench.engine.topics.subscription("t", "r")

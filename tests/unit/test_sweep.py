@@ -11,16 +11,15 @@ def test_a_dead_entry_whose_segment_was_reclaimed_never_fires() -> None:
     world = World()
     first = world.settle(world.engine.schedule(Message(destination="t", delay_ms=60_000)))
     world.settle(world.engine.cancel(first.id))
-    journal = world.engine.journal
-    assert len(journal.horizon) == 1
+    assert len(world.horizon) == 1
     # As after a reclaim of everything up to the end of the first block of seqs.
-    world.engine.upkeep._reclaimed = (1 << 16) - 1
+    world.pretend_reclaimed((1 << 16) - 1)
     world.run(1_000)
-    assert len(journal.dead) == 0
-    assert len(journal.horizon) == 0
+    assert len(world.dead) == 0
+    assert len(world.horizon) == 0
     world.run(120_000)
-    assert journal.counters["damaged"] == 0
-    assert journal.counters["cancelled"] == 1
+    assert world.counters["damaged"] == 0
+    assert world.counters["cancelled"] == 1
 
 
 def test_many_dead_entries_are_swept_without_a_reclaim(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,7 +31,7 @@ def test_many_dead_entries_are_swept_without_a_reclaim(monkeypatch: pytest.Monke
     for message in scheduled[:11]:
         world.settle(world.engine.cancel(message.id))
     world.run(1_000)
-    assert len(world.engine.journal.horizon) == 9
+    assert len(world.horizon) == 9
     assert [world.settle(world.engine.get(message.id)).state for message in scheduled] == (
         ["cancelled"] * 11 + ["scheduled"] * 9
     )

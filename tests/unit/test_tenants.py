@@ -145,7 +145,7 @@ def test_nor_as_columns() -> None:
     rows = pa.record_batch({"destination": [f"persistent://{one}/t" for one in (B, B, B, A, A)]})
     result = bench.ask(bench.engine.schedule_arrow(rows, Message(destination="", owner="ann", delay_ms=1000)))
     assert {row: type(error) for row, error in result.errors.items()} == {2: TooManyPending}
-    assert bench.engine.journal.pending.by_holder == {Holder(A, "ann"): 2, Holder(B, "ann"): 2}
+    assert bench.pending.by_holder == {Holder(A, "ann"): 2, Holder(B, "ann"): 2}
 
 
 def test_holders_are_counted_alike_whether_there_are_few_or_many() -> None:
@@ -168,7 +168,7 @@ def manifest(bench: Bench, held: dict[str, dict[str, int]] | None, **changes: An
         path="staged/x/0.parquet", size_bytes=1, rows=4, slot="300000_0", low_ms=DAY, high_ms=DAY
     )
     said: dict[str, Any] = {
-        "ledger": bench.engine.journal.ledger.ledger_id.hex(), "files": [file], "owners": {"ann": 3, "bob": 1},
+        "ledger": bench.ledger.ledger_id.hex(), "files": [file], "owners": {"ann": 3, "bob": 1},
         "namespaces": {A: DAY, B: DAY}, "held": held or {},
     }  # fmt: skip
     return Manifest(**{**said, **changes})
@@ -179,10 +179,10 @@ def test_a_batch_is_counted_by_namespace_and_owner(bench: Bench) -> None:
     held = {A: {"ann": 1, "bob": 1}, B: {"ann": 2}}
     bench.ask(bench.engine.batches.adopt("one", manifest(bench, held)))
     counts = {Holder(A, "ann"): 1, Holder(A, "bob"): 1, Holder(B, "ann"): 2}
-    assert bench.engine.journal.pending.by_holder == counts
+    assert bench.pending.by_holder == counts
     bench.ask(bench.engine.upkeep.flush())
     bench.reopen()
-    assert bench.engine.journal.pending.by_holder == counts
+    assert bench.pending.by_holder == counts
     # Two more of ann's would be one too many there; in the other namespace they are not.
     more = {A: {"ann": 2, "bob": 1}, B: {"ann": 1}}
     bench.refused(bench.engine.batches.adopt("two", manifest(bench, more)), TooManyPending)
@@ -191,7 +191,7 @@ def test_a_batch_is_counted_by_namespace_and_owner(bench: Bench) -> None:
         answer = bench.engine.batches.cancel(name)
         bench.wait(1)
         bench.ask(answer)
-    assert bench.engine.journal.pending.by_holder == {}
+    assert bench.pending.by_holder == {}
 
 
 @pytest.mark.parametrize(
@@ -203,12 +203,12 @@ def test_a_batch_of_several_namespaces_says_what_belongs_where(
     bench: Bench, held: dict[str, dict[str, int]] | None
 ) -> None:
     assert bench.refused(bench.engine.batches.adopt("one", manifest(bench, held)), Invalid).field == "held"
-    assert not bench.engine.journal.pending.by_holder
+    assert not bench.pending.by_holder
 
 
 def test_of_one_namespace_it_need_not(bench: Bench) -> None:
     bench.ask(bench.engine.batches.adopt("one", manifest(bench, None, namespaces={A: DAY})))
-    assert bench.engine.journal.pending.by_holder == {Holder(A, "ann"): 3, Holder(A, "bob"): 1}
+    assert bench.pending.by_holder == {Holder(A, "ann"): 3, Holder(A, "bob"): 1}
 
 
 def test_records_of_earlier_versions_still_decode() -> None:

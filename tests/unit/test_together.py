@@ -37,10 +37,10 @@ def states(bench: Bench, ids: list[str]) -> list[str]:
 
 
 def test_they_are_one_unit(bench: Bench) -> None:
-    before = bench.engine.journal.ledger.durable_seq
+    before = bench.durable_seq
     answer = bench.engine.schedule_together([member(b"1", 10), member(b"2"), member(b"3", 20)])
     bench.commit()
-    assert bench.engine.journal.ledger.durable_seq == before + 3
+    assert bench.durable_seq == before + 3
     assert [one.due_at_ms for one in answer.value()] == [bench.now_ms + 10, None, bench.now_ms + 20]
 
 
@@ -332,7 +332,7 @@ def test_a_crash_at_any_moment_leaves_all_or_nothing(verdict: Verdict) -> None:
         answered = answer.settled
         bench.crash()
         bench.start()
-        accepted = bench.engine.journal.counters["accepted"]
+        accepted = bench.counters["accepted"]
         assert accepted == 3 if answered else accepted in (0, 3)
         for _ in zip(range(200), steps(bench, verdict), strict=False):
             pass

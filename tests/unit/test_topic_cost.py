@@ -54,10 +54,10 @@ def test_a_topic_with_one_entry_costs_two_kibibytes_at_the_most(bench: Bench, de
     due = {"deliver_at_ms": bench.now_ms + 3_600_000} if delayed else {}
     bench.publish("warm", b"x")
     bench.wait(2000)
-    rows_before = len(bench.engine.journal.registry.serialize())
+    rows_before = len(bench.registry.serialize())
     memory = grown(lambda: publish_to_many(bench, COUNT, **due))
     assert memory / COUNT < 2 * KIB
-    assert (len(bench.engine.journal.registry.serialize()) - rows_before) / COUNT < 2 * KIB
+    assert (len(bench.registry.serialize()) - rows_before) / COUNT < 2 * KIB
 
 
 def test_a_hole_in_the_acknowledgements_costs_little_in_the_registry(bench: Bench) -> None:
@@ -65,7 +65,7 @@ def test_a_hole_in_the_acknowledgements_costs_little_in_the_registry(bench: Benc
     bench.publish("t", *[b"x"] * 4000)
     bench.ask(sub.ack([3, 3999]))
     bench.wait(2000)
-    ((_, data),) = [(key, data) for key, data in bench.engine.journal.registry.acks.rows()]
+    ((_, data),) = [(key, data) for key, data in bench.registry.acks.rows()]
     assert len(data) == 4
     bench.reopen()
     assert bench.engine.topics.subscription("t", "sub").backlog == 3998
@@ -91,13 +91,13 @@ def test_of_very_many_topics_most_are_saved_before_the_flush(
 ) -> None:
     monkeypatch.setattr(topic_records, "SAVED_TOGETHER", 10)
     at_once: list[int] = []
-    cut = bench.engine.journal.cut
+    cut = bench.journal.cut
 
     def counted() -> Any:
         at_once.append(len(bench.engine.topics.records._touched))
         return cut()
 
-    monkeypatch.setattr(bench.engine.journal, "cut", counted)
+    monkeypatch.setattr(bench.journal, "cut", counted)
     publish_to_many(bench, 500)
     assert max(at_once) <= 10
     bench.crash()

@@ -62,9 +62,9 @@ def test_what_is_cancelled_or_indexed_counts_as_it_is() -> None:
     bench.ask(bench.engine.cancel(ids[1]))
     assert counted(bench).doors == {"http": [1, 1, 1]}
     # The index has them now; below the horizon they are in the wheel as well.
-    bench.index.flush(bench.engine.journal.ledger)
+    bench.index.flush(bench.ledger)
     bench.wait(5_000)
-    assert bench.engine.journal.horizon.view.cursor > 0
+    assert bench.horizon.view.cursor > 0
     assert counted(bench).estimated == 2
     assert counted(bench).doors == {"http": [1, 1, 1]}
     # What came since is in the tail.
@@ -74,7 +74,7 @@ def test_what_is_cancelled_or_indexed_counts_as_it_is() -> None:
 
 def test_more_than_one_step_of_entries() -> None:
     bench = Bench()
-    tail, now_ms = bench.engine.journal.horizon.tail, bench.now_ms
+    tail, now_ms = bench.horizon.tail, bench.now_ms
     count = 2 * STEP_ENTRIES + 7
     fires = now_ms + HOUR_MS + np.arange(count, dtype=np.int64)
     tail.add_many(fires, np.arange(1, count + 1), np.full(count, lane_of("", "dapr"), np.uint16))

@@ -1,6 +1,6 @@
 """A simulated index: what the pipeline would have made of the ledger, in memory, whenever a test says so.
 
-    world.index.flush(world.engine.journal.ledger)      the pipeline indexes what is durable
+    world.index.flush(world.ledger)      the pipeline indexes what is durable
     world.index.compact()                               the cascade drops the rows of dead versions
     world.index.vacuum()                                files of older versions are gone
     world.index.stage(path, rows)                       a job stages a file of a batch, to be adopted

@@ -30,6 +30,7 @@ from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.testing.clock import SimulatedClock
 from tarry.testing.disk import SimulatedDisk
 from tarry.testing.index import SimulatedIndex
+from tarry.testing.insides import Insides
 from tarry.testing.outlet import SCHEME, SimulatedOutlet
 from tarry.testing.registry import RegistryDisk, SimulatedRegistry
 
@@ -40,7 +41,7 @@ _LEDGER_ID = bytes(range(16))
 _TURNS = 10_000
 
 
-class World:
+class World(Insides):
     """An engine, and everything around it in memory."""
 
     def __init__(
@@ -124,7 +125,7 @@ class World:
 
     def stop(self) -> None:
         """End this life cleanly: everything enqueued is made durable, and the ledger is sealed."""
-        self.engine.journal.ledger.close()
+        self.ledger.close()
         self._end()
 
     def kill(self) -> None:
@@ -153,7 +154,7 @@ class World:
 
     def commit(self) -> int:
         """One group commit, and what follows it; the number of records."""
-        records = self.engine.journal.ledger.commit()
+        records = self.ledger.commit()
         self.engine.topics.records.pump()
         return records
 

@@ -1,0 +1,192 @@
+"""Looks into an engine that tests need: one place knows where in the engine each part is, so that the parts can move.
+
+A `World` has all of these looks itself; `InsidesOf(engine)` gives them for an engine that a server runs. A test that can see a
+fact through the façade, as a door does, looks there.
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Collection
+
+from tarry.core.deadset import DeadSet
+from tarry.core.ids import Ids
+from tarry.engine.batches import Batches
+from tarry.engine.bodies import Bodies
+from tarry.engine.dispatcher import Dispatcher
+from tarry.engine.engine import Engine
+from tarry.engine.flights import Flights
+from tarry.engine.fresh import Fresh
+from tarry.engine.groups import Groups
+from tarry.engine.horizon import Horizon
+from tarry.engine.journal import Journal
+from tarry.engine.pending import Pending
+from tarry.engine.sizes import Sizes
+from tarry.engine.standby import Standby
+from tarry.engine.subjects import Subjects
+from tarry.ledger.ledger import Ledger
+from tarry.ledger.record import Key
+from tarry.registry.registry import Registry
+
+
+class Insides(ABC):
+    """The parts of an engine, by name. Whoever inherits says which engine."""
+
+    @property
+    @abstractmethod
+    def engine(self) -> Engine:
+        """The engine that is looked into."""
+
+    # The ledger, and what its records add up to
+
+    @property
+    def journal(self) -> Journal:
+        """Appends and decides records."""
+        return self.engine.journal
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger of this life."""
+        return self.journal.ledger
+
+    @property
+    def next_seq(self) -> int:
+        """The seq of the record that is enqueued next."""
+        return self.ledger.next_seq
+
+    @property
+    def durable_seq(self) -> int:
+        """The durable head."""
+        return self.ledger.durable_seq
+
+    @property
+    def first_seq(self) -> int:
+        """The lowest seq that the ledger still has."""
+        return self.ledger.first_seq
+
+    @property
+    def registry(self) -> Registry:
+        """The registry of this life."""
+        return self.journal.registry
+
+    @property
+    def ids(self) -> Ids:
+        """Makes and reads ids."""
+        return self.journal.ids
+
+    @property
+    def dead(self) -> DeadSet:
+        """Seqs of versions that will not fire."""
+        return self.journal.dead
+
+    @property
+    def watermark(self) -> Key:
+        """The key below which everything is dead."""
+        return self.journal.watermark
+
+    @property
+    def counters(self) -> Counter[str]:
+        """What was accepted, sent and so on since the ledger began."""
+        return self.journal.counters
+
+    @property
+    def pending(self) -> Pending:
+        """How many messages wait, by holder."""
+        return self.journal.pending
+
+    @property
+    def batches(self) -> Batches:
+        """Batches that were staged as files and adopted."""
+        return self.journal.batches
+
+    @property
+    def groups(self) -> Groups:
+        """Groups of messages, and who leads them."""
+        return self.journal.groups
+
+    @property
+    def subjects(self) -> Subjects:
+        """Messages that wait, by subject."""
+        return self.journal.subjects
+
+    # The way out
+
+    @property
+    def horizon(self) -> Horizon:
+        """The wheel, the tail and the view of the index."""
+        return self.journal.horizon
+
+    @property
+    def bodies(self) -> Bodies:
+        """Bodies of records, from wherever they are."""
+        return self.journal.bodies
+
+    @property
+    def sizes(self) -> Sizes:
+        """How many bodies are read together."""
+        return self.journal.sizes
+
+    @property
+    def standby(self) -> Standby:
+        """Messages that are read ahead."""
+        return self.journal.standby
+
+    @property
+    def fresh(self) -> Fresh:
+        """The newest entries, as consumers get them."""
+        return self.journal.fresh
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """Takes due messages to where they go."""
+        return self.engine.dispatcher
+
+    @property
+    def flights(self) -> Flights:
+        """Messages on their way to other systems."""
+        return self.dispatcher.flights
+
+    @property
+    def awaited(self) -> Collection[int]:
+        """The first seqs of due versions whose bodies are being fetched from the index."""
+        return self.dispatcher._awaiting
+
+    @property
+    def awaited_since_ms(self) -> int:
+        """Since when bodies are being fetched; of no meaning while `awaited` is empty."""
+        return self.dispatcher._awaiting_since_ms
+
+    @property
+    def lanes_waiting(self) -> int:
+        """How many lanes hold due versions that wait for their turn."""
+        return len(self.dispatcher._lanes)
+
+    @property
+    def chained(self) -> int:
+        """How many flights wait behind an earlier one with their order key."""
+        return sum(len(chain) - 1 for chain in self.flights._chains.values())
+
+    @property
+    def carried_keys(self) -> Collection[str]:
+        """Order keys whose flights are being carried to a later attempt."""
+        return self.dispatcher.flights._carrying._held
+
+    @property
+    def forgotten_seq(self) -> int:
+        """The seq up to which dead seqs are forgotten."""
+        return self.engine.upkeep._forgotten
+
+    def pretend_reclaimed(self, seq: int) -> None:
+        """Pretend that the ledger was reclaimed up to a seq."""
+        self.engine.upkeep._reclaimed = seq
+
+
+class InsidesOf(Insides):
+    """Looks into an engine that somebody else owns."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that is looked into."""
+        return self._engine
