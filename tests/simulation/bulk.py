@@ -126,7 +126,7 @@ class Bulk:
             message.ttl_ms, None, 0, False, message.payload, dict(message.headers), now_ms,
             max(0, fire_at_ms - now_ms),
         )  # fmt: skip
-        return StagedRow(fire_at_ms, lane_of(message.owner, DOOR), encode(put).body)
+        return StagedRow(fire_at_ms, lane_of(NAMESPACE, message.owner, DOOR), encode(put).body)
 
     def _adopted(self, batch: Batch) -> None:
         """All of it is accepted. Its job finds the ids of its messages in a list."""

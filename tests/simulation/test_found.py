@@ -18,7 +18,7 @@ from tarry.ledger.ledger import LedgerSettings
 from tarry.testing.world import World
 
 SMALL = LedgerSettings(segment_bytes=4096 + 4096)
-FIRST_LANE, LATER_LANE = sorted(("a", "b"), key=lambda owner: lane_of(owner, "http"))
+FIRST_LANE, LATER_LANE = sorted(("a", "b"), key=lambda owner: lane_of("public/default", owner, "http"))
 """Two owners, in the order of their lanes."""
 
 

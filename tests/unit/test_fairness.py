@@ -33,12 +33,14 @@ def turns_until(bench: Bench, payload: bytes, got: list[bytes]) -> int:
     raise AssertionError("it never came")
 
 
-def test_a_single_message_does_not_wait_for_a_hundred_thousand(bench: Bench) -> None:
+@pytest.mark.parametrize(("topic", "owner"), [("small", "bob"), ("persistent://another/tenant/small", "ann")])
+def test_a_single_message_does_not_wait_for_a_hundred_thousand(bench: Bench, topic: str, owner: str) -> None:
+    """Neither for those of another owner, nor for those of an owner who has the same name in another namespace."""
     due_at_ms = bench.now_ms + 1000
     schedule_many(bench, "big", "ann", MANY, due_at_ms)
     # Accepted after all of them, due at the same instant, so that its key is the very last.
-    bench.schedule("small", payload=b"single", owner="bob", due_at_ms=due_at_ms)
-    reader = bench.reader(bench.subscribe("small"))
+    bench.schedule(topic, payload=b"single", owner=owner, due_at_ms=due_at_ms)
+    reader = bench.reader(bench.subscribe(topic))
     bench.clock.advance(1000)
     got: list[bytes] = []
     reader.handle.deliver = lambda entries: got.extend(entry.payload for entry in entries)

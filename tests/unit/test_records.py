@@ -97,7 +97,7 @@ def test_every_record_reads_back(record: Record) -> None:
 def test_the_fixed_part_says_when_and_what_dies() -> None:
     version = encode(put(kills=Key(30, 4)))
     assert (version.fire_at_ms, version.kills_seq, version.kills_fire_at_ms) == (2000, 4, 30)
-    assert version.lane == lane_of("ann", "http")
+    assert version.lane == lane_of("public/default", "ann", "http")
     end = encode(end_of(put(), Key(2000, 9), "sent", 1, None))
     assert (end.fire_at_ms, end.kills_seq, end.kills_fire_at_ms) == (0, 9, 2000)
     fired = encode(Entry("t", 0, 5, 6, Key(2000, 9), msgspec.Raw(encode(put()).body)))

@@ -79,7 +79,7 @@ def test_files_have_the_columns_of_the_index_in_the_order_of_their_instants(tmp_
                 row["owner"],
             )
             assert (row["lane"], row["op"], row["batch"], row["door"]) == (
-                lane_of(put.owner, "bulk"),
+                lane_of(put.namespace, put.owner, "bulk"),
                 1,
                 "letters",
                 "bulk",

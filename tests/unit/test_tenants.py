@@ -15,7 +15,7 @@ from tarry.core.message import Message
 from tarry.core.policy import Policy
 from tarry.engine.batches import Batches
 from tarry.index.manifest import Manifest, ManifestFile
-from tarry.ledger.columns import Coded, coded, count_holders
+from tarry.ledger.columns import Coded, coded, count_holders, holders_of
 from tarry.ledger.record import FIRST_BATCH_SEQ, Adopt, Claim, StagedFile, encode
 from tarry.ledger.record import decode as decode_record
 from tests.unit.engine_kit import FOREIGN, Bench
@@ -155,9 +155,9 @@ def test_holders_are_counted_alike_whether_there_are_few_or_many() -> None:
         expected: dict[Holder, int] = {}
         for pair in pairs:
             expected[Holder(*pair)] = expected.get(Holder(*pair), 0) + 1
-        assert count_holders(namespaces, names) == expected
+        assert count_holders(holders_of(namespaces, names)) == expected
     sparse = Coded([f"n/{n}" for n in range(100)], coded([str(n) for n in range(100)]).codes)
-    assert count_holders(sparse, coded([f"o{n}" for n in range(100)]))[Holder("n/7", "o7")] == 1
+    assert count_holders(holders_of(sparse, coded([f"o{n}" for n in range(100)])))[Holder("n/7", "o7")] == 1
 
 
 # Batches

@@ -77,7 +77,7 @@ def test_more_than_one_step_of_entries() -> None:
     tail, now_ms = bench.horizon.tail, bench.now_ms
     count = 2 * STEP_ENTRIES + 7
     fires = now_ms + HOUR_MS + np.arange(count, dtype=np.int64)
-    tail.add_many(fires, np.arange(1, count + 1), np.full(count, lane_of("", "dapr"), np.uint16))
+    tail.add_many(fires, np.arange(1, count + 1), np.full(count, lane_of("t/n", "", "dapr"), np.uint16))
     assert counted(bench).doors == {"dapr": [0, count, 0]}
 
 
@@ -130,7 +130,7 @@ def test_a_floor_raises_what_fires_before_it() -> None:
 
 
 def test_written_files_say_what_waits_by_door(tmp_path: Path) -> None:
-    lanes = [lane_of("ann", door) for door in ("http", "http", "pulsar", "http")]
+    lanes = [lane_of("t/n", "ann", door) for door in ("http", "http", "pulsar", "http")]
     rows = pa.table(
         {
             "fire_at_ms": pa.array([10, 20, 30, 30], pa.int64()),

@@ -1,7 +1,7 @@
 """Lanes: a small number beside each key that tells which door a message came through, and spreads owners.
 
 Owners take turns by their lanes, and what is coming is counted by door, both without reading a body. Three bits are the
-door, thirteen a hash of the owner: two owners share a lane, and so a turn, once in eight thousand.
+door, thirteen a hash of the owner within its namespace: two owners share a lane, and so a turn, once in eight thousand.
 """
 
 import zlib
@@ -20,10 +20,10 @@ _NUMBERS: Final = {door: number for number, door in enumerate(DOORS)}
 
 
 @lru_cache(maxsize=65536)
-def lane_of(owner: str, door: str) -> int:
-    """The lane of an owner's messages that came through a door."""
+def lane_of(namespace: str, owner: str, door: str) -> int:
+    """The lane of the messages of an owner, within a namespace, that came through a door."""
     number = _NUMBERS.get(door, 0)
-    return number << OWNER_BITS | zlib.crc32(owner.encode()) & (1 << OWNER_BITS) - 1
+    return number << OWNER_BITS | zlib.crc32(f"{namespace}\0{owner}".encode()) & (1 << OWNER_BITS) - 1
 
 
 def doors_of(lanes: NDArray[Any]) -> NDArray[np.intp]:

@@ -87,6 +87,11 @@ def partition_number(topic: str) -> int:
 
 
 @lru_cache(maxsize=4_096)
+def namespace_of(topic: str) -> str:
+    """The namespace in the full name of a topic."""
+    return topic.removeprefix(TOPIC_SCHEME).rpartition("/")[0]
+
+
 def parse_namespace(name: str, field: str = "namespace") -> str:
     """Check a `tenant/namespace` name and give it back."""
     parts = name.split("/")

@@ -462,7 +462,7 @@ class Dispatcher:
         except Unavailable as error:
             done(error)
             for put, key in burst.items():
-                self._later(key, lane_of(put.owner, put.door), burst.now_ms + ROOM_RETRY_MS)
+                self._later(key, lane_of(put.namespace, put.owner, put.door), burst.now_ms + ROOM_RETRY_MS)
         except Exception as error:
             done(error)
             raise
@@ -494,7 +494,7 @@ class Dispatcher:
             self._journal.append(records, done)
         except Unavailable as error:
             done(error)
-            self._later(key, lane_of(head.owner, head.door), now_ms + ROOM_RETRY_MS)
+            self._later(key, lane_of(head.namespace, head.owner, head.door), now_ms + ROOM_RETRY_MS)
         except Exception as error:
             done(error)
             raise
@@ -518,7 +518,7 @@ class Dispatcher:
     def _put_off(self, key: Key, head: PutHead, body: bytes, at_ms: int) -> None:
         """A limit says later: from the wheel, or past `carry_after_ms` by a new version (R9)."""
         if at_ms - key.fire_at_ms <= self._settings.carry_after_ms:
-            self._later(key, lane_of(head.owner, head.door), at_ms)
+            self._later(key, lane_of(head.namespace, head.owner, head.door), at_ms)
         else:
             put = decode_put(body)
             # The new version is not overdue, so that it has to say itself what its message went through (R11).

@@ -31,7 +31,7 @@ class Flight:
         """How many the outlet takes in one call."""
         self.size_bytes = size_bytes
         """Of its body."""
-        self.lane = lane_of(head.owner, head.door)
+        self.lane = lane_of(head.namespace, head.owner, head.door)
         self.host = host_of(head.destination)
         self.order = outlet.order_key(head.destination, head.key)
         self.attempts = head.attempts

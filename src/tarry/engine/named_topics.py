@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from tarry.core.names import TOPIC_SCHEME
+from tarry.core.names import namespace_of
 from tarry.engine.topic import Topic
 
 
@@ -16,12 +16,12 @@ class NamedTopics(dict[str, Topic]):
 
     def __setitem__(self, name: str, topic: Topic) -> None:
         if name not in self:
-            self.per_namespace[_namespace_of(name)] += 1
+            self.per_namespace[namespace_of(name)] += 1
         super().__setitem__(name, topic)
 
     def __delitem__(self, name: str) -> None:
         super().__delitem__(name)
-        namespace = _namespace_of(name)
+        namespace = namespace_of(name)
         self.per_namespace[namespace] -= 1
         if not self.per_namespace[namespace]:
             del self.per_namespace[namespace]
@@ -33,7 +33,3 @@ class NamedTopics(dict[str, Topic]):
         topic = self[name]
         del self[name]
         return topic
-
-
-def _namespace_of(name: str) -> str:
-    return name.removeprefix(TOPIC_SCHEME).rpartition("/")[0]

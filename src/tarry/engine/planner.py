@@ -15,11 +15,19 @@ from numpy.typing import NDArray
 from tarry.core import limits
 from tarry.core.errors import DelayTooLong, Invalid, RateLimited, TarryError, TooLarge, TooManyPending
 from tarry.core.holder import Holder
-from tarry.core.lanes import lane_of
 from tarry.core.message import Message
 from tarry.core.policy import Effective
 from tarry.core.run import Due
-from tarry.ledger.columns import Coded, Contents, Numbers, count_holders, lengths_of, mark
+from tarry.ledger.columns import (
+    Coded,
+    Contents,
+    Numbers,
+    count_holders,
+    holders_of,
+    lanes_of,
+    lengths_of,
+    mark,
+)
 from tarry.ledger.frame import Unit
 from tarry.ledger.puts import encode_bodies, place_text, unit_of_puts
 
@@ -111,15 +119,15 @@ class Planner:
                 contents.take(taken), codes[taken], fire[taken], due[taken], delay[taken],
             )  # fmt: skip
         owners = contents.owners
-        lanes = np.array([lane_of(name, defaults.door) for name in owners.values], np.uint16)[owners.codes]
         texts = [place_text(place[1], place[0]) if place else b"" for place in places]
         bodies = encode_bodies(
             contents, Coded(texts, codes), fire, due, delay, self._now_ms, defaults.door, trace
         )
-        unit = unit_of_puts(bodies, fire, lanes)
         namespaces = [place[1] if place else "" for place in places]
-        holders = count_holders(Coded(namespaces, codes), owners)
-        return Plan(unit, lengths_of(bodies), taken, fire, due, lanes, holders), errors
+        holders = holders_of(Coded(namespaces, codes), owners)
+        lanes = lanes_of(holders, defaults.door)
+        unit = unit_of_puts(bodies, fire, lanes)
+        return Plan(unit, lengths_of(bodies), taken, fire, due, lanes, count_holders(holders)), errors
 
     def _places(
         self, destinations: Coded[str], namespace: str | None, errors: dict[int, TarryError]

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from tarry.core.lanes import lane_of
+from tarry.core.names import namespace_of
 from tarry.engine.entries import NewEntry, entry_record, published_entry
 from tarry.engine.sequences import Sequences
 from tarry.engine.topic import Topic
@@ -26,6 +27,7 @@ class Publication:
 
     def __init__(self, topic: str, first_id: int, now_ms: int, trace: bytes | None = None) -> None:
         self._topic = topic
+        self._namespace = namespace_of(topic)
         self._trace = trace
         self._first_id = first_id
         self._now_ms = now_ms
@@ -56,7 +58,7 @@ class Publication:
             record = msgspec.structs.replace(record, trace=self._trace)
         self._bodies.append(encode_body(record))
         self._fires.append(fire_at_ms)
-        self._lanes.append(lane_of(entry.owner, entry.door))
+        self._lanes.append(lane_of(self._namespace, entry.owner, entry.door))
         self._size_bytes += len(entry.payload)
         if entry.producer is not None and entry.producer_sequence >= 0:
             self._sent.setdefault(entry.producer, Sequences()).add(entry.sent)

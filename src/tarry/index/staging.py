@@ -22,13 +22,12 @@ from numpy.typing import NDArray
 
 from tarry.core.errors import Rejected, TooLarge, Unavailable
 from tarry.core.holder import Holder, by_namespace
-from tarry.core.lanes import lane_of
 from tarry.core.slots import Slot, sizes_for
 from tarry.index.files import filesystem_of, write_file
 from tarry.index.incoming import Incoming, Mapping, read
 from tarry.index.manifest import MAX_FILES, Manifest, ManifestFile, Place
 from tarry.index.schema import PUT, STAGED
-from tarry.ledger.columns import Coded, count_holders, lengths_of
+from tarry.ledger.columns import Coded, count_holders, holders_of, lanes_of, lengths_of
 from tarry.ledger.disk import sync_path
 from tarry.ledger.puts import encode_bodies, place_text
 
@@ -168,7 +167,8 @@ class Stager:
 
     def _count(self, incoming: Incoming) -> None:
         namespaces = [namespace for _, namespace in incoming.places]
-        self._holders.update(count_holders(Coded(namespaces, incoming.codes), incoming.contents.owners))
+        holders = holders_of(Coded(namespaces, incoming.codes), incoming.contents.owners)
+        self._holders.update(count_holders(holders))
         latest = np.zeros(len(incoming.places), np.int64)
         np.maximum.at(latest, incoming.codes, incoming.due_at_ms)
         for (_, namespace), due_at_ms in zip(incoming.places, latest.tolist(), strict=True):
@@ -261,12 +261,12 @@ def _rows(incoming: Incoming, order: NDArray[np.int64], batch: str, now_ms: int)
     )
     count, owners = len(order), contents.owners
     crcs = np.fromiter(map(google_crc32c.value, bodies.to_pylist()), np.int64, count)
-    lanes = np.array([lane_of(name, DOOR) for name in owners.values], np.int32)
+    namespaces = Coded([namespace for _, namespace in incoming.places], place_codes)
     return pa.table(
         {
             "fire_at_ms": fire,
             "op": np.full(count, PUT, np.int32),
-            "lane": lanes[owners.codes],
+            "lane": lanes_of(holders_of(namespaces, owners), DOOR).astype(np.int32),
             "crc": crcs,
             "body": bodies,
             "batch": _repeated([batch], np.zeros(count, np.int32)),

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tarry.core import limits
 from tarry.core.errors import Invalid, TarryError, TooLarge
 from tarry.core.holder import Holder
+from tarry.core.lanes import lane_of
 from tarry.core.message import Message
 
 T = TypeVar("T")
@@ -124,26 +125,32 @@ def coded(values: Sequence[T]) -> Coded[T]:
     return Coded(list(known), np.array(codes, np.int32))
 
 
-def count_holders(namespaces: Coded[str], owners: Coded[str]) -> Counter[Holder]:
-    """How many rows belong to which owner in which namespace."""
+def holders_of(namespaces: Coded[str], owners: Coded[str]) -> Coded[Holder]:
+    """The owner of each row within its namespace."""
     names = {name: at for at, name in enumerate(dict.fromkeys(namespaces.values))}
     places = np.array([names[name] for name in namespaces.values], np.int64)
     width = len(owners.values)
     pairs = places[namespaces.codes] * width + owners.codes
     if len(names) * width <= 4 * len(pairs):
-        counts = np.bincount(pairs)
-        found = np.flatnonzero(counts)
-        counts = counts[found]
+        there = np.zeros(len(names) * width, np.bool_)
+        there[pairs] = True
+        found, codes = np.flatnonzero(there), (np.cumsum(there) - 1)[pairs]
     else:
         # Most pairs do not occur.
-        found, counts = np.unique(pairs, return_counts=True)
+        found, codes = np.unique(pairs, return_inverse=True)
     listed = list(names)
-    return Counter(
-        {
-            Holder(listed[pair // width], owners.values[pair % width]): count
-            for pair, count in zip(found.tolist(), counts.tolist(), strict=True)
-        }
-    )
+    holders = [Holder(listed[pair // width], owners.values[pair % width]) for pair in found.tolist()]
+    return Coded(holders, codes.astype(np.int32))
+
+
+def count_holders(holders: Coded[Holder]) -> Counter[Holder]:
+    """How many rows each holder has."""
+    return Counter(dict(zip(holders.values, np.bincount(holders.codes).tolist(), strict=True)))
+
+
+def lanes_of(holders: Coded[Holder], door: str) -> NDArray[np.uint16]:
+    """The lane of each row."""
+    return np.array([lane_of(*holder, door) for holder in holders.values], np.uint16)[holders.codes]
 
 
 # Between Arrow and NumPy

@@ -20,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.core.lanes import lane_of
+from tarry.core.names import namespace_of
 
 
 class Kind(IntEnum):
@@ -401,14 +402,12 @@ def encode(record: Record) -> Encoded:
     crc = _crc(body)
     if type(record) is Put:
         killed = record.kills or NO_KEY
-        return Encoded(
-            1, lane_of(record.owner, record.door), crc, record.fire_at_ms, killed.seq, killed.fire_at_ms, body
-        )
+        lane = lane_of(record.namespace, record.owner, record.door)
+        return Encoded(1, lane, crc, record.fire_at_ms, killed.seq, killed.fire_at_ms, body)
     if type(record) is Entry:
         killed = record.fired or record.carries or NO_KEY
-        return Encoded(
-            3, lane_of(record.owner, record.door), crc, record.fire_at_ms, killed.seq, killed.fire_at_ms, body
-        )
+        lane = lane_of(namespace_of(record.topic), record.owner, record.door)
+        return Encoded(3, lane, crc, record.fire_at_ms, killed.seq, killed.fire_at_ms, body)
     if type(record) is Finalise:
         return Encoded(2, 0, crc, 0, record.kills.seq, record.kills.fire_at_ms, body)
     return Encoded(record.__struct_config__.tag, 0, crc, 0, 0, 0, body)  # type: ignore[arg-type]
