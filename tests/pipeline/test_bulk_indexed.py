@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from tarry.core.limits import DAY_MS, HOUR_MS
-from tarry.engine.adoption import BatchView
+from tarry.engine.admission.adoption import BatchView
 from tarry.index.incoming import Mapping
 from tarry.index.manifest import new_token
 from tarry.index.staging import Stager, manifest_of

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from tarry.core.message import Message
 from tarry.core.policy import effective
-from tarry.engine.arrow import columns_of
-from tarry.engine.planner import Plan, Planner
+from tarry.engine.admission.arrow import columns_of
+from tarry.engine.admission.columns import Plan, Planner
 from tarry.ledger.frame import Unit, unit_of
 from tarry.ledger.record import Put, decode_put, encode
 

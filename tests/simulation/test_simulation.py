@@ -19,6 +19,8 @@ from tarry.core.seqset import SeqSet
 from tarry.core.wheel import Wheel
 from tarry.engine import recovery
 from tarry.engine.acks import AckSet
+from tarry.engine.admission.scheduling import Scheduling
+from tarry.engine.admission.together import Together
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.bodies import Absent
 from tarry.engine.delayed import DelayedEntries, DelayedEntry
@@ -28,9 +30,7 @@ from tarry.engine.groups import Groups
 from tarry.engine.horizon import Horizon
 from tarry.engine.journal import Journal
 from tarry.engine.reclaim import Reclaim
-from tarry.engine.scheduling import Scheduling
 from tarry.engine.subscription import Subscription
-from tarry.engine.together import Together
 from tarry.engine.topic_records import TopicRecords
 from tarry.engine.topics import Topics
 from tarry.index.index import View

@@ -20,8 +20,8 @@ from tarry.core.errors import (
 )
 from tarry.core.message import Message, MessageView
 from tarry.core.policy import Policy
-from tarry.engine.arrow import FRAME_ROWS
-from tarry.engine.planner import ColumnsScheduled
+from tarry.engine.admission.arrow import FRAME_ROWS
+from tarry.engine.admission.columns import ColumnsScheduled
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import FOREIGN, Bench
 

@@ -22,7 +22,7 @@ from tarry.doors.http.ndjson import (
 )
 from tarry.doors.http.problems import HttpRefusal
 from tarry.doors.http.shapes import BatchDefaults, BatchLine, PlainLine
-from tarry.engine.planner import Columns, ColumnsScheduled
+from tarry.engine.admission.columns import Columns, ColumnsScheduled
 from tarry.ledger.columns import Coded, Numbers
 
 ANYBODY = sender(Access.open(), None)

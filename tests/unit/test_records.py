@@ -12,8 +12,8 @@ import pytest
 from tarry.core.lanes import lane_of
 from tarry.core.message import Message
 from tarry.core.policy import effective
-from tarry.engine.arrow import columns_of
-from tarry.engine.planner import Planner
+from tarry.engine.admission.arrow import columns_of
+from tarry.engine.admission.columns import Planner
 from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, end_unread, new_version
 from tarry.ledger.frame import ROW, Unit
 from tarry.ledger.read_record import ReadEntry, ReadPut, decode_head, decode_heads, read_due

@@ -22,13 +22,13 @@ from tarry.core.errors import (
 from tarry.core.lifecycle import Event, State, Wait, next_state
 from tarry.core.message import LED_BY, MessagePage, MessageQuery, MessageView
 from tarry.core.names import TOPIC_SCHEME
+from tarry.core.rates import Rates
 from tarry.engine.answer import Answer, failed
 from tarry.engine.dispatcher import Dispatcher
 from tarry.engine.finding import Finding, Found
 from tarry.engine.horizon import Offload
 from tarry.engine.journal import Journal
 from tarry.engine.listing import list_finalised, list_scheduled
-from tarry.engine.rates import Rates
 from tarry.engine.upkeep import Upkeep
 from tarry.engine.versions import end_of, new_version
 from tarry.engine.views import view_of_put

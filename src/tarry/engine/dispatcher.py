@@ -22,6 +22,7 @@ from tarry.core.lanes import lane_of
 from tarry.core.lifecycle import State
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective
+from tarry.core.rates import Rates
 from tarry.core.run import Due
 from tarry.engine.alike import Alike
 from tarry.engine.aside import REASON
@@ -29,7 +30,6 @@ from tarry.engine.burst import Burst, Lot, lateness
 from tarry.engine.flight import Flight
 from tarry.engine.flights import Flights, Launch
 from tarry.engine.journal import Journal
-from tarry.engine.rates import Rates
 from tarry.engine.reads import Reads, joined
 from tarry.engine.settings import EngineSettings
 from tarry.engine.stranded import Stranded

@@ -27,7 +27,11 @@ from tarry.core.names import parse_namespace, parse_topic
 from tarry.core.policy import Effective, Policy, Scope
 from tarry.core.seqset import BLOCK_BITS
 from tarry.core.tracing import Tracer
-from tarry.engine.adoption import Adoption
+from tarry.engine.admission.adoption import Adoption
+from tarry.engine.admission.columns import Columns, ColumnsScheduled
+from tarry.engine.admission.scheduling import Scheduling
+from tarry.engine.admission.together import Together
+from tarry.engine.admission.traced import TracedScheduling
 from tarry.engine.answer import Answer, failed
 from tarry.engine.backups import Backups
 from tarry.engine.catalogue import Catalogue
@@ -39,14 +43,10 @@ from tarry.engine.hearing import Hearing
 from tarry.engine.horizon import Offload
 from tarry.engine.journal import Journal
 from tarry.engine.owners import Owners
-from tarry.engine.planner import Columns, ColumnsScheduled
 from tarry.engine.recovery import recover
-from tarry.engine.scheduling import Scheduling
 from tarry.engine.setting_aside import end_set_aside
 from tarry.engine.settings import EngineSettings
-from tarry.engine.together import Together
 from tarry.engine.topics import Topics
-from tarry.engine.traced import TracedScheduling
 from tarry.engine.upcoming import Counting, Upcoming, due_soon
 from tarry.engine.upkeep import Upkeep
 from tarry.index.index import Index
@@ -250,7 +250,7 @@ class Engine:
         return self._scheduling.schedule_many(messages)
 
     def schedule_arrow(self, batch: pa.RecordBatch, defaults: Message) -> Answer[ColumnsScheduled]:
-        """Accept a record batch (see `tarry.engine.arrow` for its columns); rows that cannot be are said."""
+        """Accept a record batch (see `tarry.engine.admission.arrow` for its columns); rows that cannot be are said."""
         return self._scheduling.schedule_arrow(batch, defaults)
 
     def schedule_columns(self, columns: Columns, defaults: Message) -> Answer[ColumnsScheduled]:

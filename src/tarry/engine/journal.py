@@ -27,9 +27,10 @@ from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective, Policy
 from tarry.core.seqset import BLOCK_BITS
 from tarry.core.tracing import Tracer
+from tarry.engine.admission.batches import Batch, Batches
+from tarry.engine.admission.columns import Plan
 from tarry.engine.aside import Aside
 from tarry.engine.backlog import Backlog
-from tarry.engine.batches import Batch, Batches
 from tarry.engine.bodies import Bodies
 from tarry.engine.burst import Burst, Lot
 from tarry.engine.catalogue import Catalogue
@@ -40,7 +41,6 @@ from tarry.engine.groups import Groups
 from tarry.engine.horizon import Horizon, Offload
 from tarry.engine.isolation import Isolation
 from tarry.engine.pending import Pending
-from tarry.engine.planner import Plan
 from tarry.engine.policies import Policies
 from tarry.engine.publication import Publication
 from tarry.engine.settings import EngineSettings

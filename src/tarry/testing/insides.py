@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from tarry.core.deadset import DeadSet
 from tarry.core.ids import Ids
-from tarry.engine.batches import Batches
+from tarry.engine.admission.batches import Batches
 from tarry.engine.bodies import Bodies
 from tarry.engine.dispatcher import Dispatcher
 from tarry.engine.engine import Engine

@@ -26,9 +26,9 @@ from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.problems import encode, problem_of
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import BatchDefaults
-from tarry.engine.arrow import COLUMNS
+from tarry.engine.admission.arrow import COLUMNS
+from tarry.engine.admission.columns import ColumnsScheduled
 from tarry.engine.engine import Engine
-from tarry.engine.planner import ColumnsScheduled
 from tarry.ledger.columns import int64_column, numbers_of
 
 ARROW_TYPE: Final = b"application/vnd.apache.arrow.stream"

@@ -22,7 +22,7 @@ from tarry.doors.http.gate import caller_of
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import AdoptedAnswer, AdoptedBatchesAnswer, BatchesQuery
 from tarry.doors.http.times import format_instant
-from tarry.engine.adoption import BatchView
+from tarry.engine.admission.adoption import BatchView
 from tarry.engine.engine import Engine
 from tarry.index.inspection import inspect
 from tarry.index.manifest import Manifest

@@ -20,6 +20,7 @@ from tarry.core.delivery import Refused, Retry
 from tarry.core.errors import Conflict, DelayTooLong, NotFound, RateLimited, TarryError
 from tarry.core.lifecycle import FINALISED
 from tarry.core.message import LED_BY, MessageView, OwnedQuery, Scheduled
+from tarry.core.rates import Rates
 from tarry.doors.matrix.accounts import Account
 from tarry.doors.matrix.errors import MatrixError, explain, internal, limited
 from tarry.doors.matrix.event import Event, check_event, event_of, message_of, transaction_of
@@ -32,7 +33,6 @@ from tarry.doors.matrix.sending import deliver, not_sent
 from tarry.doors.matrix.settings import FUTURES
 from tarry.doors.matrix.wire import Answered, Request, ok, refused, source_of
 from tarry.engine.answer import Answer
-from tarry.engine.rates import Rates
 from tarry.outlets.matrix.template import filled
 
 BASES: Final = (

@@ -9,6 +9,7 @@ from typing import Any, Final
 from tarry.core.errors import Invalid, NotFound, RateLimited, TarryError
 from tarry.core.lifecycle import FINALISED
 from tarry.core.message import MessagePage, MessageView, OwnedQuery
+from tarry.core.rates import Rates
 from tarry.doors.matrix.accounts import Account
 from tarry.doors.matrix.dialects import SEED
 from tarry.doors.matrix.errors import MatrixError, explain, not_found
@@ -19,7 +20,6 @@ from tarry.doors.matrix.paths import CLIENT, Route
 from tarry.doors.matrix.settings import EVENTS
 from tarry.doors.matrix.shown import event_body, finalised_body, merged_body
 from tarry.doors.matrix.wire import Answered, Request, ok
-from tarry.engine.rates import Rates
 
 PAGE: Final = 10
 """What the seed recommends."""

@@ -16,6 +16,7 @@ from tarry.core.delivery import Delivered, Refused, Retry
 from tarry.core.errors import Conflict, RateLimited, TarryError
 from tarry.core.lifecycle import FINALISED, State
 from tarry.core.message import MessageView
+from tarry.core.rates import Rates
 from tarry.doors.matrix.dialects import Speech, dialect_of
 from tarry.doors.matrix.errors import MatrixError, error_of, explain, internal, not_found, repeat
 from tarry.doors.matrix.parts import Parts
@@ -24,7 +25,6 @@ from tarry.doors.matrix.sending import deliver
 from tarry.doors.matrix.settings import EVENTS
 from tarry.doors.matrix.wire import Answered, Request, ok, read_object, refused
 from tarry.engine.answer import Answer
-from tarry.engine.rates import Rates
 
 ROOTS: Final = (f"{CLIENT}/v1/delayed_events", f"{MSC4140}/delayed_events")
 

@@ -29,8 +29,8 @@ from tarry.core.errors import (
 from tarry.core.message import MessageView
 from tarry.core.names import check_name, parse_namespace, parse_topic
 from tarry.core.policy import Effective
+from tarry.engine.admission.batches import Batch
 from tarry.engine.answer import Answer, all_of, failed
-from tarry.engine.batches import Batch
 from tarry.engine.commands import Commands
 from tarry.engine.dispatcher import Dispatcher
 from tarry.engine.journal import Journal

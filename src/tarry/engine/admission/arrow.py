@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from tarry.core.errors import Invalid
 from tarry.core.message import Message
-from tarry.engine.planner import Columns
+from tarry.engine.admission.columns import Columns
 from tarry.ledger.columns import Contents
 from tarry.ledger.reading import few_texts, headers_of, integers_of, keys_of, payloads_of, ttls_of
 

@@ -32,11 +32,11 @@ from tarry.core.ids import ID_CHARS
 from tarry.core.message import Message, Scheduled
 from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_destination, parse_namespace
 from tarry.core.policy import Effective
+from tarry.core.rates import Rates
+from tarry.engine.admission.arrow import columns_of, frames_of
+from tarry.engine.admission.columns import Columns, ColumnsScheduled, Plan, Planner
 from tarry.engine.answer import Answer, all_of, failed, settled
-from tarry.engine.arrow import columns_of, frames_of
 from tarry.engine.journal import Journal
-from tarry.engine.planner import Columns, ColumnsScheduled, Plan, Planner
-from tarry.engine.rates import Rates
 from tarry.engine.versions import past_due
 from tarry.ledger.record import Put, encode_body
 from tarry.registry.registry import Repeat
@@ -158,7 +158,7 @@ class Scheduling:
     def schedule_arrow(
         self, batch: pa.RecordBatch, defaults: Message, trace: bytes | None = None
     ) -> Answer[ColumnsScheduled]:
-        """Accept a record batch (see `tarry.engine.arrow` for its columns); rows that cannot be are said."""
+        """Accept a record batch (see `tarry.engine.admission.arrow` for its columns); rows that cannot be are said."""
         pieces: list[tuple[int, int, Columns | TarryError]] = []
         for start, piece in frames_of(batch):
             try:

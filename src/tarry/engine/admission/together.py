@@ -15,9 +15,9 @@ from tarry.core.errors import Conflict, Invalid, TarryError, TooLarge
 from tarry.core.holder import Holder
 from tarry.core.message import Message, Scheduled
 from tarry.core.names import TOPIC_SCHEME
+from tarry.engine.admission.scheduling import Scheduling
 from tarry.engine.answer import Answer, all_of, failed
 from tarry.engine.journal import Journal
-from tarry.engine.scheduling import Scheduling
 from tarry.engine.versions import past_due
 from tarry.ledger.frame import ROW_BYTES
 from tarry.ledger.record import Put, encode

@@ -1,6 +1,6 @@
 """Checking a batch as columns: which rows can be taken, and what is written for them.
 
-The same rules as for one message at a time (`tarry.engine.scheduling`), with no `Message` in between. Rows that
+The same rules as for one message at a time (`tarry.engine.admission.scheduling`), with no `Message` in between. Rows that
 cannot be taken are answered one by one.
 """
 

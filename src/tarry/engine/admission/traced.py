@@ -8,10 +8,10 @@ import pyarrow as pa
 from tarry.core.errors import TarryError
 from tarry.core.message import Message, Scheduled
 from tarry.core.tracing import TRACEPARENT, Tracer
+from tarry.engine.admission.columns import Columns, ColumnsScheduled
+from tarry.engine.admission.scheduling import Scheduling
+from tarry.engine.admission.together import Together
 from tarry.engine.answer import Answer
-from tarry.engine.planner import Columns, ColumnsScheduled
-from tarry.engine.scheduling import Scheduling
-from tarry.engine.together import Together
 from tarry.engine.tracing import T, accepted
 
 
