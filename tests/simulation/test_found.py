@@ -14,7 +14,10 @@ from tarry.engine.answer import Answer
 from tarry.engine.consumer import Received
 from tarry.engine.entries import NewEntry
 from tarry.engine.settings import EngineSettings
+from tarry.index.manifest import Manifest, ManifestFile
 from tarry.ledger.ledger import LedgerSettings
+from tarry.ledger.record import Put, encode
+from tarry.testing.index import StagedRow
 from tarry.testing.world import World
 
 SMALL = LedgerSettings(segment_bytes=4096 + 4096)
@@ -32,6 +35,32 @@ def schedule(world: World, *messages: Message) -> list[str]:
     answers = [world.engine.schedule(message) for message in messages]
     commit_all(world)
     return [answer.value().id for answer in answers]
+
+
+def staged(world: World, *payloads: bytes, after_ms: int) -> Manifest:
+    """A batch of messages for a receiver, all due at one instant, that is staged and can be adopted."""
+    now_ms, owners = world.clock.now_ms(), {"ann": len(payloads)}
+    due_ms, namespace = now_ms + after_ms, "public/default"
+    puts = [
+        Put(
+            due_ms, due_ms, now_ms, namespace, "sim://h/1", None, "ann", "bulk", None, None, None, 0, False, payload,
+            {}, now_ms, after_ms,
+        )
+        for payload in payloads
+    ]  # fmt: skip
+    rows = [StagedRow(due_ms, lane_of("ann", "bulk"), encode(put).body) for put in puts]
+    file = world.index.stage("batch", rows)
+    return Manifest(
+        ledger=world.engine.journal.ledger.ledger_id.hex(),
+        files=[
+            ManifestFile(
+                path=file.path, size_bytes=file.size_bytes, rows=file.rows, slot=file.slot, low_ms=due_ms, high_ms=due_ms
+            )
+        ],
+        owners=owners,
+        held={namespace: owners},
+        namespaces={namespace: due_ms},
+    )  # fmt: skip
 
 
 def tokens(world: World) -> list[bytes]:
@@ -346,3 +375,22 @@ def test_a_server_whose_disk_failed_shows_nothing_more_and_a_start_shows_everyth
     assert [view.id for view in world.settle(world.engine.list_messages(MessageQuery())).messages] == [
         waiting
     ]
+
+
+@pytest.mark.parametrize("after_ms", [6_000, 7_000], ids=["due before that", "due later"])
+def test_a_batch_enters_once_and_only_when_its_adoption_is_durable(after_ms: int) -> None:
+    """A newer version of the index was taken while the adoption was enqueued: its messages went out undurable, or twice."""
+    world = World(settings=EngineSettings(lead_ms=2_000))
+    adopted = world.engine.batches.adopt("batch", staged(world, b"one", b"two", after_ms=after_ms))
+    world.index.begin()
+    for _ in range(3):
+        world.clock.advance(2_000)
+        world.tick()
+        while world.work():
+            world.tick()
+    assert not adopted.settled
+    assert not under_way(world)
+    commit_all(world)
+    assert adopted.value().count == 2
+    world.run(10_000)
+    assert tokens(world) == [b"one", b"two"]

@@ -82,10 +82,11 @@ def test_a_cancel_ends_all_but_what_stands_apart() -> None:
 
 def test_the_tail_has_the_files_that_the_index_lacks() -> None:
     batches = decided(adopt(), adopt("more", FIRST + 5), adopt("gone", FIRST + 10))
-    assert [batch.name for batch in batches.unindexed(0)] == ["letters", "more", "gone"]
-    assert [batch.name for batch in batches.unindexed(1)] == ["more", "gone"]
+    assert [batch.name for batch in batches.unindexed(0, 3)] == ["letters", "more", "gone"]
+    assert [batch.name for batch in batches.unindexed(0, 2)] == ["letters", "more"]
+    assert [batch.name for batch in batches.unindexed(1, 3)] == ["more", "gone"]
     batches.decide(4, cancel(adopt("gone", FIRST + 10)))
-    assert [batch.name for batch in batches.unindexed(1)] == ["more"]
+    assert [batch.name for batch in batches.unindexed(1, 4)] == ["more"]
     batches.indexed(2)
     assert [len(batch.files) for batch in batches.by_name.values()] == [0, 0, 1]
 

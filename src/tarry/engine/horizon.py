@@ -67,7 +67,7 @@ class Horizon:
         self.check: Callable[[View], None] = _accept
         """Raises `Unavailable` for a view that must not be taken."""
         self.unindexed: Callable[[int], Sequence[Staged]] = _no_batches
-        """The batches that a view with this cursor does not hold."""
+        """The batches that have taken effect and that a view with this cursor does not hold."""
         self._newest: View = self.view
         self._offload = offload
         self.dead = dead
@@ -115,7 +115,7 @@ class Horizon:
         """A batch was adopted, durably: its files are part of the tail, and what is near enters the wheel (R10)."""
         self.joining.append(batch)
         # Its first messages may be due before the last ones are in the wheel: their bodies are read from the view.
-        if batch in self.unindexed(self.view.cursor):
+        if batch.adopt_seq > self.view.cursor:
             self.view = self.view.with_batches([batch])
         self.wake()
 

@@ -110,7 +110,7 @@ class Journal:
         """Records that this start, or an earlier one, was told to go on without."""
         self.horizon = Horizon(index, reading, self.dead, settings.lead_ms, settings.wheel_entries)
         self.batches = Batches(self.dead)
-        self.horizon.unindexed = self.batches.unindexed
+        self.horizon.unindexed = lambda cursor: self.batches.unindexed(cursor, self._effective_seq)
         self.bodies = Bodies(ledger, self.horizon, reading, clock)
         self.sizes = Sizes()
         self.standby = Standby(self.bodies, self.horizon, self.sizes)

@@ -31,6 +31,10 @@ class Staged(Protocol):
         """What its owner calls it."""
 
     @property
+    def adopt_seq(self) -> int:
+        """The seq of the record that adopted it."""
+
+    @property
     def first_seq(self) -> int:
         """The seq of its first row."""
 

@@ -209,11 +209,13 @@ class Batches:
         """The seq of the record by which the oldest batch was adopted; beyond all seqs if there is none."""
         return min((batch.adopt_seq for batch in self._ordered), default=FIRST_BATCH_SEQ)
 
-    def unindexed(self, cursor: int) -> list[Batch]:
-        """Batches above the index's cursor of which anything is left: their files are part of the tail."""
-        return [
-            batch for batch in self._ordered if batch.adopt_seq > cursor and batch.files and batch.remaining
-        ]
+    def unindexed(self, cursor: int, effective_seq: int) -> list[Batch]:
+        """Batches above the index's cursor of which anything is left: their files are part of the tail.
+
+        Those whose adoption has not taken effect are part of nothing yet (R2).
+        """
+        adopted = [batch for batch in self._ordered if cursor < batch.adopt_seq <= effective_seq]
+        return [batch for batch in adopted if batch.files and batch.remaining]
 
     def indexed(self, cursor: int) -> None:
         """A version of the index with this cursor is here to stay: let go of the files that it has."""
