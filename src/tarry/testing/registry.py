@@ -5,6 +5,7 @@ finds its newest transaction again, and a power loss may take the newest few awa
 """
 
 import functools
+import weakref
 from collections import deque
 from typing import Final
 
@@ -46,6 +47,8 @@ class SimulatedRegistry(Registry):
         image = disk.images[-1]
         super().__init__(":memory:", _new() if image is None else image)
         self._disk = disk
+        # A process that crashes closes nothing, and takes its connection with it.
+        weakref.finalize(self, self._writer.close)
 
     def write(self, flush: Flush) -> None:
         """Write a cut, or fail if that is to be."""
@@ -64,4 +67,8 @@ class SimulatedRegistry(Registry):
 @functools.cache
 def _new() -> bytes:
     """A registry that holds nothing: to copy it takes a fraction of the time that it takes to make its tables."""
-    return Registry(":memory:").serialize()
+    registry = Registry(":memory:")
+    try:
+        return registry.serialize()
+    finally:
+        registry.close()
