@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from tarry.core.savedset import SavedSet
-from tarry.engine.topic import Topic
+from tarry.engine.topics.topic import Topic
 from tarry.registry.migration import FORMAT_VERSION, SCOPED_VERSION
 from tarry.registry.registry import REGISTRY_FILE, Registry
 from tests.compat.make_ledger_golden import GOLDEN, plain

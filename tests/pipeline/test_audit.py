@@ -12,7 +12,7 @@ from tarry.core.errors import NotFound
 from tarry.core.ids import Ids
 from tarry.core.limits import HOUR_MS
 from tarry.core.message import Scheduled
-from tarry.engine.entries import NewEntry
+from tarry.engine.topics.entries import NewEntry
 from tarry.ledger.record import (
     FIRST_BATCH_SEQ,
     Ack,

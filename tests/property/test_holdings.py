@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tarry.core.bundles import Bundles
 from tarry.doors.http.handed import Handed
-from tarry.engine.holdings import Holdings
+from tarry.engine.topics.leases import Leases
 
 
 class Holder:
@@ -38,7 +38,7 @@ def _some(kind: str, start: int, count: int, taken: dict[int, Any]) -> Sequence[
 
 @given(OPERATIONS)
 def test_holdings_are_those_of_a_dict(operations: list[tuple[str, int, int, int]]) -> None:
-    holdings, model = Holdings(), dict[int, Holder]()
+    holdings, model = Leases(), dict[int, Holder]()
     holders = [Holder() for _ in range(3)]
     for kind, at, count, which in operations:
         holder = holders[which]

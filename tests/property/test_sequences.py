@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.engine import sequences
-from tarry.engine.sequences import Sent, Sequences
+from tarry.engine.topics import sequences
+from tarry.engine.topics.sequences import Sent, Sequences
 
 numbers = st.integers(0, 60)
 

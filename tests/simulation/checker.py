@@ -9,8 +9,8 @@ from typing import Any, ClassVar, NoReturn
 
 from tarry.core.delivery import Delivered, Delivery, Refused, Retry, Verdict
 from tarry.core.message import LED_BY, MessageView, Scheduled
-from tarry.engine.consumer import Received
 from tarry.engine.settings import EngineSettings
+from tarry.engine.topics.consumer import Received
 from tarry.testing.clock import SimulatedClock
 from tests.simulation.model import (
     DEAD_LETTERS,

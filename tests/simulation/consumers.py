@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.core.errors import Conflict, DelayTooLong, NotFound, Unavailable
 from tarry.engine.answer import Answer
-from tarry.engine.consumer import Received
-from tarry.engine.entries import NewEntry
-from tarry.engine.subscription import Subscription
+from tarry.engine.topics.consumer import Received
+from tarry.engine.topics.entries import NewEntry
+from tarry.engine.topics.subscription import Subscription
 from tests.simulation.checker import Violation
 from tests.simulation.clients import KEYS
 from tests.simulation.model import (

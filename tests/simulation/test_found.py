@@ -11,9 +11,9 @@ from tarry.core.lanes import lane_of
 from tarry.core.message import Message, MessageQuery
 from tarry.core.policy import Policy
 from tarry.engine.answer import Answer
-from tarry.engine.consumer import Received
-from tarry.engine.entries import NewEntry
 from tarry.engine.settings import EngineSettings
+from tarry.engine.topics.consumer import Received
+from tarry.engine.topics.entries import NewEntry
 from tarry.index.manifest import Manifest, ManifestFile
 from tarry.ledger.ledger import LedgerSettings
 from tarry.ledger.record import Put, encode

@@ -18,7 +18,6 @@ from tarry.core.run import Due
 from tarry.core.seqset import SeqSet
 from tarry.core.wheel import Wheel
 from tarry.engine import recovery
-from tarry.engine.acks import AckSet
 from tarry.engine.admission.scheduling import Scheduling
 from tarry.engine.admission.together import Together
 from tarry.engine.answer import Answer, failed, settled
@@ -30,9 +29,10 @@ from tarry.engine.groups import Groups
 from tarry.engine.horizon import Horizon
 from tarry.engine.journal import Journal
 from tarry.engine.reclaim import Reclaim
-from tarry.engine.subscription import Subscription
-from tarry.engine.topic_records import TopicRecords
-from tarry.engine.topics import Topics
+from tarry.engine.topics.ack_set import AckSet
+from tarry.engine.topics.records import TopicRecords
+from tarry.engine.topics.subscription import Subscription
+from tarry.engine.topics.topics import Topics
 from tarry.index.index import View
 from tarry.ledger.record import Claim, Entry, Key, Put, Record
 from tarry.ledger.watermark import Watermark

@@ -9,9 +9,9 @@ from tarry.core.delivery import Verdict
 from tarry.core.errors import TarryError
 from tarry.core.message import Message, MessageQuery, MessageView, Scheduled
 from tarry.engine.answer import Answer
-from tarry.engine.consumer import Consumer, Received
-from tarry.engine.entries import NewEntry
-from tarry.engine.subscription import Subscription
+from tarry.engine.topics.consumer import Consumer, Received
+from tarry.engine.topics.entries import NewEntry
+from tarry.engine.topics.subscription import Subscription
 from tarry.testing.outlet import Attempt
 from tarry.testing.world import World
 

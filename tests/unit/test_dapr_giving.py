@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 
-from tarry.engine.entries import NewEntry
+from tarry.engine.topics.entries import NewEntry
 from tarry.outlets.dapr.errors import Unreachable
 from tests.processes import free_port
 from tests.unit.dapr_kit import WITHIN_S, app, component, dapr, ready, resources, to

@@ -9,8 +9,8 @@ from tarry.core.delivery import Delivered, Refused, Retry
 from tarry.core.errors import Invalid, TarryError
 from tarry.core.message import Message
 from tarry.core.tracing import Outcome
-from tarry.engine.entries import NewEntry
 from tarry.engine.settings import EngineSettings
+from tarry.engine.topics.entries import NewEntry
 from tests.unit.engine_kit import FOREIGN, Bench, full
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tarry.doors.http.settings import HttpSettings
-from tarry.engine.entries import NewEntry
+from tarry.engine.topics.entries import NewEntry
 from tests.serving import Serving, serving
 from tests.waiting import until
 

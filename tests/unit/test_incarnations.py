@@ -7,8 +7,8 @@ from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.exclusivity import Mode
 from tarry.doors.pulsar.frames import frame
 from tarry.doors.pulsar.ids import EARLIER_LEDGER, entry_of, ledger_of
-from tarry.engine.entries import NewEntry
-from tarry.engine.topic import Topic, incarnation_of
+from tarry.engine.topics.entries import NewEntry
+from tarry.engine.topics.topic import Topic, incarnation_of
 from tarry.ledger.record import FIRST_BATCH_SEQ
 from tests.unit.engine_kit import Bench, full
 from tests.unit.pulsar_kit import TOPIC, Desk, Type, message_of, place

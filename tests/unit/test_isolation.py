@@ -273,7 +273,7 @@ def test_entries_that_are_ready(bench: Bench, monkeypatch: pytest.MonkeyPatch) -
     def has_poison(entries: Any, _ids: Any) -> bool:
         return any(entry.payload == POISON for entry in entries)
 
-    poison(monkeypatch, "topic_records.received_entries", has_poison)
+    poison(monkeypatch, "topics.records.received_entries", has_poison)
     poison(monkeypatch, "journal.received_entries", has_poison)
     bench.wait(100)
     assert reader.payloads == [b"a", b"b"]

@@ -3,8 +3,8 @@
 import pytest
 
 from tarry.core.murmur import murmur3_32
-from tarry.engine.keys import HASH_SLOTS, MAX_PARKED
-from tarry.engine.subscription import Subscription
+from tarry.engine.topics.key_shares import HASH_SLOTS, MAX_PARKED
+from tarry.engine.topics.subscription import Subscription
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import Bench, Reader
 
@@ -96,7 +96,7 @@ def test_how_far_it_looks_is_bounded(bench: Bench, sub: Subscription) -> None:
     for _ in range(20):
         bench.publish("t", *[b"x"] * 200, key=mine)
         bench.publish("t", b"y", key=other)
-    assert sum(map(len, sub._keys._parked.values())) <= MAX_PARKED + 1024
+    assert sum(map(len, sub._key_shares._parked.values())) <= MAX_PARKED + 1024
     # And nothing of it is lost.
     idle.handle.flow(100_000)
     assert idle.ids == [n for n in range(24_020) if n < 20_000 or (n - 20_000) % 201 != 200]

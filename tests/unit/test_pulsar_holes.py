@@ -2,7 +2,7 @@
 
 import pytest
 
-from tarry.engine.entries import NewEntry
+from tarry.engine.topics.entries import NewEntry
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import Bench
 from tests.unit.pulsar_kit import TOPIC, Desk

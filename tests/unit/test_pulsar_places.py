@@ -7,7 +7,7 @@ import pytest
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.errors import Code
 from tarry.doors.pulsar.frames import NO_ID, frame
-from tarry.engine.entries import NewEntry
+from tarry.engine.topics.entries import NewEntry
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import Bench
 from tests.unit.pulsar_kit import (

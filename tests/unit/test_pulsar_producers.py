@@ -13,7 +13,7 @@ from tarry.doors.pulsar.errors import Code
 from tarry.doors.pulsar.exclusivity import Mode
 from tarry.doors.pulsar.frames import NO_ID, frame
 from tarry.engine.answer import Answer, failed
-from tarry.engine.entries import NewEntry
+from tarry.engine.topics.entries import NewEntry
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import Bench
 from tests.unit.pulsar_kit import TOPIC, Client, Desk, Sub, Type, message_of

@@ -9,7 +9,7 @@ from tarry.core import limits
 from tarry.core.errors import DelayTooLong, Invalid, NotFound, TarryError, TooLarge
 from tarry.core.lifecycle import State
 from tarry.core.message import Message, Scheduled
-from tarry.engine.entries import NewEntry
+from tarry.engine.topics.entries import NewEntry
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import FOREIGN, Bench, full
 

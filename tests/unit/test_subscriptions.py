@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import pytest
 
 from tarry.core.errors import Conflict, Invalid, NotFound
-from tarry.engine.consumer import Received
-from tarry.engine.grace import GRACE_MS, STEP_MS
+from tarry.engine.topics.consumer import Received
+from tarry.engine.topics.grace import GRACE_MS, STEP_MS
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import Bench
 

@@ -9,9 +9,9 @@ import pytest
 
 from tarry.core.errors import Conflict, Invalid
 from tarry.core.policy import Policy
-from tarry.engine import topic_records
-from tarry.engine.entries import NewEntry
-from tarry.engine.topic import Topic
+from tarry.engine.topics import records
+from tarry.engine.topics.entries import NewEntry
+from tarry.engine.topics.topic import Topic
 from tarry.ledger.ledger import LedgerSettings
 from tarry.registry.registry import Registry
 from tests.unit.engine_kit import Bench, full
@@ -19,8 +19,8 @@ from tests.unit.pulsar_kit import TOPIC, Desk, Type
 
 COUNT = 1_500
 KIB = 1024
-STATE = ("engine/topic.py", "engine/topic_records.py", "engine/topics.py", "engine/named_topics.py",
-         "engine/publication.py", "engine/journal.py", "core/savedset.py", "core/seqset.py")  # fmt: skip
+STATE = ("engine/topics/topic.py", "engine/topics/records.py", "engine/topics/topics.py", "engine/topics/named_topics.py",
+         "engine/topics/publication.py", "engine/journal.py", "core/savedset.py", "core/seqset.py")  # fmt: skip
 """Where what is kept of a topic is allocated."""
 
 
@@ -89,7 +89,7 @@ def test_a_flush_visits_the_topics_that_changed(bench: Bench, monkeypatch: pytes
 def test_of_very_many_topics_most_are_saved_before_the_flush(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_records, "SAVED_TOGETHER", 10)
+    monkeypatch.setattr(records, "SAVED_TOGETHER", 10)
     at_once: list[int] = []
     cut = bench.journal.cut
 

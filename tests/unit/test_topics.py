@@ -5,9 +5,9 @@ import pytest
 from tarry.core import limits
 from tarry.core.errors import DelayTooLong, Invalid, NotFound, TooLarge
 from tarry.core.policy import Policy
-from tarry.engine.entries import NewEntry
-from tarry.engine.grace import GRACE_MS, STEP_MS
-from tarry.engine.topics import DUPLICATE
+from tarry.engine.topics.entries import NewEntry
+from tarry.engine.topics.grace import GRACE_MS, STEP_MS
+from tarry.engine.topics.topics import DUPLICATE
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import Bench, full
 
@@ -421,7 +421,7 @@ def test_each_by_itself_what_cannot_be_taken_has_its_error_in_its_place(bench: B
 def test_so_many_producers_are_remembered_and_the_silent_go_first(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tarry.engine.topic.MAX_PRODUCERS", 3)
+    monkeypatch.setattr("tarry.engine.topics.topic.MAX_PRODUCERS", 3)
 
     def send(producer: str, sequence: int) -> int:
         (entry_id,) = bench.publish("t", b"x", producer=producer, producer_sequence=sequence)

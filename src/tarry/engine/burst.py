@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from tarry.core.ids import Ids
 from tarry.engine.alike import Alike
 from tarry.engine.reads import Reads, joined
-from tarry.engine.sheaf import Sheaf, Stretch
-from tarry.engine.topic_records import TopicRecords
+from tarry.engine.topics.entry_batch import EntryBatch, EntrySpan
+from tarry.engine.topics.records import TopicRecords
 from tarry.engine.versions import lateness_of
 from tarry.ledger.fired import Fired, filled, fired
 from tarry.ledger.frame import FIXED, ROW_BYTES, Unit
@@ -98,17 +98,17 @@ class Lot:
             for part, first in numbered
         ]
 
-    def sheaf(self, first_id: int, at_ms: int, ids: Ids) -> Sheaf:
+    def entry_batch(self, first_id: int, at_ms: int, ids: Ids) -> EntryBatch:
         """The entries that fire them, numbered from one on, as consumers get them."""
-        stretches: list[Stretch] = []
+        spans: list[EntrySpan] = []
         for (reads, fires, seqs), first in zip(self.parts, self._firsts(first_id), strict=True):
             puts: Any = reads.read
             ids_of_these = range(first, first + len(seqs))
             places = slice(0, len(seqs))
-            stretches.append(
-                Stretch(ids_of_these, places, at_ms, puts, fires, seqs, reads.shown, reads.size_bytes)
+            spans.append(
+                EntrySpan(ids_of_these, places, at_ms, puts, fires, seqs, reads.shown, reads.size_bytes)
             )
-        return Sheaf(stretches, ids)
+        return EntryBatch(spans, ids)
 
 
 class Burst:

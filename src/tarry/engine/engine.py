@@ -46,7 +46,7 @@ from tarry.engine.owners import Owners
 from tarry.engine.recovery import recover
 from tarry.engine.setting_aside import end_set_aside
 from tarry.engine.settings import EngineSettings
-from tarry.engine.topics import Topics
+from tarry.engine.topics.topics import Topics
 from tarry.engine.upcoming import Counting, Upcoming, due_soon
 from tarry.engine.upkeep import Upkeep
 from tarry.index.index import Index

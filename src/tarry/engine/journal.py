@@ -30,26 +30,26 @@ from tarry.core.tracing import Tracer
 from tarry.engine.admission.batches import Batch, Batches
 from tarry.engine.admission.columns import Plan
 from tarry.engine.aside import Aside
-from tarry.engine.backlog import Backlog
 from tarry.engine.bodies import Bodies
 from tarry.engine.burst import Burst, Lot
 from tarry.engine.catalogue import Catalogue
-from tarry.engine.consumer import Received
-from tarry.engine.entries import received_entries
-from tarry.engine.fresh import Fresh
 from tarry.engine.groups import Groups
 from tarry.engine.horizon import Horizon, Offload
 from tarry.engine.isolation import Isolation
 from tarry.engine.pending import Pending
 from tarry.engine.policies import Policies
-from tarry.engine.publication import Publication
 from tarry.engine.settings import EngineSettings
-from tarry.engine.sheaf import Sheaf
 from tarry.engine.sizes import Sizes
 from tarry.engine.standby import Standby
 from tarry.engine.subjects import Subjects
-from tarry.engine.topic import Topic
-from tarry.engine.topics import Topics
+from tarry.engine.topics.consumer import Received
+from tarry.engine.topics.entries import received_entries
+from tarry.engine.topics.entry_batch import EntryBatch
+from tarry.engine.topics.publication import Publication
+from tarry.engine.topics.recent_entries import RecentEntries
+from tarry.engine.topics.retention import Retention
+from tarry.engine.topics.topic import Topic
+from tarry.engine.topics.topics import Topics
 from tarry.engine.versions import ended_row, is_commanded, past_due, scheme_of
 from tarry.index.index import Index
 from tarry.ledger.frame import FIXED, Unit
@@ -114,13 +114,13 @@ class Journal:
         self.bodies = Bodies(ledger, self.horizon, reading, clock)
         self.sizes = Sizes()
         self.standby = Standby(self.bodies, self.horizon, self.sizes)
-        self.fresh = Fresh()
+        self.recent_entries = RecentEntries()
         self.policies = Policies(broker, namespaces)
         self.topics = Topics(self)
         self.standby.aside = self.aside.seqs
         self.standby.prepares = self.topics.records.prepares
         self.catalogue = Catalogue(self)
-        self.backlog = Backlog(self)
+        self.retention = Retention(self)
         self.pending = Pending(registry)
         self.counters: Counter[str] = Counter()
         self.isolation = Isolation(self.counters)
@@ -434,8 +434,8 @@ class Journal:
     def _keep_fresh(self, seq: int, lot: Lot, first_id: int, at_ms: int) -> None:
         """Keep entries at hand, as consumers get them, until they are taken."""
         try:
-            sheaf = lot.sheaf(first_id, at_ms, self.ids)
-            self.fresh.add_sheaf(seq, sheaf, lot.size_bytes * (2 if lot.parts[0].reads.shown else 1))
+            batch = lot.entry_batch(first_id, at_ms, self.ids)
+            self.recent_entries.add_batch(seq, batch, lot.size_bytes * (2 if lot.parts[0].reads.shown else 1))
         except Exception as error:  # noqa: BLE001 - it is speed alone: whoever reads them finds which one it is
             log.error("entries are not kept at hand because of %s", faults.told(error))
 
@@ -496,8 +496,8 @@ class Journal:
 
     def entries(self, seqs: NDArray[np.int64]) -> Sequence[Received | None]:
         """Topic entries as consumers get them the first time; None for one that is gone or damaged."""
-        fresh = self.fresh.find(seqs)
-        if isinstance(fresh, Sheaf):
+        fresh = self.recent_entries.find(seqs)
+        if isinstance(fresh, EntryBatch):
             return fresh
         found = list(fresh)
         missing = [at for at, entry in enumerate(found) if entry is None]

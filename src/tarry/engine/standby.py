@@ -18,10 +18,10 @@ from tarry.core import faults
 from tarry.core.names import TOPIC_SCHEME
 from tarry.engine.alike import all_alike
 from tarry.engine.bodies import Bodies
-from tarry.engine.consumer import Prepare
 from tarry.engine.horizon import Horizon
 from tarry.engine.reads import Reads
 from tarry.engine.sizes import Sizes
+from tarry.engine.topics.consumer import Prepare
 from tarry.ledger.fired import Draft
 from tarry.ledger.read_record import ReadEntry, ReadPut, read_due
 

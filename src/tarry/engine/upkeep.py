@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from tarry.core.clockwatch import ClockWatch
 from tarry.core.errors import TarryError, Unavailable
 from tarry.engine.answer import Answer, settled
-from tarry.engine.backlog import EVERY_MS
 from tarry.engine.dispatcher import Dispatcher
 from tarry.engine.horizon import Offload
 from tarry.engine.journal import Journal
 from tarry.engine.reclaim import Reclaim
 from tarry.engine.settings import EngineSettings
+from tarry.engine.topics.retention import EVERY_MS
 from tarry.ledger.record import FIRST_BATCH_SEQ, NO_KEY, Key, Lower, Mark
 
 log = logging.getLogger(__name__)
@@ -98,8 +98,8 @@ class Upkeep:
             self.reclaim.turn(now_ms)
         self._sweep_on(now_ms)
         if _is_due(self._next_backlog_ms, EVERY_MS, now_ms):
-            self._next_backlog_ms = self._journal.backlog.turn(now_ms)
-            self._journal.fresh.age()
+            self._next_backlog_ms = self._journal.retention.turn(now_ms)
+            self._journal.recent_entries.age()
         again_ms = min(self._next_mark_ms, self._next_flush_ms, self._next_backlog_ms)
         return again_ms if self._sweep is None else min(again_ms, now_ms + SWEEP_EVERY_MS)
 

@@ -15,7 +15,6 @@ from tarry.engine.bodies import Bodies
 from tarry.engine.dispatcher import Dispatcher
 from tarry.engine.engine import Engine
 from tarry.engine.flights import Flights
-from tarry.engine.fresh import Fresh
 from tarry.engine.groups import Groups
 from tarry.engine.horizon import Horizon
 from tarry.engine.journal import Journal
@@ -23,6 +22,7 @@ from tarry.engine.pending import Pending
 from tarry.engine.sizes import Sizes
 from tarry.engine.standby import Standby
 from tarry.engine.subjects import Subjects
+from tarry.engine.topics.recent_entries import RecentEntries
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import Key
 from tarry.registry.registry import Registry
@@ -131,9 +131,9 @@ class Insides(ABC):
         return self.journal.standby
 
     @property
-    def fresh(self) -> Fresh:
+    def recent_entries(self) -> RecentEntries:
         """The newest entries, as consumers get them."""
-        return self.journal.fresh
+        return self.journal.recent_entries
 
     @property
     def dispatcher(self) -> Dispatcher:

@@ -7,11 +7,11 @@ from functools import partial
 
 from tarry.core.errors import TarryError
 from tarry.engine.answer import Answer
-from tarry.engine.consumer import Consumer
-from tarry.engine.consumer import Received as Entry
 from tarry.engine.engine import Engine
-from tarry.engine.entries import NewEntry
-from tarry.engine.subscription import Subscription
+from tarry.engine.topics.consumer import Consumer
+from tarry.engine.topics.consumer import Received as Entry
+from tarry.engine.topics.entries import NewEntry
+from tarry.engine.topics.subscription import Subscription
 from tarry.outlets.dapr.component import OwnMessage, Receive, Received, Reply
 from tarry.outlets.dapr.receiving import Receivers, ended
 

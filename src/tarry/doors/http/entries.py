@@ -12,8 +12,8 @@ import msgspec
 from msgspec import UNSET
 
 from tarry.doors.http.shapes import EntryAnswer
-from tarry.engine.consumer import Received
-from tarry.engine.sheaf import Sheaf, Stretch
+from tarry.engine.topics.consumer import Received
+from tarry.engine.topics.entry_batch import EntryBatch, EntrySpan
 from tarry.ledger.read_record import ReadPut
 
 _HEAD: Final = b'{"entry_id":%%d,"published_at_ms":%d,'
@@ -33,15 +33,15 @@ def prepare(puts: Sequence[ReadPut]) -> list[bytes]:
 
 def show_each(entries: Sequence[Received]) -> list[bytes]:
     """Each entry as JSON. The message's id is a credential of its producer, so it is not there."""
-    if isinstance(entries, Sheaf):
-        return [shown for stretch in entries.stretches for shown in _each_of(stretch)]
+    if isinstance(entries, EntryBatch):
+        return [shown for span in entries.spans for shown in _each_of(span)]
     return list(map(_encode, map(_answer, entries)))
 
 
-def _each_of(stretch: Stretch) -> Iterable[bytes]:
-    if stretch.shown:
-        return map(add, _heads(_HEAD, stretch), stretch.shown[stretch.places])
-    return map(_encode, _answers_of(stretch))
+def _each_of(span: EntrySpan) -> Iterable[bytes]:
+    if span.shown:
+        return map(add, _heads(_HEAD, span), span.shown[span.places])
+    return map(_encode, _answers_of(span))
 
 
 def show_all(lots: Iterable[Sequence[Received]]) -> bytes:
@@ -54,18 +54,18 @@ def show_all(lots: Iterable[Sequence[Received]]) -> bytes:
 
 
 def _pieces(entries: Sequence[Received]) -> list[bytes]:
-    if isinstance(entries, Sheaf):
-        return [piece for stretch in entries.stretches for piece in _pieces_of(stretch)]
+    if isinstance(entries, EntryBatch):
+        return [piece for span in entries.spans for piece in _pieces_of(span)]
     return [_listed(list(map(_answer, entries)))] if entries else []
 
 
-def _pieces_of(stretch: Stretch) -> list[bytes]:
-    if not stretch.shown:
-        return [_listed(_answers_of(stretch))]
+def _pieces_of(span: EntrySpan) -> list[bytes]:
+    if not span.shown:
+        return [_listed(_answers_of(span))]
     # Not put together one by one: what is not allocated need not be had from the kernel at the due instant.
-    pieces = [b""] * (2 * len(stretch.entry_ids))
-    pieces[::2] = _heads(b"," + _HEAD, stretch)
-    pieces[1::2] = stretch.shown[stretch.places]
+    pieces = [b""] * (2 * len(span.entry_ids))
+    pieces[::2] = _heads(b"," + _HEAD, span)
+    pieces[1::2] = span.shown[span.places]
     return pieces
 
 
@@ -73,17 +73,17 @@ def _listed(answers: list[EntryAnswer]) -> bytes:
     return b"," + _encode(answers)[1:-1]
 
 
-def _heads(head: bytes, stretch: Stretch) -> Iterable[bytes]:
+def _heads(head: bytes, span: EntrySpan) -> Iterable[bytes]:
     # The instant, which is that of all, is written once: that is nearly half of the work.
-    return map((head % stretch.published_at_ms).__mod__, stretch.entry_ids)
+    return map((head % span.published_at_ms).__mod__, span.entry_ids)
 
 
-def _answers_of(stretch: Stretch) -> list[EntryAnswer]:
+def _answers_of(span: EntrySpan) -> list[EntryAnswer]:
     # By position: this is done for every message, and names cost half of it.
-    at_ms = stretch.published_at_ms
+    at_ms = span.published_at_ms
     return [
         EntryAnswer(entry_id, at_ms, put.due_at_ms, 0, put.headers, put.key, *_payload(put.payload))
-        for entry_id, put in zip(stretch.entry_ids, stretch.puts[stretch.places], strict=True)
+        for entry_id, put in zip(span.entry_ids, span.puts[span.places], strict=True)
     ]
 
 

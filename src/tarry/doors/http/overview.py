@@ -35,7 +35,7 @@ from tarry.doors.http.sent import Sent
 from tarry.doors.http.sessions import Sessions
 from tarry.doors.http.status import reasons_of
 from tarry.engine.engine import Engine
-from tarry.engine.subscription import Subscription
+from tarry.engine.topics.subscription import Subscription
 from tarry.index.progress import Progress
 
 MAX_SLOTS: Final = 5_000

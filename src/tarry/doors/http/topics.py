@@ -15,7 +15,7 @@ from tarry.doors.http.problems import HttpRefusal
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import PublishAnswer, PublishRequest, TopicsAnswer, TopicsQuery
 from tarry.engine.engine import Engine
-from tarry.engine.entries import NewEntry
+from tarry.engine.topics.entries import NewEntry
 
 NDJSON_TYPE = b"application/x-ndjson"
 

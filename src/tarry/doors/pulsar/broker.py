@@ -9,7 +9,7 @@ from tarry.doors.pulsar.exclusivity import Producing
 from tarry.doors.pulsar.rules import RuleBook
 from tarry.doors.pulsar.schema import Schemas
 from tarry.engine.engine import Engine
-from tarry.engine.topic import Topic
+from tarry.engine.topics.topic import Topic
 
 
 class Broker:

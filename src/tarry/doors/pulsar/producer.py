@@ -37,8 +37,8 @@ from tarry.doors.pulsar.frames import (
 from tarry.doors.pulsar.ids import ledger_of
 from tarry.doors.pulsar.traces import callers_of
 from tarry.engine.answer import Answer
-from tarry.engine.entries import NewEntry
-from tarry.engine.topics import Published
+from tarry.engine.topics.entries import NewEntry
+from tarry.engine.topics.topics import Published
 
 if TYPE_CHECKING:
     from tarry.doors.pulsar.connection import Connection

@@ -17,8 +17,8 @@ from tarry.doors.pulsar.errors import Code, Refused
 from tarry.engine.answer import Answer
 from tarry.engine.catalogue import EMPTY
 from tarry.engine.engine import Engine
-from tarry.engine.subscription import Subscription
-from tarry.engine.topic import Topic
+from tarry.engine.topics.subscription import Subscription
+from tarry.engine.topics.topic import Topic
 
 Level = Literal["namespace", "topic"]
 

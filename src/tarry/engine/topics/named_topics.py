@@ -3,7 +3,7 @@
 from collections import Counter
 
 from tarry.core.names import namespace_of
-from tarry.engine.topic import Topic
+from tarry.engine.topics.topic import Topic
 
 
 class NamedTopics(dict[str, Topic]):

@@ -1,4 +1,4 @@
-"""A sheaf is the entries of its bursts, however it is looked at."""
+"""A batch is the entries of its bursts, however it is looked at."""
 
 import json
 from array import array
@@ -10,10 +10,10 @@ import pytest
 from tarry.core.ids import KEY_BYTES, Ids
 from tarry.core.message import Message
 from tarry.doors.http.entries import prepare, show_all, show_each
-from tarry.engine import fresh as module
-from tarry.engine.consumer import Received
-from tarry.engine.fresh import EACH_BYTES, Fresh
-from tarry.engine.sheaf import Sheaf, Stretch, about_bytes, ids_of, messages_in
+from tarry.engine.topics import recent_entries as module
+from tarry.engine.topics.consumer import Received
+from tarry.engine.topics.entry_batch import EntryBatch, EntrySpan, about_bytes, ids_of, messages_in
+from tarry.engine.topics.recent_entries import EACH_BYTES, RecentEntries
 from tarry.ledger.read_record import ReadPut
 from tarry.ledger.record import Key
 from tests.unit.engine_kit import Bench, full
@@ -29,13 +29,13 @@ def put(payload: bytes, number: int) -> ReadPut:
     )  # fmt: skip
 
 
-def sheaf(
+def entry_batch(
     first_id: int, count: int, at_ms: int = 7, payload: bytes = b"x", *, prepared: bool = False
-) -> Sheaf:
+) -> EntryBatch:
     """Of the numbers from one on, which were read together with one before and one behind."""
     numbers = range(first_id - 1, first_id + count + 1)
     puts = [put(payload, number) for number in numbers]
-    stretch = Stretch(
+    span = EntrySpan(
         range(first_id, first_id + count),
         slice(1, 1 + count),
         at_ms,
@@ -45,12 +45,12 @@ def sheaf(
         prepare(puts) if prepared else (),
         100 * len(puts),
     )
-    return Sheaf([stretch], IDS)
+    return EntryBatch([span], IDS)
 
 
 def prepared_in(entries: Sequence[Received]) -> list[int]:
-    """How many entries of each stretch are prepared."""
-    return [len(one.shown[one.places]) for one in entries.stretches] if isinstance(entries, Sheaf) else []
+    """How many entries of each span are prepared."""
+    return [len(one.shown[one.places]) for one in entries.spans] if isinstance(entries, EntryBatch) else []
 
 
 def one(number: int, at_ms: int = 7) -> Received:
@@ -62,7 +62,7 @@ def one(number: int, at_ms: int = 7) -> Received:
 
 def test_it_is_its_entries() -> None:
     entries = [one(number) for number in range(3, 8)]
-    bound = sheaf(3, 5)
+    bound = entry_batch(3, 5)
     assert list(bound) == entries
     assert [bound[at] for at in (0, 4, -1)] == [entries[0], entries[4], entries[-1]]
     assert list(bound[1:3]) == entries[1:3]
@@ -75,7 +75,7 @@ def test_it_is_its_entries() -> None:
 
 
 def test_two_that_follow_one_another_are_one() -> None:
-    assert list(sheaf(3, 2, 7) + sheaf(5, 3, 9)) == [
+    assert list(entry_batch(3, 2, 7) + entry_batch(5, 3, 9)) == [
         *(one(number, 7) for number in (3, 4)),
         *(one(number, 9) for number in (5, 6, 7)),
     ]
@@ -83,13 +83,13 @@ def test_two_that_follow_one_another_are_one() -> None:
 
 @pytest.mark.parametrize("made", [list, lambda bound: bound])
 def test_what_is_asked_of_it_as_a_whole_is_what_its_entries_say(made) -> None:  # type: ignore[no-untyped-def]
-    entries = made(sheaf(3, 5, payload=b"four"))
+    entries = made(entry_batch(3, 5, payload=b"four"))
     assert list(ids_of(entries)) == [3, 4, 5, 6, 7]
     assert messages_in(entries) == 5
 
 
 def test_how_large_it_is_is_known_without_a_look_at_each() -> None:
-    bound = sheaf(3, 5) + sheaf(8, 2)
+    bound = entry_batch(3, 5) + entry_batch(8, 2)
     assert about_bytes(bound) == 700
     assert about_bytes(bound[1:6]) == 500
     assert about_bytes(list(bound)) == 7
@@ -98,7 +98,7 @@ def test_how_large_it_is_is_known_without_a_look_at_each() -> None:
 @pytest.mark.parametrize("payload", [b"text", "späte".encode(), b"\xff\0", b'"\n', b""])
 @pytest.mark.parametrize("prepared", [False, True])
 def test_it_is_shown_as_its_entries_are(payload: bytes, prepared: bool) -> None:
-    bound = sheaf(3, 5, prepared=prepared) + sheaf(8, 2, 9, payload, prepared=prepared)
+    bound = entry_batch(3, 5, prepared=prepared) + entry_batch(8, 2, 9, payload, prepared=prepared)
     assert prepared_in(bound) == ([5, 2] if prepared else [0, 0])
     for some in (bound, bound[4:6], bound[5:], bound[1:2]):
         assert show_each(some) == show_each(list(some))
@@ -109,8 +109,8 @@ def test_it_is_shown_as_its_entries_are(payload: bytes, prepared: bool) -> None:
 
 def test_some_of_it_may_be_prepared() -> None:
     for bound in (
-        sheaf(3, 5, prepared=True) + sheaf(8, 2, 9),
-        sheaf(3, 5) + sheaf(8, 2, 9, prepared=True),
+        entry_batch(3, 5, prepared=True) + entry_batch(8, 2, 9),
+        entry_batch(3, 5) + entry_batch(8, 2, 9, prepared=True),
     ):
         assert show_each(bound) == show_each(list(bound))
         assert show_all([bound]) == show_all([list(bound)])
@@ -132,7 +132,7 @@ def received(bench: Bench, *orders: str) -> list[Sequence[Received]]:
 
 def test_what_is_read_ahead_is_prepared_if_a_consumer_wants_that() -> None:
     (bound,) = received(Bench(), *["orders"] * 5)
-    assert isinstance(bound, Sheaf)
+    assert isinstance(bound, EntryBatch)
     assert sum(prepared_in(bound)) == 5
     assert show_each(bound) == show_each(list(bound))
 
@@ -143,20 +143,20 @@ def test_what_is_not_all_for_one_topic_is_not_prepared() -> None:
     assert not any(prepared_in(bound))
 
 
-def found(fresh: Fresh, *seqs: int) -> list[int | None]:
+def found(fresh: RecentEntries, *seqs: int) -> list[int | None]:
     return [None if entry is None else entry.entry_id for entry in fresh.find(np.array(seqs))]
 
 
 def test_what_follows_one_another_is_found_as_a_sheaf_and_the_rest_one_by_one() -> None:
-    fresh = Fresh()
-    fresh.add_sheaf(1000, sheaf(0, 4), 4)
-    fresh.add_sheaf(1004, sheaf(4, 4), 4)
+    fresh = RecentEntries()
+    fresh.add_batch(1000, entry_batch(0, 4), 4)
+    fresh.add_batch(1004, entry_batch(4, 4), 4)
     fresh.add([1008], [one(8)])
-    fresh.add_sheaf(1010, sheaf(10, 2), 2)
+    fresh.add_batch(1010, entry_batch(10, 2), 2)
     # Of another topic, whose entries have numbers of their own.
-    fresh.add_sheaf(1012, sheaf(0, 2), 2)
+    fresh.add_batch(1012, entry_batch(0, 2), 2)
     part = fresh.find(np.arange(1001, 1007))
-    assert isinstance(part, Sheaf)
+    assert isinstance(part, EntryBatch)
     assert list(part) == [one(number) for number in range(1, 7)]
     assert found(fresh, 1001, 1003) == [1, 3]
     assert found(fresh, 1003, 1002) == [3, 2]
@@ -170,34 +170,34 @@ def test_what_follows_one_another_is_found_as_a_sheaf_and_the_rest_one_by_one() 
 EACH = 1 + EACH_BYTES
 
 
-def kept(fresh: Fresh, *first_ids: int) -> list[int]:
-    """Which of the sheaves that begin with these are there."""
+def kept(fresh: RecentEntries, *first_ids: int) -> list[int]:
+    """Which of the batches that begin with these are there."""
     return [first for first in first_ids if found(fresh, 1000 + first) == [first]]
 
 
 def test_the_oldest_sheaves_go_when_there_is_no_room_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_SHEAF_BYTES", 18 * EACH)
+    monkeypatch.setattr(module, "MAX_BATCH_BYTES", 18 * EACH)
     monkeypatch.setattr(module, "AGED_BYTES", 8 * EACH)
-    fresh = Fresh()
+    fresh = RecentEntries()
     for number in range(5):
-        fresh.add_sheaf(1000 + 4 * number, sheaf(4 * number, 4), 4)
+        fresh.add_batch(1000 + 4 * number, entry_batch(4 * number, 4), 4)
     assert [seq for seq in range(1000, 1020) if found(fresh, seq) != [None]] == list(range(1012, 1020))
-    fresh.add_sheaf(1020, sheaf(20, 10), 10)
+    fresh.add_batch(1020, entry_batch(20, 10), 10)
     assert kept(fresh, 12, 16, 20) == [12, 16, 20]
-    fresh.add_sheaf(1030, sheaf(30, 19), 19)
+    fresh.add_batch(1030, entry_batch(30, 19), 19)
     assert kept(fresh, 20, 30) == []
 
 
 def test_sheaves_that_were_there_a_second_ago_go_little_by_little(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEPT_BYTES", 10 * EACH)
     monkeypatch.setattr(module, "AGED_BYTES", 6 * EACH)
-    fresh = Fresh()
+    fresh = RecentEntries()
     for number in range(5):
-        fresh.add_sheaf(1000 + 4 * number, sheaf(4 * number, 4), 4)
+        fresh.add_batch(1000 + 4 * number, entry_batch(4 * number, 4), 4)
     firsts = (0, 4, 8, 12, 16, 20)
     fresh.age()
     assert kept(fresh, *firsts) == [0, 4, 8, 12, 16]
-    fresh.add_sheaf(1020, sheaf(20, 4), 4)
+    fresh.add_batch(1020, entry_batch(20, 4), 4)
     fresh.age()
     assert kept(fresh, *firsts) == [8, 12, 16, 20]
     fresh.age()
@@ -205,7 +205,7 @@ def test_sheaves_that_were_there_a_second_ago_go_little_by_little(monkeypatch: p
     fresh.age()
     assert kept(fresh, *firsts) == [16, 20]
     # However much there is, what is young stays.
-    fresh.add_sheaf(1024, sheaf(24, 30), 30)
+    fresh.add_batch(1024, entry_batch(24, 30), 30)
     fresh.age()
     assert kept(fresh, *firsts, 24) == [24]
 
@@ -217,9 +217,9 @@ def test_the_engine_lets_go_of_a_burst_that_is_over(monkeypatch: pytest.MonkeyPa
     bench.schedule(delay_ms=900)
     bench.wait(900)
     assert len(reader.got) == 1
-    assert bench.fresh.sheaf_bytes > 0
+    assert bench.recent_entries.batches_bytes > 0
     bench.wait(3_000)
-    assert bench.fresh.sheaf_bytes == 0
+    assert bench.recent_entries.batches_bytes == 0
 
 
 def test_a_consumer_gets_the_same_from_a_burst_as_from_the_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,5 +239,5 @@ def test_a_consumer_gets_the_same_from_a_burst_as_from_the_ledger(monkeypatch: p
     bench.wait(9)
     assert len(first.got) == 50
     assert {entry.message_id for entry in first.got} == ids
-    monkeypatch.setattr(bench.journal, "fresh", Fresh())
+    monkeypatch.setattr(bench.journal, "recent_entries", RecentEntries())
     assert bench.reader(later).got == first.got

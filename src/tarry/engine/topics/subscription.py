@@ -16,17 +16,17 @@ from numpy.typing import NDArray
 
 from tarry.core.errors import Conflict, NotFound
 from tarry.core.names import partition_number
-from tarry.engine.acks import AckSet
 from tarry.engine.answer import Answer
-from tarry.engine.consumer import Consumer, Partial, Prepare, Ranges, Received
-from tarry.engine.holdings import Holdings
-from tarry.engine.keys import Keys
-from tarry.engine.sheaf import ids_of, messages_in
-from tarry.engine.topic import Topic, save_set
+from tarry.engine.topics.ack_set import AckSet
+from tarry.engine.topics.consumer import Consumer, Partial, Prepare, Ranges, Received
+from tarry.engine.topics.entry_batch import ids_of, messages_in
+from tarry.engine.topics.key_shares import KeyShares
+from tarry.engine.topics.leases import Leases
+from tarry.engine.topics.topic import Topic, save_set
 from tarry.registry.registry import Registry, SubscriptionRow
 
 if TYPE_CHECKING:
-    from tarry.engine.topics import Topics
+    from tarry.engine.topics.topics import Topics
 
 SubscriptionType = Literal["exclusive", "shared", "failover", "key_shared"]
 SUBSCRIPTION_TYPES: Final[tuple[SubscriptionType, ...]] = ("exclusive", "shared", "failover", "key_shared")
@@ -80,8 +80,8 @@ class Subscription:
         self._again: list[int] = []
         """Entries below `_read_at` to be given out: a heap; `_queued` says which are in it."""
         self._queued: set[int] = set()
-        self.holdings = Holdings()
-        self._keys = Keys(self.consumers)
+        self.leases = Leases()
+        self._key_shares = KeyShares(self.consumers)
         self._pumping = False
         self._blocked = False
         """Whether somebody has permits and holds too much to be given more."""
@@ -130,13 +130,13 @@ class Subscription:
         if self.type == "exclusive" and self.consumers:
             raise Conflict(f"subscription {self.name} is exclusive and has a consumer", "taken")
         if self.type == "key_shared":
-            self._keys.check(ranges)
+            self._key_shares.check(ranges)
         before = self.eligible()
         consumer = Consumer(self, consumer_name, deliver, priority, ranges, max_unacked, prepare)
         self.consumers.append(consumer)
         if self.type == "failover":
             self.consumers.sort(key=lambda one: (one.priority, one.name))
-        self._queue_all(self._keys.unpark_all())
+        self._queue_all(self._key_shares.unpark_all())
         self._tell_active(before)
         return consumer
 
@@ -148,7 +148,7 @@ class Subscription:
         consumer.closed = True
         self.consumers.remove(consumer)
         self.give_back(consumer, consumer.held, counted=False)
-        self._queue_all(self._keys.unpark_all())
+        self._queue_all(self._key_shares.unpark_all())
         self._tell_active(before)
         if not self.consumers and not self.durable:
             self._topics.forget(self)
@@ -262,13 +262,13 @@ class Subscription:
     def _read_anew(self) -> None:
         self._again.clear()
         self._queued.clear()
-        self._keys.clear_parked()
+        self._key_shares.clear_parked()
         self._read_at = self.acked.below
 
     def apply_seek(self, to: int) -> None:
         """Go to an entry: below it all is done with, from it on nothing."""
-        self.holdings.clear()
-        self._keys.clear()
+        self.leases.clear()
+        self._key_shares.clear()
         self.redeliveries.clear()
         self.partial.clear()
         self._again.clear()
@@ -281,18 +281,18 @@ class Subscription:
         self.changed = True
 
     def _release(self, entry_ids: Iterable[int]) -> None:
-        released = self.holdings.release(entry_ids)
+        released = self.leases.release(entry_ids)
         if self.type == "key_shared":
             for entry_id in released:
-                self._queue_all(self._keys.release(entry_id))
+                self._queue_all(self._key_shares.release(entry_id))
         if self.redeliveries:
             for entry_id in entry_ids:
                 self.redeliveries.pop(entry_id, None)
 
     def _release_below(self, below: int) -> None:
         if self.type == "key_shared":
-            self._release(self.holdings.below(below))
-        self.holdings.release_below(below)
+            self._release(self.leases.below(below))
+        self.leases.release_below(below)
         for entry_id in [one for one in self.redeliveries if one < below]:
             del self.redeliveries[entry_id]
 
@@ -303,11 +303,11 @@ class Subscription:
         spent: list[int] = []
         limit = int(self.properties.get("max_redeliveries", 0))
         for entry_id in list(entry_ids):
-            if self.holdings.holder(entry_id) is not consumer:
+            if self.leases.holder(entry_id) is not consumer:
                 continue
-            self.holdings.release([entry_id])
+            self.leases.release([entry_id])
             if self.type == "key_shared":
-                self._queue_all(self._keys.release(entry_id))
+                self._queue_all(self._key_shares.release(entry_id))
             self.redeliveries[entry_id] = self.redeliveries.get(entry_id, 0) + counted
             if limit and self.redeliveries[entry_id] > limit:
                 spent.append(entry_id)
@@ -343,11 +343,11 @@ class Subscription:
         """Delayed entries are due now."""
         if not self.ignores_delay:
             wanted = entry_ids[(entry_ids < self._read_at) & ~self.acked.contains_many(entry_ids)]
-            self._queue_all(one for one in wanted.tolist() if one not in self.holdings)
+            self._queue_all(one for one in wanted.tolist() if one not in self.leases)
 
     def flowed(self, consumer: Consumer) -> None:
         """A consumer can take more."""
-        self._queue_all(self._keys.unpark_for(consumer))
+        self._queue_all(self._key_shares.unpark_for(consumer))
         self.pump()
 
     def pump(self) -> None:
@@ -367,7 +367,7 @@ class Subscription:
         if self._blocked and self.type == "key_shared":
             # What was parked because its consumer held too much, and no permit comes to ask for it.
             for consumer in takers:
-                self._queue_all(self._keys.unpark_for(consumer))
+                self._queue_all(self._key_shares.unpark_for(consumer))
         self._blocked = len(takers) < len(willing)
         if not takers or self.closed or self._topics.stopped:
             return False
@@ -389,7 +389,7 @@ class Subscription:
             return True
         self._messages_per_entry = max(1, messages_in(entries) // len(entries))
         if self.type == "key_shared":
-            for consumer, given in self._keys.share(entries, takers).items():
+            for consumer, given in self._key_shares.share(entries, takers).items():
                 if given:
                     self._give(consumer, given)
             # Entries that were parked are progress too: the next look is further on.
@@ -400,7 +400,7 @@ class Subscription:
         """The next entries to give out: first what comes again, then what was never read."""
         ids = np.array(self._take_again(wanted), np.int64)
         # With too much parked, only what comes again is looked at.
-        while len(ids) < wanted and self._read_at < self.topic.visible and not self._keys.full:
+        while len(ids) < wanted and self._read_at < self.topic.visible and not self._key_shares.full:
             start = max(self._read_at, self.topic.first)
             stop = min(start + SCAN, self.topic.visible)
             if start >= stop:
@@ -432,7 +432,7 @@ class Subscription:
             self._queued.difference_update(some)
             done = self.acked.contains_many(np.array(some)).tolist()
             ids += [
-                one for one, acked in zip(some, done, strict=True) if not acked and one not in self.holdings
+                one for one, acked in zip(some, done, strict=True) if not acked and one not in self.leases
             ]
         return ids
 
@@ -453,7 +453,7 @@ class Subscription:
 
     def _give(self, consumer: Consumer, entries: Sequence[Received]) -> None:
         consumer.permits -= messages_in(entries)
-        self.holdings.give(ids_of(entries), consumer)
+        self.leases.give(ids_of(entries), consumer)
         try:
             consumer.deliver(entries)
         except Exception as error:  # noqa: BLE001 - what one consumer cannot be given is no fault of the others
@@ -489,7 +489,7 @@ class Subscription:
             "type": self.type,
             "durable": self.durable,
             "backlog": self.backlog,
-            "unacked": len(self.holdings),
+            "unacked": len(self.leases),
             "acknowledged_below": self.acked.below,
             "consumers": [
                 {"name": one.name, "permits": one.permits, "unacked": one.unacked, "active": one.active}

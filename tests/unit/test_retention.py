@@ -8,9 +8,9 @@ from tarry.core.errors import Invalid, QuotaExceeded
 from tarry.core.limits import HOUR_MS, MINUTE_MS
 from tarry.core.message import Message
 from tarry.core.policy import Policy
-from tarry.engine import backlog
-from tarry.engine.entries import NewEntry
-from tarry.engine.grace import GRACE_MS, STEP_MS
+from tarry.engine.topics import retention
+from tarry.engine.topics.entries import NewEntry
+from tarry.engine.topics.grace import GRACE_MS, STEP_MS
 from tests.unit.engine_kit import Bench, full
 
 
@@ -83,7 +83,7 @@ def test_the_shorter_of_two_counts_and_a_topic_lifts_it(bench: Bench) -> None:
 
 
 def test_a_large_backlog_is_done_with_bit_by_bit(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backlog, "LOOK_AT", 10)
+    monkeypatch.setattr(retention, "LOOK_AT", 10)
     set_policy(bench, message_ttl_ms=MINUTE_MS)
     sub = bench.subscribe("orders")
     later = bench.now_ms + MINUTE_MS - 1
@@ -275,7 +275,7 @@ def test_a_clock_that_was_ahead_keeps_nothing_for_ever(bench: Bench) -> None:
 
 
 def test_of_a_busy_topic_so_many_stay(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tarry.engine.grace.MOST_ENTRIES", 100)
+    monkeypatch.setattr("tarry.engine.topics.grace.MOST_ENTRIES", 100)
     sub = bench.subscribe("orders")
     reader = bench.reader(sub)
     for _ in range(5):

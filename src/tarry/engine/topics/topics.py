@@ -1,6 +1,6 @@
 """Tarry's own topics: publishing, subscribing, acknowledging.
 
-Every change is a record first: what the records add up to is in `topic_records`, and replaying them gives the same state.
+Every change is a record first: what the records add up to is in `records`, and replaying them gives the same state.
 """
 
 import logging
@@ -27,13 +27,13 @@ from tarry.core.names import check_name, parse_topic
 from tarry.core.policy import BacklogAction, Effective
 from tarry.core.tracing import TRACEPARENT
 from tarry.engine.answer import Answer, failed, settled
-from tarry.engine.consumer import Partial, Received
-from tarry.engine.entries import NewEntry, check_entry
-from tarry.engine.publication import Publication
-from tarry.engine.sheaf import Sheaf
-from tarry.engine.subscription import SUBSCRIPTION_TYPES, Subscription, SubscriptionType
-from tarry.engine.topic import Topic
-from tarry.engine.topic_records import TopicRecords
+from tarry.engine.topics.consumer import Partial, Received
+from tarry.engine.topics.entries import NewEntry, check_entry
+from tarry.engine.topics.entry_batch import EntryBatch
+from tarry.engine.topics.publication import Publication
+from tarry.engine.topics.records import TopicRecords
+from tarry.engine.topics.subscription import SUBSCRIPTION_TYPES, Subscription, SubscriptionType
+from tarry.engine.topics.topic import Topic
 from tarry.engine.tracing import accepted
 from tarry.ledger.record import (
     NO_PUT,
@@ -421,7 +421,7 @@ class Topics:
         old = [topic for topic in self.records.by_name.values() if topic.oldest_ms < before_ms]
         for topic in old[:LOOKED_AT_TOGETHER]:
             if not any(sub.durable for sub in topic.subscriptions.values()):
-                if not self._journal.backlog.retains(topic):
+                if not self._journal.retention.retains(topic):
                     self.records.trim(topic, self.first_published(topic, before_ms))
             first_ms = self._published_at_ms(topic, topic.first) if topic.first < topic.visible else None
             topic.oldest_ms = before_ms if first_ms is None else max(before_ms, first_ms)
@@ -524,7 +524,7 @@ class Topics:
         gone: list[int] = []
         found = journal.entries(seqs)
         if not (ttl_ms or counts or partial):
-            if isinstance(found, Sheaf):
+            if isinstance(found, EntryBatch):
                 return found, []
             there = [entry for entry in found if entry is not None and entry.ttl_ms is None]
             if len(there) == len(found):

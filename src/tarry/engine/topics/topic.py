@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from tarry.core.limits import MAX_PRODUCERS
 from tarry.core.policy import BacklogAction
 from tarry.core.savedset import SavedSet
-from tarry.engine.sequences import Sent, Sequences
+from tarry.engine.topics.sequences import Sent, Sequences
 from tarry.ledger.record import FIRST_BATCH_SEQ
 from tarry.registry.registry import Registry, TopicRow
 from tarry.registry.table import Table
 
 if TYPE_CHECKING:
-    from tarry.engine.subscription import Subscription
+    from tarry.engine.topics.subscription import Subscription
 
 CHUNK: Final = 4096
 """Entries in one row of the registry."""

@@ -1,4 +1,4 @@
-"""A sheaf: the entries that bursts of due messages became, as columns.
+"""A batch of entries: what bursts of due messages became, as columns.
 
 To everybody it is a sequence of entries, each of which is made when it is asked for. Who has to do with all of them at
 once, as a door that shows ten thousand, takes the columns instead, which costs a fraction.
@@ -9,14 +9,14 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, overload
 
 from tarry.core.ids import Ids
-from tarry.engine.consumer import Received
+from tarry.engine.topics.consumer import Received
 from tarry.ledger.read_record import ReadPut
 
 
-class Stretch(NamedTuple):
+class EntrySpan(NamedTuple):
     """Entries that follow one another in a topic: of messages that were read together, fired at one instant.
 
-    The columns are of all that were read together, so that a part of a stretch costs what the whole does.
+    The columns are of all that were read together, so that a part of a span costs what the whole does.
     """
 
     entry_ids: range
@@ -33,7 +33,7 @@ class Stretch(NamedTuple):
     size_bytes: int
     """Of all that were read together."""
 
-    def between(self, start: int, stop: int) -> "Stretch":
+    def between(self, start: int, stop: int) -> "EntrySpan":
         """Some of them."""
         first = self.places.start
         return self._replace(entry_ids=self.entry_ids[start:stop], places=slice(first + start, first + stop))
@@ -49,64 +49,62 @@ class Stretch(NamedTuple):
         )  # fmt: skip
 
 
-class Sheaf(Sequence[Received]):
+class EntryBatch(Sequence[Received]):
     """Entries that follow one another in a topic. Each is one message, and none has a time to live."""
 
-    __slots__ = ("_ids", "entry_ids", "stretches")
+    __slots__ = ("_ids", "entry_ids", "spans")
 
-    def __init__(self, stretches: list[Stretch], ids: Ids) -> None:
-        self.stretches = stretches
-        self.entry_ids = (
-            range(stretches[0].entry_ids.start, stretches[-1].entry_ids.stop) if stretches else range(0)
-        )
+    def __init__(self, spans: list[EntrySpan], ids: Ids) -> None:
+        self.spans = spans
+        self.entry_ids = range(spans[0].entry_ids.start, spans[-1].entry_ids.stop) if spans else range(0)
         self._ids = ids
 
     def __len__(self) -> int:
         return len(self.entry_ids)
 
     def __iter__(self) -> Iterator[Received]:
-        for stretch in self.stretches:
-            for number in range(len(stretch.entry_ids)):
-                yield stretch.entry(number, self._ids)
+        for span in self.spans:
+            for number in range(len(span.entry_ids)):
+                yield span.entry(number, self._ids)
 
     @overload
     def __getitem__(self, at: int) -> Received: ...
 
     @overload
-    def __getitem__(self, at: slice) -> "Sheaf": ...
+    def __getitem__(self, at: slice) -> "EntryBatch": ...
 
-    def __getitem__(self, at: int | slice) -> "Received | Sheaf":
+    def __getitem__(self, at: int | slice) -> "Received | EntryBatch":
         if isinstance(at, slice):
-            return Sheaf(list(self._cut(self.entry_ids[at])), self._ids)
+            return EntryBatch(list(self._cut(self.entry_ids[at])), self._ids)
         entry_id = self.entry_ids[at]
-        stretch = next(one for one in self.stretches if entry_id < one.entry_ids.stop)
-        return stretch.entry(entry_id - stretch.entry_ids.start, self._ids)
+        span = next(one for one in self.spans if entry_id < one.entry_ids.stop)
+        return span.entry(entry_id - span.entry_ids.start, self._ids)
 
-    def _cut(self, wanted: range) -> Iterator[Stretch]:
-        for stretch in self.stretches:
-            here = stretch.entry_ids
+    def _cut(self, wanted: range) -> Iterator[EntrySpan]:
+        for span in self.spans:
+            here = span.entry_ids
             start, stop = max(wanted.start, here.start), min(wanted.stop, here.stop)
             if start < stop:
                 whole = start == here.start and stop == here.stop
-                yield stretch if whole else stretch.between(start - here.start, stop - here.start)
+                yield span if whole else span.between(start - here.start, stop - here.start)
 
-    def __add__(self, more: "Sheaf") -> "Sheaf":
+    def __add__(self, more: "EntryBatch") -> "EntryBatch":
         """These, and others that follow them in the topic."""
-        return Sheaf(self.stretches + more.stretches, self._ids)
+        return EntryBatch(self.spans + more.spans, self._ids)
 
 
 def ids_of(entries: Sequence[Received]) -> Sequence[int]:
     """The ids of entries."""
-    return entries.entry_ids if isinstance(entries, Sheaf) else [entry.entry_id for entry in entries]
+    return entries.entry_ids if isinstance(entries, EntryBatch) else [entry.entry_id for entry in entries]
 
 
 def messages_in(entries: Sequence[Received]) -> int:
     """How many messages of clients' they are."""
-    return len(entries) if isinstance(entries, Sheaf) else sum([entry.messages for entry in entries])
+    return len(entries) if isinstance(entries, EntryBatch) else sum([entry.messages for entry in entries])
 
 
 def about_bytes(entries: Sequence[Received]) -> int:
-    """How large they are, about: of a sheaf without a look at each."""
-    if isinstance(entries, Sheaf):
-        return sum([one.size_bytes * len(one.entry_ids) // len(one.puts) for one in entries.stretches])
+    """How large they are, about: of a batch without a look at each."""
+    if isinstance(entries, EntryBatch):
+        return sum([one.size_bytes * len(one.entry_ids) // len(one.puts) for one in entries.spans])
     return sum([len(entry.payload) for entry in entries])

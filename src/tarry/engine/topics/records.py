@@ -1,7 +1,7 @@
 """What the records about topics add up to: every topic, its entries and its subscriptions.
 
 A record is decided when it is enqueued or replayed (`decide`), and an entry is seen by consumers once it is durable
-(`appended`). Nothing here writes: that is `tarry.engine.topics`.
+(`appended`). Nothing here writes: that is `tarry.engine.topics.topics`.
 """
 
 from collections import Counter
@@ -13,13 +13,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.engine.consumer import Prepare
-from tarry.engine.entries import received_entries
-from tarry.engine.grace import Grace
-from tarry.engine.named_topics import NamedTopics
-from tarry.engine.sequences import Sequences, sent_by
-from tarry.engine.subscription import Subscription
-from tarry.engine.topic import Topic, incarnation_of
+from tarry.engine.topics.consumer import Prepare
+from tarry.engine.topics.entries import received_entries
+from tarry.engine.topics.grace import Grace
+from tarry.engine.topics.named_topics import NamedTopics
+from tarry.engine.topics.sequences import Sequences, sent_by
+from tarry.engine.topics.subscription import Subscription
+from tarry.engine.topics.topic import Topic, incarnation_of
 from tarry.ledger.read_record import ReadEntry
 from tarry.ledger.record import Ack, Entry, Key, Record, Seek, Subscribe, Unsubscribe, decode_put, encode
 from tarry.ledger.record import Topic as TopicRecord
@@ -27,7 +27,7 @@ from tarry.registry.registry import Registry
 
 if TYPE_CHECKING:
     from tarry.engine.journal import Journal
-    from tarry.engine.topics import Topics
+    from tarry.engine.topics.topics import Topics
 
 SAVED_TOGETHER: Final = 500
 """Topics that a flush finds changed, at the most."""
@@ -218,7 +218,7 @@ class TopicRecords:
         late_ms = np.maximum(now_ms - np.array(due_at_ms), 0).tolist()
         topic.last_late_ms = late_ms[-1]
         topic.max_late_ms = max(topic.max_late_ms, *late_ms)
-        self._journal.fresh.add(seqs, received_entries(due, self._journal.ids))
+        self._journal.recent_entries.add(seqs, received_entries(due, self._journal.ids))
         self._ready(topic, entry_ids)
         return Counter(zip([entry.door for entry in due], late_ms, strict=True))
 
@@ -268,7 +268,7 @@ class TopicRecords:
 
     def _save(self, topic: Topic, registry: Registry) -> None:
         del self._touched[topic]
-        if not self._journal.backlog.retains(topic):
+        if not self._journal.retention.retains(topic):
             self.grace.note(topic, self._journal.clock.now_ms())
         topic.save(registry)
         for sub in topic.subscriptions.values():
@@ -285,7 +285,7 @@ class TopicRecords:
         """Forget the entries that everybody was done with a while ago."""
         for mark in self.grace.over(now_ms):
             topic = mark.topic
-            if self.by_name.get(topic.name) is topic and not self._journal.backlog.retains(topic):
+            if self.by_name.get(topic.name) is topic and not self._journal.retention.retains(topic):
                 # A subscription that went back needs them again.
                 self.trim(topic, min(mark.below, topic.unneeded_below()))
 
@@ -337,7 +337,7 @@ class TopicRecords:
         now_ms = self._journal.clock.now_ms()
         for topic in self.by_name.values():
             topic.visible = topic.next
-            if topic.subscriptions and not self._journal.backlog.retains(topic):
+            if topic.subscriptions and not self._journal.retention.retains(topic):
                 self.grace.note(topic, now_ms)
 
     def waiting_seqs(self) -> NDArray[np.int64]:
@@ -350,7 +350,7 @@ class TopicRecords:
         """Seqs, up to one, of the entries that somebody still needs (R12)."""
         found: list[int] = []
         for topic in self.by_name.values():
-            needed = topic.needed(upto_seq, self._journal.backlog.retains(topic))
+            needed = topic.needed(upto_seq, self._journal.retention.retains(topic))
             found += topic.seqs(needed).tolist()
         return found
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from tarry.core.errors import Conflict, Invalid
 from tarry.core.murmur import murmur3_32
-from tarry.engine.consumer import Consumer, Ranges, Received
+from tarry.engine.topics.consumer import Consumer, Ranges, Received
 
 HASH_SLOTS: Final = 65536
 
@@ -18,7 +18,7 @@ MAX_PARKED: Final = 16_384
 """How far a key-shared subscription looks past keys whose consumer is not ready."""
 
 
-class Keys:
+class KeyShares:
     """Whose each key is now; `consumers` is the subscription's own list."""
 
     def __init__(self, consumers: list[Consumer]) -> None:

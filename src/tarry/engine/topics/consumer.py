@@ -11,7 +11,7 @@ from tarry.engine.answer import Answer
 from tarry.ledger.read_record import ReadPut
 
 if TYPE_CHECKING:
-    from tarry.engine.subscription import Subscription
+    from tarry.engine.topics.subscription import Subscription
 
 Ranges = Sequence[tuple[int, int]]
 """Hash slots, from one to another, both included."""
@@ -92,7 +92,7 @@ class Consumer:
         self.unacked = 0
         """How many entries it holds."""
         self.holds: Bundles[None] = Bundles()
-        """Which; `Holdings` sees to both."""
+        """Which; `Leases` sees to both."""
         self.closed = False
         self.about: Mapping[str, Any] = {}
         """Facts about its client, by its door, for figures."""

@@ -12,9 +12,9 @@ import numpy as np
 
 from tarry.core.lanes import lane_of
 from tarry.core.names import namespace_of
-from tarry.engine.entries import NewEntry, entry_record, published_entry
-from tarry.engine.sequences import Sequences
-from tarry.engine.topic import Topic
+from tarry.engine.topics.entries import NewEntry, entry_record, published_entry
+from tarry.engine.topics.sequences import Sequences
+from tarry.engine.topics.topic import Topic
 from tarry.ledger.frame import FIXED, Unit
 from tarry.ledger.record import Kind, encode_body
 
@@ -104,7 +104,7 @@ class Publication:
         if topic.has_consumers:
             # Those that wait are fresh when they are ready.
             now = [at for at, fire_at_ms in enumerate(self._fires) if not fire_at_ms]
-            journal.fresh.add(
+            journal.recent_entries.add(
                 [seqs[at] for at in now],
                 [published_entry(self._entries[at], self._first_id + at, self._now_ms) for at in now],
             )

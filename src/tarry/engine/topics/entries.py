@@ -8,8 +8,8 @@ from tarry.core import limits
 from tarry.core.errors import Invalid, TooLarge
 from tarry.core.ids import Ids
 from tarry.core.message import Message
-from tarry.engine.consumer import Received
-from tarry.engine.sequences import Sent, sent_by
+from tarry.engine.topics.consumer import Received
+from tarry.engine.topics.sequences import Sent, sent_by
 from tarry.ledger.read_record import ReadEntry
 from tarry.ledger.record import NO_PUT, Entry
 

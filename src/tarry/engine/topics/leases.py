@@ -1,4 +1,4 @@
-"""Holdings: which entries of a subscription are given out, and to whom."""
+"""Leases: which entries of a subscription are given out, and to whom."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from tarry.core.bundles import Bundles
 
 if TYPE_CHECKING:
-    from tarry.engine.consumer import Consumer
+    from tarry.engine.topics.consumer import Consumer
 
 
-class Holdings:
+class Leases:
     """The holder of each entry that has one. A consumer knows what it holds itself, and how many."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from collections import deque
 from typing import Final
 
 from tarry.core.limits import MINUTE_MS
-from tarry.engine.topic import Topic
+from tarry.engine.topics.topic import Topic
 
 GRACE_MS: Final = 10 * MINUTE_MS
 STEP_MS: Final = MINUTE_MS

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from tarry.core.limits import SECOND_MS
 from tarry.core.names import parse_topic
 from tarry.core.policy import Effective
-from tarry.engine.consumer import Received
-from tarry.engine.subscription import Subscription
-from tarry.engine.topic import Topic
+from tarry.engine.topics.consumer import Received
+from tarry.engine.topics.subscription import Subscription
+from tarry.engine.topics.topic import Topic
 
 if TYPE_CHECKING:
     from tarry.engine.journal import Journal
@@ -37,7 +37,7 @@ EVICT_TO: Final = 0.9
 """An eviction goes down to this share of the limit, so that not every entry causes one."""
 
 
-class Backlog:
+class Retention:
     """Upholds the policies about entries that lie in topics."""
 
     def __init__(self, journal: "Journal") -> None:
