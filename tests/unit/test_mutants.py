@@ -2,9 +2,11 @@
 
 import ast
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+from tests.mutants.__main__ import judged
 from tests.mutants.mutant import LISTS, Mutant, mutants
 from tests.processes import ROOT
 
@@ -53,3 +55,19 @@ def test_the_old_text_has_to_stand_in_the_file_once() -> None:
         with pytest.raises(ValueError, match="times"):
             mutant.applied(text)
     assert mutant.applied("xay") == "xby"
+
+
+def test_a_mutant_is_noticed_by_a_test_that_fails(tmp_path: Path) -> None:
+    (tmp_path / "code.py").write_text("limit = 3\nspare = 1\n")
+    (tmp_path / "test_code.py").write_text(
+        "from pathlib import Path\n\n\ndef test_a():\n"
+        "    assert 'limit = 3' in Path(__file__).with_name('code.py').read_text()\n"
+    )
+
+    def judge(old: str, new: str, test: str = "test_code.py") -> tuple[str, str]:
+        return judged(Mutant(file="code.py", harm="h", old=old, new=new, tests=[test]), tmp_path)
+
+    assert judge("limit = 3", "limit = 4") == ("noticed", "test_code.py::test_a")
+    assert judge("spare = 1", "spare = 2")[0] == "unnoticed"
+    assert judge("limit = 3", "limit = 4", "test_gone.py")[0] == "broken"
+    assert (tmp_path / "code.py").read_text() == "limit = 3\nspare = 1\n"
