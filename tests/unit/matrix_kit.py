@@ -128,8 +128,8 @@ class TinyHomeserver:
 
     def _whoami(self, sent: Sent) -> web.Response:
         token = sent.headers.get("Authorization", "").removeprefix("Bearer ")
-        if token in self.masquerades:
-            named = sent.query.get("user_id", "")
+        if token in self.masquerades and "user_id" in sent.query:
+            named = sent.query["user_id"]
             if named not in self.masquerades[token]:
                 return error(403, "M_FORBIDDEN")
             return web.json_response({"user_id": named, "is_guest": False})

@@ -152,9 +152,9 @@ def test_a_damaged_backup_is_refused_and_leaves_nothing(
     good, bad, data = tmp_path / "good", tmp_path / "bad", tmp_path / "new"
     assert shell("backup", str(good), "--data", str(tmp_path / "data"), "--url", server.url).code == 0
 
-    def refused(damage: str, tables: str = "") -> str:
+    def refused(damage: str) -> str:
         with pytest.raises((Damage, Unavailable)) as found:
-            restore(bad, data, tables or str(data / "tables"))
+            restore(bad, data, str(data / "tables"))
         assert not data.exists(), damage
         assert not list(tmp_path.glob("*.restoring"))
         shutil.rmtree(bad)
@@ -176,6 +176,52 @@ def test_a_damaged_backup_is_refused_and_leaves_nothing(
     text = (bad / "manifest.json").read_text()
     (bad / "manifest.json").write_text(text.replace('"seq"', '"sequence"'))
     assert "checksum" in refused("manifest")
+
+
+@pytest.fixture
+def with_tables(tmp_path: Path) -> Path:
+    """A backup that has little more than tables."""
+    archive = Archive(tmp_path / "copy", lambda _: None)
+    for name in ("id.key", "tables/index/a", "tables/index/b"):
+        archive.add(name, io.BytesIO(name.encode()))
+    archive.seal(Manifest(tarry="0", made_at_ms=0, ledger_id="", seq=1, index_cursor=1, files=archive.files))
+    return archive.folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_tables_are_restored_where_the_configuration_says(with_tables: Path, tmp_path: Path) -> None:
+    restore(with_tables, tmp_path / "new", str(tmp_path / "elsewhere"))
+    assert contents(tmp_path / "new") == {"id.key": b"id.key"}
+    assert contents(tmp_path / "elsewhere") == {
+        "index/a": b"tables/index/a",
+        "index/b": b"tables/index/b",
+    }
+
+
+def test_tables_that_are_there_are_left_alone(with_tables: Path, tmp_path: Path) -> None:
+    there = tmp_path / "elsewhere" / "index"
+    there.mkdir(parents=True)
+    (there / "mine").write_text("mine")
+    with pytest.raises(Unavailable, match="is not empty"):
+        restore(with_tables, tmp_path / "new", str(tmp_path / "elsewhere"))
+    assert contents(tmp_path / "elsewhere") == {"index/mine": b"mine"}
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_backup_that_is_cut_short_is_refused_before_any_table_is_written(
+    with_tables: Path, tmp_path: Path
+) -> None:
+    """Tables that are there would stand in the way of the next restore."""
+    with (with_tables / "tables/index/b").open("rb+") as last:
+        last.truncate(3)
+    with pytest.raises(Damage, match="another size"):
+        restore(with_tables, tmp_path / "new", str(tmp_path / "elsewhere"))
+    assert not (tmp_path / "elsewhere").exists()
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("name", ["../elsewhere", "/elsewhere", "ledger/../../elsewhere"])

@@ -81,6 +81,14 @@ def test_a_rescheduled_entry_comes_at_its_new_instant(bench: Bench, how: str, to
     assert sub.topic.name == "persistent://public/default/orders"
 
 
+def test_rescheduling_hides_no_newer_entry(bench: Bench) -> None:
+    later(bench, b"a")
+    bench.publish("orders", b"b", b"c")
+    bench.ask(bench.engine.delayed.reschedule("orders", 0, bench.now_ms + HOUR_MS))
+    assert bench.drain("orders").payloads == [b"b", b"c"]
+    assert bench.reader(bench.subscribe("orders", "alone", "exclusive")).payloads == [b"a", b"b", b"c"]
+
+
 def test_rescheduling_into_the_past_is_now(bench: Bench) -> None:
     reader = bench.reader(bench.subscribe("orders"))
     later(bench, b"a")

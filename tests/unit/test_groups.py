@@ -106,6 +106,7 @@ def test_a_claimed_message_can_be_restarted_and_goes_out_once(bench: Bench) -> N
     bench.wait(10)
     bench.verdict(Retry("no"))
     bench.ask(bench.engine.restart(first.id, delay_ms=50))
+    assert not bench.engine.group_owners("public/default", "g"), "its group has ended"
     bench.run(2000)
     assert len(bench.outlet.arrivals) == 1
 

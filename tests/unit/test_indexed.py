@@ -333,6 +333,22 @@ def test_a_cancelled_message_stays_dead_until_the_index_knows_of_its_end() -> No
     assert world.settle(world.engine.get(message.id)).state == "cancelled"
 
 
+def test_a_cancelled_message_that_the_index_brings_after_the_dead_were_swept_stays_dead() -> None:
+    """R8: the sweep waits for the index to know; what comes in meanwhile it does not look at again."""
+    world = small_world()
+    message = schedule(world, DAY_MS)
+    indexed(world)
+    world.settle(world.engine.cancel(message.id))
+    world.pretend_reclaimed((1 << 16) - 1)
+    world.run(1_000)
+    later(world, DAY_MS - 60_000)
+    assert world.horizon.at.fire_at_ms > world.clock.now_ms() + 60_000, "its slot was read"
+    indexed(world)
+    assert len(world.dead) == 0, "it is forgotten who was dead"
+    later(world, HOUR_MS)
+    assert arrived(world) == []
+
+
 # A due message whose body only the index has: it is out of the wheel while the body is fetched
 
 

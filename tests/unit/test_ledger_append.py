@@ -155,7 +155,8 @@ def test_a_failure_while_beginning_a_segment_stops_it_too(operation: str) -> Non
 def test_a_head_that_cannot_be_written_stops_it_but_what_is_durable_is_answered() -> None:
     disk = SimulatedDisk(3)
     ledger, model = open_ledger(disk), Model()
-    model.append(ledger, [record(0)])
+    model.append(ledger, [record(0, 2500)])
+    model.append(ledger, [record(1, 2500)])
     head = ledger._head
 
     def fail(data: bytes, offset: int) -> None:
@@ -165,6 +166,11 @@ def test_a_head_that_cannot_be_written_stops_it_but_what_is_durable_is_answered(
     assert ledger.commit() == 1
     assert model.answered_seq == 1
     assert ledger.failed
+    # What queued behind it is in a frame of its own, and that is not written any more.
+    ledger._writer._head = head
+    assert ledger.commit() == 0
+    assert len(model.failures) == 1
+    assert model.answered_seq == ledger.durable_seq == 1
     head.close()
 
 

@@ -54,6 +54,18 @@ def test_a_full_disk_leaves_a_whole_segment_for_essential_units() -> None:
     ledger.close()
 
 
+def test_what_an_essential_unit_has_left_of_the_reserve_is_for_its_like() -> None:
+    ledger, model = open_ledger(SimulatedDisk(capacity_bytes=room_for(2.5))), Model()
+    room = ledger._writer.room
+    while not room.plan_rolls:
+        model.append(ledger, [record(0, 200)], essential=True)
+    assert room.plan_free_bytes > 1000
+    assert not low(ledger), "nobody has asked the disk for more yet"
+    with pytest.raises(Unavailable, match="no space"):
+        ledger.append([record(0, 5)], nothing)
+    model.append(ledger, [record(0, 5)], essential=True)
+
+
 def test_everything_accepted_on_a_full_disk_is_kept() -> None:
     disk = SimulatedDisk(capacity_bytes=room_for(3))
     _, model = filled(disk)
@@ -101,6 +113,15 @@ def test_a_unit_larger_than_a_segment_does_not_wait_for_ever() -> None:
     assert told == ["too large"]
 
 
+def test_a_full_disk_is_not_filled_to_its_last_byte_to_find_that_out() -> None:
+    """The registry is on it too."""
+    disk = SimulatedDisk(capacity_bytes=room_for(2.5))
+    ledger = open_ledger(disk)
+    operations = disk.operations
+    assert not ledger._spares.prepare()
+    assert disk.operations == operations
+
+
 def test_a_new_ledger_on_a_full_disk_says_so() -> None:
     with pytest.raises(Unavailable, match="No space left"):
         open_ledger(SimulatedDisk(capacity_bytes=5000))
@@ -124,6 +145,30 @@ def test_a_spare_that_fails_at_any_step_is_tried_again(operation: str) -> None:
     model.check(ledger)
     disk.crash()
     model.check_after_restart(open_ledger(disk))
+
+
+@pytest.mark.parametrize("larger", [False, True])
+def test_spares_of_another_size_are_made_anew(larger: bool) -> None:
+    """Else what was promised would be promised in segments that have no room for it."""
+    sizes = (SMALL.segment_bytes, 2 * SMALL.segment_bytes)
+    before, after = (
+        LedgerSettings(segment_bytes=size, spare_segments=1) for size in sizes[:: 1 if larger else -1]
+    )
+    disk, model = SimulatedDisk(1), Model()
+    ledger = open_ledger(disk, before)
+    model.append(ledger, [record(0)])
+    ledger.commit()
+    ledger.close()
+    ledger = open_ledger(disk, after)
+    for n in range(40):
+        model.append(ledger, [record(n, 200)])
+        ledger.commit()
+    model.check(ledger)
+    ledger.close()
+    names = [name for name in disk.listdir(FOLDER) if name.endswith(".seg")]
+    assert sorted(disk.open(f"{FOLDER}/{name}").size() for name in names) == sorted(
+        [before.segment_bytes, *[after.segment_bytes] * (len(names) - 1)]
+    )
 
 
 def test_a_spare_that_failed_gives_its_space_back() -> None:

@@ -94,6 +94,7 @@ LIMITED = b'{"errcode": "M_LIMIT_EXCEEDED", "error": "slowly"}'
         (b"<html>", "7", 7_000),
         # The body says it to the millisecond.
         (b'{"errcode": "M_LIMIT_EXCEEDED", "retry_after_ms": 1234}', "2", 1234),
+        (b'{"errcode": "M_LIMIT_EXCEEDED", "retry_after_ms": 86400000}', "2", 3_600_000),
         (LIMITED, "99999999", 3_600_000),
         (LIMITED, "0", wait_ms(1)),
         (LIMITED, "soon", wait_ms(1)),

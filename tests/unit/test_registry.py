@@ -187,6 +187,22 @@ def test_a_snapshot_takes_the_place_of_a_damaged_registry(
     assert os.path.exists(path + ".damaged")
 
 
+@pytest.mark.parametrize("names", [SNAPSHOTS, SNAPSHOTS[::-1]])
+def test_of_two_snapshots_the_newer_takes_the_place(
+    registry: Registry, path: str, tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    for seq, name in enumerate(names, 5):
+        flush(registry, seq)
+        registry.snapshot(str(tmp_path / name))
+        os.utime(tmp_path / name, (seq, seq))
+    registry.close()
+    assert restore(str(tmp_path), path)
+    again = Registry(path)
+    assert again.meta is not None
+    assert again.meta.applied_seq == 6
+    again.close()
+
+
 def test_a_snapshot_with_a_flipped_bit_is_not_one(registry: Registry, path: str, tmp_path: Path) -> None:
     registry.owners.put(("n", "ann"), 7)
     flush(registry, 5)

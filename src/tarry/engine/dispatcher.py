@@ -603,10 +603,6 @@ class Dispatcher:
         firing = [seqs.tolist() for seqs in self._firing.values()]
         return [seq for seq in chain(self.flights.by_seq, *firing) if first_seq <= seq <= last_seq]
 
-    def is_firing(self, seq: int) -> bool:
-        """Whether a message's firing into a topic is enqueued and not durable yet."""
-        return any((seqs == seq).any() for seqs in self._firing.values())
-
     @property
     def backlogged(self) -> bool:
         """Whether more is due than could be taken."""

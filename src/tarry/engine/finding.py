@@ -157,8 +157,6 @@ class Finding:
             return None
 
     def _state(self, current: Key, put: Put) -> State:
-        if self._dispatcher.is_firing(current.seq):
-            return State.SENDING
         flight = self._dispatcher.flights.by_seq.get(current.seq)
         if flight is not None and flight.state is State.SENDING:
             return State.SENDING
