@@ -51,7 +51,7 @@ def staged(world: World, *payloads: bytes, after_ms: int) -> Manifest:
     rows = [StagedRow(due_ms, lane_of("ann", "bulk"), encode(put).body) for put in puts]
     file = world.index.stage("batch", rows)
     return Manifest(
-        ledger=world.engine.journal.ledger.ledger_id.hex(),
+        ledger=world.ledger.ledger_id.hex(),
         files=[
             ManifestFile(
                 path=file.path, size_bytes=file.size_bytes, rows=file.rows, slot=file.slot, low_ms=due_ms, high_ms=due_ms
