@@ -48,7 +48,7 @@ def staged(world: World, *payloads: bytes, after_ms: int) -> Manifest:
         )
         for payload in payloads
     ]  # fmt: skip
-    rows = [StagedRow(due_ms, lane_of("ann", "bulk"), encode(put).body) for put in puts]
+    rows = [StagedRow(due_ms, lane_of(namespace, "ann", "bulk"), encode(put).body) for put in puts]
     file = world.index.stage("batch", rows)
     return Manifest(
         ledger=world.ledger.ledger_id.hex(),
