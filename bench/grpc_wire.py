@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from bench.wire import Refused
-from tarry.doors.dapr.http2 import frames
-from tarry.doors.dapr.http2.frames import END_HEADERS, END_STREAM, frame
-from tarry.doors.dapr.http2.hpack import written
+from tarry.grpc import frames
+from tarry.grpc.frames import END_HEADERS, END_STREAM, frame
+from tarry.grpc.hpack import written
 
 
 def greeting() -> bytes:

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from tarry.doors.dapr.http2 import frames
-from tarry.doors.dapr.http2.call import Call, Streaming, Unary, opening
-from tarry.doors.dapr.http2.connection import Connection
-from tarry.doors.dapr.http2.frames import END_HEADERS, END_STREAM, MAX_FRAME_BYTES, Frame, frame
-from tarry.doors.dapr.http2.hpack import Reader, written
+from tarry.grpc import frames
+from tarry.grpc.call import Call, Streaming, Unary, opening
+from tarry.grpc.connection import Connection
+from tarry.grpc.frames import END_HEADERS, END_STREAM, MAX_FRAME_BYTES, Frame, frame
+from tarry.grpc.hpack import Reader, written
 
 CALL = (
     (b":method", b"POST"),

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.doors.dapr.http2 import frames, huffman
-from tarry.doors.dapr.http2.connection import MAX_BLOCK_BYTES, WINDOW_BYTES
-from tarry.doors.dapr.http2.frames import END_HEADERS, END_STREAM, PADDED, Code, frame, number
-from tarry.doors.dapr.http2.hpack import TABLE_BYTES, BadBlock, Fields, Reader, TooManyFields, written
-from tarry.doors.dapr.http2.request import request_of, status_fields
+from tarry.grpc import frames, huffman
+from tarry.grpc.connection import MAX_BLOCK_BYTES, WINDOW_BYTES
+from tarry.grpc.frames import END_HEADERS, END_STREAM, PADDED, Code, frame, number
+from tarry.grpc.hpack import TABLE_BYTES, BadBlock, Fields, Reader, TooManyFields, written
+from tarry.grpc.request import request_of, status_fields
 from tests.unit.http2_kit import CALL, Client, Echo, message
 
 # Fields (RFC 7541)

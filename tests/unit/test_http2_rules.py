@@ -2,10 +2,10 @@
 
 import pytest
 
-from tarry.doors.dapr.http2 import calm, frames
-from tarry.doors.dapr.http2.ended import REMEMBERED_CUT, Ended
-from tarry.doors.dapr.http2.frames import END_HEADERS, END_STREAM, PADDED, Code, frame, number
-from tarry.doors.dapr.http2.hpack import Fields, written
+from tarry.grpc import calm, frames
+from tarry.grpc.ended import REMEMBERED_CUT, Ended
+from tarry.grpc.frames import END_HEADERS, END_STREAM, PADDED, Code, frame, number
+from tarry.grpc.hpack import Fields, written
 from tests.unit.http2_kit import CALL, Client, Echo, message
 
 HEADERS = frame(frames.HEADERS, END_HEADERS, 1, written(*CALL))

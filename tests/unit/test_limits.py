@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from tarry.config.settings import Http
-from tarry.doors.dapr.http2 import calm, frames
-from tarry.doors.dapr.http2 import connection as http2_connection
-from tarry.doors.dapr.http2 import stream as http2_stream
-from tarry.doors.dapr.http2.frames import END_HEADERS, END_STREAM, Code, frame
-from tarry.doors.dapr.http2.hpack import written
 from tarry.doors.pulsar.connection import FIRST_FRAME_BYTES
+from tarry.grpc import calm, frames
+from tarry.grpc import connection as http2_connection
+from tarry.grpc import stream as http2_stream
+from tarry.grpc.frames import END_HEADERS, END_STREAM, Code, frame
+from tarry.grpc.hpack import written
 from tarry.serve import accepting, connections, pulsar, room
 from tarry.serve.accepting import HANDSHAKE_S, TLS_FAREWELL_S
 from tarry.serve.connections import BODY_SILENCE_MS

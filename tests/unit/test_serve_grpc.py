@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from tarry.config.dapr import DaprApp
-from tarry.doors.dapr.http2.call import Call, Streaming, Unary
+from tarry.grpc.call import Call, Streaming, Unary
 from tarry.serve.grpc_server import GrpcServer
 from tarry.serve.listener import ListenError
 from tarry.serve.room import Room

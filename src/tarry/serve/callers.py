@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any, Final
 
 from tarry.core.tracing import TRACEPARENT
-from tarry.doors.dapr.http2.call import Call, Service, Streaming, Unary
 from tarry.engine.engine import Engine
+from tarry.grpc.call import Call, Service, Streaming, Unary
 from tarry.serve.heads import Answering, Client, Quick, Reply
 
 _HEADER: Final = TRACEPARENT.encode()

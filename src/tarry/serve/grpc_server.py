@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Final
 
 from tarry.config.dapr import DaprApp
-from tarry.doors.dapr.http2.call import Service, opening
-from tarry.doors.dapr.http2.connection import Connection
+from tarry.grpc.call import Service, opening
+from tarry.grpc.connection import Connection
 from tarry.serve.accepting import Accepting
 from tarry.serve.connections import SWEEP_MS
 from tarry.serve.listener import begin, renew, taken, tls_context

@@ -23,12 +23,12 @@ from tarry.core.rights import DAPR_GRPC, PASSED_ON, right_of
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.cloudevents import Trace, parent_in_binary, trace_of
 from tarry.doors.dapr.errors import DOMAIN, Refusal, refusal_of
-from tarry.doors.dapr.http2.call import INTERNAL, Call, Streaming, Unary
 from tarry.doors.dapr.metadata import Metadata
 from tarry.doors.dapr.planning import Entry, Planned
 from tarry.doors.dapr.publishing import Publishing
 from tarry.doors.dapr.streaming import Streams
 from tarry.engine.answer import Answer
+from tarry.grpc.call import INTERNAL, Call, Streaming, Unary
 
 SERVICE: Final = "/dapr.proto.runtime.v1.Dapr/"
 MESSAGE_ID: Final = "tarry-message-id"

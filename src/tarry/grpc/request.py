@@ -8,8 +8,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from tarry.doors.dapr.http2.fields import check_request, content_length
-from tarry.doors.dapr.http2.hpack import Field, Fields, written
+from tarry.grpc.fields import check_request, content_length
+from tarry.grpc.hpack import Field, Fields, written
 
 Pair = tuple[str, str | bytes]
 """A name and a value of a call's metadata; where the name ends in `-bin` the value is bytes."""

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
-from tarry.doors.dapr.http2 import frames
-from tarry.doors.dapr.http2.frames import (
+from tarry.grpc import frames
+from tarry.grpc.frames import (
     END_STREAM,
     MAX_FRAME_BYTES,
     MAX_WINDOW_BYTES,
@@ -16,7 +16,7 @@ from tarry.doors.dapr.http2.frames import (
 )
 
 if TYPE_CHECKING:
-    from tarry.doors.dapr.http2.connection import Connection
+    from tarry.grpc.connection import Connection
 
 
 WITHIN_S: Final = 20.0

@@ -16,8 +16,8 @@ from google.protobuf.message import DecodeError
 
 from tarry.core.access import Caller
 from tarry.core.faults import told
-from tarry.doors.dapr.http2.hpack import Fields
-from tarry.doors.dapr.http2.request import (
+from tarry.grpc.hpack import Fields
+from tarry.grpc.request import (
     ANSWER,
     ENCODINGS,
     REFUSAL,
@@ -28,7 +28,7 @@ from tarry.doors.dapr.http2.request import (
     request_of,
     status_fields,
 )
-from tarry.doors.dapr.http2.stream import NOBODY, Receiver, Stream
+from tarry.grpc.stream import NOBODY, Receiver, Stream
 
 UNKNOWN: Final = 2
 DEADLINE_EXCEEDED: Final = 4

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from tarry.doors.dapr.http2.frames import FIRST_WINDOW_BYTES
+from tarry.grpc.frames import FIRST_WINDOW_BYTES
 
 if TYPE_CHECKING:
-    from tarry.doors.dapr.http2.stream import Stream
+    from tarry.grpc.stream import Stream
 
 
 class Output(Protocol):

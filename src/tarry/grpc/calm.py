@@ -6,7 +6,7 @@ second is bounded. A call that is served costs nothing here.
 
 from typing import Final
 
-from tarry.doors.dapr.http2.frames import Broken, Code
+from tarry.grpc.frames import Broken, Code
 
 MAX_STRAIN: Final = 10_000
 """The strain that a client may cause between two calls of `forgive`. Clients that read a stream as fast as they can cause

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from tarry.doors.dapr.http2.frames import Code, StreamBroken
-from tarry.doors.dapr.http2.hpack import Fields
+from tarry.grpc.frames import Code, StreamBroken
+from tarry.grpc.hpack import Fields
 
 _ASKED: Final = frozenset((b":method", b":scheme", b":path"))
 """The pseudo-fields that every request has."""

@@ -10,11 +10,11 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from tarry.doors.dapr.http2 import control, frames
-from tarry.doors.dapr.http2.calm import REFUSED_STRAIN, RESET_STRAIN, Calm
-from tarry.doors.dapr.http2.ended import Ended
-from tarry.doors.dapr.http2.fields import check_trailers
-from tarry.doors.dapr.http2.frames import (
+from tarry.grpc import control, frames
+from tarry.grpc.calm import REFUSED_STRAIN, RESET_STRAIN, Calm
+from tarry.grpc.ended import Ended
+from tarry.grpc.fields import check_trailers
+from tarry.grpc.frames import (
     ACK,
     END_HEADERS,
     END_STREAM,
@@ -27,9 +27,9 @@ from tarry.doors.dapr.http2.frames import (
     frame,
     number,
 )
-from tarry.doors.dapr.http2.hpack import BadBlock, Fields, Reader, TooManyFields
-from tarry.doors.dapr.http2.sending import Output, Sending
-from tarry.doors.dapr.http2.stream import WITHIN_S, Receiver, Stream
+from tarry.grpc.hpack import BadBlock, Fields, Reader, TooManyFields
+from tarry.grpc.sending import Output, Sending
+from tarry.grpc.stream import WITHIN_S, Receiver, Stream
 
 MAX_BLOCK_BYTES: Final = 16_384
 """A block of fields, and the fields in it."""

@@ -3,7 +3,7 @@
 from struct import Struct as Layout
 from typing import Final
 
-from tarry.doors.dapr.http2.frames import (
+from tarry.grpc.frames import (
     ACK,
     ENABLE_PUSH,
     INITIAL_WINDOW_SIZE,

@@ -7,7 +7,7 @@ gives the same fields until the table changes, and is read once.
 from collections import deque
 from typing import Final
 
-from tarry.doors.dapr.http2 import huffman
+from tarry.grpc import huffman
 
 Field = tuple[bytes, bytes]
 Fields = tuple[Field, ...]
