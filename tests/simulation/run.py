@@ -17,7 +17,7 @@ from multiprocessing import get_context
 from typing import NamedTuple
 from unittest import mock
 
-from tarry.engine import standby
+from tarry.engine.bodies import readahead
 from tests.simulation.coverage import ENOUGH_SEEDS, never_met, report
 from tests.simulation.world import Simulation
 
@@ -38,7 +38,7 @@ def run_seed(
     simulation = Simulation(seed, steps, trace, focus)
     try:
         # Bursts are small here: none would have drafts.
-        with mock.patch.object(standby, "WHOLE", 2):
+        with mock.patch.object(readahead, "WHOLE", 2):
             simulation.run()
     except Exception as error:
         again = f"python -m tests.simulation.run --seed {seed} --steps {steps} --trace"

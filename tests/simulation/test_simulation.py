@@ -21,12 +21,12 @@ from tarry.engine import recovery
 from tarry.engine.admission.scheduling import Scheduling
 from tarry.engine.admission.together import Together
 from tarry.engine.answer import Answer, failed, settled
-from tarry.engine.bodies import Absent
+from tarry.engine.bodies.bodies import Absent
 from tarry.engine.delayed import DelayedEntries, DelayedEntry
-from tarry.engine.flight import Departure
-from tarry.engine.flights import Flights
+from tarry.engine.due.horizon import Horizon
+from tarry.engine.flights.flight import Departure
+from tarry.engine.flights.flights import Flights
 from tarry.engine.groups import Groups
-from tarry.engine.horizon import Horizon
 from tarry.engine.journal import Journal
 from tarry.engine.reclaim import Reclaim
 from tarry.engine.topics.ack_set import AckSet

@@ -14,9 +14,9 @@ from tarry.core.errors import Damage, NotFound, TarryError, Unavailable
 from tarry.core.message import MessageView
 from tarry.core.policy import Policy
 from tarry.engine.answer import Answer, failed
-from tarry.engine.dispatcher import ORDER_WAITS_MS
+from tarry.engine.dispatch.dispatcher import ORDER_WAITS_MS
 from tarry.engine.engine import Engine
-from tarry.engine.flights import Told
+from tarry.engine.flights.flights import Told
 from tarry.testing.disk import SimulatedCrash
 from tarry.testing.outlet import Attempt, SimulatedOutlet
 from tarry.testing.world import World

@@ -16,8 +16,8 @@ from tarry.core.errors import NotFound
 from tarry.core.limits import DAY_MS, FINALISED_RETENTION_MS, HOUR_MS, MINUTE_MS
 from tarry.core.message import Message, MessageQuery
 from tarry.core.policy import Policy
-from tarry.engine import horizon
 from tarry.engine.admission.adoption import BatchView
+from tarry.engine.due import horizon
 from tarry.engine.engine import Engine
 from tarry.index.delta import DeltaIndex
 from tarry.index.incoming import Mapping

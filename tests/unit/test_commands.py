@@ -7,7 +7,7 @@ from tarry.core.delivery import Delivered, Refused, Retry
 from tarry.core.errors import Conflict, DelayTooLong, Invalid
 from tarry.core.message import Message
 from tarry.core.policy import Policy
-from tarry.engine import bodies as bodies_module
+from tarry.engine.bodies import bodies as bodies_module
 from tarry.ledger.reader import Stored
 from tests.unit.engine_kit import FOREIGN, Bench
 

@@ -9,7 +9,7 @@ from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import Damage, Unavailable
 from tarry.core.message import Message, Scheduled
 from tarry.core.policy import Policy
-from tarry.engine.dispatcher import APART_MS, BURST_MS
+from tarry.engine.dispatch.dispatcher import APART_MS, BURST_MS
 from tarry.engine.settings import EngineSettings
 from tarry.engine.upkeep import FLUSH_LATEST_MS
 from tarry.ledger.ledger import LedgerSettings

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tarry.core.deadset import DeadSet
-from tarry.engine import horizon as module
-from tarry.engine.horizon import Horizon
+from tarry.engine.due import horizon as module
+from tarry.engine.due.horizon import Horizon
 from tarry.testing.index import SimulatedIndex
 
 LEAD_MS = 600_000

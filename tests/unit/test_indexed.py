@@ -8,8 +8,8 @@ import pytest
 from tarry.core.delivery import Delivered
 from tarry.core.errors import Conflict, NotFound, Unavailable
 from tarry.core.message import Message, MessageQuery, Scheduled
-from tarry.engine import bodies as bodies_module
-from tarry.engine import horizon as horizon_module
+from tarry.engine.bodies import bodies as bodies_module
+from tarry.engine.due import horizon as horizon_module
 from tarry.engine.settings import EngineSettings
 from tarry.index.index import NoView, View
 from tarry.ledger.ledger import LedgerSettings

@@ -81,7 +81,7 @@ def assert_only_the_fifth_failed(bench: Bench, answers: list[Scheduled]) -> None
 
 def test_encoding_a_burst(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = bench.drain("orders")
-    poison(monkeypatch, "burst.fired", lambda *args: any(POISON in body for body in args[5]))
+    poison(monkeypatch, "dispatch.burst.fired", lambda *args: any(POISON in body for body in args[5]))
     answers = schedule_some(bench, "orders")
     bench.wait(100)
     assert reader.payloads == SOUND
@@ -90,14 +90,14 @@ def test_encoding_a_burst(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("destination", ["orders", FOREIGN])
 def test_deciding(bench: Bench, monkeypatch: pytest.MonkeyPatch, destination: str) -> None:
-    poison(monkeypatch, "dispatcher.has_expired", lambda _key, head, _now: head.payload == POISON)
+    poison(monkeypatch, "dispatch.dispatcher.has_expired", lambda _key, head, _now: head.payload == POISON)
     answers = schedule_some(bench, destination, ttl_ms=60_000)
     bench.run(100)
     assert_only_the_fifth_failed(bench, answers)
 
 
 def test_reading(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    poison(monkeypatch, "standby.read_due", lambda bodies: any(POISON in body for body in bodies))
+    poison(monkeypatch, "bodies.readahead.read_due", lambda bodies: any(POISON in body for body in bodies))
     answers = schedule_some(bench, "orders")
     bench.run(100)
     assert_only_the_fifth_failed(bench, answers)
@@ -110,7 +110,7 @@ def test_reading_ahead_is_left_until_they_are_due(bench: Bench, monkeypatch: pyt
         calls.append(len(bodies))
         return any(POISON in body for body in bodies)
 
-    poison(monkeypatch, "standby.read_due", has_poison)
+    poison(monkeypatch, "bodies.readahead.read_due", has_poison)
     answers = schedule_some(bench, "orders", 10_000)
     bench.run(9_999)
     looked = len(calls)
@@ -123,7 +123,7 @@ def test_a_limit_that_cannot_be_kept(bench: Bench, monkeypatch: pytest.MonkeyPat
     bench.ask(bench.engine.set_policy("namespace", "public/default", Policy(send_per_second=1.0)))
     poison(
         monkeypatch,
-        "dispatcher.Dispatcher._put_off",
+        "dispatch.dispatcher.Dispatcher._put_off",
         lambda _self, _key, head, *_rest: head.payload == POISON,
     )
     answers = schedule_some(bench, "orders")
@@ -149,7 +149,7 @@ def test_an_order_key_that_cannot_be_told(bench: Bench, monkeypatch: pytest.Monk
 def test_leaving(monkeypatch: pytest.MonkeyPatch, together: int) -> None:
     bench = Bench(together=together)
     bench.expects_errors = True
-    poison(monkeypatch, "flights.Delivery", lambda *fields: fields[2] == POISON)
+    poison(monkeypatch, "flights.flights.Delivery", lambda *fields: fields[2] == POISON)
     answers = schedule_some(bench, FOREIGN)
     bench.run(100)
     assert sorted(bench.arrived()) == SOUND
@@ -173,7 +173,7 @@ def test_trying_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = bench.schedule(FOREIGN, payload=b"bad", delay_ms=1)
     bench.wait(1)
     with monkeypatch.context() as patched:
-        patched.setattr("tarry.engine.flights.Flights._backoff_ms", fail)
+        patched.setattr("tarry.engine.flights.flights.Flights._backoff_ms", fail)
         bench.verdict(Retry("busy"))
     assert bench.state(bad.id) == "failed"
     assert "was to be tried again" in (bench.view(bad.id).reason or "")
@@ -218,7 +218,7 @@ def test_a_group_whose_unit_no_segment_holds(bench: Bench, destination: str) -> 
 
 
 def test_a_dead_letter_that_cannot_be_made(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    poison(monkeypatch, "flights.dead_letter", lambda put, *_rest: put.payload == POISON)
+    poison(monkeypatch, "flights.flights.dead_letter", lambda put, *_rest: put.payload == POISON)
     done = bench.schedule(FOREIGN, payload=POISON, owner="ann", group="g", delay_ms=1)
     orphan = bench.schedule(FOREIGN, owner="ann", group="g")
     bench.wait(1)
@@ -234,7 +234,7 @@ def test_a_leader_whose_group_cannot_begin_was_sent_all_the_same(
     def fail(*_: Any) -> None:
         raise ValueError
 
-    monkeypatch.setattr("tarry.engine.flights.beginnings", fail)
+    monkeypatch.setattr("tarry.engine.flights.flights.beginnings", fail)
     leader, member = bench.ask(
         bench.engine.schedule_together(
             [
@@ -257,7 +257,7 @@ def test_carrying(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = bench.schedule(FOREIGN, payload=b"bad", owner="ann", delay_ms=1)
     bench.wait(1)
     with monkeypatch.context() as patched:
-        patched.setattr("tarry.engine.carrying.new_version", fail)
+        patched.setattr("tarry.engine.flights.deferral.new_version", fail)
         bench.verdict(Retry("busy", after_ms=100_000))
     assert bench.state(bad.id) == "failed"
     assert bench.engine.pending_of("ann", "public/default") == 0
@@ -340,7 +340,7 @@ def test_no_memory_is_no_fault_of_a_message(bench: Bench, monkeypatch: pytest.Mo
 
     done = bench.schedule(payload=b"x", delay_ms=1)
     with monkeypatch.context() as patched:
-        patched.setattr("tarry.engine.burst.fired", fail)
+        patched.setattr("tarry.engine.dispatch.burst.fired", fail)
         bench.clock.advance(1)
         with pytest.raises(MemoryError):
             bench.rest()

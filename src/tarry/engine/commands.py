@@ -24,9 +24,9 @@ from tarry.core.message import LED_BY, MessagePage, MessageQuery, MessageView
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.rates import Rates
 from tarry.engine.answer import Answer, failed
-from tarry.engine.dispatcher import Dispatcher
+from tarry.engine.dispatch.dispatcher import Dispatcher
+from tarry.engine.due.horizon import Offload
 from tarry.engine.finding import Finding, Found
-from tarry.engine.horizon import Offload
 from tarry.engine.journal import Journal
 from tarry.engine.listing import list_finalised, list_scheduled
 from tarry.engine.upkeep import Upkeep
@@ -192,7 +192,7 @@ class Commands:
         def look_again() -> None:
             self._finding.find(id_, again).pass_on(answer)
 
-        self._dispatcher.writing.when_settled(found.current.seq, look_again)
+        self._dispatcher.end_writer.when_settled(found.current.seq, look_again)
         return answer
 
     def _uncertain(self, found: Found) -> bool:
@@ -286,7 +286,7 @@ class Commands:
 
         def durable() -> T:
             # Whoever waits for a verdict on the version that was replaced waits in vain.
-            self._dispatcher.writing.settled([found.current.seq])
+            self._dispatcher.end_writer.settled([found.current.seq])
             return answered(first + len(records) - 1)
 
         first = self._journal.append(records, answer.unless_error(durable), essential=essential)

@@ -16,7 +16,7 @@ from tarry.core import faults
 from tarry.core.delivery import BulkOutlet, Delivery, Outlet, Retry, Verdict
 from tarry.engine.alarm import Alarm
 from tarry.engine.engine import Engine
-from tarry.engine.flights import Launch, Told
+from tarry.engine.flights.flights import Launch, Told
 from tarry.ledger.bell import Bell
 
 log = logging.getLogger(__name__)

@@ -37,10 +37,10 @@ from tarry.engine.backups import Backups
 from tarry.engine.catalogue import Catalogue
 from tarry.engine.commands import Commands, Ending
 from tarry.engine.delayed import DelayedEntries
-from tarry.engine.dispatcher import Dispatcher
-from tarry.engine.flights import Launch
+from tarry.engine.dispatch.dispatcher import Dispatcher
+from tarry.engine.due.horizon import Offload
+from tarry.engine.flights.flights import Launch
 from tarry.engine.hearing import Hearing
-from tarry.engine.horizon import Offload
 from tarry.engine.journal import Journal
 from tarry.engine.owners import Owners
 from tarry.engine.recovery import recover
@@ -177,7 +177,7 @@ class Engine:
         self.journal.bodies.turn(now_ms)
         # Reading ahead is for when there is nothing to send.
         more = self.dispatcher.turn(now_ms)
-        read_ms = None if more else self.journal.standby.turn(now_ms)
+        read_ms = None if more else self.journal.readahead.turn(now_ms)
         self.batches.turn(now_ms)
         self.backups.turn(now_ms)
         self.topics.records.pump()

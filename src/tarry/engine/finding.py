@@ -13,8 +13,8 @@ from tarry.core.errors import Conflict, Damage, NotFound, TarryError
 from tarry.core.lifecycle import State
 from tarry.core.message import MessageView
 from tarry.engine.answer import Answer, failed
-from tarry.engine.bodies import Absent, Body
-from tarry.engine.dispatcher import Dispatcher
+from tarry.engine.bodies.bodies import Absent, Body
+from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.journal import Journal
 from tarry.engine.upkeep import Upkeep
 from tarry.engine.views import view_of_ended

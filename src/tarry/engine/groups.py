@@ -12,7 +12,7 @@ from typing import Final
 from tarry.core.deadset import DeadSet
 from tarry.core.errors import Conflict, Damage
 from tarry.core.holder import UNSCOPED, Holder
-from tarry.engine.bodies import Bodies
+from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.versions import end_of, end_unread_member
 from tarry.ledger.read_record import PutHead
 from tarry.ledger.record import Claim, Finalise, Key, Put, Record

@@ -12,7 +12,7 @@ from tarry.core.lifecycle import FINALISED, State
 from tarry.core.message import MessageView
 from tarry.engine.answer import Answer
 from tarry.engine.commands import Commands, Due
-from tarry.engine.dispatcher import Dispatcher
+from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.journal import Journal
 from tarry.ledger.record import Key
 
@@ -71,7 +71,7 @@ class Hearing:
             self._commands.get(id).then(shown)
 
         def wait(seq: int) -> None:
-            self._dispatcher.writing.when_settled(seq, look)
+            self._dispatcher.end_writer.when_settled(seq, look)
 
         def shown(of: Answer[MessageView]) -> None:
             error = of.error()

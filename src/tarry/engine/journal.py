@@ -30,17 +30,17 @@ from tarry.core.tracing import Tracer
 from tarry.engine.admission.batches import Batch, Batches
 from tarry.engine.admission.columns import Plan
 from tarry.engine.aside import Aside
-from tarry.engine.bodies import Bodies
-from tarry.engine.burst import Burst, Lot
+from tarry.engine.bodies.bodies import Bodies
+from tarry.engine.bodies.body_sizes import BodySizes
+from tarry.engine.bodies.readahead import Readahead
 from tarry.engine.catalogue import Catalogue
+from tarry.engine.dispatch.burst import Burst, Lot
+from tarry.engine.due.horizon import Horizon, Offload
 from tarry.engine.groups import Groups
-from tarry.engine.horizon import Horizon, Offload
 from tarry.engine.isolation import Isolation
 from tarry.engine.pending import Pending
 from tarry.engine.policies import Policies
 from tarry.engine.settings import EngineSettings
-from tarry.engine.sizes import Sizes
-from tarry.engine.standby import Standby
 from tarry.engine.subjects import Subjects
 from tarry.engine.topics.consumer import Received
 from tarry.engine.topics.entries import received_entries
@@ -112,13 +112,13 @@ class Journal:
         self.batches = Batches(self.dead)
         self.horizon.unindexed = lambda cursor: self.batches.unindexed(cursor, self._effective_seq)
         self.bodies = Bodies(ledger, self.horizon, reading, clock)
-        self.sizes = Sizes()
-        self.standby = Standby(self.bodies, self.horizon, self.sizes)
+        self.sizes = BodySizes()
+        self.readahead = Readahead(self.bodies, self.horizon, self.sizes)
         self.recent_entries = RecentEntries()
         self.policies = Policies(broker, namespaces)
         self.topics = Topics(self)
-        self.standby.aside = self.aside.seqs
-        self.standby.prepares = self.topics.records.prepares
+        self.readahead.aside = self.aside.seqs
+        self.readahead.prepares = self.topics.records.prepares
         self.catalogue = Catalogue(self)
         self.retention = Retention(self)
         self.pending = Pending(registry)
@@ -126,7 +126,7 @@ class Journal:
         self.isolation = Isolation(self.counters)
         """Tells errors about one message from faults."""
         self.stranded: Counter[str] = Counter()
-        """By scheme: messages that wait for an outlet which a start did not have (`tarry.engine.stranded`)."""
+        """By scheme: messages that wait for an outlet which a start did not have (`tarry.engine.flights.stranded`)."""
         self.passed = Watermark()
         """The versions that are dead by their keys: the watermark, and its ceilings."""
         self.marked_at_ms = 0
@@ -371,7 +371,7 @@ class Journal:
     def _kill(self, seq: int) -> None:
         self.dead.add(seq)
         self.bodies.forget(seq)
-        self.standby.forget(seq)
+        self.readahead.forget(seq)
 
     def _decide_batch(self, seq: int, record: Adopt | CancelBatch) -> None:
         for holder, change in self.batches.decide(seq, record).items():

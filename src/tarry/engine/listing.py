@@ -16,9 +16,9 @@ from tarry.core.errors import Invalid, Unavailable
 from tarry.core.lifecycle import State
 from tarry.core.message import MessagePage, MessageQuery, MessageView
 from tarry.engine.answer import Answer, settled
-from tarry.engine.bodies import Body
-from tarry.engine.dispatcher import Dispatcher
-from tarry.engine.horizon import Offload
+from tarry.engine.bodies.bodies import Body
+from tarry.engine.dispatch.dispatcher import Dispatcher
+from tarry.engine.due.horizon import Offload
 from tarry.engine.journal import Journal
 from tarry.engine.paging import MAX_NUMBER, check_limit, make_token, read_token
 from tarry.engine.views import view_of_ended, view_of_put

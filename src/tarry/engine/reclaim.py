@@ -22,8 +22,8 @@ import numpy as np
 from tarry.core import faults
 from tarry.core.errors import Damage, TarryError, Unavailable
 from tarry.engine.answer import Answer
-from tarry.engine.dispatcher import Dispatcher
-from tarry.engine.horizon import Offload
+from tarry.engine.dispatch.dispatcher import Dispatcher
+from tarry.engine.due.horizon import Offload
 from tarry.engine.journal import Journal
 from tarry.engine.settings import EngineSettings
 from tarry.engine.versions import new_version
@@ -181,7 +181,7 @@ class Reclaim:
                 for seq in again:
                     self._dispatcher.killed(seq)
                 # A command that waits for an attempt of the old version looks at the new one.
-                self._dispatcher.writing.settled(again)
+                self._dispatcher.end_writer.settled(again)
                 if self._to_carry and self._may_reclaim():
                     self._carry_on()
                 else:

@@ -12,7 +12,7 @@ import numpy as np
 
 from tarry.core.errors import Unavailable
 from tarry.core.policy import Policy
-from tarry.engine.horizon import VERSIONS
+from tarry.engine.due.horizon import VERSIONS
 from tarry.engine.journal import Journal
 from tarry.engine.setting_aside import explained
 from tarry.index.index import View

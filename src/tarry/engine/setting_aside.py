@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from tarry.core import faults
 from tarry.core.errors import Damage, NotFound, Unavailable
-from tarry.engine.dispatcher import Dispatcher
+from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.isolation import FAULTS
 from tarry.engine.journal import Journal
 from tarry.ledger.record import Key, Kind

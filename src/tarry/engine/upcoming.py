@@ -17,7 +17,7 @@ from tarry.core.errors import Invalid
 from tarry.core.lanes import DOORS, doors_of
 from tarry.core.run import Due
 from tarry.engine.answer import Answer, failed
-from tarry.engine.horizon import Offload
+from tarry.engine.due.horizon import Offload
 from tarry.engine.journal import Journal
 
 MAX_BUCKETS: Final = 1_000

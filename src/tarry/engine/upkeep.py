@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from tarry.core.clockwatch import ClockWatch
 from tarry.core.errors import TarryError, Unavailable
 from tarry.engine.answer import Answer, settled
-from tarry.engine.dispatcher import Dispatcher
-from tarry.engine.horizon import Offload
+from tarry.engine.dispatch.dispatcher import Dispatcher
+from tarry.engine.due.horizon import Offload
 from tarry.engine.journal import Journal
 from tarry.engine.reclaim import Reclaim
 from tarry.engine.settings import EngineSettings

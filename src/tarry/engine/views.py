@@ -6,7 +6,7 @@ import msgspec
 
 from tarry.core.lifecycle import State
 from tarry.core.message import MessageView
-from tarry.engine.flight import Flight
+from tarry.engine.flights.flight import Flight
 from tarry.ledger.record import Put
 from tarry.registry.registry import Ended
 

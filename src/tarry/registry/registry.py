@@ -167,7 +167,7 @@ class Meta(Struct, array_like=True, frozen=True):
     """Seqs of messages in batches are never used again, also when their batch is forgotten."""
     relied: Relied = Relied()
     sizes: dict[int, int] = {}
-    """Where the ledger has large bodies (`tarry.engine.sizes`)."""
+    """Where the ledger has large bodies (`tarry.engine.bodies.body_sizes`)."""
     stranded: dict[str, int] = {}
     """By scheme: messages that wait for an outlet which a start did not have."""
     ceilings: list[Ceiling] = []

@@ -11,16 +11,16 @@ from collections.abc import Collection
 from tarry.core.deadset import DeadSet
 from tarry.core.ids import Ids
 from tarry.engine.admission.batches import Batches
-from tarry.engine.bodies import Bodies
-from tarry.engine.dispatcher import Dispatcher
+from tarry.engine.bodies.bodies import Bodies
+from tarry.engine.bodies.body_sizes import BodySizes
+from tarry.engine.bodies.readahead import Readahead
+from tarry.engine.dispatch.dispatcher import Dispatcher
+from tarry.engine.due.horizon import Horizon
 from tarry.engine.engine import Engine
-from tarry.engine.flights import Flights
+from tarry.engine.flights.flights import Flights
 from tarry.engine.groups import Groups
-from tarry.engine.horizon import Horizon
 from tarry.engine.journal import Journal
 from tarry.engine.pending import Pending
-from tarry.engine.sizes import Sizes
-from tarry.engine.standby import Standby
 from tarry.engine.subjects import Subjects
 from tarry.engine.topics.recent_entries import RecentEntries
 from tarry.ledger.ledger import Ledger
@@ -121,14 +121,14 @@ class Insides(ABC):
         return self.journal.bodies
 
     @property
-    def sizes(self) -> Sizes:
+    def sizes(self) -> BodySizes:
         """How many bodies are read together."""
         return self.journal.sizes
 
     @property
-    def standby(self) -> Standby:
+    def readahead(self) -> Readahead:
         """Messages that are read ahead."""
-        return self.journal.standby
+        return self.journal.readahead
 
     @property
     def recent_entries(self) -> RecentEntries:
@@ -168,7 +168,7 @@ class Insides(ABC):
     @property
     def carried_keys(self) -> Collection[str]:
         """Order keys whose flights are being carried to a later attempt."""
-        return self.dispatcher.flights._carrying._held
+        return self.dispatcher.flights._deferral._held
 
     @property
     def forgotten_seq(self) -> int:

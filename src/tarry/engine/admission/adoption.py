@@ -32,7 +32,7 @@ from tarry.core.policy import Effective
 from tarry.engine.admission.batches import Batch
 from tarry.engine.answer import Answer, all_of, failed
 from tarry.engine.commands import Commands
-from tarry.engine.dispatcher import Dispatcher
+from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.journal import Journal
 from tarry.engine.tracing import accepted
 from tarry.engine.upkeep import Upkeep

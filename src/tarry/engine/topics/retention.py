@@ -4,7 +4,7 @@ Time to live counts from the due instant or the publication, whichever is later:
 with by it. A quota that refuses producers loses nothing, so it counts everything that is stored; one that evicts does lose
 entries, so it neither counts nor evicts what still waits. Retention keeps what every subscription is done with.
 
-Sizes are those of whole chunks, spread evenly over their entries. All of it is looked at once in a while, and a bounded
+BodySizes are those of whole chunks, spread evenly over their entries. All of it is looked at once in a while, and a bounded
 number of entries at a time.
 """
 

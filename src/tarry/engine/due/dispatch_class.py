@@ -10,7 +10,7 @@ from tarry.core.names import TOPIC_SCHEME
 from tarry.ledger.read_record import PutHead
 
 
-class Alike:
+class DispatchClass:
     """Messages that differ in nothing that matters when they are sent. Each object is equal to itself alone."""
 
     __slots__ = ("destination", "door", "known", "late_from_ms", "namespace", "owner", "plain")
@@ -32,10 +32,10 @@ class Alike:
         return 0 if self.late_from_ms is None else now_ms - self.late_from_ms
 
 
-def all_alike(heads: Sequence[PutHead]) -> list[Alike]:
+def dispatch_classes(heads: Sequence[PutHead]) -> list[DispatchClass]:
     """For each message what it has in common with others; the same object for those of these that are alike."""
-    found: dict[tuple[object, ...], Alike] = {}
-    column: list[Alike] = []
+    found: dict[tuple[object, ...], DispatchClass] = {}
+    column: list[DispatchClass] = []
     for head in heads:
         due_at_ms, accepted_at_ms = head.due_at_ms, head.accepted_at_ms
         late_from_ms = due_at_ms if due_at_ms is None or due_at_ms > accepted_at_ms else accepted_at_ms
@@ -45,6 +45,6 @@ def all_alike(heads: Sequence[PutHead]) -> list[Alike]:
         alike = found.get(key)
         if alike is None:
             plain = loose and head.destination.startswith(TOPIC_SCHEME)
-            alike = found[key] = Alike(head, late_from_ms, plain, known)
+            alike = found[key] = DispatchClass(head, late_from_ms, plain, known)
         column.append(alike)
     return column

@@ -5,20 +5,20 @@ import pytest
 from numpy.typing import NDArray
 
 from tarry.core.message import Message
-from tarry.engine import sizes as module
-from tarry.engine.bodies import Body
-from tarry.engine.sizes import SMALL_BYTES, STRETCH_BITS, TOGETHER_BYTES, Sizes
+from tarry.engine.bodies import body_sizes as module
+from tarry.engine.bodies.bodies import Body
+from tarry.engine.bodies.body_sizes import SMALL_BYTES, STRETCH_BITS, TOGETHER_BYTES, BodySizes
 from tarry.testing.world import World
 
 
 def test_small_bodies_are_read_all_together() -> None:
-    sizes = Sizes()
+    sizes = BodySizes()
     sizes.add_many(1, np.full(5_000, SMALL_BYTES, np.int64))
     assert sizes.together(np.arange(1, 1_025)) == 1_024
 
 
 def test_a_large_body_slows_down_only_its_neighbours() -> None:
-    sizes = Sizes()
+    sizes = BodySizes()
     sizes.add(5, 8 * 1024 * 1024)
     assert sizes.together(np.arange(1, 1_025)) == TOGETHER_BYTES // (8 * 1024 * 1024)
     far = 1 << STRETCH_BITS
@@ -26,7 +26,7 @@ def test_a_large_body_slows_down_only_its_neighbours() -> None:
 
 
 def test_one_is_always_read_and_the_past_is_forgotten() -> None:
-    sizes = Sizes()
+    sizes = BodySizes()
     sizes.add(5, 2 * TOGETHER_BYTES)
     assert sizes.together(np.array([4, 5, 6])) == 1
     sizes.forget_upto((1 << STRETCH_BITS) - 2)

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.ids import Ids
-from tarry.engine.alike import Alike
-from tarry.engine.reads import Reads, joined
+from tarry.engine.due.decoded_batch import DecodedBatch, joined
+from tarry.engine.due.dispatch_class import DispatchClass
 from tarry.engine.topics.entry_batch import EntryBatch, EntrySpan
 from tarry.engine.topics.records import TopicRecords
 from tarry.engine.versions import lateness_of
@@ -31,7 +31,7 @@ _ENTRY_BYTES: Final = 64
 class Part(NamedTuple):
     """Messages that were read together, with the keys of their versions."""
 
-    reads: Reads
+    reads: DecodedBatch
     fires: "array[int]"
     seqs: "array[int]"
 
@@ -44,16 +44,16 @@ class Lot:
     def __init__(self) -> None:
         self.parts: list[Part] = []
 
-    def add(self, put: ReadPut, body: bytes, alike: Alike, key: Key) -> None:
+    def add(self, put: ReadPut, body: bytes, alike: DispatchClass, key: Key) -> None:
         """Take one more."""
         if not self.parts:
-            self.parts.append(Part(Reads(), array("q"), array("q")))
+            self.parts.append(Part(DecodedBatch(), array("q"), array("q")))
         part = self.parts[-1]
         part.reads.add(put, body, alike)
         part.fires.append(key.fire_at_ms)
         part.seqs.append(key.seq)
 
-    def extend(self, reads: Reads, fires: NDArray[np.int64], seqs: NDArray[np.int64]) -> None:
+    def extend(self, reads: DecodedBatch, fires: NDArray[np.int64], seqs: NDArray[np.int64]) -> None:
         """Take versions that were read together, all of them for this topic."""
         self.parts.append(Part(reads, array("q", fires.tobytes()), array("q", seqs.tobytes())))
 
@@ -142,7 +142,7 @@ class Burst:
         """Their fire instants."""
         return _column([part.fires for lot in self.by_topic.values() for part in lot.parts])
 
-    def kinds(self) -> Counter[Alike]:
+    def kinds(self) -> Counter[DispatchClass]:
         """How many of the messages are alike."""
         kinds: Counter[Any] = Counter()
         for lot in self.by_topic.values():

@@ -21,18 +21,18 @@ from tarry.core.errors import Damage, Unavailable
 from tarry.core.lifecycle import Event, State
 from tarry.core.limits import MAX_DELAY_MS, MINUTE_MS
 from tarry.core.tracing import Outcome
-from tarry.engine.bodies import Body, version_of
-from tarry.engine.carrying import Carrying, parts_of
-from tarry.engine.flight import Departure, Flight
+from tarry.engine.bodies.bodies import Body, version_of
+from tarry.engine.bodies.body_sizes import SMALL_BYTES
+from tarry.engine.flights.boarding import Boarding
+from tarry.engine.flights.deferral import Deferral, parts_of
+from tarry.engine.flights.end_writer import ROOM_RETRY_MS, EndWriter, Otherwise
+from tarry.engine.flights.flight import Departure, Flight
+from tarry.engine.flights.stranded import Stranded
 from tarry.engine.journal import Journal
 from tarry.engine.leading import beginnings
-from tarry.engine.places import Places
 from tarry.engine.settings import EngineSettings
-from tarry.engine.sizes import SMALL_BYTES
-from tarry.engine.stranded import Stranded
 from tarry.engine.tracing import attempt_of
 from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, has_expired, new_version
-from tarry.engine.writing import ROOM_RETRY_MS, Otherwise, Writing
 from tarry.ledger.read_record import PutHead, ReadPut
 from tarry.ledger.record import Claim, Key, Put, Record, Tried, decode_put
 
@@ -70,7 +70,7 @@ class Flights:
         outlets: Mapping[str, Outlet],
         settings: EngineSettings,
         launch: Launch,
-        writing: Writing,
+        writing: EndWriter,
         stranded: Stranded,
         later: Callable[[Key, int, int], None],
         expire: Callable[[Key, PutHead, int], None],
@@ -87,13 +87,13 @@ class Flights:
         }
         self._settings = settings
         self._launch = launch
-        self._writing = writing
+        self._end_writer = writing
         self._stranded = stranded
         self._later = later
         self._expire = expire
         self._random = random.Random(seed)
-        self._places = Places(settings.concurrency, settings.concurrency_per_host)
-        self._carrying = Carrying(journal, writing, later)
+        self._boarding = Boarding(settings.concurrency, settings.concurrency_per_host)
+        self._deferral = Deferral(journal, writing, later)
         self._chains: dict[str, deque[Flight]] = {}
         """Flights in order behind one another; the first is under way."""
         self._keys: list[Key] = []
@@ -119,7 +119,7 @@ class Flights:
             flight = Flight(key, head, outlet, self._together[scheme], len(body))
             at_hand = self._what_to_keep(head, body)
             order = flight.order
-            if order is not None and self._carrying.keeps_back(flight, order, now_ms):
+            if order is not None and self._deferral.keeps_back(flight, order, now_ms):
                 return
             self.by_seq[key.seq] = flight
             heappush(self._keys, key)
@@ -132,7 +132,7 @@ class Flights:
             at_hand = self._what_to_keep(head, body)
         if at_hand is not None:
             self._at_hand[key.seq] = at_hand
-        self._places.wait(flight)
+        self._boarding.wait(flight)
 
     def _what_to_keep(self, head: ReadPut, body: bytes) -> ReadPut | Put | None:
         """The version to send, if it is small enough to be kept at hand until it is seen who has a place."""
@@ -146,7 +146,7 @@ class Flights:
     def start(self, now_ms: int) -> None:
         """Start waiting flights while there are places."""
         if self._journal.ledger.failed is None:
-            while leaving := self._places.board(lambda flight: self._may_leave(flight, now_ms)):
+            while leaving := self._boarding.board(lambda flight: self._may_leave(flight, now_ms)):
                 for departure in leaving:
                     self._depart(departure, now_ms)
         self._at_hand.clear()
@@ -163,7 +163,7 @@ class Flights:
         if seq in self._journal.dead:
             # Another one of its group was sent.
             self.leave(flight)
-            self._writing.settled([seq])
+            self._end_writer.settled([seq])
             return False
         if has_expired(flight.key, flight.head, now_ms):
             self._expire(flight.key, flight.head, now_ms)
@@ -175,7 +175,7 @@ class Flights:
         grouped = first.needs_claim
         if grouped and not self._may_leave(first, now_ms):
             # One of its group, in this same moment, has ended it.
-            self._places.land(first)
+            self._boarding.land(first)
             return
         try:
             claimed = not grouped or self._claim(departure, now_ms)
@@ -185,7 +185,7 @@ class Flights:
             self._judge([(first, Refused(reason))], now_ms)
             return
         if not claimed:
-            self._places.land(first)
+            self._boarding.land(first)
             self._later(first.key, first.lane, now_ms + ROOM_RETRY_MS)
             return
         for flight in departure.flights:
@@ -270,7 +270,7 @@ class Flights:
     def _judge(self, verdicts: Iterable[tuple[Flight, Verdict]], now_ms: int) -> None:
         sent: list[Flight] = []
         for flight, verdict in verdicts:
-            self._places.land(flight)
+            self._boarding.land(flight)
             if (watched := self._watched.get(flight.key.seq)) is not None:
                 watched.verdict = verdict
             if flight.span is not None:
@@ -372,7 +372,7 @@ class Flights:
                 del self._watched[seq]
             told(watched.verdict)
 
-        self._writing.when_settled(seq, settled)
+        self._end_writer.when_settled(seq, settled)
 
     def _wait_again(self, flight: Flight, put: Put, now_ms: int) -> None:
         """It was tried before its instant, and refused: it waits for that."""
@@ -438,7 +438,7 @@ class Flights:
             # The clock is read again: it may have been set back since the verdict.
             self.start(self._journal.clock.now_ms())
 
-        self._writing.write(make, [flight.key for flight in flights], done, otherwise or failed)
+        self._end_writer.write(make, [flight.key for flight in flights], done, otherwise or failed)
 
     def leave(self, flight: Flight) -> None:
         """A flight is over: the next of its chain may go."""
@@ -450,19 +450,19 @@ class Flights:
         if not chain:
             del self._chains[flight.order]
         elif first:
-            self._places.wait(chain[0])
+            self._boarding.wait(chain[0])
 
     def _retry(self, flight: Flight, at_ms: int) -> None:
         if at_ms - flight.key.fire_at_ms <= self._settings.carry_after_ms:
             self._later(flight.key, flight.lane, at_ms)
             # Commands that waited for this verdict look again: the message is scheduled once more.
-            self._writing.settled([flight.key.seq])
+            self._end_writer.settled([flight.key.seq])
             return
         # Past that by a new version, and with it all that is in order behind it (R9).
         chain = [flight] if flight.order is None else list(self._chains.pop(flight.order))
         for one in chain:
             self.by_seq.pop(one.key.seq, None)
-        self._carrying.carry(chain, at_ms)
+        self._deferral.carry(chain, at_ms)
 
     def _tell_retry(self, flight: Flight, reason: str, now_ms: int) -> None:
         """Log that a receiver cannot be sent to: at the first attempt that fails, and then once a minute for each host."""

@@ -15,9 +15,9 @@ import numpy as np
 from tarry.core.delivery import Outlet
 from tarry.core.errors import Damage, TarryError
 from tarry.core.limits import STRANDED_MS
+from tarry.engine.flights.end_writer import EndWriter
 from tarry.engine.journal import Journal
 from tarry.engine.versions import end_unread, new_version, scheme_of
-from tarry.engine.writing import Writing
 from tarry.index.index import NOTHING, Loaded
 from tarry.ledger.record import Key, Put, Record
 
@@ -40,10 +40,10 @@ _END: Final = Key(STRANDED_MS + 1, 0)
 class Stranded:
     """Sets messages aside whose part is missing, and brings them back."""
 
-    def __init__(self, journal: Journal, outlets: Mapping[str, Outlet], writing: Writing) -> None:
+    def __init__(self, journal: Journal, outlets: Mapping[str, Outlet], writing: EndWriter) -> None:
         self._journal = journal
         self._outlets = outlets
-        self._writing = writing
+        self._end_writer = writing
         self._returning = False
         self._began_at_ms = 0
         self._at = Key(STRANDED_MS, 0)
@@ -57,7 +57,7 @@ class Stranded:
     def strand(self, key: Key, reason: str) -> None:
         """Set a due message aside that no attempt was made for."""
         self.warn(reason)
-        self._writing.end(key, lambda: [self.version(key)])
+        self._end_writer.end(key, lambda: [self.version(key)])
 
     def version(self, key: Key, attempts: int | None = None) -> Put:
         """The version as which a message waits for its part."""
@@ -170,7 +170,7 @@ class Stranded:
     def _write(self, unit: list[tuple[Key, Record]]) -> None:
         dead, keys = self._journal.dead, [key for key, _ in unit]
         # If they cannot be written, they stay as they are.
-        self._writing.write(
+        self._end_writer.write(
             lambda: [record for key, record in unit if key.seq not in dead], keys, None, lambda _: []
         )
 

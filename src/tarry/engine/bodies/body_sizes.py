@@ -16,7 +16,7 @@ TOGETHER_BYTES: Final = 32 * 1024 * 1024
 """How much is read at once, about."""
 
 
-class Sizes:
+class BodySizes:
     """The largest body in each stretch of seqs that has a large one."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Writing the ends of versions: what is enqueued and not durable yet, and what waits for room.
+"""EndWriter the ends of versions: what is enqueued and not durable yet, and what waits for room.
 
 An end is never given up: when the ledger has no room for it, it is written as soon as there is (R2). Commands
 that wait for the verdict of an attempt are told here, once that verdict is durable.
@@ -23,7 +23,7 @@ Otherwise = Callable[[str], list[Record]]
 """Makes the records that end versions whose intended records cannot be written, of the reason."""
 
 
-class Writing:
+class EndWriter:
     """Units that end versions, on their way into the ledger."""
 
     def __init__(self, journal: Journal) -> None:

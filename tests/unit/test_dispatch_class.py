@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from tarry.core.message import Message
-from tarry.engine.alike import all_alike
-from tarry.engine.burst import Burst
+from tarry.engine.dispatch.burst import Burst
+from tarry.engine.due.dispatch_class import dispatch_classes
 from tarry.ledger.read_record import ReadPut
 from tarry.ledger.record import Key
 from tests.unit.engine_kit import Bench, full
@@ -22,7 +22,7 @@ def put(**changes: Any) -> ReadPut:
 
 
 def test_what_differs_in_its_content_alone_is_alike() -> None:
-    one, two, three = all_alike(
+    one, two, three = dispatch_classes(
         [put(), put(payload=b"other", headers={"a": "b"}), put(key="k", fire_at_ms=1)]
     )
     assert one is two is three
@@ -50,19 +50,19 @@ def test_what_differs_in_its_content_alone_is_alike() -> None:
     ],
 )
 def test_what_matters_at_sending_sets_a_message_apart(changes: dict[str, Any]) -> None:
-    one, other, again = all_alike([put(), put(**changes), put()])
+    one, other, again = dispatch_classes([put(), put(**changes), put()])
     assert one is again
     assert other is not one
 
 
 @pytest.mark.parametrize("changes", [{"ttl_ms": 5}, {"group": "g"}, {"destination": "http://127.0.0.1/"}])
 def test_about_these_there_is_something_to_decide(changes: dict[str, Any]) -> None:
-    assert not all_alike([put(**changes)])[0].plain
+    assert not dispatch_classes([put(**changes)])[0].plain
 
 
 @pytest.mark.parametrize("changes", [{"origin": Key(1, 2)}, {"listed": True}])
 def test_of_these_the_registry_has_a_row(changes: dict[str, Any]) -> None:
-    assert all_alike([put(**changes)])[0].known
+    assert dispatch_classes([put(**changes)])[0].known
 
 
 @pytest.mark.parametrize(
@@ -72,13 +72,13 @@ def test_of_these_the_registry_has_a_row(changes: dict[str, Any]) -> None:
 def test_lateness_counts_from_the_due_instant_or_the_acceptance_if_that_was_later(
     changes: dict[str, Any], late_ms: int
 ) -> None:
-    assert all_alike([put(**changes)])[0].late_ms(3000) == late_ms
+    assert dispatch_classes([put(**changes)])[0].late_ms(3000) == late_ms
 
 
 def test_a_burst_that_is_too_large_for_a_unit_is_parted_with_nothing_lost() -> None:
     burst = Burst(3000)
     puts = [put(owner=owner, payload=bytes(1_000)) for owner in ("ann", "bob", "ann", "ann", "bob")]
-    for seq, (one, alike) in enumerate(zip(puts, all_alike(puts), strict=True), 1):
+    for seq, (one, alike) in enumerate(zip(puts, dispatch_classes(puts), strict=True), 1):
         burst.of(one.destination).add(one, bytes(1_000), alike, Key(2000, seq))
     parts = burst.parts(3_000)
     assert [part.seqs().tolist() for part in parts] == [[1, 2], [3, 4], [5]]

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tarry.core.clock import Clock
 from tarry.core.errors import Damage, NotFound, TarryError
-from tarry.engine.horizon import Horizon, Offload
+from tarry.engine.due.horizon import Horizon, Offload
 from tarry.index.index import IndexMoved
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import FIRST_BATCH_SEQ, NO_KEY, Key, Put, decode_put
@@ -58,7 +58,7 @@ class Fetch(NamedTuple):
 
 
 class Bodies:
-    """Reads bodies and holds those that took long to get."""
+    """DecodedBatch bodies and holds those that took long to get."""
 
     def __init__(self, ledger: Ledger, horizon: Horizon, offload: Offload, clock: Clock) -> None:
         self.enqueued: dict[int, bytes] = {}

@@ -1,4 +1,4 @@
-"""Places: who may leave when. There are so many as a whole and for each host; a departure has one, however many leave in it.
+"""Boarding: who may leave when. There are so many as a whole and for each host; a departure has one, however many leave in it.
 
 Lanes take turns, flight after flight, so that owners do not wait for one another. A host that has all that it may
 have is crowded: flights to it wait apart, so that they hold up nobody else, and have the first place that is given back.
@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from tarry.engine.flight import Departure, Flight
+from tarry.engine.flights.flight import Departure, Flight
 
 LOOKED_AT: Final = 1024
 """Flights passed over, at the most, in search of those that fit a departure which has room."""
@@ -17,7 +17,7 @@ LOOKED_AT: Final = 1024
 Lanes = dict[int, deque[Flight]]
 
 
-class Places:
+class Boarding:
     """The flights that wait for a place, and the places that are taken."""
 
     def __init__(self, concurrency: int, concurrency_per_host: int) -> None:

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-import tarry.engine.standby as module
+import tarry.engine.bodies.readahead as module
 from tarry.core.message import Message
-from tarry.engine.bodies import Body
+from tarry.engine.bodies.bodies import Body
 from tarry.ledger.fired import Draft
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import Bench, full
@@ -75,7 +75,7 @@ def test_what_is_cancelled_while_it_stands_by_is_not_sent_and_not_kept() -> None
     gone = bench.schedule(payload=b"gone", delay_ms=900)
     bench.schedule(payload=b"stays", delay_ms=900)
     bench.wait(600)
-    standby = bench.standby
+    standby = bench.readahead
     assert len(standby) == 2
     bench.ask(bench.engine.cancel(gone.id))
     assert len(standby) == 1
@@ -103,7 +103,7 @@ def test_it_holds_only_so_many_and_the_rest_is_sent_all_the_same(monkeypatch: py
     for number in range(25):
         _ = bench.engine.schedule(Message(destination="orders", payload=b"%d" % number, delay_ms=900))
     bench.wait(899)
-    assert len(bench.standby) == 10
+    assert len(bench.readahead) == 10
     bench.wait(1)
     assert reader.payloads == [b"%d" % number for number in range(25)]
 
@@ -117,7 +117,7 @@ def test_a_later_look_goes_on_behind_what_stands_by_already(monkeypatch: pytest.
     for number in range(40):
         _ = bench.engine.schedule(Message(destination="orders", payload=b"%d" % number, delay_ms=1_400))
     bench.wait(1)
-    standby = bench.standby
+    standby = bench.readahead
     stood_by: list[int] = []
     for _ in range(1_398):
         bench.clock.advance(1)
@@ -134,10 +134,10 @@ def test_it_holds_only_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(25):
         _ = bench.engine.schedule(Message(destination="orders", payload=bytes(1_000), delay_ms=900))
     bench.wait(899)
-    assert 5 <= len(bench.standby) <= 10
+    assert 5 <= len(bench.readahead) <= 10
     bench.wait(1)
     assert len(reader.got) == 25
-    assert len(bench.standby) == 0
+    assert len(bench.readahead) == 0
 
 
 def test_what_died_without_a_word_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +146,7 @@ def test_what_died_without_a_word_makes_room(monkeypatch: pytest.MonkeyPatch) ->
     for _ in range(3):
         bench.publish("doomed", b"x", deliver_at_ms=bench.now_ms + 1_400)
     bench.wait(600)
-    standby = bench.standby
+    standby = bench.readahead
     assert len(standby) == 3
     bench.ask(bench.engine.topics.delete(full("doomed")))
     bench.schedule(delay_ms=790)
@@ -191,7 +191,7 @@ def test_what_was_read_with_one_that_died_is_not_read_again(
     bench.wait(10)
     assert reader.payloads == [b"%d" % number for number in range(20) if number != gone]
     assert len(reads.seqs) == 20
-    assert len(bench.standby) == 0
+    assert len(bench.readahead) == 0
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -203,7 +203,7 @@ def test_where_owners_take_turns_nothing_is_read_again(monkeypatch: pytest.Monke
         bench.schedule(payload=b"%d" % number, delay_ms=900)
     bench.wait(899)
     reads = Reads(bench, monkeypatch)
-    standby = bench.standby
+    standby = bench.readahead
     seqs = bench.horizon.wheel.entries((0, 0), 20).seqs
     for start in (first, 1 - first):
         taken = [read.payload for part in standby.take(seqs[start::2]) for read in part.read]  # type: ignore[union-attr]

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from tarry.core.errors import Damage
-from tarry.engine.alike import Alike
+from tarry.engine.due.dispatch_class import DispatchClass
 from tarry.ledger.fired import Draft
 from tarry.ledger.read_record import ReadEntry, ReadPut
 
@@ -16,7 +16,7 @@ Read = ReadPut | ReadEntry | Damage | None
 """A version or a delayed entry; `Damage` or None for one that cannot be read, or is not there."""
 
 
-class Reads:
+class DecodedBatch:
     """What was read, as columns of one length: each with its body, and for a version with which others it is alike."""
 
     __slots__ = ("alike", "bodies", "draft", "kinds", "read", "shown", "size_bytes")
@@ -24,8 +24,8 @@ class Reads:
     def __init__(self) -> None:
         self.read: list[Read] = []
         self.bodies: list[bytes] = []
-        self.alike: list[Alike | None] = []
-        self.kinds: Counter[Alike | None] = Counter()
+        self.alike: list[DispatchClass | None] = []
+        self.kinds: Counter[DispatchClass | None] = Counter()
         """How many of them are alike."""
         self.size_bytes = 0
         """Of their bodies."""
@@ -37,7 +37,7 @@ class Reads:
     def __len__(self) -> int:
         return len(self.read)
 
-    def add(self, read: Read, body: bytes, alike: Alike | None) -> None:
+    def add(self, read: Read, body: bytes, alike: DispatchClass | None) -> None:
         """Take one more, of which nothing is prepared."""
         self.read.append(read)
         self.bodies.append(body)
@@ -45,9 +45,9 @@ class Reads:
         self.kinds[alike] += 1
         self.size_bytes += len(body)
 
-    def at(self, places: Sequence[int]) -> "Reads":
+    def at(self, places: Sequence[int]) -> "DecodedBatch":
         """Some of them."""
-        some = Reads()
+        some = DecodedBatch()
         some.read = [self.read[at] for at in places]
         some.bodies = [self.bodies[at] for at in places]
         some.alike = [self.alike[at] for at in places]
@@ -57,9 +57,9 @@ class Reads:
         return some
 
 
-def joined(parts: Iterable[Reads]) -> Reads:
+def joined(parts: Iterable[DecodedBatch]) -> DecodedBatch:
     """All of them, to be looked at one by one."""
-    whole = Reads()
+    whole = DecodedBatch()
     for part in parts:
         whole.read += part.read
         whole.bodies += part.bodies

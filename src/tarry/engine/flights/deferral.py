@@ -1,4 +1,4 @@
-"""Carrying: what cannot be sent for long goes on as new versions at its next attempt, in order (R9).
+"""Deferral: what cannot be sent for long goes on as new versions at its next attempt, in order (R9).
 
 A chain of flights with one order key is carried as a whole. Until all of it is durable, and until the instant it was carried
 to, what is due with the same order stays behind it.
@@ -10,10 +10,10 @@ from functools import partial
 from typing import Final
 
 from tarry.core.errors import Damage
-from tarry.engine.flight import Flight
+from tarry.engine.flights.end_writer import EndWriter
+from tarry.engine.flights.flight import Flight
 from tarry.engine.journal import Journal
 from tarry.engine.versions import end_of, new_version
-from tarry.engine.writing import Writing
 from tarry.ledger.record import Key, Record
 
 MAX_HELD: Final = 10_000
@@ -23,12 +23,12 @@ RECORD_BYTES: Final = 256
 """What a record that ends a version or puts another in its place can have beyond the body of that version."""
 
 
-class Carrying:
+class Deferral:
     """Chains on their way to a later instant."""
 
-    def __init__(self, journal: Journal, writing: Writing, later: Callable[[Key, int, int], None]) -> None:
+    def __init__(self, journal: Journal, writing: EndWriter, later: Callable[[Key, int, int], None]) -> None:
         self._journal = journal
-        self._writing = writing
+        self._end_writer = writing
         self._later = later
         self._held: dict[str, int] = {}
         """By order: the instant to which its chain was carried. What is due before then stays behind it."""
@@ -81,7 +81,7 @@ class Carrying:
             ]
 
         keys = [one.key for one in part]
-        self._writing.write(partial(self._next_versions, part, at_ms), keys, written, failed)
+        self._end_writer.write(partial(self._next_versions, part, at_ms), keys, written, failed)
 
     def _next_versions(self, flights: list[Flight], at_ms: int) -> list[Record]:
         dead = self._journal.dead

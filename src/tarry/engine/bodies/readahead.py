@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 
 from tarry.core import faults
 from tarry.core.names import TOPIC_SCHEME
-from tarry.engine.alike import all_alike
-from tarry.engine.bodies import Bodies
-from tarry.engine.horizon import Horizon
-from tarry.engine.reads import Reads
-from tarry.engine.sizes import Sizes
+from tarry.engine.bodies.bodies import Bodies
+from tarry.engine.bodies.body_sizes import BodySizes
+from tarry.engine.due.decoded_batch import DecodedBatch
+from tarry.engine.due.dispatch_class import dispatch_classes
+from tarry.engine.due.horizon import Horizon
 from tarry.engine.topics.consumer import Prepare
 from tarry.ledger.fired import Draft
 from tarry.ledger.read_record import ReadEntry, ReadPut, read_due
@@ -52,7 +52,7 @@ class Slice:
 
     __slots__ = ("_bounds", "_place_of", "reads", "seqs")
 
-    def __init__(self, seqs: NDArray[np.int64], reads: Reads) -> None:
+    def __init__(self, seqs: NDArray[np.int64], reads: DecodedBatch) -> None:
         self.seqs = seqs
         self.reads = reads
         self._bounds = int(seqs.min()), int(seqs.max())
@@ -73,17 +73,17 @@ class Slice:
         """The seq of the first."""
         return int(self.seqs[0])
 
-    def some(self, seqs: Iterable[int]) -> Reads:
+    def some(self, seqs: Iterable[int]) -> DecodedBatch:
         """Some of them."""
         if self._place_of is None:
             self._place_of = {seq: at for at, seq in enumerate(self.seqs.tolist())}
         return self.reads.at([self._place_of[seq] for seq in seqs])
 
 
-class Standby:
-    """Reads what is due, for the most part before it is."""
+class Readahead:
+    """DecodedBatch what is due, for the most part before it is."""
 
-    def __init__(self, bodies: Bodies, horizon: Horizon, sizes: Sizes) -> None:
+    def __init__(self, bodies: Bodies, horizon: Horizon, sizes: BodySizes) -> None:
         self._bodies = bodies
         self._horizon = horizon
         self._sizes = sizes
@@ -108,9 +108,9 @@ class Standby:
     def __len__(self) -> int:
         return len(self._ready) + sum([len(one.seqs) for one in self._whole.values()])
 
-    def take(self, seqs: NDArray[np.int64]) -> list[Reads]:
+    def take(self, seqs: NDArray[np.int64]) -> list[DecodedBatch]:
         """What is due now, in this order: it stands by no more. What was read together is due together, if many are."""
-        parts: list[Reads] = []
+        parts: list[DecodedBatch] = []
         at = 0
         while at < len(seqs):
             one = self._whole.pop(int(seqs[at]), None)
@@ -135,7 +135,7 @@ class Standby:
                 at += 1
         return len(seqs)
 
-    def _take_each(self, seqs: NDArray[np.int64]) -> Iterator[Reads]:
+    def _take_each(self, seqs: NDArray[np.int64]) -> Iterator[DecodedBatch]:
         # Where owners take turns, the first of a slice may not be the first that is taken.
         self._divide([one for one in self._whole.values() if one.has_any(seqs)])
         if not self._ready:
@@ -228,7 +228,7 @@ class Standby:
         if self._bytes >= MAX_BYTES:
             self._wanted = self._wanted[:0]
 
-    def _prepare(self, seqs: NDArray[np.int64], reads: Reads) -> None:
+    def _prepare(self, seqs: NDArray[np.int64], reads: DecodedBatch) -> None:
         """Have made now what can be, if all of them go to one topic: what a door will show, and the entries."""
         topics = {"" if alike is None else alike.destination for alike in reads.kinds}
         if len(topics) != 1:
@@ -241,18 +241,20 @@ class Standby:
             fires = np.fromiter([put.fire_at_ms for put in reads.read], np.int64)  # type: ignore[union-attr]
             reads.draft = Draft(topic, fires, seqs, reads.bodies)
 
-    def _read(self, seqs: NDArray[np.int64]) -> Reads:
+    def _read(self, seqs: NDArray[np.int64]) -> DecodedBatch:
         bodies = self._bodies.many(seqs)
-        reads = Reads()
+        reads = DecodedBatch()
         try:
             reads.read += read_due(bodies)  # type: ignore[arg-type]
         except (msgspec.DecodeError, TypeError):
             reads.read += [read_due([body])[0] if isinstance(body, bytes) else body for body in bodies]
         reads.bodies += [body if isinstance(body, bytes) else b"" for body in bodies]
         if set(map(type, reads.read)) == {ReadPut}:
-            reads.alike += all_alike(reads.read)  # type: ignore[arg-type]
+            reads.alike += dispatch_classes(reads.read)  # type: ignore[arg-type]
         else:
-            reads.alike += [all_alike([one])[0] if isinstance(one, ReadPut) else None for one in reads.read]
+            reads.alike += [
+                dispatch_classes([one])[0] if isinstance(one, ReadPut) else None for one in reads.read
+            ]
         reads.kinds.update(reads.alike)
         reads.size_bytes = sum(map(len, reads.bodies))
         return reads

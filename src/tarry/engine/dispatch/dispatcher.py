@@ -24,18 +24,18 @@ from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective
 from tarry.core.rates import Rates
 from tarry.core.run import Due
-from tarry.engine.alike import Alike
 from tarry.engine.aside import REASON
-from tarry.engine.burst import Burst, Lot, lateness
-from tarry.engine.flight import Flight
-from tarry.engine.flights import Flights, Launch
+from tarry.engine.dispatch.burst import Burst, Lot, lateness
+from tarry.engine.due.decoded_batch import DecodedBatch, joined
+from tarry.engine.due.dispatch_class import DispatchClass
+from tarry.engine.flights.end_writer import ROOM_RETRY_MS, EndWriter
+from tarry.engine.flights.flight import Flight
+from tarry.engine.flights.flights import Flights, Launch
+from tarry.engine.flights.stranded import Stranded
 from tarry.engine.journal import Journal
-from tarry.engine.reads import Reads, joined
 from tarry.engine.settings import EngineSettings
-from tarry.engine.stranded import Stranded
 from tarry.engine.tracing import tell_fired, tell_ready
 from tarry.engine.versions import end_of, end_unread, has_expired, new_version
-from tarry.engine.writing import ROOM_RETRY_MS, Writing
 from tarry.ledger.read_record import PutHead, ReadEntry, ReadPut, decode_head
 from tarry.ledger.record import Entry, Key, Record, decode_put
 
@@ -72,11 +72,19 @@ class Dispatcher:
         launch: Launch,
         seed: int,
     ) -> None:
-        self.writing = Writing(journal)
+        self.end_writer = EndWriter(journal)
         journal.on_ended = self._ended
-        self.stranded = Stranded(journal, outlets, self.writing)
+        self.stranded = Stranded(journal, outlets, self.end_writer)
         self.flights = Flights(
-            journal, outlets, settings, launch, self.writing, self.stranded, self._later, self._expire, seed
+            journal,
+            outlets,
+            settings,
+            launch,
+            self.end_writer,
+            self.stranded,
+            self._later,
+            self._expire,
+            seed,
         )
         self.flights.on_sent = self._tell_sent
         self._firing: dict[int, NDArray[np.int64]] = {}
@@ -121,8 +129,8 @@ class Dispatcher:
         # Nothing goes out unless its end has room in the ledger (R2).
         failed = self._journal.ledger.failed is not None
         if failed:
-            self.writing.settle_all()
-        self.stuck = failed or not self.writing.try_again()
+            self.end_writer.settle_all()
+        self.stuck = failed or not self.end_writer.try_again()
         if self.stuck:
             return False
         if now_ms < self._turned_ms:
@@ -202,8 +210,8 @@ class Dispatcher:
             for seq in seqs[dead].tolist():
                 # Another one of its group may have ended it while it waited to be tried.
                 self.killed(seq)
-                self._journal.standby.forget(seq)
-            self.writing.settled(seqs[dead].tolist())
+                self._journal.readahead.forget(seq)
+            self.end_writer.settled(seqs[dead].tolist())
             fires, seqs = fires[~dead], seqs[~dead]
         if self._journal.aside.seqs:
             aside = np.isin(seqs, list(self._journal.aside.seqs))
@@ -266,7 +274,7 @@ class Dispatcher:
         """Dispatch messages one by one, those of a batch that failed, and end those that provoke an error."""
         for at, (fire_at_ms, seq) in enumerate(zip(fires.tolist(), seqs.tolist(), strict=True)):
             key = self._taken.get(seq) or self._key_of(fire_at_ms, seq)
-            if seq in self._seen_to or seq in self._journal.dead or self.writing.is_writing(key):
+            if seq in self._seen_to or seq in self._journal.dead or self.end_writer.is_writing(key):
                 continue
             if seq in self._taken:
                 self._postponed[seq] = key
@@ -277,7 +285,7 @@ class Dispatcher:
 
     def _dispatch_batch(self, fires: NDArray[np.int64], seqs: NDArray[np.int64], now_ms: int) -> None:
         self._burst = Burst(now_ms)
-        parts = self._journal.standby.take(seqs)
+        parts = self._journal.readahead.take(seqs)
         timely = not self._postponed or self._postponed.keys().isdisjoint(seqs.tolist())
         topic = self._one_topic(parts) if timely else None
         if topic is not None:
@@ -295,7 +303,7 @@ class Dispatcher:
                 self._dispatch_each(reads, fires.tolist(), seqs.tolist(), now_ms)
         self._fire_burst()
 
-    def _one_topic(self, parts: Sequence[Reads]) -> str | None:
+    def _one_topic(self, parts: Sequence[DecodedBatch]) -> str | None:
         """In the common case the topic of all messages: there is nothing about them to decide one by one."""
         first = next(iter(parts[0].kinds))
         if first is None or not self._is_simple(first):
@@ -307,7 +315,7 @@ class Dispatcher:
                     return None
         return topic
 
-    def _is_simple(self, alike: Alike) -> bool:
+    def _is_simple(self, alike: DispatchClass) -> bool:
         if not alike.plain or self._lacks_room(alike.destination):
             return False
         return not self._journal.policies.effective(alike.destination, alike.namespace).send_per_second
@@ -323,9 +331,9 @@ class Dispatcher:
             return str(full)
         return None
 
-    def _dispatch_each(self, reads: Reads, fires: list[int], seqs: list[int], now_ms: int) -> None:
+    def _dispatch_each(self, reads: DecodedBatch, fires: list[int], seqs: list[int], now_ms: int) -> None:
         entries: list[tuple[int, ReadEntry, bytes]] = []
-        lots: dict[Alike, Lot | None] = {}
+        lots: dict[DispatchClass, Lot | None] = {}
         for read, body, alike, fire_at_ms, seq in zip(
             reads.read, reads.bodies, reads.alike, fires, seqs, strict=True
         ):
@@ -365,7 +373,7 @@ class Dispatcher:
                 self.on_sent(door, lateness_ms, count)
 
     def _dispatch_one(
-        self, key: Key, head: ReadPut, body: bytes, alike: Alike, now_ms: int, *, charged: bool
+        self, key: Key, head: ReadPut, body: bytes, alike: DispatchClass, now_ms: int, *, charged: bool
     ) -> None:
         to_topic = head.destination.startswith(TOPIC_SCHEME)
         if has_expired(key, head, now_ms):
@@ -401,7 +409,7 @@ class Dispatcher:
         self._journal.counters["damaged"] += 1
         log.error("a due message cannot be read and ends as failed: %s", reason)
         led = self._journal.groups.ends_of_led
-        self.writing.end(key, lambda: [end_unread(key, now_ms, reason), *led(key, now_ms)])
+        self.end_writer.end(key, lambda: [end_unread(key, now_ms, reason), *led(key, now_ms)])
 
     def end_aside(self, key: Key, *, decided: bool) -> None:
         """End a waiting message whose record is set aside; by its key alone, if it was not decided or is not at hand."""
@@ -410,7 +418,7 @@ class Dispatcher:
             self._end_failed(key, REASON, now_ms)
         elif not self._journal.topics.records.ready_unread(key.seq):
             led = self._journal.groups.ends_of_led
-            self.writing.end(key, lambda: [end_unread(key, now_ms, REASON), *led(key, now_ms)])
+            self.end_writer.end(key, lambda: [end_unread(key, now_ms, REASON), *led(key, now_ms)])
 
     def _end_failed(self, key: Key, reason: str, now_ms: int) -> None:
         """End a message that cannot be dispatched, with what it takes along and leaves to the dead letters."""
@@ -423,7 +431,7 @@ class Dispatcher:
             return self.flights.failure(key, head, reason, now_ms, head.attempts)
 
         led = self._journal.groups.ends_of_led
-        self.writing.end(key, ends, lambda _: [end_unread(key, now_ms, reason), *led(key, now_ms)])
+        self.end_writer.end(key, ends, lambda _: [end_unread(key, now_ms, reason), *led(key, now_ms)])
         self.killed(key.seq)
 
     def _expire(self, key: Key, head: PutHead, now_ms: int) -> None:
@@ -435,7 +443,7 @@ class Dispatcher:
             orphans = self._journal.groups.ends_of_orphans(head, head.origin or key, now_ms)
             return [end_of(head, key, "failed", now_ms, reason, None, attempts), *orphans]
 
-        self.writing.end(key, ends)
+        self.end_writer.end(key, ends)
         self.killed(key.seq)
 
     # Own topics
@@ -448,14 +456,14 @@ class Dispatcher:
                 self._fire(part)
 
     def _fire(self, burst: Burst) -> None:
-        unit = self.writing.open(burst.floor())
+        unit = self.end_writer.open(burst.floor())
         self._firing[unit] = seqs = burst.seqs()
 
         def done(error: Exception | None) -> None:
             self._fired(unit)
             if error is None:
                 self._tell_burst(burst)
-                self.writing.settled(map(int, seqs))
+                self.end_writer.settled(map(int, seqs))
 
         try:
             self._journal.append_burst(burst, done)
@@ -468,7 +476,7 @@ class Dispatcher:
             raise
 
     def _fired(self, unit: int) -> None:
-        self.writing.close(unit)
+        self.end_writer.close(unit)
         del self._firing[unit]
         if self.gathering and not self._firing:
             self._journal.horizon.wake()
@@ -479,7 +487,7 @@ class Dispatcher:
         entry_id = self._journal.topics.records.next_id(head.destination)
         records: list[Record] = [Entry(head.destination, 0, now_ms, entry_id, key, msgspec.Raw(body))]
         records += self._journal.groups.ends_of_siblings(head, head.origin or key, now_ms)
-        unit = self.writing.open(key)
+        unit = self.end_writer.open(key)
         self._firing[unit] = np.array([key.seq])
 
         def done(error: Exception | None) -> None:
@@ -488,7 +496,7 @@ class Dispatcher:
                 self._tell_sent([head], now_ms)
                 if self._journal.tracer is not None:
                     tell_fired(self._journal, key.seq, body, now_ms)
-                self.writing.settled([key.seq])
+                self.end_writer.settled([key.seq])
 
         try:
             self._journal.append(records, done)
@@ -523,7 +531,7 @@ class Dispatcher:
             put = decode_put(body)
             # The new version is not overdue, so that it has to say itself what its message went through (R11).
             uncertain = put.uncertain or self._journal.may_have_been_sent(key, put)
-            self.writing.end(key, lambda: [new_version(put, key, at_ms, uncertain=uncertain)])
+            self.end_writer.end(key, lambda: [new_version(put, key, at_ms, uncertain=uncertain)])
 
     def _key_of(self, fire_at_ms: int, seq: int) -> Key:
         """The key of an entry of the wheel."""
@@ -542,7 +550,7 @@ class Dispatcher:
         Not only at its instant, for by then a sweep may have taken it out of the wheel.
         """
         self.killed(seq)
-        self.writing.settled([seq])
+        self.end_writer.settled([seq])
 
     def killed(self, seq: int) -> None:
         """A version was ended or replaced: it makes room for what waits behind it."""
@@ -577,7 +585,7 @@ class Dispatcher:
         heap = self._postponed_keys
         while heap and heap[0].seq not in self._postponed:
             heappop(heap)
-        lows = [Key(min(self._dispatched_ms, now_ms), 0), self.flights.lowest(), self.writing.lowest()]
+        lows = [Key(min(self._dispatched_ms, now_ms), 0), self.flights.lowest(), self.end_writer.lowest()]
         lows += heap[:1]
         # What is due and had to wait for its turn, in the wheel, may be due before what had its turn: its acceptance was
         # durable later.

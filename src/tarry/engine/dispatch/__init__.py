@@ -1,0 +1,1 @@
+"""What is due goes out: into topics in bursts, to outlets as flights."""

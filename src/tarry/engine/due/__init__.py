@@ -1,0 +1,1 @@
+"""When versions are due: the wheel, the tail and the index, and due messages as columns."""

@@ -1,0 +1,1 @@
+"""Messages on their way to other systems, from due to verdict."""
