@@ -1,4 +1,4 @@
-"""The routing rules of subscriptions: the part of CEL that Dapr documents for them. Pure.
+"""The routing rules of subscriptions: the part of CEL that Dapr documents for them (ADR 0017). Pure.
 
 An expression speaks of the event: `event.type == "order.v2" && event.data.total > 100`. There are the literals of CEL,
 selection and indexing, `!` `-` `*` `/` `%` `+` comparison `in` `&&` `||` `?:`, `has()`, `size()`, `string()`, `int()`,
