@@ -14,7 +14,8 @@ EVENT: dict[str, Any] = {
     "type": "order.v2",
     "source": "/shop/eu",
     "data": {"total": 120, "rate": 0.5, "tags": ["new", "paid"], "customer": {"name": "Ann"}, "odd key": 1,
-             "vip": True, "none": None, "huge": 1e308, "long": "x" * 20_000, "odd": "\ud800"},
+             "vip": True, "none": None, "huge": 1e308, "long": "x" * 20_000, "odd": "\ud800", "many": 9 * 10**400,
+             "large": "x" * 200_000},
 }  # fmt: skip
 
 
@@ -53,6 +54,8 @@ def test_a_rule_fits(rule: str) -> None:
         "event.type.matches('^v2')", "event.data.total.matches('1')", "event.data.missing.matches('1')",
         "event.data.huge % 0.01 == 0.0", "event.data.huge * 10.0 / 0.01 == 1.0", "event.data.long.matches('x')",
         "event.data.odd.matches('.')", "event.data.total ? true : true", "event == 1",
+        "[1] in event.data", "event.data.huge * 10.0 / (event.data.huge * 10.0) % 2.0 == 1.0", "string(event.data.many) == ''",
+        "event.data.many + 1 > 0", "9223372036854775807 * 9223372036854775807 > 0", "size(event.data.large + event.data.large) > 0",
     ],
 )  # fmt: skip
 def test_a_rule_does_not_fit(rule: str) -> None:
@@ -72,6 +75,8 @@ def test_a_rule_does_not_fit(rule: str) -> None:
         ("event.type.matches('(')", "the pattern cannot be read: missing"), ("event.type.matches(event.id)", "a pattern in quotes"),
         (r"event.type.matches(r'(a)\1')", "cannot be read: invalid escape"), ("event.type.matches('a', 'b')", r"expected '\)'"),
         ("event.type.matches('" + "a" * 501 + "')", "more than 500"), ("event.type.matches('(a{1000}){1000}')", "cannot be read"),
+        ("!" * 3_000 + "true", "more than 500 operations"), ("1" + "+1" * 501, "more than 500"), ("event" + ".a" * 501, "more than 500"),
+        ("event" + "[0]" * 501, "more than 500"), ("-" * 501 + "1", "more than 500"), ("true ? " * 501, "nested"),
         ("event.type.matches(", "a pattern in quotes"), ("event.data.total > 1 &", "cannot read"), ("[1, ,2]", "did not expect ','"),
     ],
 )  # fmt: skip
@@ -92,3 +97,17 @@ def test_any_text_is_a_rule_or_refused(text: str) -> None:
 def test_which_rules_search() -> None:
     assert searches("event.type == 'x' || event.id.matches('7')")
     assert not searches("event.type == 'matches' || event.id.contains('matches')")
+
+
+def test_a_rule_as_large_as_may_be_is_evaluated() -> None:
+    assert matches(compile_rule("1" + " + 1" * 499 + " == 500"), EVENT)
+
+
+def test_values_too_deep_to_be_compared_fit_no_rule() -> None:
+    def nested() -> Any:
+        value: Any = 1
+        for _ in range(5_000):
+            value = [value]
+        return value
+
+    assert not matches(compile_rule("event.data.a == event.data.b"), {"data": {"a": nested(), "b": nested()}})

@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
+from tarry.core.unreadable import UNREADABLE
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.cloudevents import is_binary, is_cloud_event, is_json, is_text
 from tarry.doors.dapr.errors import Refusal
@@ -32,7 +33,7 @@ def entries_of(body: bytes, pubsub: str, topic: str) -> list[Entry]:
         if not body.isascii():
             body.decode()
         items = _items(body)
-    except (UnicodeDecodeError, msgspec.MsgspecError) as error:
+    except UNREADABLE as error:
         raise Refusal(
             errors.REQUEST,
             f"error when unmarshaling the request for topic {topic} pubsub {pubsub}: {error}",
@@ -41,7 +42,7 @@ def entries_of(body: bytes, pubsub: str, topic: str) -> list[Entry]:
         ) from None
     try:
         return [Entry(item.entryId, _event(item), item.contentType, item.metadata or {}) for item in items]
-    except (ValueError, msgspec.MsgspecError) as error:
+    except (ValueError, *UNREADABLE) as error:
         raise Refusal(
             errors.ENVELOPE,
             f"error when marshalling cloud event envelope for topic {topic} pubsub {pubsub}: {error}",

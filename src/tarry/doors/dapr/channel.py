@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from tarry.config.dapr import DaprApp
 from tarry.core.errors import Invalid
+from tarry.core.unreadable import UNREADABLE
 from tarry.doors.dapr import cloudevents
 from tarry.doors.dapr.subscriptions import Asked, Subscription, programmatic
 
@@ -159,7 +160,7 @@ class HttpChannel:
             async with self._session.get(self._base + "/dapr/config", headers=self._headers) as answer:
                 config = await answer.content.read(MAX_ANSWER_BYTES) if answer.status < 300 else b"{}"
             return msgspec.json.decode(config, type=_Config).entities
-        except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError):
+        except (aiohttp.ClientError, TimeoutError, *UNREADABLE):
             return []
 
     async def is_healthy(self) -> bool:
@@ -178,7 +179,7 @@ class HttpChannel:
             return Status.DROP if status == 404 else Status.RETRY
         try:
             said = msgspec.json.decode(body, type=_Answer).status
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             # An application need not say anything: that it has answered is enough.
             return Status.SUCCESS
         return _status(said or "SUCCESS")
@@ -195,7 +196,7 @@ class HttpChannel:
             return {one.entry_id: Status.RETRY for one in arrivals}
         try:
             statuses = msgspec.json.decode(answer, type=_BulkAnswers).statuses
-        except msgspec.MsgspecError:
+        except UNREADABLE:
             return {one.entry_id: Status.RETRY for one in arrivals}
         # Of what is not mentioned, or without a status, nobody knows: it comes again, as in Dapr.
         return {one.entryId: _status(one.status) for one in statuses}
@@ -247,7 +248,8 @@ def bulk_envelope(arrivals: Sequence[Arrival]) -> dict[str, Any]:
         "entries": [
             {
                 "entryId": one.entry_id,
-                "event": one.event["data_base64"] if one.raw else one.event,
+                # As it came: encoded again, a number or a depth could be another.
+                "event": one.event["data_base64"] if one.raw else msgspec.Raw(one.body),
                 "contentType": one.content_type
                 or ("application/octet-stream" if one.raw else cloudevents.CONTENT_TYPE),
                 "metadata": one.metadata,

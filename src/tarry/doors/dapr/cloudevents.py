@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.core.errors import Invalid
+from tarry.core.unreadable import UNREADABLE
 
 CONTENT_TYPE: Final = "application/cloudevents+json"
 EVENT_TYPE: Final = "com.dapr.event.sent"
@@ -215,7 +216,7 @@ def _data_field(data: bytes, content_type: str) -> tuple[bytes, bytes]:
             if not data.isascii():
                 data.decode()
             return b"data", bytes(_decode_raw(data))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             pass
     elif is_binary(content_type):
         return b"data_base64", b'"' + base64.b64encode(data) + b'"'
@@ -227,7 +228,7 @@ def _complete(data: bytes, place: Place, trace: Trace, now_ms: int, expires_at_m
     try:
         data.decode()
         given = _decode_object(data)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError):
+    except UNREADABLE:
         raise Invalid("data", "is not a CloudEvent: a JSON object is wanted") from None
     event: dict[str, Any] = dict(given)
     for name in ("id", "source", "type", "specversion"):

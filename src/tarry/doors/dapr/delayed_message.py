@@ -9,6 +9,7 @@ import msgspec
 from google.protobuf.message import DecodeError
 from msgspec import Struct
 
+from tarry.core.unreadable import UNREADABLE
 from tarry.doors.dapr.delayed_pb2 import DelayedMessage
 from tarry.outlets.dapr.component import BulkEntry
 from tarry.outlets.dapr.times import FIELD as SCHEDULED
@@ -101,7 +102,7 @@ def decode_entry(data: bytes, metadata: dict[str, str]) -> BulkEntry:
         names = {name.lower(): name for name in _Entry.__struct_encode_fields__}
         found = msgspec.convert({names.get(key.lower(), key): one for key, one in loose.items()}, _Entry)
         event = base64.b64decode(found.event, validate=True)
-    except (msgspec.MsgspecError, binascii.Error) as error:
+    except (binascii.Error, *UNREADABLE) as error:
         raise Undecodable(f"is no BulkMessageEntry: {error}") from None
     if not found.entry_id:
         raise Undecodable("is a BulkMessageEntry without an entryId")

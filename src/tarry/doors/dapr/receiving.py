@@ -17,6 +17,7 @@ import msgspec
 from tarry.config.dapr import DaprApp
 from tarry.core.clock import Clock
 from tarry.core.faults import told
+from tarry.core.unreadable import UNREADABLE
 from tarry.doors.dapr import cloudevents
 from tarry.doors.dapr.channel import Arrival, Status
 from tarry.doors.dapr.mounting import Mounted
@@ -49,7 +50,7 @@ class Receiving:
         """Take one message from the broker."""
         try:
             arrival = await self._read(received)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             _log.error("a message of topic %s is no CloudEvent: %s", self._subscription.topic, error)
             return await self._bury(received) if self._subscription.dead_letter_topic else Reply.NACK
         if arrival is None:

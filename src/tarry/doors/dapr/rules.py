@@ -39,6 +39,10 @@ _BINDING: Final = {
     "||": 1, "&&": 2, "==": 3, "!=": 3, "<": 3, "<=": 3, ">": 3, ">=": 3, "in": 3, "+": 4, "-": 4, "*": 5, "/": 5, "%": 5,
 }  # fmt: skip
 MAX_DEPTH: Final = 50
+MAX_OPERATIONS: Final = 500
+"""Signs, selections and calls of one rule: each may be a turn deeper on the stack when it is evaluated."""
+MAX_TEXT: Final = 1 << 18
+"""Characters of a text, and items of a list, that a rule may put together."""
 MAX_PATTERN: Final = 500
 MAX_SEARCHED: Final = 16_384
 """Characters of a pattern, and of a text in which it is looked for; of a longer one a rule says nothing."""
@@ -69,7 +73,8 @@ def matches(expression: Expression, event: Event) -> bool:
     """Whether an event fits. A rule that says nothing about it does not."""
     try:
         return expression(event) is True
-    except NoMatch:
+    except (NoMatch, RecursionError):
+        # Values that are nested deeply may be too deep to be compared.
         return False
 
 
@@ -80,6 +85,7 @@ class _Parser:
         self._tokens = _tokens(text)
         self._at = 0
         self._depth = 0
+        self._operations = 0
 
     def whole(self) -> Expression:
         expression = self._choice()
@@ -103,12 +109,18 @@ class _Parser:
         if not self._take(sign):
             raise _wrong(f"expected {sign!r} before {self._peek() or 'the end'!r}")
 
+    def _operate(self) -> None:
+        self._operations += 1
+        if self._operations > MAX_OPERATIONS:
+            raise _wrong(f"has more than {MAX_OPERATIONS} operations")
+
     def _choice(self) -> Expression:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise _wrong("is nested too deeply")
         test = self._binary(0)
         if self._take("?"):
+            self._operate()
             yes = self._choice()
             self._need(":")
             no = self._choice()
@@ -121,15 +133,18 @@ class _Parser:
         left = self._unary()
         while (sign := self._peek()) in _BINDING and self._is(sign or "") and _BINDING[sign or ""] > least:
             assert sign is not None
+            self._operate()
             self._at += 1
             left = _combine(sign, left, self._binary(_BINDING[sign]))
         return left
 
     def _unary(self) -> Expression:
         if self._take("!"):
+            self._operate()
             inner = self._unary()
             return lambda event: not _boolean(inner(event))
         if self._take("-"):
+            self._operate()
             inner = self._unary()
             return lambda event: -_number(inner(event))
         return self._member(self._primary())
@@ -188,9 +203,11 @@ class _Parser:
                 token = self._tokens[self._at] if self._at < len(self._tokens) else Token("", "the end")
                 if token.kind != "name":
                     raise _wrong(f"expected a name before {token.text!r}")
+                self._operate()
                 self._at += 1
                 value = self._method(value, token.text) if self._take("(") else _select(value, token.text)
             elif self._take("["):
+                self._operate()
                 index = self._choice()
                 self._need("]")
                 value = _index(value, index)
@@ -298,11 +315,20 @@ def _combine(sign: str, left: Expression, right: Expression) -> Expression:
 
     def evaluate(event: Event) -> Any:
         try:
-            return operation(left(event), right(event))
-        except ArithmeticError:
+            return _bounded(operation(left(event), right(event)))
+        except (ArithmeticError, ValueError):
             raise NoMatch("beyond all numbers") from None
 
     return evaluate
+
+
+def _bounded(value: Any) -> Any:
+    """A value, if it is one of CEL's, whose whole numbers have 64 bits, and not too large."""
+    if type(value) is int and not -(1 << 63) <= value < 1 << 64:
+        raise NoMatch("beyond all numbers")
+    if isinstance(value, str | list) and len(value) > MAX_TEXT:
+        raise NoMatch("too long")
+    return value
 
 
 def _logical(left: Expression, right: Expression, *, decides: bool) -> Expression:
@@ -376,7 +402,7 @@ def _remainder(left: Any, right: Any) -> int | float:
 
 def _contained(left: Any, right: Any) -> bool:
     if isinstance(right, Mapping):
-        return left in right
+        return isinstance(left, str) and left in right
     if isinstance(right, list):
         return any(_equal(left, one) for one in right)
     raise NoMatch("neither a list nor a map")
@@ -391,8 +417,10 @@ def _size(value: Any) -> int:
 def _as_text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, str | int | float):
+    if isinstance(value, str | float):
         return str(value)
+    if isinstance(value, int):
+        return str(_bounded(value))
     raise NoMatch("cannot be a text")
 
 

@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.core.errors import Invalid
+from tarry.core.unreadable import UNREADABLE
 from tarry.doors.dapr.resources import Document, field_of, respelled
 from tarry.doors.dapr.rules import Event, Expression, compile_rule, matches, searches
 
@@ -118,7 +119,7 @@ def programmatic(body: bytes) -> Asked:
     try:
         given = msgspec.json.decode(body or b"[]", type=list[Any] | None) or []
         wanted = msgspec.convert([respelled(one, _Wanted) for one in given], list[_Wanted])
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise Invalid("/dapr/subscribe", f"the answer is not a list of subscriptions: {error}") from None
     return _asked(wanted, allow_empty_path=False)
 
@@ -195,7 +196,10 @@ def _bulk(wanted: _Bulk | None) -> Bulk | None:
 def _as_text(value: Any) -> str:
     if isinstance(value, str):
         return value
-    return msgspec.json.encode(value).decode()
+    try:
+        return msgspec.json.encode(value).decode()
+    except RecursionError:
+        raise Invalid("metadata", "is nested too deeply") from None
 
 
 def declarative(documents: Sequence[Document]) -> list[Subscription]:

@@ -10,11 +10,12 @@ from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
-from msgspec import UNSET, DecodeError, Raw, Struct, ValidationError
+from msgspec import UNSET, Raw, Struct, ValidationError
 
 from tarry.core.errors import Invalid, TarryError, TooLarge
 from tarry.core.message import Message
 from tarry.core.names import parse_namespace
+from tarry.core.unreadable import UNREADABLE
 from tarry.doors.http.asgi import Disconnected, Receive, Scope
 from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.problems import HttpRefusal, bad_json, unsupported
@@ -109,7 +110,7 @@ def decode(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
     """Decode a body; raises `Invalid` naming the field, or a problem that says where the JSON ends."""
     try:
         return decoder.decode(body)
-    except (DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise explain(error, body) from None
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import pyarrow as pa
-from msgspec import UNSET, MsgspecError
+from msgspec import UNSET
 from numpy.typing import NDArray
 
 from tarry.core.access import Caller
@@ -23,6 +23,7 @@ from tarry.core.errors import Forbidden, Invalid, TarryError, TooLarge
 from tarry.core.ids import ID_CHARS
 from tarry.core.message import Message, Scheduled
 from tarry.core.names import parse_namespace
+from tarry.core.unreadable import UNREADABLE
 from tarry.doors.http.bodies import explain, message_of, payload_of, times_of
 from tarry.doors.http.problems import problem_of
 from tarry.doors.http.shapes import BatchDefaults, BatchLine, BatchRefusal, PlainLine
@@ -84,7 +85,7 @@ def read_plain(pieces: Sequence[Piece], defaults: BatchDefaults, caller: Caller)
         if caller.namespaces is not None:
             for destination in columns.destinations.values:
                 caller.require_destination(destination, defaults.namespace)
-    except (MsgspecError, TypeError, ValueError, RecursionError, Invalid, Forbidden):
+    except (TypeError, ValueError, Invalid, Forbidden, *UNREADABLE):
         # What it is, and which line it was, is found on the longer way.
         return None
     return columns
@@ -116,7 +117,7 @@ def read_lines(pieces: Sequence[Piece], defaults: BatchDefaults, caller: Caller)
             lines.append(line)
         except TarryError as error:
             lines.append(error)
-        except (MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             assert isinstance(piece, bytes)
             lines.append(explain(error, piece) if piece.strip() else Invalid("line", "is empty"))
     return lines

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.core.clock import Clock
+from tarry.core.unreadable import UNREADABLE
 from tarry.doors.matrix.errors import MatrixError
 from tarry.doors.matrix.settings import MatrixSettings
 from tarry.doors.matrix.wire import Request
@@ -118,7 +119,7 @@ class Accounts:
             raise MatrixError(answer.status, error["errcode"], str(error.get("error", "")), rest)
         try:
             account = _account_decoder.decode(answer.body)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             raise MatrixError(502, "M_UNKNOWN", "The homeserver does not say whose token this is.") from None
         if len(self._known) >= MAX_KNOWN:
             self._known.popitem(last=False)

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from tarry.core.unreadable import UNREADABLE
 from tarry.doors.matrix.dialects import UNSTABLE
 from tarry.doors.matrix.errors import MatrixError
 from tarry.doors.matrix.parts import Parts
@@ -64,7 +65,7 @@ class Features:
             raise MatrixError(502, "M_UNKNOWN", "The homeserver cannot be reached.") from None
         try:
             body = _object_decoder.decode(answer.body)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             raise MatrixError(502, "M_UNKNOWN", "The homeserver's answer is not JSON.") from None
         if answer.status == 200:
             had = body.get(field)

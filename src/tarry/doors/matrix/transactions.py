@@ -16,6 +16,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from tarry.core.errors import TarryError
+from tarry.core.unreadable import UNREADABLE
 from tarry.doors.matrix.departures import Departures
 from tarry.doors.matrix.dialects import STATE_UPDATE
 from tarry.doors.matrix.errors import MatrixError, explain
@@ -154,5 +155,5 @@ def _read(raw: Raw) -> _Seen | None:
     """An event of a transaction; None for what is not even that. The homeserver would send it for ever."""
     try:
         return _seen_decoder.decode(raw)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None

@@ -8,8 +8,9 @@ from typing import Any, Final, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
-from msgspec import DecodeError, Struct, ValidationError
+from msgspec import Struct, ValidationError
 
+from tarry.core.unreadable import UNREADABLE
 from tarry.doors.matrix.errors import Headers, MatrixError
 
 T = TypeVar("T")
@@ -104,7 +105,7 @@ def read_object(body: bytes, decoder: "msgspec.json.Decoder[T]") -> T:
         if "missing required field" in text:
             raise MatrixError(400, "M_MISSING_PARAM", text) from None
         raise MatrixError(400, "M_BAD_JSON", text) from None
-    except (DecodeError, UnicodeDecodeError, RecursionError):
+    except UNREADABLE:
         raise MatrixError(400, "M_NOT_JSON", "The body is not JSON.") from None
 
 

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 import msgspec
 
+from tarry.core.unreadable import UNREADABLE
+
 MAX_STEPS: Final = 20_000
 """Comparisons for one question: some milliseconds."""
 
@@ -55,7 +57,7 @@ class AvroSchema:
             self.root: Any = msgspec.json.decode(text)
             self._names: dict[str, Any] = {}
             self._collect(self.root, "")
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise NotAvro(str(error)) from None
 
     def resolved(self, node: Any) -> Any:

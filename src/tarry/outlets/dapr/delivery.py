@@ -11,6 +11,7 @@ import msgspec
 from tarry.core.delivery import Delivery
 from tarry.core.errors import Invalid
 from tarry.core.message import Message
+from tarry.core.unreadable import UNREADABLE
 from tarry.outlets.dapr.repeats import repeat_of
 
 SCHEME: Final = "dapr"
@@ -85,7 +86,7 @@ def _renamed(payload: bytes, content_type: str | None, after: str) -> bytes:
         return payload
     try:
         event: dict[str, Any] = dict(msgspec.json.decode(payload, type=dict[str, msgspec.Raw]))
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return payload
     event["id"] = str(uuid.UUID(bytes=hashlib.blake2b(after.encode(), digest_size=16).digest(), version=4))
     return msgspec.json.encode(event)

@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from tarry.core.unreadable import UNREADABLE
+
 
 class Identified(msgspec.Struct):
     """What is read of a CloudEvent."""
@@ -18,6 +20,6 @@ def event_id(data: bytes) -> str | None:
     """The id of a CloudEvent; None if the bytes are none or have none."""
     try:
         found = _events.decode(data).id
-    except msgspec.MsgspecError:
+    except UNREADABLE:
         return None
     return found if isinstance(found, str) and found else None

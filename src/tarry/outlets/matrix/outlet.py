@@ -19,6 +19,7 @@ from tarry.core.clock import Clock
 from tarry.core.delivery import Delivery, Refused, Verdict
 from tarry.core.errors import Invalid
 from tarry.core.message import LED_BY
+from tarry.core.unreadable import UNREADABLE
 from tarry.outlets.matrix.destination import Destination, parse
 from tarry.outlets.matrix.homeserver import FAILURES, Homeserver
 from tarry.outlets.matrix.lines import Answer, Unreachable
@@ -129,7 +130,7 @@ def _is_unknown_device(answer: Answer) -> bool:
 def _redacts(content: bytes) -> str | None:
     try:
         redacts = _content.decode(content).get("redacts")
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
     return redacts if isinstance(redacts, str) and redacts else None
 

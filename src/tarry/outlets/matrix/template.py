@@ -4,6 +4,8 @@ from typing import Any, Final
 
 import msgspec
 
+from tarry.core.unreadable import UNREADABLE
+
 VARIABLES: Final = tuple(
     f"${prefix}.send_now.event_id"
     for prefix in ("m", "io.element.msc3140", "io.element.msc4140", "org.matrix.msc4140")
@@ -26,7 +28,7 @@ def filled(content: bytes, event_id: str) -> bytes:
     try:
         given = _decoder.decode(content)
         found = _replaced(given, event_id)
-    except (msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         return content
     return content if found == given else msgspec.json.encode(found)
 

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from tarry.core.delivery import Delivered, Refused, Retry, Verdict
 from tarry.core.limits import HOUR_MS, SECOND_MS
+from tarry.core.unreadable import UNREADABLE
 from tarry.outlets.matrix.lines import Answer
 from tarry.outlets.retry_after import retry_after_ms
 
@@ -80,7 +81,7 @@ def matrix_error(answer: Answer) -> KeptError:
     """The error in an answer; one that is none in the words of Matrix gets them."""
     try:
         body = _object.decode(answer.body)
-    except msgspec.DecodeError:
+    except UNREADABLE:
         body = {}
     code = body.get("errcode")
     if not isinstance(code, str) or not code:
@@ -97,7 +98,7 @@ def _text(error: KeptError) -> str:
 def _event_id(body: bytes) -> str | None:
     try:
         return _sent.decode(body).event_id
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
 
 

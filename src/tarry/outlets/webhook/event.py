@@ -23,6 +23,7 @@ from msgspec import Raw, Struct
 
 from tarry.core.delivery import Delivery
 from tarry.core.limits import NEVER_MS
+from tarry.core.unreadable import UNREADABLE
 from tarry.outlets.webhook.settings import WebhookSettings
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -171,6 +172,6 @@ def _is_json(payload: bytes) -> bool:
     try:
         payload.decode()  # the decoder below skips strings without looking at their bytes
         msgspec.json.decode(payload, type=Raw)
-    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
+    except UNREADABLE:
         return False
     return True

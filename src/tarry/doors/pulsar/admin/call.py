@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from tarry.core.access import Caller
 from tarry.core.names import TopicName, parse_namespace, parse_topic
+from tarry.core.unreadable import UNREADABLE
 from tarry.doors.pulsar.admin.refusals import RestError, no_namespace, no_topic
 from tarry.doors.pulsar.broker import Broker
 from tarry.engine.engine import Engine
@@ -128,7 +129,7 @@ class Call:
             if isinstance(given, dict):
                 given = {name: value for name, value in given.items() if value is not None}
             return msgspec.convert(given, kind, strict=False)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise RestError(400, f"the body is not what belongs here: {error}") from None
 
 

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from tarry.core.limits import SECOND_MS
 from tarry.core.names import check_name
+from tarry.core.unreadable import UNREADABLE
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.admin.call import MAX_NUMBER, Call, Routes, answer
 from tarry.doors.pulsar.admin.refusals import RestError, no_subscription
@@ -179,7 +180,7 @@ async def _json(call: Call) -> dict[str, Any]:
     body = await call.body()
     try:
         given = msgspec.json.decode(body or b"{}")
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise RestError(400, f"the body is not JSON: {error}") from None
     return given if isinstance(given, dict) else {}
 
