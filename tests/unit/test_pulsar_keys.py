@@ -54,6 +54,7 @@ def test_sticky_consumers_get_the_hash_slots_that_they_chose() -> None:
         ({"partition_key": "k"}, b"k"),
         ({"partition_key": "k", "ordering_key": b"o"}, b"o"),
         ({"partition_key": "az==", "partition_key_b64_encoded": True}, b"k"),
+        ({"partition_key": "é", "partition_key_b64_encoded": True}, "é".encode()),
     ],
 )
 def test_which_key_counts(metadata: dict[str, Any], key: bytes) -> None:

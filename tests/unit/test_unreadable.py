@@ -13,8 +13,10 @@ from aiohttp import web
 import tarry
 from tarry.config.dapr import DaprApp
 from tarry.doors.dapr.channel import Arrival, HttpChannel, Status, bulk_envelope
+from tarry.doors.dapr.delayed_message import Undecodable, decode_entry
 from tarry.doors.dapr.receiving import Receiving
 from tarry.doors.dapr.subscriptions import Rule, Subscription
+from tarry.doors.dapr.topic_events import topic_event
 from tarry.outlets.dapr.component import Received, Reply
 from tarry.testing.clock import SimulatedClock
 from tests.unit.dapr_kit import dapr
@@ -100,6 +102,16 @@ async def test_what_an_application_answers_may_be_nested_too_deeply() -> None:
             await channel.close()
     finally:
         await runner.cleanup()
+
+
+def test_what_is_no_base64_may_also_not_be_ascii() -> None:
+    """Python has two errors for that, of which only one is `binascii.Error`."""
+    root = Path(tarry.__file__).parent
+    assert not [file for file in root.glob("**/*.py") if "binascii.Error" in file.read_text()]
+    event = msgspec.structs.replace(ARRIVAL, event={"id": "1", "data_base64": "é"})
+    assert topic_event(event).data == "é".encode()
+    with pytest.raises(Undecodable):
+        decode_entry('{"entryId":"1","event":"é"}'.encode(), {})
 
 
 async def test_a_message_that_is_nested_too_deeply_is_no_event() -> None:

@@ -1,7 +1,6 @@
 """Pages of lists: how many there may be on one, and the token of the next, which is where the walk is, packed."""
 
 import base64
-import binascii
 import struct
 from typing import Final
 
@@ -30,7 +29,7 @@ def read_token(layout: struct.Struct, token: str) -> tuple[int, ...]:
     try:
         packed = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
         numbers: tuple[int, ...] = layout.unpack(packed)
-    except (binascii.Error, ValueError, struct.error):
+    except (ValueError, struct.error):
         raise no_page() from None
     if max(numbers) > MAX_NUMBER:
         raise no_page()

@@ -1,7 +1,6 @@
 """Bodies of bulk publishes over HTTP: a JSON array of entries, read into the bytes of each event. Pure."""
 
 import base64
-import binascii
 from typing import Final
 
 import msgspec
@@ -89,7 +88,7 @@ def _event(item: _Item) -> bytes:
         return event.encode()
     try:
         return base64.b64decode(event, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise ValueError(
             f"the event of entry {item.entryId} is not base64, as {type_} has it: {error}"
         ) from None

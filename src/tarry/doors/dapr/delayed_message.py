@@ -1,7 +1,6 @@
 """What lies in a delayed topic: the proposal's `DelayedMessage`, with its time in its metadata. Pure."""
 
 import base64
-import binascii
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -102,7 +101,7 @@ def decode_entry(data: bytes, metadata: dict[str, str]) -> BulkEntry:
         names = {name.lower(): name for name in _Entry.__struct_encode_fields__}
         found = msgspec.convert({names.get(key.lower(), key): one for key, one in loose.items()}, _Entry)
         event = base64.b64decode(found.event, validate=True)
-    except (binascii.Error, *UNREADABLE) as error:
+    except (ValueError, *UNREADABLE) as error:
         raise Undecodable(f"is no BulkMessageEntry: {error}") from None
     if not found.entry_id:
         raise Undecodable("is a BulkMessageEntry without an entryId")

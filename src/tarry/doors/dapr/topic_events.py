@@ -1,7 +1,6 @@
 """Messages for applications as gRPC has them: a CloudEvent in the fields of `TopicEventRequest`. Pure."""
 
 import base64
-import binascii
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -86,7 +85,7 @@ def data_of(event: Mapping[str, Any]) -> bytes:
     if isinstance(encoded, str):
         try:
             return base64.b64decode(encoded)
-        except binascii.Error:
+        except ValueError:
             return encoded.encode()
     data = event.get("data")
     if data is None:

@@ -5,7 +5,6 @@ is refused has its error at its place among the receipts, so that its neighbours
 """
 
 import base64
-import binascii
 import hashlib
 import logging
 from collections import deque
@@ -320,7 +319,7 @@ def _key_of(metadata: wire.MessageMetadata) -> str | None:
     elif metadata.partition_key_b64_encoded:
         try:
             raw = base64.b64decode(text(metadata.partition_key), validate=True)
-        except binascii.Error:
+        except ValueError:
             raw = text(metadata.partition_key).encode()
     else:
         raw = text(metadata.partition_key).encode()

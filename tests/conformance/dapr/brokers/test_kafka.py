@@ -231,3 +231,18 @@ def test_the_older_way_to_say_who_one_is(given: dict[str, str], newer: dict[str,
     assert read_settings(Properties({"brokers": "a:1"} | given)) == meant
     sasl, tls = "saslPassword" in newer, newer["authType"] != "none"
     assert meant.client["security.protocol"] == ("SASL_" if sasl else "") + ("SSL" if tls else "PLAINTEXT")
+
+
+@real
+async def test_a_group_gets_what_is_published_as_soon_as_it_has_joined(kafka: Broker) -> None:
+    """A new group begins at the end, and where that is Kafka is asked before the subscription is said to be there."""
+    topic = await kafka.topic()
+    component = kafka.component()
+    await component.publish(topic, b"before", {})
+    for number in range(30):
+        inbox = Inbox()
+        subscribed = await component.subscribe(topic, f"group-{number}", inbox, {})
+        await component.publish(topic, b"%d" % number, {"partitionKey": f"{number}"})
+        assert (await inbox.expect(1))[0] == b"%d" % number
+        await subscribed.close()
+    await component.close()

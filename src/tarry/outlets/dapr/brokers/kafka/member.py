@@ -171,14 +171,39 @@ class Member:
                 consumer.pause(at) if one.paused else consumer.resume(at)
 
     def _on_assign(self, consumer: Consumer, given: list[TopicPartition]) -> None:
-        known = consumer.committed(given, timeout=ANSWERED_WITHIN_S) if given else []
+        begins = self._begins(consumer, given)
         with self._lock:
-            for one in known:
-                offsets = Offsets(one.offset if one.offset >= 0 else -1, one.metadata or "")
+            for one in begins:
+                offsets = Offsets(one.offset, one.metadata or "")
+                # The place of a new group is kept: another member, or the next start, goes on from there.
+                offsets.changed = one.metadata is None
                 at_once = None if self._hold else AT_ONCE if self._lasting else 1
                 receivers = Receivers(self._persistently, at_once)
                 self._partitions[one.partition] = Partition(one.partition, offsets, receivers)
+        consumer.assign([TopicPartition(self._topic, one.partition, one.offset) for one in begins])
         self._joined.set()
+
+    def _begins(self, consumer: Consumer, given: list[TopicPartition]) -> list[TopicPartition]:
+        """Where each partition is read from: what the group has committed, or an end of it, which is asked for now.
+
+        Left to the library it would be asked for later, and what is published in between be passed over.
+        """
+        while given and not self._closed.is_set():
+            try:
+                known = consumer.committed(given, timeout=ANSWERED_WITHIN_S)
+                return [one if one.offset >= 0 else self._end_of(consumer, one) for one in known]
+            except KafkaException as error:
+                log.warning(
+                    "Kafka does not say where a group is", extra={"topic": self._topic, "reason": str(error)}
+                )
+                self._closed.wait(_POLL_S)
+        return []
+
+    def _end_of(self, consumer: Consumer, partition: TopicPartition) -> TopicPartition:
+        """The end of a partition at which a new group begins, without a note."""
+        first, last = consumer.get_watermark_offsets(partition, timeout=ANSWERED_WITHIN_S)
+        earliest = self._config["auto.offset.reset"] == "earliest"
+        return TopicPartition(self._topic, partition.partition, first if earliest else last)
 
     def _on_revoke(self, consumer: Consumer, taken: list[TopicPartition]) -> None:
         self._commit(consumer)
