@@ -1,6 +1,7 @@
 """The index stream on a real Spark: every record once, whatever happens between its commits (R6)."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from tarry.index.delta import DeltaIndex, IndexView
 from tarry.ledger.record import Key
 from tarry.pipeline import stream as module
 from tarry.pipeline.source import Place
-from tarry.pipeline.stream import IndexStream, Tables
+from tarry.pipeline.stream import IndexStream, Tables, check_dense
 from tests.pipeline.kit import START_MS, Writer, tables_of
 
 DAY_MS = 86_400_000
@@ -118,6 +119,20 @@ def test_a_batch_that_leaves_a_gap_is_refused(spark: SparkSession, writer: Write
     with pytest.raises(Conflict, match="not dense"):
         index(spark, writer, tables, from_=3)
     assert tables.index.cursor() == 0
+
+
+@pytest.mark.parametrize(
+    "ranges",
+    [[(1, 5, 4)], [(1, 5, 5), (6, 9, 3)], [(1, 5, 5), (7, 9, 3)], [(2, 5, 4)], [(1, 5, 5), (4, 9, 6)]],
+)
+def test_ranges_with_a_hole_in_or_between_them_are_refused(ranges: list[tuple[int, int, int]]) -> None:
+    rows = [SimpleNamespace(first_seq=first, last_seq=last, rows=count) for first, last, count in ranges]
+    with pytest.raises(Conflict, match="not dense"):
+        check_dense(rows, 1)
+    check_dense(
+        [SimpleNamespace(first_seq=1, last_seq=5, rows=5), SimpleNamespace(first_seq=6, last_seq=6, rows=1)],
+        1,
+    )
 
 
 def test_a_driver_that_died_between_the_two_commits_doubles_no_history(

@@ -9,12 +9,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tarry.core.errors import Damage
+from tarry.core.errors import Damage, Unavailable
+from tarry.index.adopted import with_keys
 from tarry.index.census import File
-from tarry.index.delta import IndexView, Place
+from tarry.index.delta import DeltaIndex, IndexView, Place
 from tarry.index.groups import groups_of, written
 from tarry.index.index import IndexMoved
-from tarry.index.schema import DEL, PUT
+from tarry.index.schema import DEL, INDEX, PUT
+from tarry.index.table import GuardedTable, IndexFile
 from tarry.ledger.record import Key, Put, decode_put, encode
 
 ALL = Key(0, 0), Key(1 << 47, 0)
@@ -124,6 +126,33 @@ def test_a_batch_is_numbered_from_its_base_and_fires_at_its_floor_at_the_earlies
     put = decode_put(early)
     assert (put.fire_at_ms, put.accepted_at_ms, put.due_at_ms, put.payload) == (35, 35, 10, b"0")
     assert decode_put(late).fire_at_ms == 60
+
+
+def test_a_row_of_a_batch_that_is_written_anew_says_itself_when_it_fires(tmp_path: Path) -> None:
+    """Its file says it no more once the cascade has put its rows into another."""
+    staged = write(tmp_path, "staged.parquet", [(10, 0, PUT), (20, 1, PUT), (40, 2, PUT)])
+    rows = pq.read_table(tmp_path / staged.path).append_column(
+        "accepted_at_ms", pa.array([1, 1, 1], pa.int64())
+    )
+    anew = with_keys(
+        rows, IndexFile(staged.path, 1, 3, "300000_0", 10, 40, base=100, floor_ms=35)
+    ).to_pydict()
+    assert (anew["seq"], anew["fire_at_ms"], anew["accepted_at_ms"]) == (
+        [100, 101, 102],
+        [35, 35, 40],
+        [35, 35, 1],
+    )
+    puts = [decode_put(body) for body in anew["body"]]
+    assert [(put.fire_at_ms, put.due_at_ms) for put in puts] == [(35, 10), (35, 20), (40, 40)]
+    assert anew["crc"] == [google_crc32c.value(body) for body in anew["body"]]
+
+
+def test_the_index_of_another_ledger_is_not_read(tmp_path: Path) -> None:
+    uri, ours = str(tmp_path / "index"), bytes(16)
+    GuardedTable.open(uri, INDEX, ours)
+    assert DeltaIndex(uri, ours).newest().identity
+    with pytest.raises(Unavailable, match="another ledger"):
+        DeltaIndex(uri, b"b" * 16).newest()
 
 
 def test_bodies_come_as_many_as_fit_and_none_for_the_dead_or_unknown(tmp_path: Path) -> None:
