@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import msgspec
 from aiohttp import web
 
 from tarry.serve import server as composition
@@ -117,6 +118,8 @@ class App:
         """Paths and bodies, as they came."""
         self.headers: list[dict[str, str]] = []
         self.answer: Callable[[str, dict[str, Any]], tuple[int, Any]] = lambda _path, _event: (200, None)
+        self.in_pieces = False
+        """Whether its answers come byte by byte."""
         self.pause_s = 0.0
         """How long it takes over each message."""
         self.most_at_once = 0
@@ -134,7 +137,7 @@ class App:
         async with asyncio.timeout(WITHIN_S), self._arrived:
             await self._arrived.wait_for(lambda: len(self.got) >= number)
 
-    async def serve(self, request: web.Request) -> web.Response:
+    async def serve(self, request: web.Request) -> web.StreamResponse:
         if request.path == "/dapr/subscribe":
             self.asked.set()
             if self.held is not None:
@@ -160,7 +163,20 @@ class App:
         headers = {"location": "/elsewhere"} if 300 <= status < 400 else {}
         if body is None:
             return web.Response(status=status, headers=headers)
-        return web.json_response(body, status=status)
+        return (
+            await self._piecemeal(request, status, body)
+            if self.in_pieces
+            else web.json_response(body, status=status)
+        )
+
+    async def _piecemeal(self, request: web.Request, status: int, body: Any) -> web.StreamResponse:
+        answer = web.StreamResponse(status=status, headers={"content-type": "application/json"})
+        await answer.prepare(request)
+        for byte in msgspec.json.encode(body):
+            await answer.write(bytes((byte,)))
+            # So that each is a read of its own at the other end.
+            await asyncio.sleep(0.002)
+        return answer
 
 
 @contextlib.asynccontextmanager

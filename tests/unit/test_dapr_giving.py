@@ -9,7 +9,7 @@ import grpc
 from tarry.engine.topics.entries import NewEntry
 from tarry.outlets.dapr.errors import Unreachable
 from tests.processes import free_port
-from tests.unit.dapr_kit import WITHIN_S, app, component, dapr, ready, resources, to
+from tests.unit.dapr_kit import WITHIN_S, acknowledged, app, component, dapr, ready, resources, to
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -56,6 +56,30 @@ async def test_no_more_are_with_an_application_than_it_wants(tmp_path: Path) -> 
             await doors.publish("t", number)
         await shop.count(12)
     assert shop.most_at_once == 2
+
+
+async def test_an_answer_that_comes_in_pieces_is_read_whole(tmp_path: Path) -> None:
+    async with app(to("t")) as shop, dapr(tmp_path, app_port=shop.port, retry_min_ms=1) as doors:
+        shop.in_pieces = True
+        shop.answer = lambda _path, _event: (200, {"status": "RETRY" if len(shop.got) == 1 else "SUCCESS"})
+        await doors.publish("t", 1)
+        await shop.count(2)
+        await acknowledged(doors, "t")
+    assert shop.data == [1, 1]
+
+
+async def test_an_answer_to_a_bulk_that_comes_in_pieces_is_read_whole(tmp_path: Path) -> None:
+    many = to("t", bulkSubscribe={"enabled": True, "maxMessagesCount": 2, "maxAwaitDurationMs": 60_000})
+    async with app(many) as shop, dapr(tmp_path, app_port=shop.port, retry_min_ms=1) as doors:
+        shop.in_pieces = True
+        shop.answer = lambda _path, envelope: (
+            200,
+            {"statuses": [{"entryId": one["entryId"], "status": "SUCCESS"} for one in envelope["entries"]]},
+        )
+        await doors.publish("t", "a")
+        await doors.publish("t", "b")
+        await acknowledged(doors, "t")
+    assert len(shop.got) == 1
 
 
 async def test_of_a_bulk_only_what_is_named_is_done(tmp_path: Path) -> None:

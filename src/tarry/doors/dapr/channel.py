@@ -143,7 +143,7 @@ class HttpChannel:
                     if answer.status == 404:
                         return []
                     if answer.status < 300:
-                        return readable(self._app, programmatic(await answer.read()))
+                        return readable(self._app, programmatic(await _body_of(answer)))
                     reason = f"status {answer.status}"
             except Invalid as error:
                 _log.error("application %s: %s", self._app.app_id, error)
@@ -158,7 +158,7 @@ class HttpChannel:
         """Ask `GET /dapr/config`; an application that does not answer it hosts none."""
         try:
             async with self._session.get(self._base + "/dapr/config", headers=self._headers) as answer:
-                config = await answer.content.read(MAX_ANSWER_BYTES) if answer.status < 300 else b"{}"
+                config = await _body_of(answer) if answer.status < 300 else b"{}"
             return msgspec.json.decode(config, type=_Config).entities
         except (aiohttp.ClientError, TimeoutError, *UNREADABLE):
             return []
@@ -206,7 +206,7 @@ class HttpChannel:
         url = f"{self._base}/{path.removeprefix('/')}"
         try:
             async with self._session.post(url, data=body, headers=headers, allow_redirects=False) as answer:
-                return answer.status, await answer.content.read(MAX_ANSWER_BYTES)
+                return answer.status, await _body_of(answer)
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             _log.debug("application %s: %s", self._app.app_id, error)
             return 0, b""
@@ -214,6 +214,14 @@ class HttpChannel:
     async def close(self) -> None:
         """Close the connections."""
         await self._session.close()
+
+
+async def _body_of(answer: aiohttp.ClientResponse) -> bytes:
+    """The body of an answer, in however many pieces it comes; of one that is too long the beginning."""
+    try:
+        return await answer.content.readexactly(MAX_ANSWER_BYTES)
+    except asyncio.IncompleteReadError as short:
+        return short.partial
 
 
 def readable(app: DaprApp, asked: Asked) -> list[Subscription]:
