@@ -84,9 +84,12 @@ class Client:
         return self
 
     def tell(self, data: bytes) -> None:
-        """Send bytes, and let the turn of the loop end."""
+        """Send bytes, and let as many turns of the loop end as they take."""
         self.connection.receive(data)
         self.rest()
+        while self.connection.behind:
+            self.connection.receive(b"")
+            self.rest()
 
     def rest(self) -> None:
         while self._soon:

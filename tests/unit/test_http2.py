@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.grpc import frames, huffman
-from tarry.grpc.connection import MAX_BLOCK_BYTES, WINDOW_BYTES
+from tarry.grpc.connection import CALLS_AT_ONCE, MAX_BLOCK_BYTES, WINDOW_BYTES
 from tarry.grpc.frames import END_HEADERS, END_STREAM, PADDED, Code, frame, number
 from tarry.grpc.hpack import TABLE_BYTES, BadBlock, Fields, Reader, TooManyFields, written
 from tarry.grpc.request import request_of, status_fields
@@ -541,3 +541,29 @@ def test_a_call_that_is_not_admitted_is_over_before_its_data_come() -> None:
     client.tell(frame(frames.DATA, END_STREAM, 1, message(b"x")))
     assert not client.service.calls
     assert client.goodbye() is None
+
+
+def test_thousands_of_calls_in_one_packet_are_served_in_many_turns() -> None:
+    client = Client(max_streams=1000).begin()
+
+    def one(n: int) -> bytes:
+        head = frame(frames.HEADERS, END_HEADERS, n, written(*CALL))
+        return head + frame(frames.DATA, END_STREAM, n, message(b"x"))
+
+    client.connection.receive(b"".join(one(2 * n + 1) for n in range(1000)))
+    assert client.connection.behind
+    assert 0 < len(client.service.calls) <= CALLS_AT_ONCE
+    client.connection.receive(b"")
+    assert len(client.service.calls) <= 2 * CALLS_AT_ONCE
+    client.tell(frame(frames.PING, 0, 0, b"12345678"))
+    assert [call.request.path for call, _ in client.service.calls] == ["/test/Echo"] * 1000
+    assert all(client.ended(2 * n + 1) for n in range(1000))
+    assert client.of(frames.PING) == [b"12345678"]
+
+
+def test_a_call_of_one_message_fails_at_the_second_and_holds_no_more() -> None:
+    client = Client().begin()
+    client.tell(frame(frames.HEADERS, END_HEADERS, 1, written(*CALL)))
+    client.tell(frame(frames.DATA, 0, 1, message(b"", compressed=True) * 2))
+    assert client.fields(1)["grpc-status"] == "13"
+    assert not client.service.calls

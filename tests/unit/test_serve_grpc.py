@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +12,11 @@ import grpc
 import pytest
 
 from tarry.config.dapr import DaprApp
+from tarry.grpc import frames
 from tarry.grpc.call import Call, Streaming, Unary
+from tarry.grpc.connection import CALLS_AT_ONCE
+from tarry.grpc.frames import frame
+from tarry.grpc.hpack import written
 from tarry.serve.grpc_server import GrpcServer
 from tarry.serve.listener import ListenError
 from tarry.serve.room import Room
@@ -200,3 +205,39 @@ def test_a_taken_address_is_told() -> None:
         port = taken.getsockname()[1]
         with pytest.raises(ListenError, match=r"doors\.dapr\.grpc_port \(TARRY_DOORS__DAPR__GRPC_PORT\)"):
             GrpcServer(DaprApp(grpc_port=port), "doors.dapr", Room().part("doors.dapr:grpc")).bind()
+
+
+async def test_thousands_of_calls_that_come_at_once_leave_turns_to_others() -> None:
+    answered = 0
+    a_turn: list[int] = []
+
+    def count(call: Call, data: bytes) -> None:
+        nonlocal answered
+        answered += 1
+        call.answer(data)
+
+    def tick() -> None:
+        a_turn.append(answered)
+        loop.call_soon(tick)
+
+    loop = asyncio.get_running_loop()
+    calls = 1_000
+    async with serving() as (service, port):
+        service.unary = lambda path: count  # type: ignore[method-assign]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        head = written(
+            (b":method", b"POST"),
+            (b":scheme", b"http"),
+            (b":path", b"/echo"),
+            (b"content-type", b"application/grpc"),
+        )
+        writer.write(frames.PREFACE + frames.settings() + b"".join(
+            frames.headers(0, 2 * n + 1, head) + frame(frames.DATA, frames.END_STREAM, 2 * n + 1, bytes(5))
+            for n in range(calls)
+        ))  # fmt: skip
+        tick()
+        while answered < calls:
+            assert await reader.read(1 << 16), "the connection ended"
+        writer.close()
+    most = max(after - before for before, after in itertools.pairwise(a_turn))
+    assert most <= CALLS_AT_ONCE

@@ -36,6 +36,7 @@ RESOURCE_EXHAUSTED: Final = 8
 UNIMPLEMENTED: Final = 12
 INTERNAL: Final = 13
 OK: Final = status_fields(0, "")
+ONE_MESSAGE: Final = "a call of this method has one message"
 
 log = logging.getLogger("tarry.dapr")
 
@@ -118,6 +119,9 @@ class Call:
             self._cut()
         if self._unary is None:
             self._notify()
+        elif len(self._messages) > 1 or (self._messages and self._data):
+            # Empty ones would cost memory and no window.
+            self.fail(INTERNAL, ONE_MESSAGE)
         else:
             self._stream.go_ahead(len(self._data) + sum(map(len, self._messages)))
 
@@ -164,7 +168,7 @@ class Call:
         if self._unary is None:
             self._notify()
         elif self._data or len(self._messages) != 1:
-            self.fail(INTERNAL, "a call of this method has one message")
+            self.fail(INTERNAL, ONE_MESSAGE)
         elif not self._stream.over and (message := self._next()) is not None:
             self._stream.go_ahead(0)
             try:

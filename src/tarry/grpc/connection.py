@@ -37,6 +37,9 @@ WINDOW_BYTES: Final = 1 << 20
 """What a client may send on a stream, and on all of them, before it is told that it may go on."""
 MIN_PIECE_BYTES: Final = 64
 """A smaller piece of a block of fields counts as a frame for nothing: no client cuts its fields so small."""
+CALLS_AT_ONCE: Final = 64
+"""Calls that come whole in one `receive`, and streams that are begun in it: a packet can hold thousands, and each is served
+at once."""
 STUCK_PER_STRAIN: Final = 16
 """So many streams that are looked at in vain, because their own windows are closed, count as one frame for nothing."""
 
@@ -58,6 +61,10 @@ class Connection(Sending):
         self.held_bytes = 0
         """Data of requests that are not complete, or not read."""
         self.closed = False
+        self.behind = False
+        """Whether frames are left for another turn: who feeds it calls `receive` again, also without new bytes."""
+        self._served = 0
+        """What began and came whole in this turn."""
         self.on_idle: Callable[[], None] | None = None
         """What is called when no stream is open while nothing more begins."""
         self.streams: dict[int, Stream] = {}
@@ -94,9 +101,11 @@ class Connection(Sending):
     # Bytes in
 
     def receive(self, data: bytes) -> None:
-        """Take bytes from the client."""
+        """Take bytes from the client, as far as one turn allows."""
+        self.behind, self._served = False, 0
+        coming = self._frames.feed(data)
         try:
-            for kind, flags, stream, payload in self._frames.feed(data):
+            for kind, flags, stream, payload in coming:
                 if self.closed:
                     return
                 try:
@@ -112,11 +121,16 @@ class Connection(Sending):
                     self._break(stream, broken.code)
                     # That there is no room for a stream is not its client's doing.
                     self.calm.strain(1 if broken.code is Code.REFUSED_STREAM else REFUSED_STRAIN)
+                if self._served >= CALLS_AT_ONCE:
+                    self.behind = True
+                    break
             if self._look:
                 self._look = False
                 self.calm.strain(self.go_on() // STUCK_PER_STRAIN)
         except Broken as broken:
             self.fail(broken.code, str(broken))
+        finally:
+            coming.close()
         self.flush()
 
     def _break(self, id_: int, code: Code) -> None:
@@ -166,6 +180,7 @@ class Connection(Sending):
             self._trailers(id_, flags, fields or ())
             return
         self._last = id_
+        self._served += 1
         whole = bool(flags & END_STREAM)
         if self._stopping or len(self.streams) >= self._max_streams or fields is None:
             self._ended.add(id_, whole=whole)
@@ -180,7 +195,11 @@ class Connection(Sending):
             return
         stream.receiver = receiver
         if whole:
-            stream.come_whole()
+            self._complete(stream)
+
+    def _complete(self, stream: Stream) -> None:
+        self._served += 1
+        stream.come_whole()
 
     def _trailers(self, id_: int, flags: int, fields: Fields) -> None:
         """A second block of a stream is its end."""
@@ -193,7 +212,7 @@ class Connection(Sending):
             raise Broken(Code.PROTOCOL_ERROR, "a second block of fields within a stream")
         check_trailers(fields)
         if stream is not None:
-            stream.come_whole()
+            self._complete(stream)
         else:
             self._ended.complete(id_)
 
@@ -220,7 +239,7 @@ class Connection(Sending):
         if self.held_bytes > self._max_held_bytes:
             stream.receiver.too_much()
         if flags & END_STREAM and not stream.over:
-            stream.come_whole()
+            self._complete(stream)
 
     def _data_behind(self, flags: int, id_: int) -> None:
         """Data of a stream that is over: its client may not know it yet if it was ended from here."""

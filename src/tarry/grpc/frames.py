@@ -1,6 +1,6 @@
 """The frames of HTTP/2 (RFC 9113): cutting a stream of bytes into them, and building them. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from enum import IntEnum
 from struct import Struct as Layout
 from typing import Final
@@ -70,8 +70,8 @@ class Frames:
         self._rest = b""
         self._begun = False
 
-    def feed(self, data: bytes) -> Iterator[Frame]:
-        """Each whole frame; raises `Broken` at the first that is none."""
+    def feed(self, data: bytes) -> Generator[Frame]:
+        """Each whole frame; raises `Broken` at the first that is none. Frames that are not taken come with the next bytes."""
         if self._rest:
             data = self._rest + data
             self._rest = b""
@@ -84,19 +84,21 @@ class Frames:
                 return
             self._begun = True
             at = len(PREFACE)
-        while end - at >= 9:
-            high, low, kind, flags, stream = _HEAD.unpack_from(data, at)
-            size = high << 16 | low
-            if size > MAX_FRAME_BYTES:
-                raise Broken(
-                    Code.FRAME_SIZE_ERROR, f"a frame of {size} bytes; the largest is {MAX_FRAME_BYTES}"
-                )
-            stop = at + 9 + size
-            if stop > end:
-                break
-            yield kind, flags, stream & MAX_WINDOW_BYTES, data[at + 9 : stop]
-            at = stop
-        self._rest = data[at:]
+        try:
+            while end - at >= 9:
+                high, low, kind, flags, stream = _HEAD.unpack_from(data, at)
+                size = high << 16 | low
+                if size > MAX_FRAME_BYTES:
+                    raise Broken(
+                        Code.FRAME_SIZE_ERROR, f"a frame of {size} bytes; the largest is {MAX_FRAME_BYTES}"
+                    )
+                stop = at + 9 + size
+                if stop > end:
+                    break
+                payload, at = data[at + 9 : stop], stop
+                yield kind, flags, stream & MAX_WINDOW_BYTES, payload
+        finally:
+            self._rest = data[at:]
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:

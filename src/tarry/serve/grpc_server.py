@@ -117,6 +117,8 @@ class GrpcTransport(asyncio.Protocol):
         self._loop = loop
         self._transport: asyncio.Transport
         self._connection: Connection | None = None
+        self._rest: asyncio.Handle | None = None
+        """The turn in which bytes that came already are read on."""
         self.unread: Unread | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -136,8 +138,25 @@ class GrpcTransport(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
-        if self._connection is not None and not self._connection.closed:
-            self._connection.receive(data)
+        connection = self._connection
+        if connection is not None and not connection.closed:
+            connection.receive(data)
+            if connection.behind:
+                # Others have their turn before the rest, and nothing more is read meanwhile.
+                self._transport.pause_reading()
+                self._take_rest_soon()
+
+    def _take_rest_soon(self) -> None:
+        if self._rest is None:
+            self._rest = self._loop.call_soon(self._take_rest)
+
+    def _take_rest(self) -> None:
+        self._rest = None
+        connection = self._connection
+        assert connection is not None, "only a connection leaves a rest"
+        if not connection.paused and not connection.closed and not self._transport.is_closing():
+            self._transport.resume_reading()
+            self.data_received(b"")
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
@@ -155,7 +174,9 @@ class GrpcTransport(asyncio.Protocol):
         """The client reads again."""
         if self._connection is not None:
             self._connection.release()
-            if not self._transport.is_closing():
+            if self._connection.behind:
+                self._take_rest_soon()
+            elif not self._transport.is_closing():
                 self._transport.resume_reading()
 
     @property
