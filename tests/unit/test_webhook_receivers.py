@@ -3,16 +3,16 @@
 import asyncio
 import socket
 import time
+from pathlib import Path
 
 import pytest
+from aiohttp import web
 
 from tarry.core.delivery import Delivered, Refused, Retry, Verdict
 from tarry.outlets.webhook import outlet as outlet_module
-from tests.unit.webhook_kit import (
-    misbehaving,
-    sending,
-    to,
-)
+from tests.serving import serving
+from tests.unit.webhook_kit import misbehaving, receiving, sending, to
+from tests.waiting import until
 
 
 async def answered(response: bytes) -> Verdict:
@@ -184,3 +184,26 @@ async def test_a_body_that_never_ends_is_not_waited_for(monkeypatch: pytest.Monk
         verdict = await asyncio.wait_for(outlet.send(to(f"http://127.0.0.1:{port}/")), 5)
         assert verdict == Delivered()
         await asyncio.wait_for(gone.wait(), 5)
+
+
+@pytest.mark.parametrize(
+    ("status", "cancelled", "state"),
+    [(504, 409, "scheduled"), (502, 409, "scheduled"), (503, 200, "cancelled")],
+)
+async def test_what_a_gateway_may_have_passed_on_cannot_be_cancelled(
+    tmp_path: Path, status: int, cancelled: int, state: str
+) -> None:
+    async with (
+        receiving() as (receiver, port),
+        serving(tmp_path, **{"webhook.allow": ["127.0.0.1"], "engine.backoff_min_ms": 60_000}) as served,
+    ):
+        receiver.answer = lambda _: web.Response(status=status)
+        asked = {"destination": f"http://127.0.0.1:{port}/", "payload": "x", "delay_ms": 1}
+        id_ = (await served.client.post("/v1/messages", json=asked)).json()["id"]
+
+        async def tried() -> bool:
+            return bool((await served.client.get(f"/v1/messages/{id_}")).json().get("attempts"))
+
+        await until(tried)
+        assert (await served.client.post(f"/v1/messages/{id_}/cancel")).status_code == cancelled
+        assert (await served.client.get(f"/v1/messages/{id_}")).json()["state"] == state

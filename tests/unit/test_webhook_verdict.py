@@ -23,7 +23,12 @@ def test_delivered(status: int) -> None:
     assert of_status(status, "5", "h", NOW_MS, HOUR_MS) == Delivered()
 
 
-@pytest.mark.parametrize("status", [408, 425, 429, 500, 501, 502, 503, 504, 599, 999])
+@pytest.mark.parametrize("status", [502, 504, 520, 524])
+def test_a_gateway_that_passed_it_on_does_not_know_whether_it_arrived(status: int) -> None:
+    assert of_status(status, None, "h", NOW_MS, HOUR_MS) == Retry(f"HTTP {status} from h", uncertain=True)
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 500, 501, 503, 599, 999])
 def test_tried_again(status: int) -> None:
     assert of_status(status, None, "h", NOW_MS, HOUR_MS) == Retry(f"HTTP {status} from h")
     assert of_status(status, "7", "h", NOW_MS, HOUR_MS) == Retry(f"HTTP {status} from h", after_ms=7_000)

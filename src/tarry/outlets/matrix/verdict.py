@@ -12,6 +12,7 @@ from msgspec import Struct
 from tarry.core.delivery import Delivered, Refused, Retry, Verdict
 from tarry.core.limits import HOUR_MS, SECOND_MS
 from tarry.core.unreadable import UNREADABLE
+from tarry.outlets.gateways import PASSED_ON
 from tarry.outlets.matrix.lines import Answer
 from tarry.outlets.retry_after import retry_after_ms
 
@@ -23,8 +24,6 @@ MAX_RETRY_AFTER_MS: Final = HOUR_MS
 
 AWAY: Final = frozenset({401, 408, 502, 503, 504})
 """Statuses that say nothing of this event: the homeserver, or the way to it, is not in order. (401: its token for us.)"""
-PASSED_ON: Final = frozenset({502, 504})
-"""Answers of a reverse proxy that may have passed the event on, and got no answer."""
 
 
 class KeptError(Struct, frozen=True):

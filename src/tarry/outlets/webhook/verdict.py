@@ -12,6 +12,7 @@ from typing import Final
 import aiohttp
 
 from tarry.core.delivery import Delivered, Refused, Retry, Verdict
+from tarry.outlets.gateways import PASSED_ON
 from tarry.outlets.retry_after import retry_after_ms
 
 FAILURES: Final = (aiohttp.ClientError, OSError, UnicodeError, RuntimeError)
@@ -29,7 +30,11 @@ def of_status(status: int, retry_after: str | None, host: str, now_ms: int, boun
         return Delivered()
     reason = f"HTTP {status} from {host}"
     if status >= 500 or status in _RETRIED_4XX:
-        return Retry(reason, after_ms=retry_after_ms(retry_after, now_ms, bound_ms))
+        return Retry(
+            reason,
+            after_ms=retry_after_ms(retry_after, now_ms, bound_ms),
+            uncertain=status in PASSED_ON,
+        )
     if 300 <= status <= 399:
         return Refused(f"{reason}: redirects are never followed; schedule to the final URL")
     return Refused(reason)
