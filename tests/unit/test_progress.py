@@ -31,6 +31,9 @@ class Head:
     def bounds(self) -> list[int]:
         return [1]
 
+    def set_aside(self) -> frozenset[int]:
+        return frozenset()
+
     def frames(self, from_seq: int, upto_seq: int) -> Iterator[Frame]:
         return iter(())
 

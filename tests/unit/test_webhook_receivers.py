@@ -4,6 +4,7 @@ import asyncio
 import socket
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -193,10 +194,8 @@ async def test_a_body_that_never_ends_is_not_waited_for(monkeypatch: pytest.Monk
 async def test_what_a_gateway_may_have_passed_on_cannot_be_cancelled(
     tmp_path: Path, status: int, cancelled: int, state: str
 ) -> None:
-    async with (
-        receiving() as (receiver, port),
-        serving(tmp_path, **{"webhook.allow": ["127.0.0.1"], "engine.backoff_min_ms": 60_000}) as served,
-    ):
+    settings: dict[str, Any] = {"webhook.allow": ["127.0.0.1"], "engine.backoff_min_ms": 60_000}
+    async with receiving() as (receiver, port), serving(tmp_path, **settings) as served:
         receiver.answer = lambda _: web.Response(status=status)
         asked = {"destination": f"http://127.0.0.1:{port}/", "payload": "x", "delay_ms": 1}
         id_ = (await served.client.post("/v1/messages", json=asked)).json()["id"]

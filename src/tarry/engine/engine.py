@@ -161,6 +161,11 @@ class Engine:
             *self.upkeep.clock.warnings(),
         ]
 
+    @property
+    def set_aside(self) -> list[int]:
+        """Seqs of records that this start, or an earlier one, was told to go on without."""
+        return sorted(self.journal.aside.seqs)
+
     # Running
 
     def recover(self, set_aside: Collection[int] = ()) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tarry.core.slots import Slot, sizes_for
 from tarry.index.schema import DEL, INDEX_SCHEMA
 from tarry.index.state import Cancelled, Seen
+from tarry.ledger.aside import SET_ASIDE
 from tarry.ledger.read_record import PutHead
 from tarry.ledger.record import Adopt, CancelBatch, Entry, Kind, Lower, Mark, PolicySet, decode
 from tarry.ledger.watermark import NOTHING_PASSED, Watermark
@@ -185,11 +186,19 @@ def seen_in(records: pa.RecordBatch, began: int = 0) -> tuple[Seen, list[Adopt]]
             adopted.append(record)
     # A version that replaces none is the first of its message.
     kills = _numbers(records, "kills_seq")
-    first = int(((kind == Kind.PUT) & (kills == 0)).sum())
+    # One that is set aside is accepted too: its end follows, as failed.
+    first = int(((kind & ~SET_ASIDE == Kind.PUT) & (kills == 0)).sum())
     accepted = first + sum(batch.count for batch in adopted)
     if began:
         accepted += _older(taken(records, np.flatnonzero((kills > 0) & (kills <= began))))
     return Seen(changes, policies, cancelled, accepted), adopted
+
+
+def set_aside_in(records: pa.RecordBatch) -> list[int]:
+    """The seqs of records that are set aside."""
+    aside = (_numbers(records, "kind") & SET_ASIDE) > 0
+    seqs: list[int] = _numbers(records, "seq")[aside].tolist()
+    return seqs
 
 
 def _telling(marks: NDArray[np.int64], lowers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -203,7 +212,7 @@ def _older(records: pa.RecordBatch) -> int:
     kind = _numbers(records, "kind")
     entries = taken(records, np.flatnonzero(kind == Kind.ENTRY)).column("body").to_pylist()
     fired = sum(isinstance(entry := decode(body), Entry) and entry.fired is not None for body in entries)
-    return int((kind != Kind.ENTRY).sum()) + fired
+    return int((kind & ~SET_ASIDE != Kind.ENTRY).sum()) + fired
 
 
 def _numbers(records: pa.RecordBatch, name: str) -> NDArray[np.int64]:

@@ -11,6 +11,7 @@ from itertools import pairwise
 from typing import Protocol
 
 from tarry.core.errors import NotFound, Unavailable
+from tarry.ledger.aside import flagged, published
 from tarry.ledger.disk import RealDisk
 from tarry.ledger.head import HEAD_BYTES, HEAD_NAME, Head, decode_head
 from tarry.ledger.reader import Reader
@@ -39,8 +40,14 @@ class Follower(Protocol):
     def bounds(self) -> list[int]:
         """The first seq of each segment: good places to divide the work."""
 
+    def set_aside(self) -> frozenset[int]:
+        """The seqs of records that the server goes on without."""
+
     def frames(self, from_seq: int, upto_seq: int) -> Iterator[Frame]:
-        """Every record from one seq up to and with another, at most the durable head, proved and in order."""
+        """Every record from one seq up to and with another, at most the durable head, proved and in order.
+
+        Those that are set aside are flagged in their kind.
+        """
 
 
 class FolderFollower:
@@ -62,6 +69,10 @@ class FolderFollower:
         """The first seq that has not been reclaimed."""
         return self._segments()[0].first_seq
 
+    def set_aside(self) -> frozenset[int]:
+        """The seqs of records that the server goes on without."""
+        return published(self._folder)
+
     def frames(self, from_seq: int, upto_seq: int) -> Iterator[Frame]:
         """Every record of a range."""
         upto_seq = min(upto_seq, self.durable_seq())
@@ -69,7 +80,9 @@ class FolderFollower:
         for before, after in pairwise(segments):
             before.last_seq = after.first_seq - 1
         segments[-1].last_seq = max(segments[-1].last_seq, upto_seq)
-        yield from Reader(segments).frames(from_seq, upto_seq)
+        aside = self.set_aside()
+        for frame in Reader(segments).frames(from_seq, upto_seq):
+            yield flagged(frame, aside)
 
     def bounds(self) -> list[int]:
         """The first seq of each segment."""

@@ -16,6 +16,7 @@ from typing import Any, Final, NoReturn
 from urllib.parse import SplitResult, urlsplit
 
 from tarry.core.errors import Conflict, Damage, Forbidden, NotFound, Rejected, TarryError, Unavailable
+from tarry.ledger.aside import flagged
 from tarry.ledger.disk import RealDisk
 from tarry.ledger.replay import Frame, replay
 from tarry.ledger.segment import Segment, SegmentHeader, segment_name
@@ -53,15 +54,20 @@ class ServerFollower:
         """The first seq of each segment."""
         return [int(segment["first_seq"]) for segment in self._shown()["segments"]]
 
+    def set_aside(self) -> frozenset[int]:
+        """The seqs of records that the server goes on without."""
+        return _aside(self._shown())
+
     def frames(self, from_seq: int, upto_seq: int) -> Iterator[Frame]:
         """Every record of a range."""
-        upto_seq = min(upto_seq, self.durable_seq())
+        shown = self._shown()
+        upto_seq, aside = min(upto_seq, int(shown["durable_seq"])), _aside(shown)
         deadline_s = time.monotonic() + self._patience_s
         while from_seq <= upto_seq:
             try:
                 for frame in self._stretch(from_seq, upto_seq):
                     from_seq = frame.first_seq + frame.count
-                    yield frame
+                    yield flagged(frame, aside)
                     deadline_s = time.monotonic() + self._patience_s
             except (OSError, HTTPException) as error:
                 if time.monotonic() > deadline_s:
@@ -130,6 +136,11 @@ class ServerFollower:
 
     def _silent(self, reason: object) -> Unavailable:
         return Unavailable(f"{self._url} does not show its ledger: {reason}")
+
+
+def _aside(shown: dict[str, Any]) -> frozenset[int]:
+    """The seqs that a server has set aside; an older one does not say."""
+    return frozenset(map(int, shown.get("set_aside", ())))
 
 
 def call(

@@ -8,6 +8,7 @@ Tasks write files and say which; only the driver commits. The files of a batch t
 are added as they were staged, in the commit that passes the record of the adoption.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
@@ -20,7 +21,7 @@ from pyspark.sql import DataFrame
 
 from tarry.core.errors import Conflict, Unavailable
 from tarry.index.adopted import files_of
-from tarry.index.columns import index_rows, seen_in
+from tarry.index.columns import index_rows, seen_in, set_aside_in
 from tarry.index.files import Folder, write_partitions
 from tarry.index.history import history_rows
 from tarry.index.schema import HISTORY, INDEX
@@ -28,6 +29,8 @@ from tarry.index.state import Seen, State
 from tarry.index.table import GuardedTable, IndexFile
 from tarry.ledger.record import Adopt
 from tarry.pipeline.source import Place, records_of
+
+log = logging.getLogger(__name__)
 
 WRITTEN: Final = "first_seq long, last_seq long, rows long, written string"
 """What a task says: the range it has covered, and as JSON its files and what it saw."""
@@ -47,6 +50,8 @@ class Written(Struct, frozen=True):
     history: list[IndexFile]
     seen: Seen
     adopted: list[Adopt]
+    aside: list[int]
+    """Seqs of records that were set aside, and bring nothing but their seq and what they end."""
 
 
 class Tables(Struct, frozen=True):
@@ -118,6 +123,7 @@ class Task(Struct, frozen=True):
             write_partitions(waiting, self.index_uri, INDEX, name),
             write_partitions(ended, self.history_uri, HISTORY, name),
             *seen_in(records, state.began or 0),
+            set_aside_in(records),
         )
 
 
@@ -196,6 +202,8 @@ class IndexStream:
         rows.sort(key=lambda row: row.first_seq)
         check_dense(rows, cursor + 1)
         parts = [msgspec.json.decode(row.written, type=Written) for row in rows]
+        for seq in (seq for part in parts for seq in part.aside):
+            log.warning("seq %d is set aside: it is passed over", seq)
         files = [file for part in parts for file in (*part.index, *_adopted(index.uri, part.adopted))]
         files = [msgspec.structs.replace(file, written_ms=at_ms) for file in files]
         after = state.after([part.seen for part in parts], self._default_ms, at_ms)

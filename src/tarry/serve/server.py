@@ -38,6 +38,7 @@ from tarry.engine.drive import Driver, Offloader, launcher
 from tarry.engine.engine import Engine
 from tarry.index.delta import DeltaIndex
 from tarry.index.progress import read_progress
+from tarry.ledger.aside import publish
 from tarry.ledger.disk import RealDisk
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.outlets.webhook import WebhookOutlet
@@ -242,6 +243,7 @@ class Server:
             unmark(folder)
             engine = self._engine_on(ledger)
             engine.recover(self._set_aside)
+        publish(str(self._folder.ledger), engine.set_aside)
         engine.journal.registry.on_damage = self._registry_damaged
         # What is there now stays: the collector need not look at it again.
         gc.collect()

@@ -48,6 +48,7 @@ class LedgerEndpoints:
                 first_seq=ledger.first_seq,
                 durable_seq=ledger.durable_seq,
                 segments=[SegmentAnswer(one.number, one.first_seq) for one in ledger.segments()],
+                set_aside=self._engine.set_aside,
             )
         )
 

@@ -337,6 +337,8 @@ class LedgerAnswer(Struct, kw_only=True):
     first_seq: int
     durable_seq: int
     segments: list[SegmentAnswer]
+    set_aside: list[int]
+    """Seqs of records that the server goes on without, and its readers with it."""
 
 
 class BackupRequest(Taken, kw_only=True):

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
+from tarry.ledger.aside import SET_ASIDE
 from tarry.ledger.read_record import decode_head
 from tarry.ledger.record import (
     NO_PUT,
@@ -61,14 +62,28 @@ def _facts(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     schema = to_arrow_schema(FACTS, timezone="UTC")
     for batch in batches:
         rows: list[dict[str, Any]] = []
-        for seq, kind, kills_seq, body in zip(
-            *(batch.column(name).to_pylist() for name in ("seq", "kind", "kills_seq", "body")), strict=True
+        for seq, kind, kills_seq, fire_at_ms, body in zip(
+            *(batch.column(name).to_pylist() for name in ("seq", "kind", "kills_seq", "fire_at_ms", "body")),
+            strict=True,
         ):
-            # Of a version only its beginning is looked at: there are more of these than of anything else.
-            fact = _version(seq, kills_seq, body) if kind == Kind.PUT else _fact(decode(body))
+            if kind & SET_ASIDE:
+                fact = _aside(seq, kind & ~SET_ASIDE, kills_seq, fire_at_ms)
+            else:
+                # Of a version only its beginning is looked at: there are more of these than of anything else.
+                fact = _version(seq, kills_seq, body) if kind == Kind.PUT else _fact(decode(body))
             if fact is not None:
                 rows.append(fact | {"seq": seq})
         yield pa.RecordBatch.from_pylist(rows, schema)
+
+
+def _aside(seq: int, kind: int, kills_seq: int, fire_at_ms: int) -> dict[str, Any] | None:
+    """The fact in a record that is set aside: a version is there, whatever it says; it is ended by a record of its own."""
+    if kind != Kind.PUT:
+        return None
+    return {
+        "fact": "put", "version_seq": seq, "origin_seq": seq, "kills_seq": kills_seq or None, "fire_at_ms": fire_at_ms,
+        "due_at_ms": fire_at_ms,
+    }  # fmt: skip
 
 
 def _version(seq: int, kills_seq: int, body: bytes) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pyarrow.compute as pc
 from msgspec import Struct
 from pyspark.sql.types import StructType
 
+from tarry.ledger.aside import SET_ASIDE
 from tarry.ledger.record import (
     Ack,
     Adopt,
@@ -44,7 +45,9 @@ LEDGER: Final = View(
     "payload binary, headers map<string,string>",
 )
 
-KIND_NAMES: Final = {int(kind): kind.name.lower() for kind in Kind}
+KIND_NAMES: Final = {int(kind): kind.name.lower() for kind in Kind} | {
+    kind | SET_ASIDE: "set_aside" for kind in Kind
+}
 
 
 class Records(Struct, frozen=True):
@@ -66,10 +69,8 @@ class Records(Struct, frozen=True):
                 yield self._batch(found)
 
     def _batch(self, rows: pa.Table) -> pa.RecordBatch:
-        told = [
-            _told(seq, decode(body))
-            for seq, body in zip(rows.column("seq").to_pylist(), rows.column("body").to_pylist(), strict=True)
-        ]
+        wanted = zip(*(rows.column(name).to_pylist() for name in ("seq", "kind", "body")), strict=True)
+        told = [{} if kind & SET_ASIDE else _told(seq, decode(body)) for seq, kind, body in wanted]
         asked = {*self.wanted.ranges, *self.wanted.values} - {"seq", "kind", "fire_at_ms", "kills_seq"}
         if asked:
             keep = [self.wanted.holds({name: one.get(name) for name in asked}) for one in told]
