@@ -1,5 +1,6 @@
 """A client of the protocol object without any I/O: commands in, commands out, on an engine that is stepped by hand."""
 
+from collections.abc import Callable
 from typing import Any
 
 from tarry.config.pulsar import Pulsar
@@ -48,6 +49,7 @@ class Client:
         self.version = version
         self.closed = False
         self.pauses: list[bool] = []
+        self.later: list[tuple[int, Callable[[], None]]] = []
         self.got: list[tuple[wire.BaseCommand, bytes]] = []
         self._frames = Frames(1 << 24)
         self._request = 0
@@ -68,6 +70,9 @@ class Client:
 
     def resume(self) -> None:
         self.pauses.append(False)
+
+    def after(self, wait_ms: int, work: Callable[[], None]) -> None:
+        self.later.append((wait_ms, work))
 
     # What a client says
 

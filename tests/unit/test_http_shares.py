@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tarry.core.access import Caller
+from tarry.core.access import Access, Caller, Token
 from tarry.core.errors import Unavailable
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shares import Shares
@@ -27,8 +27,12 @@ def caller(name: str) -> Caller:
     return Caller(name, frozenset(), None)
 
 
+def tokens(count: int) -> Access:
+    return Access(Token.of(f"t{number}", f"{number}-long-enough", ["admin"]) for number in range(count))
+
+
 def test_a_token_leaves_as_many_places_as_it_holds() -> None:
-    places = Shares(8, "places", shared=True)
+    places = Shares(8, "places", tokens(2))
     taken = []
     for name in "aaaaabbbcc":
         with contextlib.suppress(Unavailable):
@@ -46,7 +50,7 @@ def test_a_token_leaves_as_many_places_as_it_holds() -> None:
 
 
 def test_a_single_token_has_all_places_for_itself() -> None:
-    places = Shares(3, "places", shared=False)
+    places = Shares(3, "places", tokens(1))
     for _ in range(3):
         places.take(caller("a"))
     with pytest.raises(Unavailable):

@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from tarry.config import load
+from tarry.core.access import Access
 from tarry.serve.room import ARRIVING, MAX_CONNECTIONS, MIN_CONNECTIONS, Room
 from tarry.serve.server import doors_of
 
@@ -59,5 +60,5 @@ def test_a_configuration_that_asks_for_more_than_there_is_is_told(caplog: pytest
 def test_every_door_has_a_part() -> None:
     given = {f"doors.{door}.enabled": True for door in ("pulsar", "dapr")}
     room = Room(4096)
-    doors_of(load(environment={}, overrides=given).config, room)
+    doors_of(load(environment={}, overrides=given).config, Access.open(), room)
     assert [part.name for part in room.parts] == ["doors.pulsar", "doors.dapr", "doors.dapr:grpc"]

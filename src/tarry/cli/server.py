@@ -3,6 +3,7 @@
 import os
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -39,11 +40,14 @@ def serve(
     set_aside: SetAside = None,
 ) -> None:
     """Run the server until it is told to stop (SIGTERM, Ctrl-C)."""
-    loaded = load(config, os.environ, {"data": data, "http.host": host, "http.port": port})
+    given = {"data": data, "http.host": host, "http.port": port}
+    read = partial(load, config, dict(os.environ), given)
+    # What is wrong with it is told before the engine is loaded.
+    read()
     # Late, so that the other commands do not wait for the engine to be loaded.
     from tarry.serve import serve as run
 
-    sys.exit(run(loaded, set_aside or ()))
+    sys.exit(run(read, set_aside or ()))
 
 
 def up(data: Data = None, host: Host = None, port: Port = None, config: ConfigFile = None) -> None:

@@ -164,6 +164,10 @@ def _check_pipeline(pipeline: Pipeline, sources: Mapping[str, str]) -> None:
 def _check_token(token: Token, place: str) -> None:
     if sum(value is not None for value in (token.token, token.token_file, token.sha256)) != 1:
         raise ConfigError(f"{place}: token {token.name}: give exactly one of token, token_file and sha256")
+    if 0 < token.operations_per_second < 1:
+        raise ConfigError(
+            f"{place}: token {token.name}: operations_per_second is at least 1, or 0 for no limit"
+        )
     for namespace in token.namespaces:
         if namespace == "*":
             continue

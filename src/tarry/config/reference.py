@@ -58,8 +58,12 @@ secrets = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"]
 allow = ["10.1.0.0/16", ".svc.cluster.local"]
 ```
 
-Certificates may be replaced while the server runs: at a SIGHUP (`kill -HUP $(cat tarry-data/lock)`; not from the terminal
-that it was started in) it reads the files again and shows new connections what is in them. Everything else, tokens too, takes a restart.
+Certificates and tokens may be replaced while the server runs: at a SIGHUP (`kill -HUP $(cat tarry-data/lock)`; not from the
+terminal that it was started in) it reads their files and the `[[tokens]]` again. New connections are shown what is in the
+certificates' files now. Tokens may be added, removed and changed; the connections, consumers and streams of one that is gone, or has
+other roles or namespaces, end, and their clients come again with what holds now. What cannot be used is logged, and nothing of
+it counts: the server goes on with what it had. The last token cannot be removed so, nor can a variable (`TARRY_TOKENS`) of a process that runs be changed.
+Everything else takes a restart.
 
 """
 
@@ -79,6 +83,14 @@ address that others can reach is refused. With them every request needs `authori
 [The rights table](rights.md) says what each operation of each door requires.
 
 Each `[[tokens]]` table is one token. Only its digest is kept in memory. A good one: `openssl rand -base64 32`.
+
+With `operations_per_second` a token has one allowance, whatever doors and connections it is used at; a second's worth may come at
+once. An operation is a request over HTTP or a gRPC call, and beside it each message of a batch; over Pulsar's protocol it is
+each message, and each command but those that keep a connection going (`PING`, `PONG`, `FLOW`, `AUTH_RESPONSE`). Who is faster is refused
+before anything is done: with 429 and `Retry-After` over HTTP, with `RESOURCE_EXHAUSTED` and a `RetryInfo` over gRPC. Streams of messages are
+held up instead, so that nothing of them is lost: a batch as NDJSON or Arrow, and a Pulsar connection, are not read on until their turn has
+come. Batches that go together, all or none (NDJSON to a topic, Dapr's bulk), go at once, and further operations wait until their time has passed, an hour
+at the most. `tarry_token_limited_total` in `/metrics` counts how often a token had to wait.
 """
 
 TOLD: Final = {

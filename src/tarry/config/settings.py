@@ -141,6 +141,8 @@ class Token(Table, frozen=True, kw_only=True):
     """Any of `admin`, `produce`, `consume`."""
     namespaces: Annotated[tuple[str, ...], Meta(min_length=1)] = ("*",)
     """Which `tenant/namespace` it may touch; `["*"]` is all of them."""
+    operations_per_second: Annotated[float, Meta(ge=0, le=1_000_000)] = 0
+    """How many operations a second it may make, over all doors and connections together, at least 1; 0 sets no limit."""
 
 
 class Policies(Table, frozen=True, kw_only=True):

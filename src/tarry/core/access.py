@@ -1,18 +1,21 @@
-"""Who may do what: bearer tokens with roles, limited to namespaces.
+"""Who may do what, and how fast: bearer tokens with roles, limited to namespaces and to a rate.
 
-Pure. Only digests of tokens are kept, and a presented token is compared with all of them in constant
-time. `Access.open()` is for loopback without tokens: everybody who can connect may do everything.
+Only digests of tokens are kept, and a presented token is compared with all of them in constant time. `Access.open()` is for
+loopback without tokens: everybody who can connect may do everything. The tokens may be replaced while the server runs: a caller
+whose token is gone or means something else now has lost its standing, and whatever was opened with it has to end.
 """
 
 import hashlib
 import hmac
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, Literal
 
 from msgspec import Struct
 
-from tarry.core.errors import Forbidden, Invalid, NotFound
+from tarry.core.clock import SystemClock
+from tarry.core.errors import Forbidden, Invalid, NotFound, RateLimited
 from tarry.core.names import DEFAULT_NAMESPACE, parse_destination, parse_namespace
+from tarry.core.rates import Rates
 
 Role = Literal["admin", "produce", "consume"]
 
@@ -21,6 +24,48 @@ ALL_NAMESPACES: Final = "*"
 MIN_TOKEN_CHARS: Final = 8
 """A shorter token can be guessed over the network; this is about 48 bits at least."""
 _HASHED: Final = "sha256:"
+_elapsed_ms: Final = SystemClock().elapsed_ms
+
+
+class Standing:
+    """What becomes of a token while the server runs: its rate, what of that is used, and whether it is still in force."""
+
+    def __init__(
+        self, name: str = "", per_second: float = 0, now_ms: Callable[[], int] = _elapsed_ms
+    ) -> None:
+        """`per_second`: operations, 0 for any number; `now_ms` is a clock that nobody can set."""
+        self.in_force = True
+        self.per_second = per_second
+        self.limited = 0
+        """How often it was told to wait."""
+        self._name = name
+        self._key = ("token", name)
+        self._rates = Rates()
+        self._now_ms = now_ms
+
+    def spend(self) -> None:
+        """Use up one operation; raises `RateLimited` if there is none now, and `Forbidden` if the token is not in force."""
+        if not self.in_force:
+            raise Forbidden(f"the token {self._name} is not in force any more")
+        if self.per_second:
+            wait_ms = self._rates.wait_ms(self._key, self.per_second, self._now_ms())
+            if wait_ms:
+                self.limited += 1
+                raise RateLimited(
+                    wait_ms, f"the token {self._name} may make {self.per_second:g} operations a second"
+                )
+
+    def at_once(self, count: int) -> int:
+        """How many of so many operations may be taken together, so that it takes a second at the most to make up for them."""
+        return min(count, max(1, int(self.per_second))) if self.per_second else count
+
+    def charge(self, count: int) -> int:
+        """Count operations that are done in any case; gives how many milliseconds to wait before the next one."""
+        if not self.per_second or not count:
+            return 0
+        wait_ms = self._rates.charge(self._key, self.per_second, self._now_ms(), count)
+        self.limited += wait_ms > 0
+        return wait_ms
 
 
 class Caller(Struct, frozen=True):
@@ -30,6 +75,8 @@ class Caller(Struct, frozen=True):
     roles: frozenset[Role]
     namespaces: frozenset[str] | None
     """None means all of them."""
+    standing: Standing = Standing()
+    """By default that of everybody: no rate, and always in force."""
 
     def require(self, *roles: Role) -> None:
         """Raise `Forbidden` unless one of these roles is held; an admin holds all."""
@@ -70,7 +117,12 @@ class Token(Struct, frozen=True):
 
     @classmethod
     def of(
-        cls, name: str, secret: str, roles: Iterable[Role], namespaces: Iterable[str] = (ALL_NAMESPACES,)
+        cls,
+        name: str,
+        secret: str,
+        roles: Iterable[Role],
+        namespaces: Iterable[str] = (ALL_NAMESPACES,),
+        per_second: float = 0,
     ) -> "Token":
         """Read a token as configured: itself, or `sha256:` and the hexadecimal of its digest."""
         if secret.startswith(_HASHED):
@@ -93,17 +145,25 @@ class Token(Struct, frozen=True):
         if not everywhere:
             for namespace in reach:
                 parse_namespace(namespace, "namespaces")
-        return cls(digest, Caller(name, held, None if everywhere else reach))
+        return cls(digest, Caller(name, held, None if everywhere else reach, Standing(name, per_second)))
+
+    @property
+    def meaning(self) -> tuple[object, ...]:
+        """All of it but its rate: a token with another meaning is another token."""
+        return self.digest, self.caller.name, self.caller.roles, self.caller.namespaces
 
 
 ANYBODY: Final = Caller("anybody", frozenset(ROLES), None)
 """The sender of a request for which no token is asked."""
 
 
-class Access(Struct, frozen=True):
+class Access:
     """All tokens."""
 
-    tokens: tuple[Token, ...] = ()
+    def __init__(self, tokens: Iterable[Token] = ()) -> None:
+        self.tokens = tuple(tokens)
+        # One of its own: it loses its standing once tokens are asked for.
+        self._anybody = Caller(ANYBODY.name, ANYBODY.roles, ANYBODY.namespaces, Standing(ANYBODY.name))
 
     @classmethod
     def open(cls) -> "Access":
@@ -115,10 +175,26 @@ class Access(Struct, frozen=True):
         """Whether no token is asked for."""
         return not self.tokens
 
+    def replace(self, tokens: Iterable[Token]) -> None:
+        """Have these tokens in force from now on, and no others.
+
+        One that means what it meant keeps its caller, and with it what was opened; only its rate changes.
+        """
+        before = {token.meaning: token for token in self.tokens}
+        kept = []
+        for token in tokens:
+            same = before.pop(token.meaning, token)
+            same.caller.standing.per_second = token.caller.standing.per_second
+            kept.append(same)
+        for gone in before.values():
+            gone.caller.standing.in_force = False
+        self.tokens = tuple(kept)
+        self._anybody.standing.in_force = self.is_open
+
     def known(self, secret: bytes | None) -> Caller | None:
         """Who shows this token; None is nobody known."""
         if not self.tokens:
-            return ANYBODY
+            return self._anybody
         if secret is None:
             return None
         digest = _digest(secret)

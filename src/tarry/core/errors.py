@@ -109,8 +109,8 @@ class RateLimited(TarryError):
 
     code = "rate-limited"
 
-    def __init__(self, retry_after_ms: int) -> None:
-        super().__init__(f"too many requests; try again after {retry_after_ms} milliseconds")
+    def __init__(self, retry_after_ms: int, reason: str = "too many requests") -> None:
+        super().__init__(f"{reason}; try again after {retry_after_ms} milliseconds")
         self.retry_after_ms = retry_after_ms
 
 

@@ -1,4 +1,4 @@
-"""Rate limits: how fast one owner may go, with time passed in.
+"""Rate limits: how fast one owner or one token may go, with time passed in.
 
 Each owner's allowance is one number, the instant at which the bucket would be full again (the generic
 cell rate algorithm). A burst of one second's worth is allowed. The number of owners remembered is bounded: one
@@ -9,7 +9,7 @@ the longest delay: what is put off has to come.
 from math import ceil
 from typing import Final
 
-from tarry.core.limits import DAY_MS, MAX_DELAY_MS
+from tarry.core.limits import DAY_MS, HOUR_MS, MAX_DELAY_MS
 
 MAX_OWNERS: Final = 100_000
 BURST_MS: Final = 1_000.0
@@ -36,6 +36,12 @@ class Rates:
         full_at = self._current(key, now_ms)
         self._full_at[key] = min(full_at + _apart_ms(per_second), now_ms + float(MAX_DELAY_MS))
         return max(now_ms, ceil(full_at - self._burst(per_second)))
+
+    def charge(self, key: tuple[str, str], per_second: float, now_ms: int, count: int) -> int:
+        """Take so many although they may not be allowed yet, and say how long to wait for the next one: an hour at the most."""
+        full_at = min(self._current(key, now_ms) + count * _apart_ms(per_second), now_ms + float(HOUR_MS))
+        self._full_at[key] = full_at
+        return max(0, ceil(full_at - now_ms - self._burst(per_second)))
 
     @staticmethod
     def _burst(per_second: float) -> float:

@@ -35,6 +35,7 @@ DEADLINE_EXCEEDED: Final = 4
 RESOURCE_EXHAUSTED: Final = 8
 UNIMPLEMENTED: Final = 12
 INTERNAL: Final = 13
+UNAUTHENTICATED: Final = 16
 OK: Final = status_fields(0, "")
 ONE_MESSAGE: Final = "a call of this method has one message"
 
@@ -190,6 +191,14 @@ class Call:
         self._finish()
         if self._task is not None:
             self._task.cancel()
+
+    def revoke(self) -> None:
+        """See `Receiver`. A message that has come whole is answered."""
+        served = self._unary is not None and self._whole
+        if self.caller is not None and not self.caller.standing.in_force and not served:
+            self.fail(UNAUTHENTICATED, "invalid api token: it is not in force any more")
+            if self._task is not None:
+                self._task.cancel()
 
     # For coroutines
 

@@ -331,6 +331,12 @@ class Connection(Sending):
             self.fail(Code.ENHANCE_YOUR_CALM, "a block of fields that takes too long")
         self.flush()
 
+    def revoke(self) -> None:
+        """End the calls whose token is not in force any more."""
+        for stream in list(self.streams.values()):
+            stream.receiver.revoke()
+        self.flush()
+
     def fail(self, code: Code, reason: str) -> None:
         """End the connection with a reason."""
         if not self.closed:

@@ -44,6 +44,9 @@ class Receiver(Protocol):
     def lost(self) -> None:
         """The client has given it up, or is gone."""
 
+    def revoke(self) -> None:
+        """End if its token is not in force any more."""
+
 
 class Nobody:
     """The receiver of a stream that is over. A stream lets go of its own one: two that hold each other live on for long."""
@@ -61,6 +64,9 @@ class Nobody:
 
     def lost(self) -> None:
         """Nobody minds."""
+
+    def revoke(self) -> None:
+        """There is no token."""
 
 
 NOBODY: Final = Nobody()

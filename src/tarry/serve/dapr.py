@@ -86,6 +86,11 @@ class DaprDoor:
         for server in self._servers:
             server.renew()
 
+    def revoke(self) -> None:
+        """See `Door`. Over HTTP nothing is held open."""
+        for server in self._servers:
+            server.revoke()
+
     async def stop(self) -> None:
         """Accept no more, receive no more."""
         for listener in self._listeners:

@@ -62,6 +62,11 @@ class GrpcServer:
         """Show the certificate that is in the files now; raises `ListenError`."""
         renew(self._server, self.app)
 
+    def revoke(self) -> None:
+        """End the calls whose token is not in force any more."""
+        for client in list(self._part.open):
+            client.revoke()
+
     async def stop(self) -> None:
         """Accept no more, and let the calls under way end within `drain_ms`."""
         if self._server is None or self._sweeping is None:
@@ -196,6 +201,11 @@ class GrpcTransport(asyncio.Protocol):
         if idle_s * 1000 > self._server.app.idle_timeout_ms:
             connection.stop()
             connection.close()
+
+    def revoke(self) -> None:
+        """End the calls whose token is not in force any more."""
+        if self._connection is not None:
+            self._connection.revoke()
 
     def stop(self) -> None:
         """Begin nothing more; close when the last call has ended."""

@@ -83,6 +83,9 @@ class MatrixDoor:
         """See `Door`."""
         self._listener.renew()
 
+    def revoke(self) -> None:
+        """See `Door`. Its tokens are the homeserver's."""
+
     async def stop(self) -> None:
         """Accept no more."""
         await self._listener.stop()

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from tarry.config.pulsar import Pulsar
@@ -110,6 +110,11 @@ class PulsarDoor:
         """See `Door`."""
         renew(self._server, self._settings)
 
+    def revoke(self) -> None:
+        """See `Door`."""
+        for client in list(self.part.open):
+            client.revoke()
+
     async def stop(self) -> None:
         """Accept no more, and close the connections: clients come again to whoever is there then."""
         if self.broker is not None:
@@ -211,6 +216,11 @@ class PulsarTransport(asyncio.Protocol):
         if self._connection is not None:
             self._connection.tick()
 
+    def revoke(self) -> None:
+        """See `Connection.revoke`."""
+        if self._connection is not None:
+            self._connection.revoke()
+
     def end(self) -> None:
         """The server stops."""
         if self._connection is not None:
@@ -237,3 +247,7 @@ class PulsarTransport(asyncio.Protocol):
         """Read on."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
+
+    def after(self, wait_ms: int, work: Callable[[], None]) -> None:
+        """Do something later."""
+        asyncio.get_running_loop().call_later(wait_ms / 1000, work)

@@ -33,6 +33,7 @@ from tarry.core.ids import Ids
 from tarry.core.lifecycle import State
 from tarry.core.policy import Policy
 from tarry.doors.http.app import HttpApp, build_app
+from tarry.doors.http.metrics import Figure
 from tarry.doors.http.settings import HttpSettings
 from tarry.engine.drive import Driver, Offloader, launcher
 from tarry.engine.engine import Engine
@@ -71,16 +72,19 @@ KEPT_BYTES: Final = 64 * 1024 * 1024
 """Of freed memory: the largest block that is kept, and how much in all."""
 
 
-def serve(loaded: Loaded, set_aside: Sequence[int] = ()) -> int:
-    """Serve until SIGTERM or SIGINT, without the records at some seqs; gives the exit code."""
-    config = loaded.config
+def serve(load: Callable[[], Loaded], set_aside: Sequence[int] = ()) -> int:
+    """Serve until SIGTERM or SIGINT, without the records at some seqs; gives the exit code.
+
+    `load` reads the configuration, now and at each SIGHUP.
+    """
+    config = load().config
     set_up(config.log)
     # Both that read the tables, delta-rs and pyarrow, look there for what their object store needs.
     os.environ.update(config.pipeline.storage_options)
     _raise_open_files()
     _tune()
     try:
-        uvloop.run(_serve(config, set_aside))
+        uvloop.run(_serve(config, load, set_aside))
     except OSError as error:
         return _refuse(explain(Path(error.filename or config.data), error))
     except (ConfigError, DataFolderError, ListenError, TarryError) as error:
@@ -113,7 +117,7 @@ def _raise_open_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(config: Config, set_aside: Sequence[int] = ()) -> None:
+async def _serve(config: Config, load: Callable[[], Loaded], set_aside: Sequence[int]) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -123,7 +127,7 @@ async def _serve(config: Config, set_aside: Sequence[int] = ()) -> None:
         server.on_fault = stop.set
         # From a terminal it means that the terminal was closed, and ends the server.
         if not sys.stdin.isatty():
-            loop.add_signal_handler(signal.SIGHUP, server.renew)
+            loop.add_signal_handler(signal.SIGHUP, server.renew, load)
         try:
             url = await server.start()
             print(f"tarry: ready on {url}", flush=True)  # noqa: T201 - who started us waits for it
@@ -157,7 +161,8 @@ class Server:
         self._watchdog = Watchdog(loop)
         self._room = Room()
         self._room.reserve(config.webhook.max_connections)
-        self._doors = doors_of(config, self._room)
+        self._access = Access(tokens_of(config))
+        self._doors = doors_of(config, self._access, self._room)
         self._tracer = tracer_of(config)
         self._app: HttpApp | None = None
         self._listener: Listener | None = None
@@ -170,7 +175,6 @@ class Server:
     async def start(self) -> str:
         """Open everything and begin to accept; gives the URL."""
         config = self._config
-        access = access_of(config)
         self._listener = Listener(config.http, self._room.part("http", config.http.max_connections))
         self._room.check()
         url = self._listener.bind()
@@ -191,7 +195,7 @@ class Server:
         self._driver.start()
         self._app = build_app(
             engine,
-            access,
+            self._access,
             door_settings(config),
             partial(read_progress, self._folder.pipeline),
             {path: app for door in self._doors for path, app in door.mounts.items()},
@@ -199,6 +203,15 @@ class Server:
             [
                 *self._watchdog.figures,
                 *self._room.figures,
+                Figure(
+                    name="tarry_token_limited",
+                    text="How often a token was told to wait because of its operations a second",
+                    label="token",
+                    counts=True,
+                    values=lambda: {
+                        one.caller.name: one.caller.standing.limited for one in self._access.tokens
+                    },
+                ),
                 *(figure for door in self._doors for figure in door.figures),
             ],
         )
@@ -308,8 +321,8 @@ class Server:
             tracer=self._tracer,
         )
 
-    def renew(self) -> None:
-        """Show new connections the certificates that are in their files now. One that cannot be used is told, and the old one stays."""
+    def renew(self, load: Callable[[], Loaded]) -> None:
+        """Read certificates and tokens again. What cannot be used is told, and what it would replace stays."""
         renewing = [door.renew for door in self._doors]
         if self._listener is not None:
             renewing.append(self._listener.renew)
@@ -318,7 +331,21 @@ class Server:
                 renew()
             except ListenError as error:
                 log.error("the certificate stays as it was: %s", error)
-        log.info("certificates were read again")
+        try:
+            self._renew_tokens(tokens_of(load().config))
+        except (ConfigError, TarryError) as error:
+            log.error("the tokens stay as they were: %s", error)
+        log.info("certificates and tokens were read again", extra={"tokens": len(self._access.tokens)})
+
+    def _renew_tokens(self, tokens: Sequence[Token]) -> None:
+        if self._access.tokens and not tokens:
+            # Where it listens was settled at the start, when there were some.
+            raise ConfigError("without any, everybody may do everything; that takes a restart")
+        self._access.replace(tokens)
+        for door in self._doors:
+            door.revoke()
+        if self._app is not None:
+            self._app.revoke()
 
     async def stop(self) -> None:
         """Take down what was opened, in the opposite order.
@@ -376,17 +403,17 @@ async def _flush(engine: Engine) -> None:
         )
 
 
-def doors_of(config: Config, room: Room) -> list[Door]:
+def doors_of(config: Config, access: Access, room: Room) -> list[Door]:
     """The doors that are open. A closed one is not even imported."""
     doors: list[Door] = []
     if config.doors.pulsar.enabled:
         from tarry.serve.pulsar import PulsarDoor
 
-        doors.append(PulsarDoor(config.doors.pulsar, access_of(config), room))
+        doors.append(PulsarDoor(config.doors.pulsar, access, room))
     if config.doors.dapr.enabled:
         from tarry.serve.dapr import DaprDoor
 
-        doors.append(DaprDoor(config.doors.dapr, access_of(config), room))
+        doors.append(DaprDoor(config.doors.dapr, access, room))
     if config.doors.matrix.enabled and config.doors.matrix.homeserver is None:
         log.warning("the Matrix door stays closed: doors.matrix.homeserver names none; `tarry up` runs one")
     elif config.doors.matrix.enabled:
@@ -432,11 +459,15 @@ def door_settings(config: Config) -> HttpSettings:
     return HttpSettings(**given, index=f"{config.tables().rstrip('/')}/index")
 
 
-def access_of(config: Config) -> Access:
-    """Who may do what."""
-    return Access(
-        tuple(
-            Token.of(token.name, f"sha256:{token_digest(token)}", token.roles, token.namespaces)
-            for token in config.tokens
+def tokens_of(config: Config) -> list[Token]:
+    """What the configuration says about who may do what, and how fast; reads the files that hold tokens."""
+    return [
+        Token.of(
+            token.name,
+            f"sha256:{token_digest(token)}",
+            token.roles,
+            token.namespaces,
+            token.operations_per_second,
         )
-    )
+        for token in config.tokens
+    ]

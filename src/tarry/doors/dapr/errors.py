@@ -9,8 +9,10 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
+from tarry.core.access import Caller
 from tarry.core.errors import (
     DelayTooLong,
+    Forbidden,
     Invalid,
     RateLimited,
     TarryError,
@@ -65,6 +67,9 @@ DELAYED_OFF: Final = Kind(
 )
 TOO_LARGE: Final = Kind(413, "RESOURCE_EXHAUSTED", PUBLISH.code, PUBLISH.reason)
 TOO_MANY: Final = Kind(429, "RESOURCE_EXHAUSTED", PUBLISH.code, PUBLISH.reason)
+TOO_MANY_CALLS: Final = Kind(
+    429, "RESOURCE_EXHAUSTED", "ERR_TOO_MANY_REQUESTS", "DAPR_API_TOKEN_RATE", names_resource=False
+)
 NOT_NOW: Final = Kind(503, "UNAVAILABLE", PUBLISH.code, PUBLISH.reason)
 TOKEN: Final = Kind(401, "UNAUTHENTICATED", "ERR_UNAUTHORIZED", "DAPR_API_TOKEN")
 UNKNOWN_METHOD: Final = Kind(404, "UNIMPLEMENTED", "ERR_NOT_FOUND", "DAPR_HTTP_METHOD_NOT_FOUND")
@@ -78,7 +83,7 @@ SIDECAR: Final = Kind(502, "UNAVAILABLE", "ERR_SIDECAR", "DAPR_SIDECAR_UNREACHAB
 
 ALL: Final = (
     NAME_EMPTY, NOT_FOUND, TOPIC_EMPTY, METADATA, EVENTS, ENVELOPE, REQUEST, FORBIDDEN, CLOUD_EVENT, PUBLISH, STREAM,
-    DELAYED_OFF, TOO_LARGE, TOO_MANY, NOT_NOW, TOKEN, UNKNOWN_METHOD, NOT_SERVED, NOT_READY,
+    DELAYED_OFF, TOO_LARGE, TOO_MANY, TOO_MANY_CALLS, NOT_NOW, TOKEN, UNKNOWN_METHOD, NOT_SERVED, NOT_READY,
     OUTBOUND_NOT_READY, OTHER_APP, SIDECAR,
 )  # fmt: skip
 
@@ -96,9 +101,17 @@ class Refusal(Exception):
     """A request that is not done, in Dapr's words. Nothing was changed."""
 
     def __init__(
-        self, kind: Kind, message: str, *, pubsub: str | None = None, metadata: dict[str, str] | None = None
+        self,
+        kind: Kind,
+        message: str,
+        *,
+        pubsub: str | None = None,
+        metadata: dict[str, str] | None = None,
+        retry_after_ms: int | None = None,
     ) -> None:
         super().__init__(message)
+        self.retry_after_ms = retry_after_ms
+        """When to come again, where that is known."""
         self.kind = kind
         self.message = message
         self.resource = pubsub if kind.names_resource else None
@@ -147,4 +160,15 @@ def refusal_of(error: TarryError, pubsub: str, topic: str) -> Refusal:
         message = f"failed deserializing metadata. Error: {metadata['error']}"
     else:
         message = f"error when publishing to topic {topic} in pubsub {pubsub}: {error}"
-    return Refusal(kind, message, pubsub=pubsub, metadata=metadata)
+    retry_after_ms = error.retry_after_ms if isinstance(error, RateLimited) else None
+    return Refusal(kind, message, pubsub=pubsub, metadata=metadata, retry_after_ms=retry_after_ms)
+
+
+def spend(caller: Caller) -> None:
+    """Use up one of the operations that a caller's token may make; raises `Refusal`."""
+    try:
+        caller.standing.spend()
+    except RateLimited as limited:
+        raise Refusal(TOO_MANY_CALLS, str(limited), retry_after_ms=limited.retry_after_ms) from None
+    except Forbidden as gone:
+        raise Refusal(TOKEN, f"invalid api token: {gone}") from None

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import grpc
 from dapr.proto.runtime.v1 import metadata_pb2, pubsub_pb2
+from google.protobuf import duration_pb2
 from google.protobuf.any_pb2 import Any as AnyMessage
 from google.rpc import error_details_pb2, status_pb2
 
@@ -22,7 +23,7 @@ from tarry.core.message import Scheduled
 from tarry.core.rights import DAPR_GRPC, PASSED_ON, right_of
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.cloudevents import Trace, parent_in_binary, trace_of
-from tarry.doors.dapr.errors import DOMAIN, Refusal, refusal_of
+from tarry.doors.dapr.errors import DOMAIN, Refusal, refusal_of, spend
 from tarry.doors.dapr.metadata import Metadata
 from tarry.doors.dapr.planning import Entry, Planned
 from tarry.doors.dapr.publishing import Publishing
@@ -69,11 +70,13 @@ class GrpcApi:
         }
 
     def admit(self, call: Call) -> None:
-        """Refuse a call whose token is not known, whatever it asks for."""
+        """Refuse a call whose token is not known, or over its rate, whatever it asks for."""
         token = None if self._access.is_open else _token(call)
         call.caller = self._access.known(token)
-        if call.caller is None:
-            refuse(call, Refusal(errors.TOKEN, "invalid api token"))
+        with _refusals(call):
+            if call.caller is None:
+                raise Refusal(errors.TOKEN, "invalid api token")
+            spend(call.caller)
 
     def unary(self, path: str) -> Unary | None:
         """What serves a method with one message each way."""
@@ -131,6 +134,8 @@ class GrpcApi:
         plans = self._publishing.plan_bulk(request.pubsub_name, request.topic, entries, metadata, trace)
         for one in plans[:1]:
             one.mounted.require_reach(caller, one.topic)
+        # They go together: what they are over the rate by, later operations wait for.
+        caller.standing.charge(len(entries))
         call.run(partial(self._publish_all, call, entries, plans, metadata))
 
     async def _publish_all(
@@ -268,6 +273,10 @@ def status_of(refusal: Refusal) -> status_pb2.Status:
                 )
             )
         )
+    if refusal.retry_after_ms is not None:
+        wait = duration_pb2.Duration()
+        wait.FromMilliseconds(refusal.retry_after_ms)
+        details.append(_packed(error_details_pb2.RetryInfo(retry_delay=wait)))
     number = getattr(grpc.StatusCode, refusal.kind.grpc).value[0]
     return status_pb2.Status(code=number, message=refusal.message, details=details)
 

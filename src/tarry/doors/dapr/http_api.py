@@ -6,6 +6,7 @@ A scheduled publish that has come whole needs no task of its own (`quick`): it i
 import logging
 from collections.abc import Awaitable, Callable, MutableMapping
 from functools import partial
+from math import ceil
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote, unquote_plus
 
@@ -15,12 +16,13 @@ from tarry.core.access import Access, Caller
 from tarry.core.browser import check_browser
 from tarry.core.errors import Forbidden, TarryError
 from tarry.core.faults import told
+from tarry.core.limits import SECOND_MS
 from tarry.core.message import Scheduled
 from tarry.core.rights import DAPR_HTTP, PASSED_ON, Right, right_of
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.bulk_body import entries_of
 from tarry.doors.dapr.cloudevents import Trace, trace_of
-from tarry.doors.dapr.errors import Refusal, refusal_of
+from tarry.doors.dapr.errors import Refusal, refusal_of, spend
 from tarry.doors.dapr.metadata import Metadata
 from tarry.doors.dapr.passing import HttpPassing
 from tarry.doors.dapr.publishing import Publishing
@@ -124,11 +126,12 @@ class HttpApi:
                 pubsub, topic, body, _text(get(b"content-type")), metadata, _trace(get)
             )
             planned.mounted.require_reach(caller, planned.topic)
+            if planned.due_at_ms is None or planned.mounted.definition.custody != "ledger":
+                return False
+            spend(caller)
         except Refusal as refusal:
             reply(*_refused(refusal))
             return True
-        if planned.due_at_ms is None or planned.mounted.definition.custody != "ledger":
-            return False
         self._publishing.schedule(planned).then(partial(_reply_scheduled, reply, pubsub, topic))
         return True
 
@@ -162,8 +165,9 @@ class HttpApi:
         for route in self._routes:
             if route.serves(method, path):
                 caller = self._let_in(get, route.right)
+                spend(caller)
                 return await route.endpoint(path.removeprefix(route.prefix), scope, caller, receive)
-        self._let_in(get, DAPR_HTTP[PASSED_ON])
+        spend(self._let_in(get, DAPR_HTTP[PASSED_ON]))
         if self._passing is not None and path.startswith("/v1.0"):
             return await self._passing.pass_on(scope, await self._body(receive))
         raise _not_served(method, path)
@@ -219,6 +223,8 @@ class HttpApi:
         plans = self._publishing.plan_bulk(pubsub, topic, entries, metadata, _trace(get))
         for one in plans[:1]:
             one.mounted.require_reach(caller, one.topic)
+        # They go together: what they are over the rate by, later operations wait for.
+        caller.standing.charge(len(entries))
         result = await self._publishing.publish_bulk(entries, plans, metadata)
         if result.failed:
             failed = [{"entryId": entry_id, "error": reason} for entry_id, reason in result.failed.items()]
@@ -270,7 +276,10 @@ def _reply_scheduled(reply: Reply, pubsub: str, topic: str, answer: Answer[Sched
 
 
 def _refused(refusal: Refusal) -> Answered:
-    return refusal.kind.http, list(_JSON), refusal.body()
+    headers = list(_JSON)
+    if refusal.retry_after_ms is not None:
+        headers.append((b"retry-after", b"%d" % max(1, ceil(refusal.retry_after_ms / SECOND_MS))))
+    return refusal.kind.http, headers, refusal.body()
 
 
 def _text(value: bytes | None) -> str:

@@ -40,7 +40,6 @@ from tarry.doors.http.gate import CALLER, Gate
 from tarry.doors.http.ledger import LedgerEndpoints
 from tarry.doors.http.messages import Messages
 from tarry.doors.http.metrics import Figure
-from tarry.doors.http.openapi import build_document
 from tarry.doors.http.overview import OverviewEndpoints
 from tarry.doors.http.policies import PolicyEndpoints
 from tarry.doors.http.problems import HttpRefusal, internal
@@ -113,25 +112,22 @@ class HttpApp:
         self._pages = pages
         self._gate = Gate(access, settings.allowed_hosts)
         deadlines = Deadlines(settings.body_timeout_ms)
-        shared = len(access.tokens) > 1
-        self._sessions = Sessions(engine.topics, settings, shared=shared)
+        self._sessions = Sessions(engine.topics, settings, access)
         messages = Messages(engine, self._gate, settings, deadlines)
-        batches = Batches(engine, self._gate, settings, deadlines, shared=shared)
+        batches = Batches(engine, self._gate, settings, deadlines, access)
         self._schedule = messages.schedule
         self._schedule_quick = messages.quick
         self._schedule_batch = batches.schedule
         self._open_paths = OPEN_PATHS | ({"/metrics"} if settings.metrics_open else set())
         sent = Sent(engine.clock)
         engine.dispatcher.on_sent = sent.observe
-        overview = OverviewEndpoints(
-            engine, __version__, access.is_open, sent, self._sessions, batches, progress
-        )
+        overview = OverviewEndpoints(engine, __version__, access, sent, self._sessions, batches, progress)
         status = StatusEndpoints(
             engine,
             self._sessions,
             batches,
             sent,
-            build_document(__version__, is_open=access.is_open),
+            access,
             progress,
             figures,
         )
@@ -194,6 +190,10 @@ class HttpApp:
             return None
         schedule = self._schedule_quick(scope)
         return None if schedule is None else partial(_answer, schedule)
+
+    def revoke(self) -> None:
+        """End the consumer sessions and event streams of tokens that are not in force any more."""
+        self._sessions.revoke()
 
     def stop(self) -> None:
         """End every consumer session and event stream, so that the listener can end."""

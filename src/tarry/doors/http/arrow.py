@@ -18,11 +18,12 @@ import pyarrow.compute as pc
 from tarry.core.access import Caller
 from tarry.core.errors import Invalid, TarryError
 from tarry.core.ids import ID_CHARS
-from tarry.core.limits import MAX_BATCH_BYTES
+from tarry.core.limits import MAX_BATCH_BYTES, SECOND_MS
 from tarry.core.message import Message
 from tarry.doors.http.asgi import Receive, Scope, Send, respond
 from tarry.doors.http.bodies import header, read_pieces
 from tarry.doors.http.deadlines import Deadlines
+from tarry.doors.http.gate import keep_pace
 from tarry.doors.http.problems import encode, problem_of
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import BatchDefaults
@@ -66,6 +67,7 @@ class ArrowBatches:
     def __init__(self, engine: Engine, settings: HttpSettings, deadlines: Deadlines) -> None:
         self._engine = engine
         self._max_bytes = settings.max_arrow_bytes
+        self._max_ms = settings.batch_timeout_ms
         self._deadlines = deadlines
 
     async def schedule(
@@ -80,11 +82,13 @@ class ArrowBatches:
         def read() -> list[pa.RecordBatch]:
             batches = read_batches(b"".join(pieces), self._max_bytes)
             _check_reach(batches, caller, message)
-            return chunks_of(batches)
+            _check_time(batches, caller, self._max_ms)
+            return chunks_of(batches, caller.standing.at_once(CHUNK_ROWS))
 
         # Chunks are enqueued one behind the other and share the syncs of the ledger.
         answers = []
         for chunk in await asyncio.to_thread(read):
+            await keep_pace(caller, chunk.num_rows)
             await wait_for_room(self._engine, chunk.nbytes + ROW_OVERHEAD_BYTES * chunk.num_rows)
             answers.append(self._engine.schedule_arrow(chunk, message))
             # What is due meanwhile has its turn.
@@ -222,7 +226,18 @@ def _decoded_bytes(column: pa.Array) -> int:
     return int(lengths[codes.values[codes.given]].sum()) + 8 * len(column)
 
 
-def chunks_of(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+def _check_time(batches: list[pa.RecordBatch], caller: Caller, max_ms: int) -> None:
+    """Raise `Invalid` for more rows than the token's rate lets in within the time of a batch: then none of them is taken."""
+    rows, per_second = sum(batch.num_rows for batch in batches), caller.standing.per_second
+    if per_second and rows / per_second * SECOND_MS > max_ms:
+        raise Invalid(
+            "body",
+            f"has {rows} rows, which at the token's {per_second:g} operations a second take longer than the"
+            f" {max_ms} milliseconds of a batch; send fewer at once",
+        )
+
+
+def chunks_of(batches: list[pa.RecordBatch], most: int = CHUNK_ROWS) -> list[pa.RecordBatch]:
     """Batches cut so that the engine sees to each piece within a few milliseconds; put together first, if they are many.
 
     A piece costs about a millisecond beside its rows, and a stream may have a batch for each of them.
@@ -231,7 +246,7 @@ def chunks_of(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     if len(batches) > 1:
         batches = pa.Table.from_batches(batches).combine_chunks().to_batches()
     for batch in batches:
-        rows = _chunk_rows(batch)
+        rows = min(most, _chunk_rows(batch))
         chunks += (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
     return chunks
 

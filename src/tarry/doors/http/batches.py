@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
-from tarry.core.access import Caller
+from tarry.core.access import Access, Caller
 from tarry.core.errors import Invalid, TarryError, Unavailable
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
 from tarry.core.rights import HTTP, right_of
@@ -25,7 +25,7 @@ from tarry.doors.http.arrow import (
 from tarry.doors.http.asgi import Disconnected, Receive, Scope, Send, refuse
 from tarry.doors.http.bodies import read_query
 from tarry.doors.http.deadlines import Deadlines
-from tarry.doors.http.gate import Gate
+from tarry.doors.http.gate import Gate, keep_pace
 from tarry.doors.http.messages import read_key
 from tarry.doors.http.ndjson import (
     Line,
@@ -67,15 +67,14 @@ class Batches:
     """POST /v1/messages/batch."""
 
     def __init__(
-        self, engine: Engine, gate: Gate, settings: HttpSettings, deadlines: Deadlines, *, shared: bool
+        self, engine: Engine, gate: Gate, settings: HttpSettings, deadlines: Deadlines, access: Access
     ) -> None:
-        """`shared`: there are several tokens, and none may keep the others from scheduling batches."""
         self._engine = engine
         self._gate = gate
         self._settings = settings
         self._deadlines = deadlines
         self._arrow = ArrowBatches(engine, settings, deadlines)
-        self._places = Shares(settings.max_batches, "batches under way", shared=shared)
+        self._places = Shares(settings.max_batches, "batches under way", access)
 
     @property
     def under_way(self) -> int:
@@ -111,6 +110,7 @@ class Batches:
         until_s = asyncio.get_running_loop().time() + self._settings.batch_timeout_ms / 1000
         answers = _Answers(send, self._settings.max_answer_bytes, self._deadlines, until_s)
         writing = asyncio.create_task(answers.write())
+        step = caller.standing.at_once(CHUNK_LINES)
         try:
             more = True
             while more:
@@ -123,13 +123,15 @@ class Batches:
                 piece = event.get("body", b"")
                 more = event.get("more_body", False)
                 pieces = splitter.feed(piece) if more else [*splitter.feed(piece), *splitter.finish()]
-                for start in range(0, len(pieces), CHUNK_LINES):
+                for start in range(0, len(pieces), step):
                     if start:
                         # What is due meanwhile has its turn.
                         await asyncio.sleep(0)
-                    size = len(piece) * min(CHUNK_LINES, len(pieces) - start) // len(pieces)
+                    chunk = pieces[start : start + step]
+                    await keep_pace(caller, len(chunk))
+                    answers.check_time()
+                    size = len(piece) * len(chunk) // len(pieces)
                     await wait_for_room(self._engine, 2 * size + CHUNK_LINES * ROW_OVERHEAD_BYTES)
-                    chunk = pieces[start : start + CHUNK_LINES]
                     as_rows = key is not None or len(chunk) < FEW_LINES
                     columns = None if as_rows else read_plain(chunk, defaults, caller)
                     if columns is None:

@@ -1,14 +1,16 @@
 """What every request passes first: who sends it, and whether it may be from a browser at all."""
 
+import asyncio
 from typing import Final
 
 from starlette.requests import Request
 
 from tarry.core.access import Access, Caller
 from tarry.core.browser import check_browser
+from tarry.core.errors import Forbidden, RateLimited
 from tarry.doors.http.access import sender
 from tarry.doors.http.asgi import Scope
-from tarry.doors.http.problems import unsupported
+from tarry.doors.http.problems import no_token, unsupported
 
 CALLER: Final = "tarry.caller"
 MAX_KNOWN_HOSTS: Final = 100
@@ -19,17 +21,22 @@ class Gate:
 
     def __init__(self, access: Access, allowed_hosts: tuple[str, ...]) -> None:
         self._access = access
-        self._open = access.is_open
         self._allowed_hosts = frozenset(name.lower() for name in allowed_hosts)
         self._known_hosts: set[bytes] = set()
 
     def let_in(self, scope: Scope) -> tuple[Caller, bytes | None, bytes | None]:
-        """The caller, the content type and the idempotency key; raises for whom is not let in."""
+        """The caller, the content type and the idempotency key; raises for whom is not let in, and for who is too fast."""
+        found = self.know(scope)
+        found[0].standing.spend()
+        return found
+
+    def know(self, scope: Scope) -> tuple[Caller, bytes | None, bytes | None]:
+        """The same for a request that may yet go another way: it is not counted."""
         get = dict(scope["headers"]).get
         encoding = get(b"content-encoding")
         if encoding is not None and encoding.lower() != b"identity":
             raise unsupported("and no content-encoding")
-        if self._open:
+        if self._access.is_open:
             self._check_browser(get(b"host"), get(b"origin"), get(b"sec-fetch-site"))
         return sender(self._access, get(b"authorization")), get(b"content-type"), get(b"idempotency-key")
 
@@ -40,6 +47,21 @@ class Gate:
         check_browser(host, origin, site, self._allowed_hosts)
         if host is not None and len(self._known_hosts) < MAX_KNOWN_HOSTS:
             self._known_hosts.add(host)
+
+
+async def keep_pace(caller: Caller, count: int) -> None:
+    """Return once a caller may go on with a batch, and count so many messages of it; raises a 401 for a token that is gone."""
+    standing = caller.standing
+    while True:
+        try:
+            standing.spend()
+        except RateLimited as limited:
+            await asyncio.sleep(limited.retry_after_ms / 1000)
+        except Forbidden as gone:
+            raise no_token(str(gone)) from None
+        else:
+            standing.charge(count - 1)
+            return
 
 
 def caller_of(request: Request) -> Caller:

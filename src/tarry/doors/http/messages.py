@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tarry.core.access import Caller
-from tarry.core.errors import Invalid, TarryError
+from tarry.core.errors import Invalid, RateLimited, TarryError
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
 from tarry.core.message import Message, MessageQuery, MessageView, Scheduled
 from tarry.core.names import parse_namespace
@@ -75,6 +75,7 @@ class Messages:
         """POST /v1/messages."""
         try:
             caller, key = self._let_in(scope)
+            caller.standing.spend()
             body = await read_body(scope, receive, self._max_body_bytes, self._deadlines)
             scheduled = await self._engine.schedule(_message(body, caller, key))
         except TarryError as error:
@@ -99,6 +100,11 @@ class Messages:
             if len(body) > self._max_body_bytes:
                 return False
             message = _message(body, caller, key)
+            # Now, and not with the head: one that goes the longer way is counted there, and this is kept for further heads.
+            caller.standing.spend()
+        except RateLimited as limited:
+            reply(*refusal(limited))
+            return True
         except TarryError:
             return False
         self._engine.schedule(message).then(partial(_reply, reply))
@@ -106,7 +112,7 @@ class Messages:
 
     def _let_in(self, scope: Scope) -> tuple[Caller, str | None]:
         """Who asks, and the idempotency key."""
-        caller, content_type, key = self._gate.let_in(scope)
+        caller, content_type, key = self._gate.know(scope)
         _SCHEDULE.check(caller)
         check_json(content_type)
         return caller, None if key is None else read_key(key)

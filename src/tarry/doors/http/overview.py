@@ -11,7 +11,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tarry.core.access import Caller
+from tarry.core.access import Access, Caller
 from tarry.core.errors import Unavailable
 from tarry.core.limits import HOUR_MS
 from tarry.core.names import parse_topic
@@ -50,7 +50,7 @@ class OverviewEndpoints:
         self,
         engine: Engine,
         version: str,
-        is_open: bool,
+        access: Access,
         sent: Sent,
         sessions: Sessions,
         batches: Batches,
@@ -58,7 +58,7 @@ class OverviewEndpoints:
     ) -> None:
         self._engine = engine
         self._version = version
-        self._is_open = is_open
+        self._access = access
         self._sent = sent
         self._sessions = sessions
         self._batches = batches
@@ -69,7 +69,9 @@ class OverviewEndpoints:
         caller = caller_of(request)
         reach = None if caller.namespaces is None else sorted(caller.namespaces)
         return json_response(
-            MeAnswer(name=caller.name, roles=sorted(caller.roles), namespaces=reach, open=self._is_open)
+            MeAnswer(
+                name=caller.name, roles=sorted(caller.roles), namespaces=reach, open=self._access.is_open
+            )
         )
 
     async def overview(self, request: Request) -> Response:

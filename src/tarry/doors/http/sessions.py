@@ -3,10 +3,11 @@
 import asyncio
 from typing import Final
 
-from tarry.core.access import Caller
+from tarry.core.access import Access, Caller
 from tarry.core.errors import Conflict, TarryError, Unavailable
 from tarry.core.names import check_name
 from tarry.doors.http.entries import prepare
+from tarry.doors.http.problems import no_token
 from tarry.doors.http.session import Session, SessionKey, Stream
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shares import Shares
@@ -19,14 +20,13 @@ SWEEP_S: Final = 0.25
 class Sessions:
     """All sessions of the door, bounded in number, swept for what is late or idle."""
 
-    def __init__(self, topics: Topics, settings: HttpSettings, *, shared: bool) -> None:
-        """`shared`: there are several tokens, and none may keep the others from consuming."""
+    def __init__(self, topics: Topics, settings: HttpSettings, access: Access) -> None:
         self._topics = topics
         self._settings = settings
         self._sessions: dict[SessionKey, Session] = {}
         self._callers: dict[Session, Caller] = {}
         """Whose place each session has."""
-        self._places = Shares(settings.max_sessions, "consumer sessions", shared=shared)
+        self._places = Shares(settings.max_sessions, "consumer sessions", access)
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -92,6 +92,12 @@ class Sessions:
         for key, session in self._sessions.items():
             if key[:2] == (topic, subscription):
                 session.sought()
+
+    def revoke(self) -> None:
+        """End the sessions of tokens that are not in force any more; what they held goes to others."""
+        for session, caller in list(self._callers.items()):
+            if not caller.standing.in_force:
+                self.close(session, no_token("the token is not in force any more"))
 
     def stop(self) -> None:
         """End every session; no more are opened."""

@@ -6,18 +6,18 @@ half of the rest, and whoever comes later still finds one. Where there is nobody
 
 from collections import Counter
 
-from tarry.core.access import Caller
+from tarry.core.access import Access, Caller
 from tarry.core.errors import Unavailable
 
 
 class Shares:
     """A bounded number of places."""
 
-    def __init__(self, limit: int, what: str, *, shared: bool) -> None:
-        """`what` they are for, in the plural; `shared` if there are several tokens."""
+    def __init__(self, limit: int, what: str, access: Access) -> None:
+        """`what` they are for, in the plural; they are shared while there are several tokens."""
         self._limit = limit
         self._what = what
-        self._shared = shared
+        self._access = access
         self._held: Counter[str] = Counter()
         self.taken = 0
 
@@ -27,7 +27,7 @@ class Shares:
         if free <= 0:
             raise Unavailable(f"all {self._limit} {self._what} are taken; try again in a moment")
         held = self._held[caller.name]
-        if self._shared and held >= free:
+        if len(self._access.tokens) > 1 and held >= free:
             raise Unavailable(
                 f"the token {caller.name} has {held} {self._what}, which is its share of {self._limit} while others"
                 " may want some; end one first"

@@ -6,9 +6,12 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tarry import __version__
+from tarry.core.access import Access
 from tarry.doors.http.asgi import json_response
 from tarry.doors.http.batches import Batches
 from tarry.doors.http.metrics import Figure, Metrics
+from tarry.doors.http.openapi import build_document
 from tarry.doors.http.sent import Sent
 from tarry.doors.http.sessions import Sessions
 from tarry.doors.http.shapes import ReadyAnswer, StatusAnswer
@@ -25,14 +28,15 @@ class StatusEndpoints:
         sessions: Sessions,
         batches: Batches,
         sent: Sent,
-        document: bytes,
+        access: Access,
         progress: Callable[[], Progress | None],
         figures: Sequence[Figure],
     ) -> None:
         self._engine = engine
         self._sessions = sessions
         self._batches = batches
-        self._document = document
+        self._access = access
+        self._documents = {is_open: build_document(__version__, is_open=is_open) for is_open in (True, False)}
         self._metrics = Metrics(
             engine, sent, lambda: len(sessions), lambda: batches.under_way, progress, figures
         )
@@ -68,7 +72,7 @@ class StatusEndpoints:
 
     async def openapi(self, _request: Request) -> Response:
         """GET /openapi.json."""
-        return Response(self._document, headers={"content-type": "application/json"})
+        return Response(self._documents[self._access.is_open], headers={"content-type": "application/json"})
 
 
 def reasons_of(engine: Engine) -> list[str]:

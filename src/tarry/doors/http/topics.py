@@ -81,6 +81,8 @@ class TopicEndpoints:
         if many:
             lines = body.removesuffix(b"\n").split(b"\n") if body else []
             entries = [self._entry(line, number) for number, line in enumerate(lines, 1)]
+            # All or none of them: what they are over the rate by, later operations wait for.
+            caller_of(request).standing.charge(len(entries))
         else:
             entries = [self._entry(body, None)]
         return json_response(

@@ -6,7 +6,7 @@ CONNECT, end the connection with a reason, and harm no other.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol
 
 from google.protobuf.message import DecodeError
@@ -43,6 +43,8 @@ _SEND: Final[int] = Type.SEND
 _ACK: Final[int] = Type.ACK
 _APART: Final = frozenset((Type.ACK, Type.FLOW, Type.PING, Type.PONG))
 """Commands to which it makes no difference what was sent before them."""
+_UNCOUNTED: Final = frozenset((Type.PING, Type.PONG, Type.FLOW, Type.AUTH_RESPONSE))
+"""Commands that keep a connection going, and are no operations of the token."""
 _read_command: Final = Type.FromString
 _RIGHTS: Final = {Type.Type.Value(name): right for name, right in PULSAR.items()}
 Take = Callable[[Any, bytes], None]
@@ -63,6 +65,9 @@ class Output(Protocol):
 
     def resume(self) -> None:
         """Read on."""
+
+    def after(self, wait_ms: int, work: Callable[[], None]) -> None:
+        """Do something later."""
 
 
 class Connection:
@@ -87,6 +92,10 @@ class Connection:
         """What is to be sent, while it is gathered."""
         self._owed_bytes = 0
         self._paused = False
+        self._coming: Iterator[tuple[bytes, bytes]] | None = None
+        """Frames that wait until the token's rate lets the client go on."""
+        self._came: list[bytes] = []
+        """What came behind them."""
         self.lookup = Lookup(self)
         self.producers = Producers(self)
         self.consumers = Consumers(self)
@@ -106,12 +115,26 @@ class Connection:
         """Take bytes from the client."""
         self.heard = True
         self._pinged = False
+        if self._coming is None:
+            self._go_through(self._frames.feed(data))
+        else:
+            # It was on its way before the client was held up.
+            self._came.append(data)
+
+    def _go_through(self, coming: Iterator[tuple[bytes, bytes]]) -> None:
+        """Take frames until the token is over its rate; those behind wait, so that everything stays in order."""
         self._unsent = []
         try:
-            for body, message in self._frames.feed(data):
+            for body, message in coming:
                 if self.closed:
                     return
-                self._take(body, message)
+                if wait_ms := self._take(body, message):
+                    self._coming = coming
+                    self._out.after(wait_ms, self._go_on)
+                    break
+            else:
+                self._coming = None
+            self._mind_reading()
             self.producers.pause()
             self.consumers.flush()
         except Malformed as malformed:
@@ -123,7 +146,15 @@ class Connection:
             if self.closed:
                 self._out.close()
 
-    def _take(self, body: bytes, message: bytes) -> None:
+    def _go_on(self) -> None:
+        """The client may go on where it was held up."""
+        if self._coming is not None and not self.closed:
+            self._go_through(self._coming)
+        while self._came and self._coming is None and not self.closed:
+            self._go_through(self._frames.feed(self._came.pop(0)))
+
+    def _take(self, body: bytes, message: bytes) -> int:
+        """Take one command; gives how many milliseconds its token has to wait before the next one."""
         try:
             command = _read_command(body)
         except DecodeError:
@@ -132,13 +163,13 @@ class Connection:
         if number == _SEND and self.caller is not None and command.HasField("send"):
             # Of these there is one for each message.
             self.producers.take(command.send, message)
-            return
+            return self.caller.standing.charge(max(1, command.send.num_messages))
         found = self._takes.get(number)
         if self.caller is None and number != Type.CONNECT:
             raise Malformed("the first command is not CONNECT")
         if found is None:
             self._refuse_unknown(command)
-            return
+            return 0
         field, take = found
         if not command.HasField(field) and number not in (Type.PING, Type.PONG):
             raise Malformed(f"command {number} without what it says")
@@ -147,6 +178,7 @@ class Connection:
         if number != _ACK:
             self.consumers.flush()
         take(getattr(command, field), message)
+        return 0 if number in _UNCOUNTED or self.caller is None else self.caller.standing.charge(1)
 
     def _refuse_unknown(self, command: wire.BaseCommand) -> None:
         """Answer a command that is not served, such as those of transactions: their request id is always the first field."""
@@ -187,7 +219,12 @@ class Connection:
     def owe(self, size_bytes: int) -> None:
         """So much more is unanswered; beyond the bound nothing more is read."""
         self._owed_bytes += size_bytes
-        over = self._owed_bytes > self.broker.settings.max_connection_bytes
+        self._mind_reading()
+
+    def _mind_reading(self) -> None:
+        """Read no more from a client that is held up, by what it owes or by its token's rate."""
+        held_up = self._coming is not None or bool(self._came)
+        over = held_up or self._owed_bytes > self.broker.settings.max_connection_bytes
         if over != self._paused and not self.closed:
             self._paused = over
             (self._out.pause if over else self._out.resume)()
@@ -208,6 +245,7 @@ class Connection:
         settings = self.broker.settings
         if (
             settings.token_refresh_ms
+            and self._coming is None
             and self._shown_ticks * settings.keep_alive_ms >= settings.token_refresh_ms
         ):
             if self._challenged:
@@ -216,6 +254,9 @@ class Connection:
             self._challenge()
         if self.heard:
             self.heard = False
+        elif self._coming is not None:
+            # It waits for us: it may have said something that is not read yet.
+            return
         elif self._pinged or self.caller is None:
             self.fail("nothing was heard from the client")
         else:
@@ -243,6 +284,11 @@ class Connection:
     def lost(self) -> None:
         """The client is gone."""
         self.close()
+
+    def revoke(self) -> None:
+        """End the connection if its token is not in force any more."""
+        if self.caller is not None and not self.caller.standing.in_force:
+            self.fail("the token is not in force any more")
 
     # Who it is
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping
+from math import ceil
 from typing import Final
 
 from starlette.requests import Request
@@ -11,8 +12,9 @@ from starlette.types import Receive, Scope, Send
 
 from tarry.core.access import ANYBODY, Caller
 from tarry.core.browser import check_browser
-from tarry.core.errors import TarryError
+from tarry.core.errors import RateLimited, TarryError
 from tarry.core.faults import told
+from tarry.core.limits import SECOND_MS
 from tarry.core.rights import PULSAR_ADMIN, Right, right_of
 from tarry.doors.pulsar.admin import (
     cluster,
@@ -86,6 +88,7 @@ class AdminApp:
         known = broker.access.known(secret.strip() if scheme.lower() == b"bearer" else None)
         if known is None:
             raise RestError(401, "Authentication required")
+        known.standing.spend()
         return known
 
 
@@ -118,4 +121,6 @@ async def _refuse(error: TarryError, scope: Scope, receive: Receive, send: Send)
     headers = {"content-type": "application/json", "cache-control": "no-store"}
     if status == 401:
         headers["www-authenticate"] = "Bearer"
+    if isinstance(error, RateLimited):
+        headers["retry-after"] = str(max(1, ceil(error.retry_after_ms / SECOND_MS)))
     await Response(body, status, headers)(scope, receive, send)
