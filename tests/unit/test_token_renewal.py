@@ -138,7 +138,8 @@ async def test_pulsar_connections_of_a_token_that_is_gone_end(tmp_path: Path) ->
 
 
 async def sessions(http: httpx.AsyncClient, count: int) -> bool:
-    return (await http.get("/v1/status", headers=bearer("two"))).json()["sessions"] == count
+    status = (await http.get("/v1/status", headers=bearer("two"))).json()
+    return bool(status["sessions"] == count)
 
 
 async def connected(port: int, name: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
