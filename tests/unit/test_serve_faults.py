@@ -3,12 +3,12 @@
 import asyncio
 import os
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tarry.config import load
-from tarry.config.settings import Config
+from tarry.config import Loaded, load
 from tarry.core.errors import Unavailable
 from tarry.engine.engine import Engine
 from tarry.serve import server as composition
@@ -16,9 +16,9 @@ from tests.serving import plain_client, serving
 from tests.waiting import until
 
 
-def config_of(folder: Path) -> Config:
+def loaded(folder: Path) -> Loaded:
     given = {"data": str(folder), "http.port": 0, "ledger.segment_bytes": 1 << 20}
-    return load(environment={}, overrides=given).config
+    return load(environment={}, overrides=given)
 
 
 def break_down(_engine: Engine) -> int:
@@ -27,7 +27,7 @@ def break_down(_engine: Engine) -> int:
 
 async def started(folder: Path, capsys: pytest.CaptureFixture[str]) -> "tuple[asyncio.Task[None], str]":
     """A server as `tarry serve` runs it, and its address."""
-    task = asyncio.create_task(composition._serve(config_of(folder)))
+    task = asyncio.create_task(composition._serve(loaded(folder).config, partial(loaded, folder)))
     said = ""
 
     def ready() -> bool:
@@ -67,7 +67,9 @@ async def test_a_fault_in_the_very_first_turn_ends_it_too(
 ) -> None:
     monkeypatch.setattr(Engine, "tick", break_down)
     assert "a fault: broken" in await ended(
-        asyncio.create_task(composition._serve(config_of(tmp_path / "data")))
+        asyncio.create_task(
+            composition._serve(loaded(tmp_path / "data").config, partial(loaded, tmp_path / "data"))
+        )
     )
 
 

@@ -117,7 +117,7 @@ def _raise_open_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(config: Config, load: Callable[[], Loaded], set_aside: Sequence[int]) -> None:
+async def _serve(config: Config, load: Callable[[], Loaded], set_aside: Sequence[int] = ()) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
