@@ -2,10 +2,11 @@ import importlib
 
 import pytest
 
+from tarry.core.times import go_duration_ms
 from tarry.outlets.dapr.component import kinds
 from tarry.outlets.dapr.errors import LibraryMissing, Misconfigured, UnknownKind
 from tarry.outlets.dapr.events import event_id
-from tarry.outlets.dapr.properties import Properties, go_duration_ms, ttl_ms_of
+from tarry.outlets.dapr.properties import Properties, ttl_ms_of
 from tests.unit.broker_kit import made
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from tarry.core.clock import SystemClock
 from tarry.core.errors import DelayTooLong, Unavailable
+from tarry.core.times import format_instant
 from tarry.doors.dapr.components import ComponentDefinition
 from tarry.doors.dapr.delayed import DelayedTopic, DueTimes
 from tarry.doors.dapr.delayed_message import (
@@ -19,7 +20,6 @@ from tarry.doors.dapr.delayed_message import (
     delayed_topic,
     encode,
     encode_entry,
-    format_time,
 )
 from tarry.doors.dapr.mounting import Mounted
 from tarry.outlets.dapr.component import BulkEntry, Component, Received, Reply
@@ -108,7 +108,7 @@ def test_what_cannot_be_read(data: bytes, reason: str) -> None:
 
 
 def test_instants_are_written_with_their_milliseconds() -> None:
-    assert format_time(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
+    assert format_instant(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
 
 
 # Taking and holding
@@ -219,7 +219,7 @@ async def test_the_brokers_custody_holds_and_then_publishes() -> None:
     clock = SystemClock()
     due_ms = clock.now_ms() + 300
     await topic.publish("orders", b"one", "text/plain", {"k": "v"}, due_ms)
-    assert decode((await watcher.expect(1))[0]).time == format_time(due_ms)
+    assert decode((await watcher.expect(1))[0]).time == format_instant(due_ms)
     assert await inbox.expect(1) == [b"one"]
     assert clock.now_ms() >= due_ms
     assert inbox.got[0].metadata == {"k": "v"}
@@ -257,7 +257,7 @@ async def test_a_delay_becomes_an_instant_so_that_it_does_not_begin_anew() -> No
     before_ms = SystemClock().now_ms()
     await component.publish("shop-delayed", waiting("PT1H"), {})
     rewritten = decode((await watcher.expect(2))[1])
-    assert rewritten.time >= format_time(before_ms + 3_600_000)
+    assert rewritten.time >= format_instant(before_ms + 3_600_000)
     assert rewritten.message == b'{"id":"1"}'
     await topic.close()
     await component.close()

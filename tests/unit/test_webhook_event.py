@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from tarry.core.delivery import Delivery
 from tarry.core.limits import NEVER_MS
-from tarry.outlets.webhook.event import Unsendable, encode, percent_encode, rfc3339
+from tarry.core.times import format_instant
+from tarry.outlets.webhook.event import Unsendable, encode, percent_encode
 from tarry.outlets.webhook.settings import WebhookSettings
 
 NOW_MS = 1_700_000_000_123
@@ -190,7 +191,7 @@ def test_percent_encoding_comes_back_in_one_round(value: str) -> None:
     ],
 )
 def test_instants(at_ms: int, text: str) -> None:
-    assert rfc3339(at_ms) == text
+    assert format_instant(at_ms) == text
 
 
 def test_a_message_without_a_due_instant_happens_now() -> None:

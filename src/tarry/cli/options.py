@@ -10,7 +10,7 @@ from tarry.config import Config, load
 from tarry.config.listening import Listening
 from tarry.core.errors import Invalid
 from tarry.core.names import parse_destination, parse_topic
-from tarry.doors.http.times import parse_duration_ms, parse_instant_ms
+from tarry.core.times import parse_duration_ms, parse_instant_ms
 
 ConfigFile = Annotated[
     str | None,

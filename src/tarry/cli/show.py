@@ -8,7 +8,6 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +17,7 @@ from rich.text import Text
 
 from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME
+from tarry.core.times import format_instant
 
 # A pipe has no width: nothing is cut there.
 out = Console(highlight=False, width=None if sys.stdout.isatty() else 10_000)
@@ -38,8 +38,7 @@ def instant(at_ms: int | None) -> str:
     """An instant in UTC; group members may have none."""
     if at_ms is None:
         return "by command"
-    shown = datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
-    return shown.replace("+00:00", "Z")
+    return format_instant(at_ms)
 
 
 def span(ms: int) -> str:

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from tarry.cli.show import say
+from tarry.core.backoff import doubling
 
 FIRST_WAIT_S: Final = 0.5
 LONGEST_WAIT_S: Final = 30.0
@@ -62,7 +63,7 @@ class Child:
         self.started_at_s = 0.0
         self.start_at_s: float | None = 0.0
         """When to start it (again); None while it runs, and once it is not to be."""
-        self.wait_s = FIRST_WAIT_S
+        self._waits = doubling(FIRST_WAIT_S, LONGEST_WAIT_S)
 
     def start(self, now_s: float) -> None:
         """Start it."""
@@ -86,10 +87,10 @@ class Child:
             say(f"{self.name} cannot run here; the rest goes on without it")
             return None
         if ran_s >= STEADY_AFTER_S:
-            self.wait_s = FIRST_WAIT_S
-        self.start_at_s = now_s + self.wait_s
-        say(f"{self.name} ended ({_reason(code)}); it starts again in {self.wait_s:g} s")
-        self.wait_s = min(self.wait_s * 2, LONGEST_WAIT_S)
+            self._waits = doubling(FIRST_WAIT_S, LONGEST_WAIT_S)
+        wait_s = next(self._waits)
+        self.start_at_s = now_s + wait_s
+        say(f"{self.name} ended ({_reason(code)}); it starts again in {wait_s:g} s")
         return None
 
 

@@ -15,6 +15,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnec
 from typing import Any, Final, NoReturn
 from urllib.parse import SplitResult, urlsplit
 
+from tarry.core.backoff import doubling, spread
 from tarry.core.errors import Conflict, Damage, Forbidden, NotFound, Rejected, TarryError, Unavailable
 from tarry.ledger.aside import flagged
 from tarry.ledger.disk import RealDisk
@@ -100,7 +101,7 @@ class ServerFollower:
 
     def _ask(self, path: str) -> HTTPResponse:
         deadline_s = time.monotonic() + self._patience_s
-        wait_s = FIRST_WAIT_S
+        waits = doubling(FIRST_WAIT_S, LONGEST_WAIT_S)
         while True:
             reason: object
             try:
@@ -113,10 +114,10 @@ class ServerFollower:
                 reason = told.get("detail", "not available now")
             except (OSError, HTTPException) as error:
                 reason = error
+            wait_s = next(waits)
             if time.monotonic() + wait_s > deadline_s:
                 raise self._silent(reason)
-            time.sleep(wait_s * random.uniform(0.5, 1.0))
-            wait_s = min(wait_s * 2, LONGEST_WAIT_S)
+            time.sleep(spread(wait_s, random.random))
 
     def _ask_once(self, path: str) -> HTTPResponse:
         return _send(self._parts, self._token, "GET", path)
@@ -157,7 +158,7 @@ def call(
     """
     parts = _parts_of(url)
     deadline_s = time.monotonic() + patience_s
-    wait_s = FIRST_WAIT_S
+    waits = doubling(FIRST_WAIT_S, LONGEST_WAIT_S)
     while True:
         try:
             with _send(parts, token, method, path, body) as answer:
@@ -170,10 +171,10 @@ def call(
                 raise _REFUSALS.get(answer.status, Rejected)(str(reason))
         except (OSError, HTTPException) as error:
             reason = error
+        wait_s = next(waits)
         if time.monotonic() + wait_s > deadline_s:
             raise Unavailable(f"{url} does not answer: {reason}")
-        time.sleep(wait_s * random.uniform(0.5, 1.0))
-        wait_s = min(wait_s * 2, LONGEST_WAIT_S)
+        time.sleep(spread(wait_s, random.random))
 
 
 _REFUSALS: Final[dict[int, type[TarryError]]] = {401: Forbidden, 403: Forbidden, 404: NotFound, 409: Conflict}

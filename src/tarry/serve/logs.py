@@ -7,10 +7,10 @@ credentials or private: no caller passes them, and nothing here adds them.
 import json
 import logging
 import sys
-from datetime import UTC, datetime
 from typing import Final
 
 from tarry.config.settings import Log
+from tarry.core.times import format_instant
 
 _OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 
@@ -32,9 +32,7 @@ def _fields(record: logging.LogRecord) -> dict[str, object]:
 
 
 def _instant(record: logging.LogRecord) -> str:
-    return (
-        datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    )
+    return format_instant(int(record.created * 1000))
 
 
 def _printable(text: str) -> str:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.config.dapr import DaprApp
+from tarry.core.backoff import doubling
 from tarry.core.errors import Invalid
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.dapr import cloudevents
@@ -108,13 +109,12 @@ class _BulkAnswers(Struct):
 
 async def until_listening(app: DaprApp) -> None:
     """Wait until the application's port takes connections."""
-    wait_s = CONNECT_AGAIN_S
+    waits = doubling(CONNECT_AGAIN_S, LONGEST_CONNECT_WAIT_S)
     while True:
         try:
             _, writer = await asyncio.open_connection(app.app_host, app.app_port)
         except OSError:
-            await asyncio.sleep(wait_s)
-            wait_s = min(wait_s * 1.5, LONGEST_CONNECT_WAIT_S)
+            await asyncio.sleep(next(waits))
         else:
             writer.close()
             return
@@ -136,7 +136,7 @@ class HttpChannel:
 
     async def subscriptions(self) -> list[Subscription]:
         """Ask `GET /dapr/subscribe`, again and again while the application does not answer."""
-        wait_s = CONNECT_AGAIN_S
+        waits = doubling(CONNECT_AGAIN_S, LONGEST_WAIT_S)
         while True:
             try:
                 async with self._session.get(self._base + "/dapr/subscribe", headers=self._headers) as answer:
@@ -151,8 +151,7 @@ class HttpChannel:
             except (aiohttp.ClientError, TimeoutError) as error:
                 reason = str(error) or type(error).__name__
             _log.warning("application %s does not say its subscriptions: %s", self._app.app_id, reason)
-            await asyncio.sleep(wait_s)
-            wait_s = min(wait_s * 2, LONGEST_WAIT_S)
+            await asyncio.sleep(next(waits))
 
     async def actors(self) -> list[str]:
         """Ask `GET /dapr/config`; an application that does not answer it hosts none."""

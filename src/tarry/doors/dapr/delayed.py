@@ -21,6 +21,7 @@ from typing import Final
 
 from tarry.core.clock import Clock
 from tarry.core.errors import Invalid, Rejected, TarryError
+from tarry.core.times import format_instant
 from tarry.doors.dapr.delayed_message import (
     Delayed,
     Undecodable,
@@ -28,7 +29,6 @@ from tarry.doors.dapr.delayed_message import (
     delayed_topic,
     encode,
     encode_entry,
-    format_time,
 )
 from tarry.doors.dapr.mounting import FIRST_WAIT_S, LONGEST_WAIT_S, Mounted
 from tarry.outlets.dapr.component import BulkEntry, Received, Reply, Subscribed
@@ -98,7 +98,7 @@ class DelayedTopic:
                 message=data,
                 content_type=content_type,
                 metadata=metadata,
-                time=format_time(at_ms),
+                time=format_instant(at_ms),
                 bulk=False,
             )
         )
@@ -111,7 +111,7 @@ class DelayedTopic:
                 message=encode_entry(entry),
                 content_type=entry.content_type or "",
                 metadata={},
-                time=format_time(at_ms),
+                time=format_instant(at_ms),
                 bulk=True,
             )
         )
@@ -232,7 +232,7 @@ def _at(delayed: Delayed, at_ms: int) -> Delayed:
         message=delayed.message,
         content_type=delayed.content_type,
         metadata=delayed.metadata,
-        time=format_time(at_ms),
+        time=format_instant(at_ms),
         bulk=delayed.bulk,
     )
 

@@ -1,8 +1,7 @@
 """What lies in a delayed topic: the proposal's `DelayedMessage`, with its time in its metadata. Pure."""
 
 import base64
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 from google.protobuf.message import DecodeError
@@ -12,8 +11,6 @@ from tarry.core.unreadable import UNREADABLE
 from tarry.doors.dapr.delayed_pb2 import DelayedMessage
 from tarry.outlets.dapr.component import BulkEntry
 from tarry.outlets.dapr.times import FIELD as SCHEDULED
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Undecodable(ValueError):
@@ -112,8 +109,3 @@ def decode_entry(data: bytes, metadata: dict[str, str]) -> BulkEntry:
         content_type=found.content_type or None,
         metadata={**metadata, **own},
     )
-
-
-def format_time(at_ms: int) -> str:
-    """An instant, as it is written into a delayed topic."""
-    return (_EPOCH + timedelta(milliseconds=at_ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -11,6 +11,7 @@ from dapr.proto.runtime.v1 import appcallback_pb2
 from google.protobuf.empty_pb2 import Empty
 
 from tarry.config.dapr import DaprApp
+from tarry.core.backoff import doubling
 from tarry.doors.dapr.channel import (
     CONNECT_AGAIN_S,
     DELIVERY_TIMEOUT_S,
@@ -56,7 +57,7 @@ class GrpcChannel:
 
     async def subscriptions(self) -> list[Subscription]:
         """Ask `ListTopicSubscriptions`, again and again while the application does not answer."""
-        wait_s = CONNECT_AGAIN_S
+        waits = doubling(CONNECT_AGAIN_S, LONGEST_WAIT_S)
         while True:
             try:
                 answer = await self._call(self._list, Empty())
@@ -67,8 +68,7 @@ class GrpcChannel:
                 _log.warning(
                     "application %s does not say its subscriptions: %s", self._app.app_id, error.details()
                 )
-            await asyncio.sleep(wait_s)
-            wait_s = min(wait_s * 2, LONGEST_WAIT_S)
+            await asyncio.sleep(next(waits))
 
     async def actors(self) -> list[str]:
         """None: actors are asked for over HTTP only."""

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from tarry.config.dapr import DaprApp
+from tarry.core.backoff import doubling, spread
 from tarry.core.clock import Clock
 from tarry.core.faults import told
 from tarry.core.unreadable import UNREADABLE
@@ -98,15 +99,14 @@ class Receiving:
         if most is None and self._subscription.dead_letter_topic:
             # As Dapr does where no resiliency policy says otherwise.
             most = 0
-        wait_ms = self._app.retry_min_ms
+        waits_ms = doubling(self._app.retry_min_ms, self._app.retry_max_ms)
         tried = 0
         while True:
             status = await self._deliver(arrival)
             if status is not Status.RETRY or (most is not None and tried >= most):
                 return status
             tried += 1
-            await asyncio.sleep(wait_ms * (0.5 + random.random() / 2) / 1000)
-            wait_ms = min(2 * wait_ms, self._app.retry_max_ms)
+            await asyncio.sleep(spread(next(waits_ms), random.random) / 1000)
 
     async def _bury(self, received: Received) -> Reply:
         """Be done with a message: into the dead-letter topic, if there is one."""

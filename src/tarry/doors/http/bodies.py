@@ -15,12 +15,12 @@ from msgspec import UNSET, Raw, Struct, ValidationError
 from tarry.core.errors import Invalid, TarryError, TooLarge
 from tarry.core.message import Message
 from tarry.core.names import parse_namespace
+from tarry.core.times import parse_duration_ms, parse_instant_ms
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.http.asgi import Disconnected, Receive, Scope
 from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.problems import HttpRefusal, bad_json, unsupported
 from tarry.doors.http.shapes import BatchDefaults, BatchLine, Content, Times
-from tarry.doors.http.times import parse_duration_ms, parse_instant_ms
 
 T = TypeVar("T", bound=Struct)
 

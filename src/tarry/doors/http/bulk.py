@@ -15,13 +15,13 @@ from starlette.responses import Response
 from tarry.core.access import Caller
 from tarry.core.errors import Conflict, NotFound, Unavailable
 from tarry.core.names import check_name
+from tarry.core.times import format_instant
 from tarry.doors.http.asgi import json_response
 from tarry.doors.http.bodies import check_json, decode, header, read_body, read_query
 from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.gate import caller_of
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import AdoptedAnswer, AdoptedBatchesAnswer, BatchesQuery
-from tarry.doors.http.times import format_instant
 from tarry.engine.admission.adoption import BatchView
 from tarry.engine.engine import Engine
 from tarry.index.inspection import inspect

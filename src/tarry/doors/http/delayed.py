@@ -8,12 +8,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tarry.core.errors import Invalid, NotFound
+from tarry.core.times import format_instant
 from tarry.doors.http.asgi import json_response
 from tarry.doors.http.bodies import check_json, decode, header, read_body, read_query, text_or_bytes, times_of
 from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import Taken, Times
-from tarry.doors.http.times import format_instant
 from tarry.doors.http.topics import reach_topic
 from tarry.engine.delayed import DelayedEntry
 from tarry.engine.engine import Engine

@@ -18,6 +18,7 @@ from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
 from tarry.core.message import Message, MessageQuery, MessageView, Scheduled
 from tarry.core.names import parse_namespace
 from tarry.core.rights import HTTP, right_of
+from tarry.core.times import format_instant
 from tarry.doors.http.asgi import (
     Answering,
     Disconnected,
@@ -52,7 +53,6 @@ from tarry.doors.http.shapes import (
     ScheduledAnswer,
     ScheduleRequest,
 )
-from tarry.doors.http.times import format_instant
 from tarry.engine.answer import Answer
 from tarry.engine.engine import Engine
 

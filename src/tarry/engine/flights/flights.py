@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from tarry.core.backoff import after_attempts, spread
 from tarry.core.delivery import BulkOutlet, Delivered, Delivery, Missing, Outlet, Refused, Retry, Verdict
 from tarry.core.errors import Damage, Unavailable
 from tarry.core.lifecycle import Event, State
@@ -357,10 +358,10 @@ class Flights:
         return "retried" if again else "failed"
 
     def _backoff_ms(self, attempts: int) -> int:
-        """Exponential, with jitter over its upper half, so that what failed together does not return together."""
+        """The wait before the next attempt, in milliseconds."""
         settings = self._settings
-        ceiling = min(settings.backoff_max_ms, settings.backoff_min_ms << min(max(attempts - 1, 0), 40))
-        return round(ceiling * (0.5 + self._random.random() / 2))
+        wait_ms = after_attempts(attempts, settings.backoff_min_ms, settings.backoff_max_ms)
+        return round(spread(wait_ms, self._random.random))
 
     def watch(self, seq: int, told: Callable[[Verdict | None], None]) -> None:
         """Tell what comes of the next attempt to send a version; None if it is replaced or ended otherwise."""

@@ -5,25 +5,14 @@ A field that nobody asks for is left alone, as in Dapr: the same file may be rea
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from fractions import Fraction
 from typing import Final
 
+from tarry.core.times import go_duration_ms
 from tarry.outlets.dapr.errors import Misconfigured
 
 _TRUE: Final = frozenset(("y", "yes", "true", "t", "on", "1"))
 _FALSE: Final = frozenset(("n", "no", "false", "f", "off", "0", ""))
-_UNIT_MS: Final = {
-    "ns": Fraction(1, 1_000_000),
-    "us": Fraction(1, 1000),
-    "µs": Fraction(1, 1000),
-    "μs": Fraction(1, 1000),
-    "ms": Fraction(1),
-    "s": Fraction(1000),
-    "m": Fraction(60_000),
-    "h": Fraction(3_600_000),
-}
 _MAX_TTL_S: Final = 100 * 366 * 86_400
-_DURATION_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 
 
 class Properties(Mapping[str, str]):
@@ -96,18 +85,6 @@ class Properties(Mapping[str, str]):
         if parsed is None or parsed < 0:
             raise Misconfigured(name, f"{value!r} is not a duration such as 30s or 1m30s")
         return parsed
-
-
-def go_duration_ms(text: str) -> int | None:
-    """The milliseconds of a duration as Go writes it, rounded up; None if it is none."""
-    sign, rest = (-1, text[1:]) if text[:1] == "-" else (1, text.removeprefix("+"))
-    if rest == "0":
-        return 0
-    parts = list(_DURATION_PART.finditer(rest))
-    if not parts or "".join(part.group() for part in parts) != rest or len(rest) > 64:
-        return None
-    total = sum((Fraction(part[1].rstrip(".")) * _UNIT_MS[part[2]] for part in parts), Fraction())
-    return sign * -(-total.numerator // total.denominator)
 
 
 def ttl_ms_of(metadata: Mapping[str, str]) -> int | None:

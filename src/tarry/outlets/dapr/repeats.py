@@ -13,7 +13,7 @@ from msgspec import Struct
 from tarry.core.errors import Invalid
 from tarry.core.limits import DAY_MS, MAX_DELAY_MS
 from tarry.outlets.dapr.cron import FIELD, Cron
-from tarry.outlets.dapr.times import Span, go_duration_ms, span_of
+from tarry.outlets.dapr.times import Span, delay_ms_of, span_of
 
 _ISO: Final = re.compile(r"R(\d{0,9})/(P[^/]+)", re.ASCII)
 _NAMED: Final = {
@@ -102,9 +102,7 @@ def repeat_of(text: str) -> Repeat:
     if text[0] == "P":
         return Repeat(text, None, _every(text))
     if text.startswith("@every "):
-        return Repeat(
-            text, None, Steady(_checked(text, lambda: go_duration_ms(text.removeprefix("@every "))))
-        )
+        return Repeat(text, None, Steady(_checked(text, lambda: delay_ms_of(text.removeprefix("@every ")))))
     return Repeat(text, None, OnClock(Cron(_NAMED.get(text, text))))
 
 

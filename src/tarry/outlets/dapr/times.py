@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from tarry.core.errors import Invalid
 from tarry.core.limits import DAY_MS, HOUR_MS, MAX_DELAY_MS, MINUTE_MS
+from tarry.core.times import go_duration_ms
 
 FIELD: Final = "scheduledSendTime"
 
@@ -23,11 +24,6 @@ _DURATION: Final = re.compile(
     re.ASCII,
 )
 _GO_DURATION: Final = re.compile(r"\+?(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h)", re.ASCII)
-_GO_PART: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
-_UNIT_MS: Final = {
-    "ns": Decimal("0.000001"), "us": Decimal("0.001"), "µs": Decimal("0.001"), "μs": Decimal("0.001"),
-    "ms": Decimal(1), "s": Decimal(1_000), "m": Decimal(60_000), "h": Decimal(3_600_000),
-}  # fmt: skip
 _INSTANT: Final = re.compile(
     r"(?P<date>\d{4}-\d\d-\d\d|\d{8}|\d{4}-W\d\d-\d|\d{4}W\d{3})[Tt ]"
     r"(?P<hour>\d\d)(?::?(?P<minute>\d\d)(?::?(?P<second>\d\d)(?:[.,](?P<fraction>\d+))?)?)?"
@@ -58,7 +54,7 @@ def due_at_ms(text: str, now_ms: int) -> int:
     if text[0] == "-":
         raise Invalid(FIELD, f"{text!r} is a negative delay")
     if _GO_DURATION.match(text) or (text[0] == " " and _GO_DURATION.match(text[1:])):
-        return now_ms + go_duration_ms(text.removeprefix(" ").removeprefix("+"))
+        return now_ms + delay_ms_of(text.removeprefix(" ").removeprefix("+"))
     if text == "0":
         return now_ms
     return _instant_ms(text)
@@ -101,12 +97,11 @@ def _too_far(text: str) -> Invalid:
     return Invalid(FIELD, f"{text!r} is further away than anything can be, which is a hundred years")
 
 
-def go_duration_ms(text: str) -> int:
-    """A duration as Go writes it; raises `Invalid`."""
-    parts = _GO_PART.findall(text)
-    if not parts or "".join(number + unit for number, unit in parts) != text:
+def delay_ms_of(text: str) -> int:
+    """Read a delay as Go writes a duration; raises `Invalid`."""
+    after_ms = go_duration_ms(text)
+    if after_ms is None or after_ms < 0:
         raise Invalid(FIELD, f"{text!r} is not a duration such as 2h30m, 1.5s or 500ms")
-    after_ms = _up(sum((Decimal(number) * _UNIT_MS[unit] for number, unit in parts), Decimal(0)))
     if after_ms > FURTHEST_MS:
         raise _too_far(text)
     return after_ms

@@ -15,7 +15,6 @@ Pure: no I/O, and time is passed in.
 
 import re
 from base64 import b64encode
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
@@ -23,10 +22,10 @@ from msgspec import Raw, Struct
 
 from tarry.core.delivery import Delivery
 from tarry.core.limits import NEVER_MS
+from tarry.core.times import format_instant
 from tarry.core.unreadable import UNREADABLE
 from tarry.outlets.webhook.settings import WebhookSettings
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _DEFAULT_CONTENT_TYPE: Final = "application/octet-stream"
 _STRUCTURED_CONTENT_TYPE: Final = "application/cloudevents+json; charset=utf-8"
 
@@ -79,8 +78,8 @@ def encode(delivery: Delivery, settings: WebhookSettings, now_ms: int) -> Reques
         "source": settings.event_source,
         "type": settings.event_type,
         # A group member without a due instant goes out by command: its instant is now.
-        "time": rfc3339(delivery.due_at_ms if delivery.due_at_ms < NEVER_MS else now_ms),
-        "tarryscheduledat": rfc3339(delivery.scheduled_at_ms),
+        "time": format_instant(delivery.due_at_ms if delivery.due_at_ms < NEVER_MS else now_ms),
+        "tarryscheduledat": format_instant(delivery.scheduled_at_ms),
         "tarryattempt": str(delivery.attempt),
     }
     if delivery.key:
@@ -94,12 +93,6 @@ def encode(delivery: Delivery, settings: WebhookSettings, now_ms: int) -> Reques
     for name, value in attributes.items():
         headers[f"ce-{name}"] = percent_encode(value)
     return Request(headers, delivery.payload)
-
-
-def rfc3339(at_ms: int) -> str:
-    """An instant as a CloudEvents timestamp, with milliseconds, in UTC."""
-    text = (_EPOCH + timedelta(milliseconds=at_ms)).isoformat(timespec="milliseconds")
-    return text.replace("+00:00", "Z")
 
 
 def percent_encode(value: str) -> str:

@@ -22,6 +22,7 @@ import pulsar
 from msgspec import Struct
 from pulsar.asyncio import Client, Consumer, Producer, PulsarException
 
+from tarry.core.times import go_duration_ms
 from tarry.outlets.dapr.component import (
     BulkEntry,
     Component,
@@ -42,7 +43,7 @@ from tarry.outlets.dapr.errors import (
     Unreachable,
 )
 from tarry.outlets.dapr.members import Members
-from tarry.outlets.dapr.properties import Properties, go_duration_ms
+from tarry.outlets.dapr.properties import Properties
 from tarry.outlets.dapr.receiving import Receivers, ended
 
 log = logging.getLogger("tarry.dapr")

@@ -6,8 +6,9 @@ from typing import Any, Final
 from msgspec import Struct
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
+from tarry.core.times import go_duration_ms
 from tarry.outlets.dapr.errors import Misconfigured
-from tarry.outlets.dapr.properties import Properties, go_duration_ms
+from tarry.outlets.dapr.properties import Properties
 
 DEFAULT_ACK_WAIT_MS: Final = 30_000
 UNLIMITED: Final = -1

@@ -1,10 +1,11 @@
-"""Times as people write them in JSON: RFC 3339 instants and short durations like `1h30m`.
+"""Times as text: RFC 3339 instants, short durations like `1h30m`, and durations as Go writes them.
 
-Pure. An instant with a finer fraction than a millisecond is rounded up: never early.
+Pure: nothing here asks for the present instant. An instant with a finer fraction than a millisecond is rounded up: never early.
 """
 
 import re
 from datetime import UTC, datetime, timedelta
+from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
@@ -20,6 +21,18 @@ _DURATION: Final = re.compile(
     r"(?:([0-9]{1,15})m)?(?:([0-9]{1,15})s)?(?:([0-9]{1,15})ms)?"
 )
 _UNITS_MS: Final = (7 * DAY_MS, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, 1)
+_GO_UNIT_MS: Final = {
+    "ns": Fraction(1, 1_000_000),
+    "us": Fraction(1, 1000),
+    "µs": Fraction(1, 1000),
+    "μs": Fraction(1, 1000),
+    "ms": Fraction(1),
+    "s": Fraction(1000),
+    "m": Fraction(60_000),
+    "h": Fraction(3_600_000),
+}
+_GO_PART: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_MAX_GO_CHARACTERS: Final = 64
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -57,6 +70,18 @@ def parse_duration_ms(text: str, field: str = "delay") -> int:
             field, "is not a duration like 250ms, 90s, 1h30m or 2w (units w d h m s ms, in this order)"
         )
     return sum(int(count) * unit for count, unit in zip(match.groups(), _UNITS_MS, strict=True) if count)
+
+
+def go_duration_ms(text: str) -> int | None:
+    """Read a duration as Go writes it (`1m30s`, `-1.5h`), rounded up to milliseconds; None for any other text."""
+    sign, rest = (-1, text[1:]) if text[:1] == "-" else (1, text.removeprefix("+"))
+    if rest == "0":
+        return 0
+    parts = list(_GO_PART.finditer(rest))
+    if not parts or "".join(part.group() for part in parts) != rest or len(rest) > _MAX_GO_CHARACTERS:
+        return None
+    total = sum((Fraction(part[1].rstrip(".")) * _GO_UNIT_MS[part[2]] for part in parts), Fraction())
+    return sign * -(-total.numerator // total.denominator)
 
 
 def format_instant(at_ms: int) -> str:

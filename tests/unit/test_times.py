@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.core.errors import Invalid
-from tarry.doors.http.times import format_instant, parse_duration_ms, parse_instant_ms
+from tarry.core.times import format_instant, parse_duration_ms, parse_instant_ms
 
 
 @pytest.mark.parametrize(
