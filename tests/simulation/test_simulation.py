@@ -17,22 +17,22 @@ from tarry.core.message import Message
 from tarry.core.run import Due
 from tarry.core.seqset import SeqSet
 from tarry.core.wheel import Wheel
-from tarry.engine import recovery
 from tarry.engine.admission.scheduling import Scheduling
 from tarry.engine.admission.together import Together
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.bodies.bodies import Absent
-from tarry.engine.delayed import DelayedEntries, DelayedEntry
 from tarry.engine.due.horizon import Horizon
 from tarry.engine.flights.flight import Departure
 from tarry.engine.flights.flights import Flights
-from tarry.engine.groups import Groups
 from tarry.engine.journal import Journal
-from tarry.engine.reclaim import Reclaim
+from tarry.engine.queries.delayed_entries import DelayedEntries, DelayedEntry
+from tarry.engine.state import recovery
+from tarry.engine.state.groups import Groups
 from tarry.engine.topics.ack_set import AckSet
 from tarry.engine.topics.records import TopicRecords
 from tarry.engine.topics.subscription import Subscription
 from tarry.engine.topics.topics import Topics
+from tarry.engine.upkeep.reclaim import Reclaim
 from tarry.index.index import View
 from tarry.ledger.record import Claim, Entry, Key, Put, Record
 from tarry.ledger.watermark import Watermark
@@ -144,7 +144,7 @@ def send_before_the_claim_is_durable(patch: pytest.MonkeyPatch) -> None:
 
 def forget_uncertainty(patch: pytest.MonkeyPatch) -> None:
     """R11: a cancel is answered although the message may have arrived."""
-    patch.setattr("tarry.engine.commands.Commands._uncertain", lambda self, found: False)
+    patch.setattr("tarry.engine.queries.commands.Commands._uncertain", lambda self, found: False)
 
 
 def ignore_idempotency_keys(patch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from tarry.core.clock import SystemClock
-from tarry.engine import alarm as module
-from tarry.engine import drive
-from tarry.engine.alarm import Alarm
-from tarry.engine.drive import Driver
+from tarry.engine.loop import alarm as module
+from tarry.engine.loop import driver as driver_module
+from tarry.engine.loop.alarm import Alarm
+from tarry.engine.loop.driver import Driver
 from tests.waiting import until
 
 CLOCK = SystemClock()
@@ -114,7 +114,7 @@ async def test_the_driver_turns_when_it_was_asked_to_and_not_before() -> None:
 async def test_the_driver_turns_earlier_if_something_is_due_earlier_and_not_at_all_once_it_is_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(drive, "MAX_SLEEP_MS", 3_600_000)
+    monkeypatch.setattr(driver_module, "MAX_SLEEP_MS", 3_600_000)
     engine = Turning()
     driver = driven(engine)
     driver.start()

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tarry.core.errors import Conflict, Damage, NotFound, Unavailable
-from tarry.engine.backups import MAX_BACKUPS
+from tarry.engine.upkeep.backups import MAX_BACKUPS
 from tarry.ledger.follow import FolderFollower
 from tarry.serve import backup
 from tarry.serve.archive import PIECE_BYTES, Archive, Content, Manifest, read_manifest

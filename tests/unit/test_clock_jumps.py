@@ -7,8 +7,8 @@ from tarry.core.clockwatch import TRUSTED_AFTER_MS
 from tarry.core.delivery import Delivered, Retry
 from tarry.core.message import Message
 from tarry.core.policy import Policy
-from tarry.engine import upkeep
 from tarry.engine.settings import EngineSettings
+from tarry.engine.upkeep import upkeep
 from tests.unit.engine_kit import FOREIGN, Bench
 
 BACK = [100, 5_000, limits.HOUR_MS, limits.YEAR_MS]

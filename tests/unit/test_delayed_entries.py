@@ -7,7 +7,7 @@ import pytest
 from tarry.core.errors import Conflict, DelayTooLong, Invalid, NotFound
 from tarry.core.limits import HOUR_MS, MINUTE_MS
 from tarry.core.policy import Policy
-from tarry.engine import delayed
+from tarry.engine.queries import delayed_entries
 from tarry.engine.settings import EngineSettings
 from tests.unit.engine_kit import Bench
 
@@ -134,7 +134,7 @@ def test_the_longest_delay_holds_for_rescheduling(bench: Bench) -> None:
 
 
 def test_a_page_of_what_waits(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(delayed, "LOOK_AT", 4)
+    monkeypatch.setattr(delayed_entries, "LOOK_AT", 4)
     later(bench, *(b"%d" % n for n in range(6)), key="even")
     bench.publish("orders", b"at once")
     later(bench, b"7", key="odd")

@@ -9,9 +9,9 @@ import pytest
 from tarry.core.delivery import Delivered, Delivery, Outlet, Refused, Retry, Verdict
 from tarry.core.errors import TarryError
 from tarry.core.message import Message
-from tarry.engine.drive import launcher
 from tarry.engine.flights.flight import DEPARTURE_BYTES
 from tarry.engine.flights.flights import Told
+from tarry.engine.loop.driver import launcher
 from tarry.engine.settings import EngineSettings
 from tarry.ledger.ledger import LedgerSettings
 from tarry.ledger.read_record import PutHead

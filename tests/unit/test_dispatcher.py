@@ -11,7 +11,7 @@ from tarry.core.message import Message, Scheduled
 from tarry.core.policy import Policy
 from tarry.engine.dispatch.dispatcher import APART_MS, BURST_MS
 from tarry.engine.settings import EngineSettings
-from tarry.engine.upkeep import FLUSH_LATEST_MS
+from tarry.engine.upkeep.upkeep import FLUSH_LATEST_MS
 from tarry.ledger.ledger import LedgerSettings
 from tarry.ledger.record import Key
 from tarry.registry.registry import Flush, Meta

@@ -186,7 +186,7 @@ def test_trying_again(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_claiming_for_a_group(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    poison(monkeypatch, "groups.Groups.ends_of_siblings", lambda _self, put, *_: put.group == "poison")
+    poison(monkeypatch, "state.groups.Groups.ends_of_siblings", lambda _self, put, *_: put.group == "poison")
     bad = bench.schedule(FOREIGN, payload=b"bad", group="poison", delay_ms=100)
     sibling = bench.schedule(FOREIGN, payload=b"sibling", group="poison", delay_ms=200)
     good = bench.schedule(FOREIGN, payload=b"good", group="g", delay_ms=100)
@@ -299,7 +299,7 @@ def test_a_consumer_that_cannot_be_given_something_is_detached(bench: Bench) -> 
 
 def test_listing(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = schedule_some(bench, "orders", 60_000)
-    poison(monkeypatch, "listing.view_of_put", lambda put, *_rest: put.payload == POISON)
+    poison(monkeypatch, "queries.listing.view_of_put", lambda put, *_rest: put.payload == POISON)
     assert [view.id for view in bench.listed()] == [one.id for n, one in enumerate(answers) if n != 4]
 
 
@@ -309,7 +309,7 @@ def test_reclaiming(monkeypatch: pytest.MonkeyPatch) -> None:
         settings=EngineSettings(snapshot_every_ms=1_000, reclaim_every_ms=1_000),
         ledger_settings=LedgerSettings(segment_bytes=1 << 14),
     )
-    poison(monkeypatch, "reclaim.new_version", lambda put, *_rest, **_options: put.payload == POISON)
+    poison(monkeypatch, "upkeep.reclaim.new_version", lambda put, *_rest, **_options: put.payload == POISON)
     bad = bench.schedule(payload=POISON, delay_ms=600_000)
     other = bench.schedule(payload=b"other", delay_ms=600_000)
     for _ in range(100):

@@ -7,7 +7,7 @@ import pytest
 from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import Invalid, NotFound
 from tarry.core.message import Message, MessageQuery, MessageView
-from tarry.engine.listing import LOOK_AT, LOOK_BYTES
+from tarry.engine.queries.listing import LOOK_AT, LOOK_BYTES
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import FOREIGN, Bench, full
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.core.holder import Holder
-from tarry.engine.pending import Pending
+from tarry.engine.state.pending import Pending
 from tarry.registry.registry import Meta, Registry
 from tests.unit.engine_kit import Bench
 

@@ -209,14 +209,14 @@ async def test_figures(admin: Admin) -> None:
 async def test_the_next_due_instant_of_one_topic_among_many_messages(
     admin: Admin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tarry.engine.delayed.READ_AT_ONCE", 1)
-    monkeypatch.setattr("tarry.engine.delayed.LOOK_AT", 4)
+    monkeypatch.setattr("tarry.engine.queries.delayed_entries.READ_AT_ONCE", 1)
+    monkeypatch.setattr("tarry.engine.queries.delayed_entries.LOOK_AT", 4)
     due_at_ms = admin.bench.now_ms + HOUR_MS
     for number in range(6):
         admin.bench.publish("others", b"x", deliver_at_ms=due_at_ms - 100 + number)
         admin.bench.publish("orders", b"x", deliver_at_ms=due_at_ms - number)
     assert (await admin.get(ORDERS + "/stats"))["nextDeliverAtTime"] == due_at_ms - 5
-    monkeypatch.setattr("tarry.engine.delayed.LOOKS", 1)
+    monkeypatch.setattr("tarry.engine.queries.delayed_entries.LOOKS", 1)
     assert (await admin.get(ORDERS + "/stats"))["nextDeliverAtTime"] is None
 
 

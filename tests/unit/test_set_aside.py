@@ -8,8 +8,8 @@ import pytest
 from tarry.client import Client
 from tarry.core.clock import SystemClock
 from tarry.engine.journal import Journal
-from tarry.engine.setting_aside import Unprocessable
 from tarry.engine.settings import EngineSettings
+from tarry.engine.state.aside import Unprocessable
 from tarry.ledger.disk import RealDisk
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.ledger.record import PolicySet, Put, Record, encode

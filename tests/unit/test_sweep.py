@@ -3,7 +3,7 @@
 import pytest
 
 from tarry.core.message import Message
-from tarry.engine import upkeep
+from tarry.engine.upkeep import upkeep
 from tarry.testing.world import World
 
 

@@ -9,7 +9,7 @@ from tarry.core.delivery import Delivered, Refused, Retry, Verdict
 from tarry.core.errors import Conflict, DelayTooLong, Invalid, NotFound, TooLarge, TooManyPending
 from tarry.core.message import LED_BY, Message, Scheduled
 from tarry.core.policy import Policy
-from tarry.engine.commands import Ending
+from tarry.engine.queries.commands import Ending
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import FOREIGN, Bench
 

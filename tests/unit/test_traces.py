@@ -19,7 +19,7 @@ import pytest
 from tarry.config import ConfigError, load
 from tarry.core.clock import SystemClock
 from tarry.core.delivery import Delivered, Delivery
-from tarry.engine.drive import Driver, launcher
+from tarry.engine.loop.driver import Driver, launcher
 from tarry.serve import callers
 from tarry.serve.server import tracer_of
 from tests.processes import SMALL, ServerProcess, environment

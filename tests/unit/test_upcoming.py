@@ -12,7 +12,7 @@ from tarry.core.errors import Invalid
 from tarry.core.lanes import DOORS, lane_of
 from tarry.core.limits import HOUR_MS, MINUTE_MS
 from tarry.core.message import Message
-from tarry.engine.upcoming import STEP_ENTRIES, Upcoming
+from tarry.engine.queries.upcoming import STEP_ENTRIES, Upcoming
 from tarry.index.census import File, slots_of, tallies
 from tarry.index.delta import Place
 from tarry.index.files import write_file

@@ -20,7 +20,7 @@ The commands on one message are linearizable. Each takes effect at one instant b
 in which its record is enqueued, and of two answered commands the one that was recorded later holds. So `send` makes a
 message due and promises no more: a cancel or a restart that is recorded before an attempt, or between two, holds over it.
 Success may be said of a `send` only where the message was sent; who says more than "due" waits for that
-(`tarry.engine.hearing`).
+(`tarry.engine.queries.hearing`).
 
 Where nothing can come in between there is nothing to look up, and a single record takes a message from `scheduled` to
 its end: into one of Tarry's own topics it is published and sent by the same record; one whose time to live is over, or

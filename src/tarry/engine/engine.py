@@ -33,22 +33,22 @@ from tarry.engine.admission.scheduling import Scheduling
 from tarry.engine.admission.together import Together
 from tarry.engine.admission.traced import TracedScheduling
 from tarry.engine.answer import Answer, failed
-from tarry.engine.backups import Backups
-from tarry.engine.catalogue import Catalogue
-from tarry.engine.commands import Commands, Ending
-from tarry.engine.delayed import DelayedEntries
 from tarry.engine.dispatch.dispatcher import Dispatcher
+from tarry.engine.dispatch.setting_aside import end_set_aside
 from tarry.engine.due.horizon import Offload
 from tarry.engine.flights.flights import Launch
-from tarry.engine.hearing import Hearing
 from tarry.engine.journal import Journal
-from tarry.engine.owners import Owners
-from tarry.engine.recovery import recover
-from tarry.engine.setting_aside import end_set_aside
+from tarry.engine.queries.commands import Commands, Ending
+from tarry.engine.queries.delayed_entries import DelayedEntries
+from tarry.engine.queries.hearing import Hearing
+from tarry.engine.queries.owners import Owners
+from tarry.engine.queries.upcoming import Counting, Upcoming, due_soon
 from tarry.engine.settings import EngineSettings
+from tarry.engine.state.catalogue import Catalogue
+from tarry.engine.state.recovery import recover
 from tarry.engine.topics.topics import Topics
-from tarry.engine.upcoming import Counting, Upcoming, due_soon
-from tarry.engine.upkeep import Upkeep
+from tarry.engine.upkeep.backups import Backups
+from tarry.engine.upkeep.upkeep import Upkeep
 from tarry.index.index import Index
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import PolicySet

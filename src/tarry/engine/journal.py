@@ -29,19 +29,19 @@ from tarry.core.seqset import BLOCK_BITS
 from tarry.core.tracing import Tracer
 from tarry.engine.admission.batches import Batch, Batches
 from tarry.engine.admission.columns import Plan
-from tarry.engine.aside import Aside
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.bodies.body_sizes import BodySizes
 from tarry.engine.bodies.readahead import Readahead
-from tarry.engine.catalogue import Catalogue
 from tarry.engine.dispatch.burst import Burst, Lot
 from tarry.engine.due.horizon import Horizon, Offload
-from tarry.engine.groups import Groups
 from tarry.engine.isolation import Isolation
-from tarry.engine.pending import Pending
-from tarry.engine.policies import Policies
 from tarry.engine.settings import EngineSettings
-from tarry.engine.subjects import Subjects
+from tarry.engine.state.aside import Aside
+from tarry.engine.state.catalogue import Catalogue
+from tarry.engine.state.groups import Groups
+from tarry.engine.state.pending import Pending
+from tarry.engine.state.policies import Policies
+from tarry.engine.state.subjects import Subjects
 from tarry.engine.topics.consumer import Received
 from tarry.engine.topics.entries import received_entries
 from tarry.engine.topics.entry_batch import EntryBatch

@@ -1,7 +1,7 @@
 """Whose trace a request belongs to: from the listener to the tracer, past the doors, which need not know of it.
 
 Only where something is traced are applications wrapped in these. What a request begins has its trace too; the engine's own turns and
-what it sends are no part of any request (`tarry.engine.drive`).
+what it sends are no part of any request (`tarry.engine.loop.driver`).
 """
 
 from collections.abc import Iterator

@@ -35,8 +35,8 @@ from tarry.core.policy import Policy
 from tarry.doors.http.app import HttpApp, build_app
 from tarry.doors.http.metrics import Figure
 from tarry.doors.http.settings import HttpSettings
-from tarry.engine.drive import Driver, Offloader, launcher
 from tarry.engine.engine import Engine
+from tarry.engine.loop.driver import Driver, Offloader, launcher
 from tarry.index.delta import DeltaIndex
 from tarry.index.progress import read_progress
 from tarry.ledger.aside import publish

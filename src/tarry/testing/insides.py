@@ -18,10 +18,10 @@ from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Horizon
 from tarry.engine.engine import Engine
 from tarry.engine.flights.flights import Flights
-from tarry.engine.groups import Groups
 from tarry.engine.journal import Journal
-from tarry.engine.pending import Pending
-from tarry.engine.subjects import Subjects
+from tarry.engine.state.groups import Groups
+from tarry.engine.state.pending import Pending
+from tarry.engine.state.subjects import Subjects
 from tarry.engine.topics.recent_entries import RecentEntries
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import Key

@@ -10,8 +10,8 @@ from tarry.doors.http.bodies import check_json, decode, header, read_body
 from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import BackupAnswer, BackupRequest
-from tarry.engine.backups import Backup
 from tarry.engine.engine import Engine
+from tarry.engine.upkeep.backups import Backup
 
 _decoder = msgspec.json.Decoder(BackupRequest)
 

@@ -31,11 +31,11 @@ from tarry.core.names import check_name, parse_namespace, parse_topic
 from tarry.core.policy import Effective
 from tarry.engine.admission.batches import Batch
 from tarry.engine.answer import Answer, all_of, failed
-from tarry.engine.commands import Commands
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.journal import Journal
+from tarry.engine.queries.commands import Commands
 from tarry.engine.tracing import accepted
-from tarry.engine.upkeep import Upkeep
+from tarry.engine.upkeep.upkeep import Upkeep
 from tarry.index.manifest import Manifest, Place, Terms
 from tarry.index.staging import DOOR
 from tarry.ledger.frame import ROW_BYTES

@@ -24,7 +24,6 @@ from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective
 from tarry.core.rates import Rates
 from tarry.core.run import Due
-from tarry.engine.aside import REASON
 from tarry.engine.dispatch.burst import Burst, Lot, lateness
 from tarry.engine.due.decoded_batch import DecodedBatch, joined
 from tarry.engine.due.dispatch_class import DispatchClass
@@ -34,6 +33,7 @@ from tarry.engine.flights.flights import Flights, Launch
 from tarry.engine.flights.stranded import Stranded
 from tarry.engine.journal import Journal
 from tarry.engine.settings import EngineSettings
+from tarry.engine.state.aside import REASON
 from tarry.engine.tracing import tell_fired, tell_ready
 from tarry.engine.versions import end_of, end_unread, has_expired, new_version
 from tarry.ledger.read_record import PutHead, ReadEntry, ReadPut, decode_head

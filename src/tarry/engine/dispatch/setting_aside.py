@@ -8,32 +8,12 @@ registry remembers the seqs, so that later starts leave them aside by themselves
 import logging
 from collections.abc import Iterable
 
-from tarry.core import faults
-from tarry.core.errors import Damage, NotFound, Unavailable
+from tarry.core.errors import Damage, NotFound
 from tarry.engine.dispatch.dispatcher import Dispatcher
-from tarry.engine.isolation import FAULTS
 from tarry.engine.journal import Journal
 from tarry.ledger.record import Key, Kind
 
 log = logging.getLogger(__name__)
-
-
-class Unprocessable(Unavailable):
-    """A record of the ledger cannot be replayed: the start is refused, and says how to go on without it."""
-
-    def __init__(self, seq: int, error: Exception) -> None:
-        super().__init__(
-            f"the record at seq {seq} of the ledger cannot be processed ({type(error).__name__}; the log has its place"
-            f" in the code): `tarry serve --set-aside {seq}` starts without it"
-        )
-
-
-def explained(seq: int, error: Exception) -> Exception:
-    """The error to raise while a record is replayed: how to go on without it, if it is about the record."""
-    if isinstance(error, (*FAULTS, Damage)):
-        return error
-    log.critical("the record at seq %d cannot be processed: %s", seq, faults.told(error))
-    return Unprocessable(seq, error)
 
 
 def end_set_aside(journal: Journal, dispatcher: Dispatcher, given: Iterable[int]) -> None:

@@ -16,8 +16,8 @@ from tarry.engine.answer import Answer, failed
 from tarry.engine.bodies.bodies import Absent, Body
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.journal import Journal
-from tarry.engine.upkeep import Upkeep
-from tarry.engine.views import view_of_ended
+from tarry.engine.queries.views import view_of_ended
+from tarry.engine.upkeep.upkeep import Upkeep
 from tarry.ledger.record import FIRST_BATCH_SEQ, Key, Put, decode
 
 T = TypeVar("T")

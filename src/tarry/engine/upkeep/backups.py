@@ -18,7 +18,7 @@ from tarry.core.clock import Clock
 from tarry.core.errors import Conflict, NotFound, TarryError, Unavailable
 from tarry.engine.answer import Answer, failed
 from tarry.engine.due.horizon import Offload
-from tarry.engine.reclaim import Reclaim
+from tarry.engine.upkeep.reclaim import Reclaim
 from tarry.registry.registry import Registry
 from tarry.registry.snapshots import BACKUP, remove_snapshot
 

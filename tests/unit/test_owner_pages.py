@@ -11,7 +11,7 @@ from tarry.core.lifecycle import State
 from tarry.core.message import Message, MessageView, OwnedQuery
 from tarry.core.policy import Policy
 from tarry.engine.answer import Answer
-from tarry.engine.commands import Ending
+from tarry.engine.queries.commands import Ending
 from tests.unit.engine_kit import FOREIGN, Bench
 
 

@@ -20,8 +20,8 @@ from tarry.engine.bodies.bodies import Body
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Offload
 from tarry.engine.journal import Journal
-from tarry.engine.paging import MAX_NUMBER, check_limit, make_token, read_token
-from tarry.engine.views import view_of_ended, view_of_put
+from tarry.engine.queries.paging import MAX_NUMBER, check_limit, make_token, read_token
+from tarry.engine.queries.views import view_of_ended, view_of_put
 from tarry.index.index import NOTHING, IndexMoved, Loaded, View
 from tarry.ledger.record import Key, Put, decode
 

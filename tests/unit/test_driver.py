@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.engine.drive import Driver, Offloader
+from tarry.engine.loop.driver import Driver, Offloader
 from tarry.index.index import View
 from tarry.ledger.bell import Bell
 from tarry.testing.insides import InsidesOf

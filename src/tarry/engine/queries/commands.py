@@ -26,12 +26,12 @@ from tarry.core.rates import Rates
 from tarry.engine.answer import Answer, failed
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Offload
-from tarry.engine.finding import Finding, Found
 from tarry.engine.journal import Journal
-from tarry.engine.listing import list_finalised, list_scheduled
-from tarry.engine.upkeep import Upkeep
+from tarry.engine.queries.finding import Finding, Found
+from tarry.engine.queries.listing import list_finalised, list_scheduled
+from tarry.engine.queries.views import view_of_put
+from tarry.engine.upkeep.upkeep import Upkeep
 from tarry.engine.versions import end_of, new_version
-from tarry.engine.views import view_of_put
 from tarry.ledger.record import Claim, Put, Record
 
 T = TypeVar("T")

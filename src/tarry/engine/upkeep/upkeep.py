@@ -14,9 +14,9 @@ from tarry.engine.answer import Answer, settled
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Offload
 from tarry.engine.journal import Journal
-from tarry.engine.reclaim import Reclaim
 from tarry.engine.settings import EngineSettings
 from tarry.engine.topics.retention import EVERY_MS
+from tarry.engine.upkeep.reclaim import Reclaim
 from tarry.ledger.record import FIRST_BATCH_SEQ, NO_KEY, Key, Lower, Mark
 
 log = logging.getLogger(__name__)

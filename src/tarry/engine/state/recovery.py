@@ -14,7 +14,7 @@ from tarry.core.errors import Unavailable
 from tarry.core.policy import Policy
 from tarry.engine.due.horizon import VERSIONS
 from tarry.engine.journal import Journal
-from tarry.engine.setting_aside import explained
+from tarry.engine.state.aside import explained
 from tarry.index.index import View
 from tarry.ledger.read_record import read_entry
 from tarry.ledger.record import Key, Kind, decode

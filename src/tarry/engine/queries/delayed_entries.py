@@ -15,7 +15,7 @@ from msgspec import Struct
 from tarry.core.errors import Conflict, Invalid, NotFound, TarryError
 from tarry.core.names import parse_topic
 from tarry.engine.answer import Answer, failed
-from tarry.engine.paging import check_limit
+from tarry.engine.queries.paging import check_limit
 from tarry.engine.topics.topic import Topic
 from tarry.ledger.record import Entry, Key, decode_entry
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from tarry.core import faults
 from tarry.core.delivery import BulkOutlet, Delivery, Outlet, Retry, Verdict
-from tarry.engine.alarm import Alarm
 from tarry.engine.engine import Engine
 from tarry.engine.flights.flights import Launch, Told
+from tarry.engine.loop.alarm import Alarm
 from tarry.ledger.bell import Bell
 
 log = logging.getLogger(__name__)

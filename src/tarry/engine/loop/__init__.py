@@ -1,0 +1,1 @@
+"""The engine's turns on an asyncio loop, and the threads beside it."""

@@ -1,0 +1,1 @@
+"""Messages as clients ask for them: found, shown, listed, counted, and changed by commands."""

@@ -1,0 +1,1 @@
+"""What the records add up to, and how a start arrives at it."""
