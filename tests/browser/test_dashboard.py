@@ -370,3 +370,28 @@ def test_every_page_can_be_read_on_a_phone_in_light_and_dark(
     ]
     assert names
     assert all(names)
+
+
+def test_found_messages_fit_on_a_phone_and_their_columns_are_named(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    dashboard.schedule(
+        destination="https://hooks.example.org/a/path/that/is/rather/long", owner="@alice:matrix.example.org",
+        key="order-1", delay="3h",
+    )  # fmt: skip
+    tab.look(390, 844, phone=True)
+    dashboard.open(page="/#/messages")
+    search(dashboard, "owner", "@alice:matrix.example.org")
+    tab.sees("1 found.")
+    cells: Any = tab.run(
+        """
+        return [...document.querySelectorAll("section[aria-label=Found] td")].map((cell) => [
+            getComputedStyle(cell, "::before").content.replaceAll('"', ""),
+            Math.round(cell.getBoundingClientRect().height / parseFloat(getComputedStyle(cell).lineHeight)),
+            cell.getBoundingClientRect().right <= innerWidth,
+        ]);
+        """
+    )
+    assert [cell[0] for cell in cells] == ["Due", "", "Destination", "Key", "Owner", "Door"]
+    assert [cell[1] for cell in cells] == [1, 1, 2, 1, 1, 1]
+    assert all(cell[2] for cell in cells)
+    assert tab.run("const box = document.querySelector('.scroll'); return box.scrollWidth <= box.clientWidth")

@@ -26,14 +26,15 @@ export function put(element, ...children) {
   return element;
 }
 
-/** A table whose first row names the columns; `rows` are lists of cells, `about` says what it is to who cannot see it. */
+/** A table whose first row names the columns; `rows` are lists of cells, `about` says what it is to who cannot see it.
+ *  With many columns of text each row stands as a list of its own on a narrow screen. */
 export function table(about, columns, rows, rowAttributes) {
   return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": about },
-    h("table", {},
+    h("table", { class: columns.filter(([, kind]) => !kind).length > 2 ? "stacks" : null },
       h("caption", { class: "unseen" }, about),
       h("thead", {}, h("tr", {}, columns.map(([name, kind]) => h("th", { scope: "col", class: kind }, name)))),
       h("tbody", {}, rows.map((cells, at) =>
-        h("tr", rowAttributes?.(at) ?? {}, cells.map((cell, column) => h("td", { class: columns[column][1] }, cell)))))));
+        h("tr", rowAttributes?.(at) ?? {}, cells.map((cell, column) => h("td", { class: columns[column][1], "data-column": columns[column][0] }, cell)))))));
 }
 
 /** A card with a heading; what is in it is labelled by that heading. */
