@@ -205,6 +205,7 @@ def test_policies_are_shown_set_and_removed(dashboard: Dashboard) -> None:
     dashboard.open(page="/#/policies")
     tab.choose("#level", "namespace")
     tab.sees("Set for public/default")
+    assert not [line for line in tab.log() if "/policies" in line], "a level without a policy is no error"
     tab.fill("#set-tick_ms", "2000")
     tab.click("button", "Save")
     tab.sees("in force 2.0 s")
@@ -213,6 +214,34 @@ def test_policies_are_shown_set_and_removed(dashboard: Dashboard) -> None:
     tab.click("button", "Remove")
     tab.until(lambda: dashboard.client.get(path).status_code == 404, "it is not removed")
     tab.sees("The policy is removed.")
+
+
+def test_the_policy_that_was_asked_for_last_is_shown(dashboard: Dashboard) -> None:
+    tab = dashboard.tab
+    dashboard.open(page="/#/policies")
+    tab.sees("Set for the broker")
+    tab.run(
+        """
+        const ask = window.fetch;
+        window.fetch = async (...how) => {
+            const answer = await ask(...how);
+            if (String(how[0]).includes("/namespaces/")) await window.held;
+            window.asked = (window.asked ?? 0) + 1;
+            return answer;
+        };
+        window.held = new Promise((letGo) => { window.letGo = letGo; });
+        """
+    )
+    tab.choose("#level", "namespace")
+    tab.choose("#level", "topic")
+    tab.sees("Set for public/default/orders")
+    before = tab.run("window.letGo(); return window.asked")
+    tab.until(lambda: tab.run("return window.asked") >= before + 2, "the first answers do not come")
+    # They are drawn, if they are, once they have been read.
+    shown = tab.run(
+        "return new Promise((done) => setTimeout(() => done(document.querySelector('main').textContent), 200))"
+    )
+    assert "Set for public/default/orders" in str(shown)
 
 
 def test_saving_a_policy_keeps_what_was_not_changed(dashboard: Dashboard) -> None:

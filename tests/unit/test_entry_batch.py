@@ -114,7 +114,7 @@ def test_some_of_it_may_be_prepared() -> None:
     ):
         assert show_each(bound) == show_each(list(bound))
         assert show_all([bound]) == show_all([list(bound)])
-    assert show_all([]) == b'{"messages":[]}'
+    assert show_all([]) == b'{"messages":[]}\n'
 
 
 def received(bench: Bench, *orders: str) -> list[Sequence[Received]]:

@@ -50,7 +50,7 @@ def show_all(lots: Iterable[Sequence[Received]]) -> bytes:
     if pieces:
         # Each begins with a comma.
         pieces[0] = pieces[0][1:]
-    return b"".join((b'{"messages":[', *pieces, b"]}"))
+    return b"".join((b'{"messages":[', *pieces, b"]}\n"))
 
 
 def _pieces(entries: Sequence[Received]) -> list[bytes]:

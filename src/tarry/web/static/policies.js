@@ -66,13 +66,17 @@ export function policiesPage(main, rights) {
   const form = h("form", { class: "search" }, h("div", { class: "field" }, h("label", { for: "level" }, "Level"), level), nameField,
     h("button", { class: "main", type: "submit" }, "Show"));
 
+  let asked = 0;
   const show = async () => {
+    const mine = asked += 1;
     nameField.hidden = level.value === "broker";
     const at = path(level.value, name.value.trim());
     if (at === null) { put(shown, h("p", { class: "empty error", role: "alert" }, level.value === "topic" ? "A topic is named tenant/namespace/topic." : "A namespace is named tenant/namespace.")); return; }
     try {
       const inForce = await api.get(at, { effective: true });
       const set = await api.get(at, { or_empty: true });
+      // Answers may overtake each other: what was asked for last is shown.
+      if (mine !== asked) return;
       put(shown, editor(level.value === "broker" ? "the broker" : name.value.trim(), at, set, inForce, show));
     } catch (error) {
       put(shown, h("p", { class: "empty error", role: "alert" }, `That did not work: ${error.message}.`));
