@@ -15,6 +15,7 @@ from tarry.ledger.record import FIRST_BATCH_SEQ, CancelBatch, Finalise, Key, Mar
 from tarry.pipeline import cascade as cascading
 from tarry.pipeline import stream
 from tarry.pipeline.cascade import cascade
+from tarry.pipeline.plan import Rewrite
 from tarry.pipeline.stream import Tables
 from tests.pipeline.kit import START_MS, Writer, history, index_locally, live, record, staged, tables_of
 
@@ -123,6 +124,22 @@ def test_the_cascade_writes_keys_and_floor_into_the_rows(
         assert (put.fire_at_ms, google_crc32c.value(row["body"])) == (row["fire_at_ms"], row["crc"])
         assert put.accepted_at_ms == row["accepted_at_ms"] == (floor if row["seq"] == B else START_MS)
         assert row["batch"] == "b"
+
+
+def test_the_end_of_a_batchs_message_is_kept_until_its_staged_row_is_gone(writer: Writer) -> None:
+    """Else the message would come back: its row is in a file that is not rewritten, and says nothing of the base."""
+    fire = START_MS + 2 * DAY_MS
+    record(writer, staged(writer, "b", [[fire, fire + 1]]))
+    tables = tables_of(writer)
+    index_locally(writer, tables)
+    record(writer, end(fire, B))
+    index_locally(writer, tables)
+    assert live(tables) == [(fire + 1, B + 1)]
+    [dels] = [file for file in tables.index.files() if file.dels]
+    [batch] = [file for file in tables.index.files() if file.base]
+    task = cascading.RewriteTask(tables.index.uri, state(tables), FIVE_MS, START_MS)
+    [anew] = task.rewrite(Rewrite([dels], [batch]))
+    assert (anew.rows, anew.dels) == (1, 1)
 
 
 def test_files_of_one_slot_keep_their_own_numbers_when_they_are_put_together(

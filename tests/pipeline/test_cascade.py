@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
@@ -13,13 +15,14 @@ from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
 from tarry.core.slots import parse_slot
 from tarry.index import merge
 from tarry.index.files import Folder
+from tarry.index.schema import PUT
 from tarry.index.state import State
 from tarry.index.table import IndexFile
 from tarry.ledger.record import Key, Mark, PolicySet
 from tarry.pipeline import cascade as module
 from tarry.pipeline import plan as planning
 from tarry.pipeline import stream
-from tarry.pipeline.cascade import cascade
+from tarry.pipeline.cascade import cascade, living
 from tarry.pipeline.plan import FILES_PER_SLOT, crowd, plan
 from tarry.pipeline.stream import Tables
 from tests.pipeline.kit import START_MS, Writer, index_locally, live, put, record, tables_of
@@ -73,6 +76,15 @@ def test_what_is_below_the_watermark_goes() -> None:
     old = file(f"{FIVE_MS}_0", 0, 10)
     kept = file(f"{FIVE_MS}_0", 0, 20, "g")
     assert plan([old, kept], State((15, 0)), FIVE_MS, 100).expired == [old]
+
+
+def test_what_is_at_the_watermarks_instant_and_not_below_its_seq_stays() -> None:
+    """A version that is accepted later may fire at the instant at which the watermark stands."""
+    state = State((15, 5))
+    assert plan([file(f"{FIVE_MS}_0", 0, 15)], state, FIVE_MS, 100).expired == []
+    rows = pa.table({"op": [PUT] * 4, "seq": [9, 4, 5, 6], "fire_at_ms": [14, 15, 15, 15]})
+    nobody = np.empty(0, np.int64)
+    assert living(rows, state, nobody, nobody)["seq"].to_pylist() == [5, 6]
 
 
 def test_many_small_files_of_a_slot_are_put_together() -> None:

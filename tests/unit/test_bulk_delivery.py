@@ -22,7 +22,9 @@ from tarry.engine.engine import Engine
 from tarry.index.delta import DeltaIndex
 from tarry.index.incoming import Mapping
 from tarry.index.manifest import new_token
+from tarry.index.schema import INDEX
 from tarry.index.staging import Stager, manifest_of
+from tarry.index.table import GuardedTable
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import FOREIGN, Bench
 from tests.unit.test_engine_traces import Told
@@ -53,6 +55,15 @@ class BulkBench(Bench):
         """Stage messages with these due instants and have them adopted."""
         manifest = self.stage(dues_ms, destination, name)
         return self.ask(self.engine.batches.adopt(name, manifest))  # type: ignore[arg-type]
+
+    def join(self, dues_ms: list[int]) -> None:
+        """Have messages adopted, of which none is in the wheel yet."""
+        adopted = self.engine.batches.adopt("letters", self.stage(dues_ms))  # type: ignore[arg-type]
+        while not self.commit():
+            self.tick()
+            self.work()
+        assert adopted.settled
+        assert self.horizon.joining
 
     def batch(self, name: str = "letters") -> BatchView:
         return self.ask(self.engine.batches.batch(name))
@@ -153,6 +164,35 @@ def test_a_crash_before_the_adoption_is_durable_leaves_nothing_and_the_job_is_ru
     assert not bench.bulk([bench.now_ms + 1000]).repeated
     bench.wait(1000)
     assert bench.in_topic() == letters(0)
+
+
+def test_the_watermark_stays_below_a_batch_that_is_not_in_the_wheel_yet(bench: BulkBench) -> None:
+    """R9: a start begins at the watermark, and would not look for what is below it."""
+    bench.join([bench.now_ms, bench.now_ms + 1])
+    for _ in range(30):
+        bench.clock.advance(1000)
+        _ = bench.engine.schedule(Message(destination="other", delay_ms=HOUR_MS))
+        bench.tick()
+        bench.commit()
+    bench.kill()
+    bench.start()
+    bench.rest()
+    assert bench.in_topic() == letters(0, 1)
+
+
+def test_an_index_that_is_taken_while_a_batch_joins_has_the_batch_once(bench: BulkBench) -> None:
+    bench.publish("other", b"before it")
+    cursor = bench.durable_seq
+    bench.wait(horizon.FOLLOW_EVERY_MS)
+    bench.clock.advance(horizon.FOLLOW_EVERY_MS)
+    bench.tick()
+    GuardedTable.open(bench.folder, INDEX, bytes(range(16))).append([], 1, cursor, {})
+    bench.join([bench.now_ms + 2 * HOUR_MS + n for n in range(3)])
+    assert bench.work(), "the newest version was asked for"
+    assert bench.horizon.joining
+    assert bench.horizon.view.cursor == cursor
+    bench.wait(3 * HOUR_MS)
+    assert bench.in_topic() == letters(0, 1, 2)
 
 
 @pytest.mark.parametrize("restart", [False, True])
