@@ -6,12 +6,14 @@ from typing import Any, TypeVar
 import pytest
 
 from tarry.core.delivery import Verdict
-from tarry.core.errors import TarryError
+from tarry.core.errors import TarryError, Unavailable
+from tarry.core.limits import HOUR_MS
 from tarry.core.message import Message, MessageQuery, MessageView, Scheduled
 from tarry.engine.answer import Answer
 from tarry.engine.topics.consumer import Consumer, Received
 from tarry.engine.topics.entries import NewEntry
 from tarry.engine.topics.subscription import Subscription
+from tarry.ledger.record import Mark
 from tarry.testing.outlet import Attempt
 from tarry.testing.world import World
 
@@ -164,6 +166,34 @@ class Bench(World):
                 found += 1
                 at = image.find(needle, at + 1)
         assert found, "there is nothing to flip"
+
+
+def full_disk(bench: Bench) -> None:
+    """From now on no file can grow."""
+    bench.disk.capacity_bytes = bench.disk._used_bytes()
+
+
+def fill(bench: Bench, payload: bytes = bytes(2000)) -> list[str]:
+    """Schedule until there is no room; the ids that were answered."""
+    ids: list[str] = []
+    while True:
+        answer = bench.engine.schedule(Message(destination=FOREIGN, payload=payload, delay_ms=HOUR_MS))
+        bench.rest()
+        if answer.error() is not None:
+            assert isinstance(answer.error(), Unavailable)
+            return ids
+        ids.append(answer.value().id)
+
+
+def use_up_room(bench: Bench) -> None:
+    """Fill the disk, and the reserve too, so that not even an end has room."""
+    full_disk(bench)
+    while True:
+        try:
+            bench.journal.append([Mark(bench.watermark, bench.now_ms)], lambda _: None, essential=True)
+        except Unavailable:
+            return
+        bench.rest()
 
 
 def once(calls: list[T]) -> Callable[[T], None]:

@@ -4,7 +4,8 @@ import errno
 
 import pytest
 
-from tests.unit.engine_kit import Bench, full
+from tarry.ledger.ledger import LedgerSettings
+from tests.unit.engine_kit import Bench, full, use_up_room
 
 
 @pytest.fixture
@@ -107,3 +108,21 @@ def test_counts_begin_anew_after_a_restart(bench: Bench) -> None:
     bench.reopen()
     reader = bench.reader(bench.engine.topics.subscription("t", "s"))
     assert [entry.redelivery_count for entry in reader.got] == [0]
+
+
+def test_an_entry_whose_dead_letter_has_no_room_comes_again_until_it_has() -> None:
+    bench = Bench(ledger_settings=LedgerSettings(segment_bytes=1 << 14))
+    sub = bench.subscribe("t", "s", max_redeliveries=1, dead_letter_topic="dead")
+    reader = bench.reader(sub)
+    bench.publish("t", bytes(8_000))
+    use_up_room(bench)
+    for _ in range(3):
+        reader.handle.nack([0])
+        bench.rest()
+    assert reader.ids == [0] * 4
+    assert sub.backlog == 1
+    bench.disk.capacity_bytes = None
+    bench.wait(2_000)
+    reader.handle.nack([0])
+    assert bench.drain("dead").payloads == [bytes(8_000)]
+    assert (reader.ids, sub.backlog) == ([0] * 4, 0)

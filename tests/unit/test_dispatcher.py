@@ -15,7 +15,7 @@ from tarry.engine.upkeep.upkeep import FLUSH_LATEST_MS
 from tarry.ledger.ledger import LedgerSettings
 from tarry.ledger.record import Key
 from tarry.registry.registry import Flush, Meta
-from tests.unit.engine_kit import FOREIGN, Bench
+from tests.unit.engine_kit import FOREIGN, Bench, fill, full_disk, use_up_room
 
 LARGE = LedgerSettings(segment_bytes=16 << 20)
 
@@ -264,23 +264,6 @@ def test_a_failed_disk_does_not_keep_the_server_busy(bench: Bench) -> None:
     assert bench.tick() > bench.now_ms
 
 
-def full_disk(bench: Bench) -> None:
-    """From now on no file can grow."""
-    bench.disk.capacity_bytes = bench.disk._used_bytes()
-
-
-def fill(bench: Bench, payload: bytes = bytes(2000)) -> list[str]:
-    """Schedule until there is no room; the ids that were answered."""
-    ids: list[str] = []
-    while True:
-        answer = bench.engine.schedule(Message(destination=FOREIGN, payload=payload, delay_ms=limits.HOUR_MS))
-        bench.rest()
-        if answer.error() is not None:
-            assert isinstance(answer.error(), Unavailable)
-            return ids
-        ids.append(answer.value().id)
-
-
 def test_with_little_space_new_work_is_refused_and_ends_still_work() -> None:
     bench = Bench(ledger_settings=LedgerSettings(segment_bytes=1 << 16))
     due = bench.schedule(FOREIGN, payload=b"due", delay_ms=limits.MINUTE_MS)
@@ -334,12 +317,7 @@ def test_nothing_more_is_sent_while_an_end_has_no_room() -> None:
     first = bench.schedule(FOREIGN, payload=bytes(8_000), owner="ann", listed=True, delay_ms=10)
     second = bench.schedule(FOREIGN, payload=b"second", delay_ms=limits.MINUTE_MS)
     bench.wait(10)
-    full_disk(bench)
-    for id_ in fill(bench, payload=b""):
-        cancel = bench.engine.cancel(id_)
-        bench.rest()
-        if isinstance(cancel.error(), Unavailable):
-            break
+    use_up_room(bench)
     bench.verdict(Delivered())
     bench.leap(limits.MINUTE_MS)
     assert bench.outlet.under_way == []

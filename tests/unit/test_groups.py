@@ -9,7 +9,7 @@ from tarry.core.delivery import Delivered, Refused, Retry
 from tarry.core.errors import Conflict, TooLarge
 from tarry.core.message import Message
 from tarry.ledger.ledger import LedgerSettings
-from tests.unit.engine_kit import FOREIGN, Bench
+from tests.unit.engine_kit import FOREIGN, Bench, use_up_room
 
 
 @pytest.fixture
@@ -86,6 +86,20 @@ def test_a_foreign_outlet_needs_a_synced_claim_first(bench: Bench) -> None:
     assert bench.attempt().delivery.id == first.id
     bench.verdict(Delivered())
     assert bench.state(first.id) == "sent"
+
+
+def test_a_message_whose_claim_has_no_room_goes_out_once_it_has() -> None:
+    bench = Bench(ledger_settings=LedgerSettings(segment_bytes=1 << 14))
+    first = bench.schedule(FOREIGN, payload=b"1", group="g", delay_ms=limits.MINUTE_MS)
+    second = bench.schedule(FOREIGN, payload=b"2", group="g", delay_ms=limits.HOUR_MS)
+    use_up_room(bench)
+    bench.leap(limits.MINUTE_MS)
+    assert not bench.outlet.under_way
+    assert states(bench, first.id, second.id) == ["scheduled", "scheduled"]
+    bench.disk.capacity_bytes = None
+    bench.wait(5_000)
+    bench.verdict(Delivered())
+    assert states(bench, first.id, second.id) == ["sent", "cancelled"]
 
 
 def test_a_claimed_message_that_fails_does_not_bring_its_siblings_back(bench: Bench) -> None:
