@@ -9,12 +9,22 @@ from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import Unavailable
 from tarry.core.message import Message
 from tarry.engine.settings import EngineSettings
+from tarry.engine.topics import records
+from tarry.engine.upkeep import reclaim
 from tarry.index.index import View
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import FOREIGN, Bench
 
 SEGMENT = 1 << 16
 QUICK = EngineSettings(reclaim_every_ms=1000, snapshot_every_ms=1000)
+
+
+@pytest.fixture(autouse=True, params=["one step", "many steps"])
+def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether all that lives is found in one step, or other things happen in between."""
+    if request.param == "many steps":
+        monkeypatch.setattr(reclaim, "WAITING_TOGETHER", 20)
+        monkeypatch.setattr(records, "LOOKED_AT_TOGETHER", 1)
 
 
 @pytest.fixture

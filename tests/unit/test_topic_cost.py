@@ -9,6 +9,7 @@ import pytest
 
 from tarry.core.errors import Conflict, Invalid
 from tarry.core.policy import Policy
+from tarry.engine.settings import EngineSettings
 from tarry.engine.topics import records
 from tarry.engine.topics.entries import NewEntry
 from tarry.engine.topics.topic import Topic
@@ -104,6 +105,36 @@ def test_of_very_many_topics_most_are_saved_before_the_flush(
     bench.start()
     assert len(bench.engine.topics.names()) == 500
     assert all(bench.engine.topics.stats(name).next_entry == 1 for name in bench.engine.topics.names())
+
+
+def test_what_lives_in_very_many_topics_is_looked_for_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody waits until all topics were asked which segments of the ledger they need."""
+    monkeypatch.setattr(records, "LOOKED_AT_TOGETHER", 20)
+    bench = Bench(
+        settings=EngineSettings(reclaim_every_ms=1000, snapshot_every_ms=1000),
+        ledger_settings=LedgerSettings(segment_bytes=1 << 16),
+    )
+    asked = 0
+    needed = Topic.needed_seqs
+
+    def counted(self: Topic, *args: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return needed(self, *args)
+
+    monkeypatch.setattr(Topic, "needed_seqs", counted)
+    publish_to_many(bench, 500)
+    publish_to_many(bench, 500)
+    most = 0
+    for _ in range(1000):
+        before = asked
+        bench.leap(10)
+        most = max(most, asked - before)
+    assert asked > 500
+    assert most <= 20
+    assert bench.first_seq > 1
+    for name in bench.engine.topics.names():
+        assert len(bench.drain(name).got) == 2
 
 
 def test_a_namespace_has_so_many_topics(bench: Bench) -> None:

@@ -5,7 +5,7 @@ A record is decided when it is enqueued or replayed (`decide`), and an entry is 
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 SAVED_TOGETHER: Final = 500
 """Topics that a flush finds changed, at the most."""
+
+LOOKED_AT_TOGETHER: Final = 200
+"""Topics, and chunks of their entries, that are looked at in one step: some milliseconds."""
 
 Placed = tuple[Topic, int]
 """A topic in which entries were placed, and the id of the next entry after them."""
@@ -346,13 +349,23 @@ class TopicRecords:
             [np.empty(0, np.int64), *(topic.waiting_seqs() for topic in self.by_name.values())]
         )
 
-    def needed_upto(self, upto_seq: int) -> list[int]:
-        """Seqs, up to one, of the entries that somebody still needs (R12)."""
-        found: list[int] = []
-        for topic in self.by_name.values():
-            needed = topic.needed(upto_seq, self._journal.retention.retains(topic))
-            found += topic.seqs(needed).tolist()
-        return found
+    def needed_upto(self, upto_seq: int) -> Iterator[list[NDArray[np.int64]]]:
+        """Seqs, up to one, of the entries that somebody still needs (R12), in steps: there may be very many topics."""
+        found: list[NDArray[np.int64]] = []
+        looked = 0
+        for topic in list(self.by_name.values()):
+            looked += 1
+            if topic.may_have_upto(upto_seq):
+                for seqs in topic.needed_seqs(upto_seq, self._journal.retention.retains(topic)):
+                    found.append(seqs)
+                    looked += 1
+                    if looked >= LOOKED_AT_TOGETHER:
+                        yield found
+                        found, looked = [], 0
+            if looked >= LOOKED_AT_TOGETHER:
+                yield found
+                found, looked = [], 0
+        yield found
 
     def carried(self, entry: Entry, seq: int) -> Entry | None:
         """The same entry as a new record, to be written at the head of the ledger (R12)."""

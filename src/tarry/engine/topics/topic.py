@@ -7,6 +7,7 @@ entries that wait for their due instant.
 """
 
 from array import array
+from collections.abc import Iterator
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
@@ -70,7 +71,7 @@ class Topic:
         self._heard: set[str] | None = None
         """Producers of which the registry does not know everything, if there are any."""
         self._lowest_seq = 0
-        """No entry is at a lower seq; 0 if there is none: a bound that `needed` brings up to date."""
+        """No entry is at a lower seq; 0 if there is none: a bound that `needed_seqs` brings up to date."""
 
     def place(self, entry_id: int, seq: int, size_bytes: int = 0) -> None:
         """Say where an entry's record is, and how large; a second time, without its size, when it was carried forward."""
@@ -173,34 +174,34 @@ class Topic:
                 entries += min(self.next, (number + 1) * CHUNK) - number * CHUNK
         return size / entries if entries else 0.0
 
-    def needed(self, upto_seq: int, retained: bool) -> NDArray[np.int64]:
-        """The entries that somebody still needs, or that are to be kept, and whose record has at most this seq."""
-        if not 0 < self._lowest_seq <= upto_seq:
-            # Most of a hundred thousand topics have nothing in the oldest segments.
-            return np.empty(0, np.int64)
-        self._lowest_seq = self._lowest_place()
-        kept: list[NDArray[np.int64]] = []
-        durable = [] if retained else [sub for sub in self.subscriptions.values() if sub.durable]
+    def may_have_upto(self, seq: int) -> bool:
+        """Whether the record of an entry may have at most this seq: most of a hundred thousand topics have none that old."""
+        return 0 < self._lowest_seq <= seq
+
+    def needed_seqs(self, upto_seq: int, retained: bool) -> Iterator[NDArray[np.int64]]:
+        """Seqs, up to one, of the entries that somebody still needs, or that are to be kept: one chunk after another.
+
+        Other things may happen between two chunks; entries that come then have later seqs.
+        """
+        lowest_seq = upto_seq + 1
         for number in sorted(self._chunks):
-            places = np.frombuffer(self._chunks[number], np.int64)[:SIZE_AT]
-            ids = np.flatnonzero((places > 0) & (places <= upto_seq)).astype(np.int64) + number * CHUNK
+            chunk = self._chunks.get(number)
+            if chunk is None:
+                continue
+            # A copy: where it is looked at, the chunk cannot grow.
+            places = np.array(chunk[:SIZE_AT], np.int64)
+            ids = np.flatnonzero((places > 0) & (places <= upto_seq)) + number * CHUNK
+            if len(ids):
+                lowest_seq = min(lowest_seq, int(places[ids % CHUNK].min()))
             ids = ids[ids >= self.first]
+            durable = [] if retained else [sub for sub in self.subscriptions.values() if sub.durable]
             if durable and len(ids):
                 done = np.ones(len(ids), np.bool_)
                 for sub in durable:
                     done &= sub.acked.contains_many(ids)
                 ids = ids[~done]
-            kept.append(ids)
-        return np.concatenate(kept) if kept else np.empty(0, np.int64)
-
-    def _lowest_place(self) -> int:
-        lowest = 0
-        for chunk in self._chunks.values():
-            places = np.frombuffer(chunk, np.int64)[:SIZE_AT]
-            places = places[places > 0]
-            if len(places):
-                lowest = min(lowest or int(places.min()), int(places.min()))
-        return lowest
+            yield places[ids % CHUNK]
+        self._lowest_seq = lowest_seq
 
     def holds(self, producer: str, sent: Sent) -> bool:
         """Whether a message of a producer is proved to be stored."""
@@ -256,7 +257,7 @@ class Topic:
             # It was written before sizes were kept.
             data += bytes(8)
         self._chunks[number] = array("q", data)
-        # Whatever it holds: `needed` finds out.
+        # Whatever it holds: `needed_seqs` finds out.
         self._lowest_seq = 1
 
     def erase(self, registry: Registry) -> None:

@@ -12,12 +12,12 @@ Slow work goes to another thread through `Offload`. It knows nothing of what is 
 
 import logging
 import os
-from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tarry.core import faults
 from tarry.core.errors import Damage, TarryError, Unavailable
@@ -42,8 +42,46 @@ CARRY_LIMIT: Final = 2_000
 CARRY_SEGMENTS: Final = 16
 """Segments that are emptied in one turn, at the most."""
 
+WAITING_TOGETHER: Final = 100_000
+"""Versions that are looked at in one step."""
+
 LIVE_SHARE: Final = 0.5
 """The oldest segments are worth carrying forward while at most this share of their records lives."""
+
+
+class Living:
+    """Seqs of what lives in segments, counted by segment."""
+
+    def __init__(self, segments: list[SegmentInfo]) -> None:
+        self._segments = segments
+        self._last_seqs = np.array([segment.last_seq for segment in segments], np.int64)
+        self._counts = np.zeros(len(segments), np.int64)
+        self._seqs: list[NDArray[np.int64]] = []
+
+    def add(self, seqs: NDArray[np.int64]) -> None:
+        """Take seqs up to the end of the last segment; one may come twice."""
+        seqs = seqs[seqs >= self._segments[0].first_seq]
+        self._counts += np.bincount(np.searchsorted(self._last_seqs, seqs), minlength=len(self._counts))
+        self._seqs.append(seqs)
+
+    @property
+    def unneeded(self) -> list[SegmentInfo]:
+        """The first segments, as many as have nothing that lives."""
+        return self._segments[: int(np.argmax(self._counts > 0)) if self._counts.any() else None]
+
+    def worth_carrying_upto(self) -> int:
+        """The last seq of the oldest segments that are worth carrying forward, or 0.
+
+        They are taken together, so that one full segment does not keep a hundred empty ones behind it.
+        """
+        first_seq = self._segments[0].first_seq
+        worth = np.flatnonzero(np.cumsum(self._counts) <= (self._last_seqs - first_seq + 1) * LIVE_SHARE)
+        return int(self._last_seqs[min(int(worth[-1]) + 1, CARRY_SEGMENTS) - 1]) if len(worth) else 0
+
+    def upto(self, seq: int) -> list[int]:
+        """Those up to a seq, in order."""
+        some = [seqs[seqs <= seq] for seqs in self._seqs]
+        return np.unique(np.concatenate(some)).tolist() if some else []
 
 
 class Reclaim:
@@ -77,29 +115,61 @@ class Reclaim:
         """Seqs of the oldest segment that are still to be written again."""
         self._busy = False
         """Records are being carried forward, or segments are about to go."""
+        self._search: Iterator[bool] | None = None
+        """The search for what lives, while one is under way."""
 
     def turn(self, now_ms: int) -> None:
         """Delete segments that nobody needs, or move towards that with the oldest one."""
-        journal = self._journal
         self._snapshot(now_ms)
-        segments = journal.ledger.segments()
-        if len(segments) < 2 or self._busy or not self._may_reclaim():
+        if self._busy or self._search is not None or not self._may_reclaim():
             return
+        sealed = self._sealed()
+        if sealed:
+            self._search = self._look_at(sealed)
+            self.step()
+
+    @property
+    def searching(self) -> bool:
+        """Whether a search for what lives is under way: it goes on with each `step`."""
+        return self._search is not None
+
+    def step(self) -> None:
+        """Take the next step of the search, if one is under way."""
+        if self._search is not None and next(self._search, False) is False:
+            self._search = None
+
+    def _sealed(self) -> list[SegmentInfo]:
+        """The segments that might go, as far as snapshots and index are concerned."""
+        journal = self._journal
         known = journal.horizon.view.cursor if self._indexed else journal.batches.first_adopt_seq - 1
         bound = min(*self._snapshot_seqs, known)
-        sealed = [segment for segment in segments[:-1] if segment.last_seq <= bound]
-        if not sealed:
+        return [segment for segment in journal.ledger.segments()[:-1] if segment.last_seq <= bound]
+
+    def _look_at(self, sealed: list[SegmentInfo]) -> Iterator[bool]:
+        """Find what lives in segments, in steps, and then have them deleted or emptied.
+
+        What comes to live meanwhile has later seqs. What is on its way is looked for in one turn with what waits, since it
+        goes from the one to the other; and what ends meanwhile is taken to live still.
+        """
+        living = Living(sealed)
+        for seqs in self._waiting(sealed[0].first_seq, sealed[-1].last_seq):
+            living.add(seqs)
+            yield True
+        # After a seek back somebody may want entries that are gone already.
+        for found in self._journal.topics.records.needed_upto(sealed[-1].last_seq):
+            for seqs in found:
+                living.add(seqs)
+            yield True
+        if self._busy or not self._may_reclaim() or self._sealed()[: len(sealed)] != sealed:
             return
-        living = self._living(sealed[0].first_seq, sealed[-1].last_seq)
-        unneeded = [segment for segment in sealed if not living or segment.last_seq < living[0]]
+        unneeded = living.unneeded
         if unneeded:
             # What is dead was decided when it was enqueued; only once that is durable may its bytes go (R2).
             self._busy = True
             self._rely(unneeded[-1].last_seq)
-        else:
-            upto_seq = _worth_carrying_upto(sealed, living)
+        elif upto_seq := living.worth_carrying_upto():
             under_way = set(self._dispatcher.open_between(sealed[0].first_seq, upto_seq))
-            self._to_carry = deque(seq for seq in living if seq <= upto_seq and seq not in under_way)
+            self._to_carry = deque(seq for seq in living.upto(upto_seq) if seq not in under_way)
             self._carry_on()
 
     def _may_reclaim(self) -> bool:
@@ -151,20 +221,19 @@ class Reclaim:
         log.info("reclaimed %d ledger segments, up to seq %d", count, upto_seq)
         self._reclaimed(upto_seq)
 
-    def _living(self, first_seq: int, last_seq: int) -> list[int]:
-        """Seqs of the records in a range that something still needs, in order."""
+    def _waiting(self, first_seq: int, last_seq: int) -> Iterator[NDArray[np.int64]]:
+        """Seqs in a range of what waits or is on its way, as they are now."""
         journal = self._journal
         if self._indexed:
             # What waits is in the index. The members of groups are wanted at once, when one of them is sent.
-            living = {seq for seq in journal.groups.seqs if first_seq <= seq <= last_seq}
+            waiting = np.array([seq for seq in journal.groups.seqs if first_seq <= seq <= last_seq], np.int64)
         else:
             parts = (journal.horizon.wheel, journal.horizon.tail)
             waiting = np.concatenate([part.seqs_between(first_seq, last_seq) for part in parts])
-            living = set(waiting[~journal.dead.contains_many(waiting)].tolist())
-        living.update(self._dispatcher.open_between(first_seq, last_seq))
-        # After a seek back somebody may want entries that are gone already.
-        living.update(seq for seq in journal.topics.records.needed_upto(last_seq) if seq >= first_seq)
-        return sorted(living)
+        yield np.array(list(self._dispatcher.open_between(first_seq, last_seq)), np.int64)
+        for start in range(0, len(waiting), WAITING_TOGETHER):
+            seqs = waiting[start : start + WAITING_TOGETHER]
+            yield seqs if self._indexed else seqs[~journal.dead.contains_many(seqs)]
 
     # Carrying forward
 
@@ -258,17 +327,3 @@ class Reclaim:
                 log.warning("no snapshot of the registry could be made: %s", error)
 
         self._offload(lambda: self._journal.registry.snapshot(path), done)
-
-
-def _worth_carrying_upto(sealed: list[SegmentInfo], living: list[int]) -> int:
-    """The last seq of the oldest segments that are worth carrying forward, or 0.
-
-    They are taken together, so that one full segment does not keep a hundred empty ones behind it.
-    """
-    first_seq = sealed[0].first_seq
-    worth = 0
-    for count, segment in enumerate(sealed, 1):
-        lives = bisect_right(living, segment.last_seq)
-        if lives <= (segment.last_seq - first_seq + 1) * LIVE_SHARE:
-            worth = count
-    return sealed[min(worth, CARRY_SEGMENTS) - 1].last_seq if worth else 0

@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 SWEEP_DEAD = 100_000
 """So many more dead seqs, or half of what waits, are worth a sweep of the wheel and the tail."""
 
-SWEEP_EVERY_MS = 10
-"""A step of a sweep takes some milliseconds: doors and deliveries have their turn in between."""
+STEP_EVERY_MS = 10
+"""A step of a sweep, or of a search for what lives, takes some milliseconds: doors and deliveries have their turn in between."""
 
 FLUSH_LATEST_MS = 5_000
 """While more is due than can be taken, the registry is brought up to date only so often."""
@@ -66,7 +66,7 @@ class Upkeep:
         """Whether the last flush failed; that is said once, not at every try."""
         self._sweep: Iterator[int] | None = None
         self._sweep_bound = 0
-        self._swept_at_ms = 0
+        self._stepped_at_ms = 0
         self._aged_seq = 0
         """Everything that was dead when the sweep began had ended by this seq."""
         self._dead_swept = 0
@@ -96,12 +96,13 @@ class Upkeep:
             self._next_reclaim_ms = now_ms + self._settings.reclaim_every_ms
             self._prune(now_ms)
             self.reclaim.turn(now_ms)
-        self._sweep_on(now_ms)
+        self._step_on(now_ms)
         if _is_due(self._next_backlog_ms, EVERY_MS, now_ms):
             self._next_backlog_ms = self._journal.retention.turn(now_ms)
             self._journal.recent_entries.age()
         again_ms = min(self._next_mark_ms, self._next_flush_ms, self._next_backlog_ms)
-        return again_ms if self._sweep is None else min(again_ms, now_ms + SWEEP_EVERY_MS)
+        under_way = self.reclaim.searching or self._sweep is not None
+        return min(again_ms, now_ms + STEP_EVERY_MS) if under_way else again_ms
 
     # The watermark
 
@@ -226,7 +227,14 @@ class Upkeep:
     def _note_reclaimed(self, upto_seq: int) -> None:
         self._reclaimed = upto_seq
 
-    def _sweep_on(self, now_ms: int) -> None:
+    def _step_on(self, now_ms: int) -> None:
+        """Go on with what is done in steps."""
+        if abs(now_ms - self._stepped_at_ms) >= STEP_EVERY_MS:
+            self._stepped_at_ms = now_ms
+            self.reclaim.step()
+            self._sweep_on()
+
+    def _sweep_on(self) -> None:
         """Take dead entries out of the wheel and the tail, a step at a time; then forget the dead that are reclaimed.
 
         The order matters: an entry whose seq is no longer known to be dead would fire. So they are forgotten only when
@@ -240,9 +248,6 @@ class Upkeep:
             self._sweep, self._sweep_bound = journal.horizon.sweep(), self._reclaimed
             journal.dead.age()
             self._aged_seq = journal.ledger.next_seq - 1
-        if abs(now_ms - self._swept_at_ms) < SWEEP_EVERY_MS:
-            return
-        self._swept_at_ms = now_ms
         # An index that does not know yet of the ends of these would bring them back.
         indexed = not journal.horizon.view.identity or journal.horizon.view.cursor >= self._aged_seq
         if next(self._sweep, None) is None and not self._dispatcher.backlogged and indexed:
