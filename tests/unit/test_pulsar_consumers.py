@@ -10,6 +10,7 @@ from tarry.doors.pulsar.frames import NO_ID
 from tests.unit.pulsar_kit import (
     ALL,
     IN_ORDER,
+    TOPIC,
     Client,
     Desk,
     Sub,
@@ -242,3 +243,68 @@ def test_how_late_delayed_messages_were_is_told_by_door() -> None:
     filled(desk, 3, deliver_at_time=desk.bench.now_ms + 1_000)
     desk.bench.leap(1_007)
     assert told == [("pulsar", 7, 3)]
+
+
+def test_a_reader_that_is_refused_leaves_no_subscription() -> None:
+    desk = Desk()
+    filled(desk, 1)
+    desk.bench.ask(desk.broker.rules.set("topic", TOPIC, max_consumers=1))
+    client = desk.client()
+    client.subscribe(1, subscription="one", durable=False)
+    assert client.subscribe(2, subscription="two", durable=False, permits=0).type == Type.ERROR
+    assert list(desk.bench.engine.topics.find(TOPIC).subscriptions) == ["one"]
+
+
+def test_a_connection_remembers_the_readers_that_went_elsewhere_and_no_others() -> None:
+    desk = Desk()
+    filled(desk, 3)
+    client = desk.client()
+    for number in range(20):
+        client.subscribe(1, Sub.Exclusive, subscription=f"reader-{number}", durable=False)
+        for _ in range(3):
+            seek = wire.CommandSeek(consumer_id=1, request_id=client.request(), message_id=place(1))
+            client.tell(type=Type.SEEK, seek=seek)
+            client.subscribe(1, Sub.Exclusive, subscription=f"reader-{number}", durable=False)
+        closing = wire.CommandCloseConsumer(consumer_id=1, request_id=client.request())
+        client.tell(type=Type.CLOSE_CONSUMER, close_consumer=closing)
+    assert len(client.connection.consumers._sought) <= 1
+    assert not desk.bench.engine.topics.find(TOPIC).subscriptions
+
+
+def test_of_many_permits_no_more_is_gathered_than_a_client_may_leave_unread() -> None:
+    desk = Desk(max_connection_bytes=65_536)
+    for _ in range(10):
+        desk.bench.publish(TOPIC, *[bytes(100)] * 1000)
+    reader = desk.client()
+    sizes: list[int] = []
+    write = reader.write
+
+    def measured(data: bytes) -> None:
+        sizes.append(len(data))
+        write(data)
+
+    reader.write = measured  # type: ignore[method-assign]
+    reader.subscribe(permits=1_000_000)
+    # A call gives out some thousands; all together are twice as much.
+    assert max(sizes) < 1_000_000 < sum(sizes)
+    assert len(reader.messages()) == 10_000
+
+
+def test_a_client_that_stops_reading_while_it_gets_what_was_held_back_gets_no_more() -> None:
+    desk = Desk()
+    reader = desk.client()
+    for number in (1, 2):
+        reader.subscribe(number, subscription=f"sub-{number}", permits=5)
+    reader.connection.hold()
+    filled(desk, 5)
+    write = reader.write
+
+    def full(data: bytes) -> None:
+        write(data)
+        reader.connection.hold()
+
+    reader.write = full  # type: ignore[method-assign]
+    reader.connection.release()
+    assert len(reader.messages()) == 5
+    reader.connection.release()
+    assert len(reader.messages()) == 5

@@ -481,3 +481,24 @@ def test_a_part_that_is_answered_at_once_does_not_hand_over_the_next_one_twice()
         desk.bench.rest()
     assert [one.send_error.sequence_id for one in client.take(Type.SEND_ERROR)] == [0]
     assert client.receipts() == [(1, 0)]
+
+
+def test_a_producer_that_is_closed_while_it_is_opened_does_not_wait_for_the_topic() -> None:
+    desk = Desk()
+    desk.client().produce(producer_name="there")
+    hasty = desk.client()
+    asked = wire.CommandProducer(
+        topic=TOPIC,
+        producer_id=1,
+        request_id=1,
+        producer_access_mode=wire.ProducerAccessMode.WaitForExclusive,
+        initial_subscription_name="sub",
+    )
+    closing = wire.CommandCloseProducer(producer_id=1, request_id=2)
+    hasty.connection.receive(
+        frame(wire.BaseCommand(type=Type.PRODUCER, producer=asked))
+        + frame(wire.BaseCommand(type=Type.CLOSE_PRODUCER, close_producer=closing))
+    )
+    desk.bench.rest()
+    hasty.connection.lost()
+    assert desk.client().produce(producer_name="another").type == Type.PRODUCER_SUCCESS

@@ -90,6 +90,7 @@ class Connection:
         self._frames = Frames(FIRST_FRAME_BYTES)
         self._unsent: list[bytes] | None = None
         """What is to be sent, while it is gathered."""
+        self._unsent_bytes = 0
         self._owed_bytes = 0
         self._paused = False
         self._coming: Iterator[tuple[bytes, bytes]] | None = None
@@ -123,7 +124,7 @@ class Connection:
 
     def _go_through(self, coming: Iterator[tuple[bytes, bytes]]) -> None:
         """Take frames until the token is over its rate; those behind wait, so that everything stays in order."""
-        self._unsent = []
+        self._unsent, self._unsent_bytes = [], 0
         try:
             for body, message in coming:
                 if self.closed:
@@ -140,9 +141,8 @@ class Connection:
         except Malformed as malformed:
             self.fail(str(malformed))
         finally:
-            unsent, self._unsent = self._unsent, None
-            if unsent:
-                self._out.write(b"".join(unsent))
+            self._send_unsent()
+            self._unsent = None
             if self.closed:
                 self._out.close()
 
@@ -152,6 +152,11 @@ class Connection:
             self._go_through(self._coming)
         while self._came and self._coming is None and not self.closed:
             self._go_through(self._frames.feed(self._came.pop(0)))
+
+    def _send_unsent(self) -> None:
+        unsent, self._unsent, self._unsent_bytes = self._unsent, [], 0
+        if unsent:
+            self._out.write(b"".join(unsent))
 
     def _take(self, body: bytes, message: bytes) -> int:
         """Take one command; gives how many milliseconds its token has to wait before the next one."""
@@ -196,6 +201,10 @@ class Connection:
         """Send bytes, with what else is being gathered."""
         if self._unsent is not None:
             self._unsent.append(data)
+            self._unsent_bytes += len(data)
+            if self._unsent_bytes > self.broker.settings.max_connection_bytes:
+                # It is time to see whether the client reads.
+                self._send_unsent()
         elif not self.closed:
             self._out.write(data)
 

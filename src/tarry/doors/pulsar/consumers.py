@@ -93,7 +93,9 @@ class Consumers:
         """Go on."""
         self.held = False
         for consumer in list(self._by_id.values()):
-            consumer.release()
+            # What one of them is given may be more than the client reads; the rest waits for the next time.
+            if not self.held:
+                consumer.release()
 
     @property
     def _topics(self) -> Topics:
@@ -150,6 +152,8 @@ class Consumers:
             consumer.attach(sub, asked)
         except TarryError as error:
             self.forget(consumer)
+            if answer.error() is None and not answer.value().durable:
+                self._let_go(answer.value())
             connection.refuse(asked.request_id, error)
             return
         if not asked.durable and asked.start_message_rollback_duration_sec:
@@ -257,7 +261,9 @@ class Consumers:
             sub = engine.subscription
             # They come again, with permits that the broker knows of: those they have given count no more.
             sub.disconnect()
-            if not sub.durable:
+            # Of those before it some were come back to, and have gone since with their consumers.
+            self._sought = [one for one in self._sought if not one.consumers and not one.closed]
+            if not sub.durable and sub not in self._sought:
                 self._sought.append(sub)
             if asked.HasField("message_publish_time"):
                 answer = sub.seek(at_ms=asked.message_publish_time)

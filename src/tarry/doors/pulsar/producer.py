@@ -110,6 +110,8 @@ class Producer:
         """What is to be published, in order; the first one waits for room."""
         self._policy: Effective | None = None
         self._said_ignored = False
+        self._closed = False
+        """Whether it was closed from here."""
         self._lost = False
         """Whether its topic is deleted."""
         self._replies: deque[list[bytes]] = deque()
@@ -271,7 +273,8 @@ class Producer:
         ready: list[bytes] = []
         while replies and replies[0]:
             ready += replies.popleft()
-        if ready:
+        # A client that was told that it is closed knows it no more.
+        if ready and not self._closed:
             self.connection.write(b"".join(ready))
 
     # Its life
@@ -299,6 +302,7 @@ class Producer:
 
     def _close(self) -> None:
         self.ready = False
+        self._closed = True
         closed = wire.CommandCloseProducer(producer_id=self.id, request_id=NO_ID)
         self.connection.producers.forget(self)
         self.connection.send(type=Type.CLOSE_PRODUCER, close_producer=closed)

@@ -148,10 +148,12 @@ class Producers:
 
     def _failed(self, producer: Producer, asked: wire.CommandProducer, answer: Answer[Any]) -> bool:
         error = answer.error()
-        if error is not None:
+        # Its client, or the end of the connection, may have closed it meanwhile.
+        closed = self._by_id.get(producer.id) is not producer
+        if error is not None and not closed:
             self.forget(producer)
             self._connection.refuse(asked.request_id, error)
-        return error is not None or self._connection.closed
+        return error is not None or closed
 
     def _enter(self, producer: Producer, asked: wire.CommandProducer, schema_version: bytes) -> None:
         known_epoch = asked.topic_epoch if asked.HasField("topic_epoch") else None
