@@ -99,6 +99,7 @@ def test_how_far_it_looks_is_bounded(bench: Bench, sub: Subscription) -> None:
     assert sum(map(len, sub._key_shares._parked.values())) <= MAX_PARKED + 1024
     # And nothing of it is lost.
     idle.handle.flow(100_000)
+    bench.rest()
     assert idle.ids == [n for n in range(24_020) if n < 20_000 or (n - 20_000) % 201 != 200]
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tarry.core.errors import Invalid, QuotaExceeded
@@ -356,3 +357,65 @@ def test_sizes_survive_a_restart(bench: Bench) -> None:
     bench.wait(2000)
     bench.reopen()
     assert bench.engine.topics.find("orders").mean_bytes(0, 11) == pytest.approx(before, rel=0.1)
+
+
+def test_a_topic_that_is_deleted_in_the_middle_of_a_round_leaves_nothing(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tarry.engine.topics.retention.TOPICS_AT_ONCE", 1)
+    topics = bench.engine.topics
+    for name in ("first", "second"):
+        bench.subscribe(name)
+        # More than a row of places, so that a row goes.
+        for _ in range(5):
+            bench.ask(topics.subscription(name, "sub").ack(bench.publish(name, *[b"x"] * 1000)))
+    bench.wait(2000)
+    bench.ask(bench.engine.set_policy("broker", "", Policy(retention_ms=1)))
+    bench.clock.advance(1000)
+    # The last topic is looked at in the first turn of the round; the first one goes before its turn.
+    bench.tick()
+    gone = topics.find("first")
+    assert gone.first == 0
+    bench.ask(topics.delete("first"))
+    bench.wait(2000)
+    assert topics.find("second").first == 5000
+    bench.reopen()
+    assert bench.engine.topics.names() == [full("second")]
+
+
+def test_what_everybody_is_done_with_in_very_many_topics_goes_as_fast_as_it_comes(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tarry.engine.topics.grace.LET_GO_AT_ONCE", 1)
+    for number in range(30):
+        ids = bench.publish(f"t{number}", b"a")
+        bench.ask(bench.subscribe(f"t{number}").ack(ids))
+    bench.wait(2000)
+    bench.leap(GRACE_MS + STEP_MS)
+    bench.wait(3000)
+    assert bench.engine.topics.records.grace.waiting == 0
+
+
+def test_a_topic_that_is_deleted_takes_its_places_with_it(bench: Bench) -> None:
+    """Not only after the minutes for which entries stay: a client may make topics, fill and delete them all the time."""
+    topic = bench.subscribe("orders").topic
+    bench.ask(topic.subscriptions["sub"].ack(bench.publish("orders", *[b"x"] * 1000)))
+    bench.wait(2000)
+    bench.ask(bench.engine.topics.delete("orders"))
+    bench.wait(2000)
+    assert topic.seqs(np.arange(1000)).tolist() == [0] * 1000
+
+
+def test_of_all_topics_so_many_stay_and_those_that_were_kept_for_longest_go(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tarry.engine.topics.grace.MOST_IN_ALL", 100)
+    for name in ("old", "new"):
+        sub = bench.subscribe(name)
+        bench.ask(sub.ack(bench.publish(name, *[b"x"] * 60)))
+        bench.wait(1500)
+    topics = bench.engine.topics
+    assert (topics.find("old").first, topics.find("new").first) == (60, 0)
+    bench.leap(GRACE_MS + STEP_MS)
+    bench.wait(2000)
+    assert topics.find("new").first == 60

@@ -7,6 +7,7 @@ import pytest
 from tarry.core.errors import Conflict, Invalid, NotFound
 from tarry.engine.topics.consumer import Received
 from tarry.engine.topics.grace import GRACE_MS, STEP_MS
+from tarry.engine.topics.topic import Topic
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import Bench
 
@@ -554,3 +555,49 @@ def test_of_many_delayed_entries_that_are_ready_the_lowest_comes_first(permits: 
     for _ in range(-(-58 // permits)):
         reader.handle.flow(permits)
     assert reader.ids == [30, *(number for number in range(60) if number not in (3, 30, 44))]
+
+
+def test_a_durable_subscription_does_not_take_a_readers_name_nor_a_reader_its(bench: Bench) -> None:
+    """An answer of yes would have no record behind it: a reader's place lives in memory."""
+    topics = bench.engine.topics
+    bench.reader(bench.subscribe("orders", "me", durable=False))
+    bench.refused(topics.subscribe("orders", "me"), Conflict)
+    bench.subscribe("orders", "kept")
+    bench.refused(topics.subscribe("orders", "kept", durable=False), Conflict)
+
+
+def test_who_was_promised_an_exclusive_subscription_is_told_if_it_has_become_another(bench: Bench) -> None:
+    topics = bench.engine.topics
+    first = topics.subscribe("orders", "sub", "exclusive")
+    second = topics.subscribe("orders", "sub", "shared")
+    bench.refused(first, Conflict)
+    assert bench.ask(second).type == "shared"
+
+
+def test_looking_for_a_time_passes_over_what_is_gone_in_one_go(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries whose segments were reclaimed, millions of them behind one that nobody acknowledges."""
+    sub = bench.subscribe("orders")
+    bench.publish("orders", b"first")
+    topic, topics = sub.topic, bench.engine.topics
+    topic.place_next(0, 1)
+    for _ in range(5):
+        topic.place_next(1, 4096)
+    topic.visible = topic.next
+    bench.clock.advance(1000)
+    last = bench.publish("orders", b"last")
+    asked = 0
+    topic.place(last[0], 5000)
+    monkeypatch.setattr(type(bench.ledger), "first_seq", 5000)
+
+    def published_at_ms(_: Topic, entry_id: int) -> int | None:
+        nonlocal asked
+        asked += 1
+        return bench.now_ms if entry_id == last[0] else None
+
+    monkeypatch.setattr(topics, "_published_at_ms", published_at_ms)
+    # Whoever goes there gets the last one.
+    assert topics.first_published(topic, bench.now_ms - 10) <= last[0]
+    assert topics.first_published(topic, bench.now_ms + 10) == topic.next
+    assert asked < 40

@@ -187,7 +187,7 @@ class Engine:
         self.backups.turn(now_ms)
         self.topics.records.pump()
         again_ms = self.upkeep.tick(now_ms)
-        if more or (read_ms is not None and read_ms <= now_ms):
+        if more or self.topics.records.unfinished or (read_ms is not None and read_ms <= now_ms):
             return 0
         if read_ms is not None:
             again_ms = min(again_ms, read_ms)

@@ -18,6 +18,8 @@ GRACE_MS: Final = 10 * MINUTE_MS
 STEP_MS: Final = MINUTE_MS
 MOST_ENTRIES: Final = 1 << 18
 """Entries of one topic: their places take two mebibytes."""
+MOST_IN_ALL: Final = 1 << 22
+"""Entries of all topics: those that were kept for longest go first."""
 LET_GO_AT_ONCE: Final = 1_000
 """Topics that are looked at in one turn."""
 
@@ -25,11 +27,13 @@ LET_GO_AT_ONCE: Final = 1_000
 class Mark:
     """The entries of a topic that became unneeded within one step."""
 
-    __slots__ = ("below", "ends_ms", "topic")
+    __slots__ = ("below", "ends_ms", "entries", "topic")
 
     def __init__(self, topic: Topic, below: int, ends_ms: int) -> None:
         self.topic = topic
         self.below = below
+        self.entries = 0
+        """How many they are."""
         self.ends_ms = ends_ms
         """When the step is over; from then on the time counts."""
 
@@ -40,6 +44,8 @@ class Grace:
     def __init__(self) -> None:
         self._marks: deque[Mark] = deque()
         self._newest: dict[Topic, Mark] = {}
+        self._entries = 0
+        """Of all marks."""
 
     @property
     def waiting(self) -> int:
@@ -53,11 +59,13 @@ class Grace:
             return
         topic.trim(below - MOST_ENTRIES)
         newest = self._newest.get(topic)
-        if newest is not None and now_ms < newest.ends_ms:
-            newest.below = max(newest.below, below)
-        elif newest is None or below > newest.below:
-            mark = self._newest[topic] = Mark(topic, below, now_ms + STEP_MS)
-            self._marks.append(mark)
+        more = below - max(topic.first, 0 if newest is None else newest.below)
+        if newest is None or (more > 0 and now_ms >= newest.ends_ms):
+            newest = self._newest[topic] = Mark(topic, below, now_ms + STEP_MS)
+            self._marks.append(newest)
+        newest.below = max(newest.below, below)
+        newest.entries += max(0, more)
+        self._entries += max(0, more)
 
     def over(self, now_ms: int) -> list[Mark]:
         """The entries whose time is over, of a bounded number of topics."""
@@ -65,9 +73,11 @@ class Grace:
         while self._marks and len(gone) < LET_GO_AT_ONCE:
             mark = self._marks[0]
             # A clock that was set back must not keep them for ever.
-            if now_ms < mark.ends_ms + GRACE_MS and mark.ends_ms - now_ms <= STEP_MS:
+            young = now_ms < mark.ends_ms + GRACE_MS and mark.ends_ms - now_ms <= STEP_MS
+            if young and self._entries <= MOST_IN_ALL:
                 break
             self._marks.popleft()
+            self._entries -= mark.entries
             if self._newest.get(mark.topic) is mark:
                 del self._newest[mark.topic]
             gone.append(mark)

@@ -50,6 +50,8 @@ class TopicRecords:
         self._journal = journal
         self._topics = topics
         self._woken: dict[Subscription, None] = {}
+        self._unfinished: dict[Subscription, None] = {}
+        """Subscriptions that have more to give out than they may in one turn."""
         self.on_deleted: Callable[[Topic], None] | None = None
         """Told of each topic that is deleted, so that nothing goes on in its name."""
 
@@ -247,6 +249,17 @@ class TopicRecords:
             woken, self._woken = self._woken, {}
             for sub in woken:
                 sub.pump()
+        self._woken, self._unfinished = self._unfinished, {}
+
+    def go_on(self, sub: Subscription) -> None:
+        """Have a subscription give out more in the next turn, which is to come at once."""
+        self._unfinished[sub] = None
+        self._journal.horizon.wake()
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether there is more to give out than one turn may take."""
+        return bool(self._woken or self._unfinished)
 
     # The registry
 
@@ -278,19 +291,23 @@ class TopicRecords:
             sub.save(registry)
 
     def trim(self, topic: Topic, to: int) -> None:
-        """Let a topic forget its entries below one."""
+        """Let a topic forget its entries below one; of one that was deleted meanwhile there is nothing to be saved."""
+        if self.by_name.get(topic.name) is not topic:
+            return
         before = topic.first
         topic.trim(to)
         if topic.first > before:
             self._touch(topic)
 
-    def let_go(self, now_ms: int) -> None:
-        """Forget the entries that everybody was done with a while ago."""
-        for mark in self.grace.over(now_ms):
+    def let_go(self, now_ms: int) -> bool:
+        """Forget entries that everybody was done with a while ago; whether there may be more of them."""
+        over = self.grace.over(now_ms)
+        for mark in over:
             topic = mark.topic
-            if self.by_name.get(topic.name) is topic and not self._journal.retention.retains(topic):
+            if not self._journal.retention.retains(topic):
                 # A subscription that went back needs them again.
                 self.trim(topic, min(mark.below, topic.unneeded_below()))
+        return bool(over)
 
     def load(self, registry: Registry) -> None:
         """Take everything back from the registry."""

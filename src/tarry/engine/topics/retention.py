@@ -51,10 +51,10 @@ class Retention:
 
     def turn(self, now_ms: int) -> int:
         """Look at topics that have such a policy; gives the instant of the next turn."""
-        self._journal.topics.records.let_go(now_ms)
+        again_ms = now_ms + (SOON_MS if self._journal.topics.records.let_go(now_ms) else EVERY_MS)
         said = self._journal.policies.says(*FIELDS)
         if not said and not self._upheld:
-            return now_ms + EVERY_MS
+            return again_ms
         # Once more after the last of them is gone: what was full is full no longer.
         self._upheld = said
         if not self._round:
@@ -64,7 +64,7 @@ class Retention:
             self._more |= self._uphold(topic, now_ms)
         del self._round[-TOPICS_AT_ONCE:]
         self._looked = {sub: at for sub, at in self._looked.items() if not sub.closed}
-        return now_ms + (SOON_MS if self._round or self._more else EVERY_MS)
+        return now_ms + SOON_MS if self._round or self._more else again_ms
 
     def _uphold(self, topic: Topic, now_ms: int) -> bool:
         """Uphold the policies of one topic; whether there is more to look at."""

@@ -37,6 +37,12 @@ SCAN: Final = 4096
 FEW: Final = 16
 """Fewer than this are put into a heap one by one."""
 
+SCANS: Final = 64
+"""Steps of the scan in one go: among millions that wait or are acknowledged there may be none to give out."""
+
+PUMPED_TOGETHER: Final = 16_384
+"""Entries given out in one turn, about: some milliseconds, however many permits and entries there are."""
+
 BATCH: Final = 4096
 """Entries given out in one call: the bound on what one pump holds in memory."""
 
@@ -83,6 +89,8 @@ class Subscription:
         self.leases = Leases()
         self._key_shares = KeyShares(self.consumers)
         self._pumping = False
+        self._pumped = 0
+        """Entries given out in this turn."""
         self._blocked = False
         """Whether somebody has permits and holds too much to be given more."""
         self._turn = 0
@@ -356,8 +364,11 @@ class Subscription:
             return
         self._pumping = True
         try:
-            while self._pump_once():
-                pass
+            self._pumped = 0
+            while self._pumped < PUMPED_TOGETHER:
+                if not self._pump_once():
+                    return
+            self._topics.records.go_on(self)
         finally:
             self._pumping = False
 
@@ -377,8 +388,9 @@ class Subscription:
         permits = sum(consumer.permits for consumer in takers)
         wanted = min(-(-permits // self._messages_per_entry), BATCH)
         ids = self._take(wanted)
+        self._pumped += len(ids) or BATCH
         if not len(ids):
-            return False
+            return self._read_at < self.topic.visible and not self._key_shares.full
         seqs = self.topic.seqs(ids)
         together = self._topics.together(seqs)
         self._queue_all(ids[together:].tolist())
@@ -400,7 +412,9 @@ class Subscription:
         """The next entries to give out: first what comes again, then what was never read."""
         ids = np.array(self._take_again(wanted), np.int64)
         # With too much parked, only what comes again is looked at.
-        while len(ids) < wanted and self._read_at < self.topic.visible and not self._key_shares.full:
+        for _ in range(SCANS):
+            if len(ids) >= wanted or self._read_at >= self.topic.visible or self._key_shares.full:
+                break
             start = max(self._read_at, self.topic.first)
             stop = min(start + SCAN, self.topic.visible)
             if start >= stop:

@@ -136,6 +136,20 @@ class Topic:
         at = entry_id % CHUNK
         return chunk[at] if chunk is not None and at < len(chunk) - 1 else 0
 
+    def first_at(self, seq: int, start: int, stop: int) -> int:
+        """The first entry from `start` on whose record is at a seq or later; `stop` if there is none before that."""
+        while start < stop:
+            number, at = divmod(start, CHUNK)
+            end = min(stop, (number + 1) * CHUNK)
+            chunk = self._chunks.get(number)
+            if chunk is not None:
+                places = np.frombuffer(chunk, np.int64)[:SIZE_AT][at : end - number * CHUNK]
+                found = np.flatnonzero(places >= max(1, seq))
+                if len(found):
+                    return start + int(found[0])
+            start = end
+        return stop
+
     @property
     def has_consumers(self) -> bool:
         """Whether anybody is there who may read what comes now."""
@@ -261,7 +275,7 @@ class Topic:
         self._lowest_seq = 1
 
     def erase(self, registry: Registry) -> None:
-        """Remove every row of this topic."""
+        """Remove every row of this topic, and let go of the places of its entries: somebody may hold on to it."""
         registry.topics.remove(self.name)
         for number in {*self._chunks, *self._dirty}:
             registry.chunks.remove(self.name, number)
@@ -272,6 +286,8 @@ class Topic:
             registry.sequences.remove(self.name, producer)
         for sub in self.subscriptions.values():
             sub.erase(registry)
+        self._chunks.clear()
+        self.producers.clear()
 
 
 def _places(chunk: "array[int]", at: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -286,6 +286,28 @@ class Topics:
         max_redeliveries: int | None = None,
     ) -> Answer[Subscription]:
         """Make a subscription, or find the one that is there. Its type may change while nobody is attached."""
+        made = self._subscribe(
+            topic,
+            name,
+            type,
+            start=start,
+            durable=durable,
+            dead_letter_topic=dead_letter_topic,
+            max_redeliveries=max_redeliveries,
+        )
+        return made.turned(lambda sub: _as_asked(sub, type))
+
+    def _subscribe(
+        self,
+        topic: str,
+        name: str,
+        type: SubscriptionType,
+        *,
+        start: Literal["earliest", "latest"] | int,
+        durable: bool,
+        dead_letter_topic: str | None,
+        max_redeliveries: int | None,
+    ) -> Answer[Subscription]:
         try:
             topic = parse_topic(topic).full
             check_name(name, "subscription")
@@ -300,6 +322,9 @@ class Topics:
             found = self.records.by_name.get(topic)
             sub = found.subscriptions.get(name) if found else None
             if sub is not None:
+                if sub.durable != durable:
+                    kind = "is kept for good" if sub.durable else "is a reader's, which lives in memory"
+                    raise Conflict(f"subscription {name} of {topic} {kind}: take another name", "durable")
                 return self._resubscribe(sub, type, properties)
             if found is None:
                 self.check_room(topic)
@@ -399,10 +424,11 @@ class Topics:
         """The first entry of a topic that was published at an instant or later."""
         low, high = topic.first, topic.visible
         while low < high:
-            middle = at = (low + high) // 2
+            middle = (low + high) // 2
             # What everybody has acknowledged may be gone: the next one that is there tells the time.
+            at = topic.first_at(self._journal.ledger.first_seq, middle, high)
             while at < high and (published_at_ms := self._published_at_ms(topic, at)) is None:
-                at += 1
+                at = topic.first_at(self._journal.ledger.first_seq, at + 1, high)
             if at == high or (published_at_ms or 0) >= at_ms:
                 high = middle
             else:
@@ -550,6 +576,7 @@ class Topics:
 
     def forget(self, sub: Subscription) -> None:
         """A reader is gone."""
+        sub.closed = True
         if sub.topic.subscriptions.get(sub.name) is sub:
             del sub.topic.subscriptions[sub.name]
 
@@ -565,6 +592,13 @@ class Topics:
         answer: Answer[Any] = Answer()
         self._journal.when_durable(self._journal.ledger.next_seq - 1, answer.unless_error(lambda: value))
         return answer
+
+
+def _as_asked(sub: Subscription, type_: SubscriptionType) -> Subscription:
+    """A subscription, unless it became another type before whoever asked for it was answered."""
+    if sub.type != type_:
+        raise Conflict(f"subscription {sub.name} has become {sub.type} for somebody else", sub.type)
+    return sub
 
 
 def name_of_partition(topic: str, number: int) -> str:
