@@ -2,7 +2,9 @@
 
 import re
 
-from tarry.client import shapes
+import msgspec
+
+from tarry import client
 from tarry.core.policy import Policy
 from tests.processes import ROOT
 
@@ -13,5 +15,7 @@ def test_the_form_has_every_field() -> None:
     assert set(re.findall(r'^  \["(\w+)"', table, re.MULTILINE)) == set(Policy.__struct_fields__)
 
 
-def test_the_client_has_every_field() -> None:
-    assert shapes.Policy.__struct_fields__ == Policy.__struct_fields__
+def test_the_client_passes_over_fields_of_a_newer_server() -> None:
+    policy = msgspec.json.decode(b'{"tick_ms": 5, "of_a_newer_server": 1}', type=client.Policy)
+    assert policy == client.Policy(tick_ms=5)
+    assert client.Policy.__struct_fields__ == Policy.__struct_fields__

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import Struct
 
+from tarry.core import policy
 from tarry.core.errors import Invalid
 
 Payload = bytes | str | dict[str, Any] | list[Any]
@@ -184,22 +185,5 @@ class Published(Struct, frozen=True):
     entry_ids: list[int]
 
 
-class Policy(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What one level says. None says nothing, and leaves it to the level above."""
-
-    delayed_delivery: bool | None = None
-    tick_ms: int | None = None
-    slot_ms: int | None = None
-    max_delay_ms: int | None = None
-    max_pending_per_owner: int | None = None
-    accept_per_second: float | None = None
-    send_per_second: float | None = None
-    message_ttl_ms: int | None = None
-    retention_ms: int | None = None
-    retention_bytes: int | None = None
-    backlog_bytes: int | None = None
-    backlog_ms: int | None = None
-    backlog_action: str | None = None
-    command_per_second: float | None = None
-    deduplication: bool | None = None
-    max_topics: int | None = None
+class Policy(policy.Policy, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=False):
+    """A policy as the server describes it; fields that only a newer server knows are passed over."""
