@@ -12,6 +12,7 @@ from dapr.proto.runtime.v1 import appcallback_pb2, metadata_pb2, pubsub_pb2, sta
 from google.protobuf.empty_pb2 import Empty
 from google.rpc import error_details_pb2, status_pb2
 
+from tarry.doors.dapr.planning import MAX_ENTRIES
 from tests.processes import free_port
 from tests.unit.dapr_kit import Doors, acknowledged, app, dapr, in_s, resources, to
 
@@ -152,6 +153,17 @@ async def test_bulk_publish_and_its_older_name(tmp_path: Path) -> None:
         request.entries[0].metadata["scheduledSendTime"] = "9000-01-01T00:00:00Z"
         answer = await calls.method("BulkPublishEvent", pubsub_pb2.BulkPublishResponse)(request)
         assert [one.entry_id for one in answer.failedEntries] == ["1"]
+
+
+async def test_a_bulk_of_too_many_entries_is_refused(tmp_path: Path) -> None:
+    entry = pubsub_pb2.BulkPublishRequestEntry(event=b"x", content_type="text/plain")
+    request = pubsub_pb2.BulkPublishRequest(
+        pubsub_name="pubsub", topic="t", entries=[entry] * (MAX_ENTRIES + 1)
+    )
+    async with dapr(tmp_path) as doors, client(doors) as calls:
+        with pytest.raises(grpc.aio.AioRpcError, match="10000 are the most") as caught:
+            await calls.method("BulkPublishEvent", pubsub_pb2.BulkPublishResponse)(request)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
 async def test_metadata_and_what_is_not_served(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import itertools
 import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +12,7 @@ import httpx
 import pytest
 from aiohttp import web
 
+from tarry.doors.dapr import cloudevents, planning
 from tarry.doors.dapr.metadata import MAX_EXTENDED, MAX_EXTENDED_CHARACTERS
 from tarry.doors.dapr.resources import BadResource
 from tests.processes import free_port
@@ -514,3 +516,36 @@ async def test_a_large_bulk_is_scheduled_as_columns_with_all_that_its_entries_sa
         assert shown[5]["due_at"] == "2046-01-01T00:00:00.000Z"
         assert {one["due_at"] for one in shown} == {"2046-01-01T00:00:00.000Z", "2045-11-05T13:15:30.000Z"}
         assert {one["owner"] for one in shown} == {"app"}
+
+
+async def test_a_bulk_has_a_bound_and_leaves_turns_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planned = 0
+    a_turn: list[int] = []
+    make = cloudevents.make
+
+    def counted(*how: Any) -> bytes:
+        nonlocal planned
+        planned += 1
+        return make(*how)
+
+    def tick() -> None:
+        a_turn.append(planned)
+        loop.call_soon(tick)
+
+    monkeypatch.setattr("tarry.doors.dapr.planning.make", counted)
+    loop = asyncio.get_running_loop()
+    params = {"metadata.scheduledSendTime": LATER}
+    entries = [{"entryId": str(n), **TEXT} for n in range(planning.MAX_ENTRIES + 1)]
+    async with dapr(tmp_path, ledger__segment_bytes__=64 << 20) as doors:
+        refused = await doors.client.post("/v1.0/publish/bulk/pubsub/t", params=params, json=entries)
+        assert (refused.status_code, refused.json()["errorCode"]) == (413, "ERR_PUBSUB_PUBLISH_MESSAGE")
+        assert "10000 are the most" in refused.json()["message"]
+        assert (planned, doors.engine.stats().pending) == (0, 0)
+        tick()
+        taken = await doors.client.post("/v1.0/publish/bulk/pubsub/t", params=params, json=entries[:-1])
+        assert (taken.status_code, taken.text) == (204, "")
+        assert doors.engine.stats().pending == planning.MAX_ENTRIES
+    most = max(after - before for before, after in itertools.pairwise(a_turn))
+    assert most <= planning.PLANNED_AT_ONCE

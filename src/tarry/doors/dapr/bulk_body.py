@@ -10,7 +10,7 @@ from tarry.core.unreadable import UNREADABLE
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.cloudevents import is_binary, is_cloud_event, is_json, is_text
 from tarry.doors.dapr.errors import Refusal
-from tarry.doors.dapr.planning import Entry
+from tarry.doors.dapr.planning import MAX_ENTRIES, Entry, check_entries
 
 
 class _Item(Struct):
@@ -39,6 +39,7 @@ def entries_of(body: bytes, pubsub: str, topic: str) -> list[Entry]:
             pubsub=pubsub,
             metadata={"error": str(error)},
         ) from None
+    check_entries(len(items), pubsub)
     try:
         return [Entry(item.entryId, _event(item), item.contentType, item.metadata or {}) for item in items]
     except (ValueError, *UNREADABLE) as error:
@@ -61,7 +62,8 @@ def _items(body: bytes) -> list[_Item]:
 def _loosely(body: bytes) -> list[_Item]:
     """Entries with field names in any case, which Dapr accepts and its JavaScript SDK needs (`entryID`)."""
     items = []
-    for given in _decode_loose(body):
+    # Those beyond the bound are refused by their number, and need not be read.
+    for given in _decode_loose(body)[: MAX_ENTRIES + 1]:
         known = {_FIELDS[name.lower()]: raw for name, raw in given.items() if name.lower() in _FIELDS}
         event = known.pop("event", msgspec.Raw(b"null"))
         item = msgspec.convert({name: msgspec.json.decode(raw) for name, raw in known.items()}, _Item)

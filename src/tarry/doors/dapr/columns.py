@@ -21,8 +21,15 @@ MOST_BYTES: Final = 2 * 1024 * 1024
 
 async def schedule(engine: Engine, messages: Sequence[Message]) -> list[str | TarryError]:
     """Schedule messages of one owner and door; gives their ids, or why not, in order."""
+    done: list[str | TarryError] = []
+    for start in range(0, len(messages), MOST):
+        done += await _together(engine, messages[start : start + MOST])
+    return done
+
+
+async def _together(engine: Engine, messages: Sequence[Message]) -> list[str | TarryError]:
     size_bytes = sum([len(one.payload) for one in messages])
-    if not FEWEST <= len(messages) <= MOST or size_bytes > MOST_BYTES:
+    if len(messages) < FEWEST or size_bytes > MOST_BYTES:
         scheduled = await engine.schedule_many(messages)
         return [one if isinstance(one, TarryError) else one.id for one in scheduled]
     done = await engine.schedule_columns(columns_of(messages), messages[0])

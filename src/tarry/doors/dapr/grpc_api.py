@@ -25,7 +25,7 @@ from tarry.doors.dapr import errors
 from tarry.doors.dapr.cloudevents import Trace, parent_in_binary, trace_of
 from tarry.doors.dapr.errors import DOMAIN, Refusal, refusal_of, spend
 from tarry.doors.dapr.metadata import Metadata
-from tarry.doors.dapr.planning import Entry, Planned
+from tarry.doors.dapr.planning import Entry, Planned, check_entries
 from tarry.doors.dapr.publishing import Publishing
 from tarry.doors.dapr.streaming import Streams
 from tarry.engine.answer import Answer
@@ -125,23 +125,24 @@ class GrpcApi:
     def _publish_bulk(self, call: Call, message: bytes) -> None:
         trace, caller = self._let_in(call, "BulkPublishEvent")
         request = pubsub_pb2.BulkPublishRequest.FromString(message)
+        check_entries(len(request.entries), request.pubsub_name)
+        call.run(partial(self._publish_all, call, caller, trace, request))
+
+    async def _publish_all(self, call: Call, caller: Caller, trace: Trace | None, request: Any) -> None:
         metadata = dict(request.metadata)
         entries = [
             # Mostly an entry has none of its own, and making a mapping of nothing costs as much as all the rest.
             Entry(one.entry_id, one.event, one.content_type, dict(own) if (own := one.metadata) else {})
             for one in request.entries
         ]
-        plans = self._publishing.plan_bulk(request.pubsub_name, request.topic, entries, metadata, trace)
-        for one in plans[:1]:
-            one.mounted.require_reach(caller, one.topic)
-        # They go together: what they are over the rate by, later operations wait for.
-        caller.standing.charge(len(entries))
-        call.run(partial(self._publish_all, call, entries, plans, metadata))
-
-    async def _publish_all(
-        self, call: Call, entries: list[Entry], plans: list[Planned], metadata: dict[str, str]
-    ) -> None:
         with _refusals(call):
+            plans = await self._publishing.plan_bulk(
+                request.pubsub_name, request.topic, entries, metadata, trace
+            )
+            for one in plans[:1]:
+                one.mounted.require_reach(caller, one.topic)
+            # They go together: what they are over the rate by, later operations wait for.
+            caller.standing.charge(len(entries))
             result = await self._publishing.publish_bulk(entries, plans, metadata)
             answer = pubsub_pb2.BulkPublishResponse(
                 failedEntries=[

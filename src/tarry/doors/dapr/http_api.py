@@ -220,7 +220,7 @@ class HttpApi:
         # The names are looked at before the body, as in Dapr.
         self._publishing.find(pubsub, topic)
         entries = entries_of(body, pubsub, topic)
-        plans = self._publishing.plan_bulk(pubsub, topic, entries, metadata, _trace(get))
+        plans = await self._publishing.plan_bulk(pubsub, topic, entries, metadata, _trace(get))
         for one in plans[:1]:
             one.mounted.require_reach(caller, one.topic)
         # They go together: what they are over the rate by, later operations wait for.

@@ -4,6 +4,7 @@ A request is read whole before anything happens, so that one that is wrong chang
 `scheduledSendTime` has a due instant or is refused: it is never taken for one that goes out at once.
 """
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -23,6 +24,10 @@ from tarry.outlets.dapr.times import FIELD as SCHEDULED
 from tarry.outlets.dapr.times import due_at_ms
 
 RAW: Final = "rawPayload"
+MAX_ENTRIES: Final = 10_000
+"""Entries of one bulk. Some of what is done for them is done in one turn of the loop."""
+PLANNED_AT_ONCE: Final = 256
+"""Entries that are read in one turn of the loop: some milliseconds."""
 _WHEN: Final = {name.lower(): name for name in (SCHEDULED, REPEAT)}
 _TRUE: Final = frozenset(("1", "t", "T", "true", "TRUE", "True"))
 _FALSE: Final = frozenset(("0", "f", "F", "false", "FALSE", "False"))
@@ -93,7 +98,7 @@ class Planning:
         timing = self._timing(mounted, metadata)
         return self._planned(mounted, topic, data, content_type, timing, trace, raw)
 
-    def plan_bulk(
+    async def plan_bulk(
         self,
         pubsub: str,
         topic: str,
@@ -118,18 +123,23 @@ class Planning:
                 )
             seen.add(entry.entry_id)
         shared = self._timing(mounted, metadata)
-        return [
-            self._planned(
-                mounted,
-                topic,
-                entry.data,
-                entry.content_type,
-                self._timing(mounted, {**metadata, **entry.metadata}) if entry.metadata else shared,
-                trace,
-                raw,
-            )
-            for entry in entries
-        ]
+        plans: list[Planned] = []
+        for start in range(0, len(entries), PLANNED_AT_ONCE):
+            if start:
+                await asyncio.sleep(0)
+            plans += [
+                self._planned(
+                    mounted,
+                    topic,
+                    entry.data,
+                    entry.content_type,
+                    self._timing(mounted, {**metadata, **entry.metadata}) if entry.metadata else shared,
+                    trace,
+                    raw,
+                )
+                for entry in entries[start : start + PLANNED_AT_ONCE]
+            ]
+        return plans
 
     def find(self, pubsub: str, topic: str) -> Mounted:
         """The component of this name, if the application may publish to the topic there; raises `Refusal`."""
@@ -235,6 +245,16 @@ class Planning:
             return first_ms, repeat.written()
         except Invalid as error:
             raise _bad_metadata(mounted, error) from None
+
+
+def check_entries(count: int, pubsub: str) -> None:
+    """Raise `Refusal` for a bulk of too many entries."""
+    if count > MAX_ENTRIES:
+        raise Refusal(
+            errors.TOO_LARGE,
+            f"a bulk of {count} entries; {MAX_ENTRIES} are the most: send several",
+            pubsub=pubsub,
+        )
 
 
 def _check_spelling(mounted: Mounted, metadata: Mapping[str, str]) -> None:
