@@ -33,6 +33,8 @@ class Life(Struct, frozen=True):
     """Whether it is due by a `send` that leaves it scheduled if it is refused."""
     refused: bool = False
     """Whether such a refusal has come."""
+    forgets: bool = False
+    """Whether the server was killed since an attempt of which nobody knows: a further one that did not arrive makes it forget."""
 
 
 class Happened(NamedTuple):
@@ -136,6 +138,13 @@ class Model(Struct, frozen=True):
             yield replace(life, phase="sending")
 
     def _verdict(self, life: Life, event: Happened) -> Iterator[Life]:
+        for after in self._judged(life, event):
+            yield after
+            # A start does not remember how often a message was tried before, as the guarantees say.
+            if life.forgets and after.phase == "scheduled" and event.result != "lost":
+                yield replace(after, uncertain=False, forgets=False)
+
+    def _judged(self, life: Life, event: Happened) -> Iterator[Life]:
         if life.phase != "sending":
             return
         waiting = replace(life, phase="scheduled")
@@ -156,3 +165,12 @@ class Model(Struct, frozen=True):
             case "lost":
                 # It was taken, and the reply was lost.
                 yield replace(waiting, uncertain=True)
+
+    # The server
+
+    def _crash(self, life: Life, _event: Happened) -> Iterator[Life]:
+        """The server is killed and comes back: what it was sending may have arrived, all else is as it was answered."""
+        if life.phase == "sending":
+            yield replace(life, phase="scheduled", uncertain=True, forgets=True)
+        else:
+            yield replace(life, forgets=life.uncertain)

@@ -5,6 +5,7 @@ from math import inf
 import pytest
 
 from tests.linearizability.checker import Operation, order_of
+from tests.linearizability.entry import EntryModel
 from tests.linearizability.life import Dialect, Happened, Life, Model
 
 DELAY_MS = 100
@@ -116,3 +117,82 @@ def test_dialects_differ_in_what_they_answer() -> None:
     unseen = [at(50, 51, "cancel", "conflict")]
     assert explained(*unseen, doubtful=True)
     assert not explained(*unseen)
+
+
+# The server is killed
+
+KILLED = {
+    "an attempt that was broken off comes again": [claim(110), at(112, 130, "crash"), claim(140), verdict(141, "accepted")],
+    "what was accepted is sent, or comes again": [claim(110), verdict(111, "accepted"), at(112, 130, "crash"), claim(140)],
+    "a command without an answer that happened": [at(50, 60, "cancel", optional=True), at(55, 90, "crash"), at(95, 96, "look", "cancelled")],
+    "a command without an answer that did not": [at(50, 60, "cancel", optional=True), at(55, 90, "crash"), claim(110), verdict(111, "accepted")],
+    "of what may have arrived a cancel is refused": [claim(110), at(112, 130, "crash"), at(140, 141, "cancel", "conflict")],
+    "a further attempt that did not arrive makes it forget": [
+        claim(110), at(112, 130, "crash"), claim(140), verdict(141, "later"), at(150, 151, "cancel"),
+    ],
+}  # fmt: skip
+
+BADLY_KILLED = {
+    "a cancel that the crash undid": [at(50, 51, "cancel"), at(55, 90, "crash"), at(95, 96, "look", "waiting")],
+    "a restart that the crash undid": [at(50, 51, "restart"), at(55, 90, "crash"), claim(110), verdict(111, "accepted")],
+    "sent again although it had been told": [
+        claim(110), verdict(111, "accepted"), at(115, 116, "look", "sent"), at(120, 130, "crash"), claim(140),
+    ],
+    "cancelled although it may have arrived": [claim(110), at(112, 130, "crash"), at(140, 141, "cancel")],
+    "a command without an answer that happens after the crash": [
+        at(50, 60, "cancel", optional=True), at(55, 90, "crash"), at(95, 96, "look", "waiting"), at(97, 98, "look", "cancelled"),
+    ],
+    "early after a crash": [at(20, 30, "crash"), claim(60), verdict(61, "accepted")],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KILLED)
+def test_a_good_history_with_a_crash_is_explained(name: str) -> None:
+    assert explained(*KILLED[name])
+
+
+@pytest.mark.parametrize("name", BADLY_KILLED)
+def test_a_bad_history_with_a_crash_is_found(name: str) -> None:
+    assert not explained(*BADLY_KILLED[name])
+
+
+# Delayed entries
+
+
+def delivery(got: float) -> Operation[Happened]:
+    return Operation(what=Happened("delivery", to_ms=int(got)), returned=got)
+
+
+def entry_explained(*history: Operation[Happened]) -> bool:
+    model = EntryModel(DELAY_MS)
+    return order_of([at(0, 1, "publish"), *history], Life(), model.step) is not None
+
+
+GOOD_ENTRIES = {
+    "given when it was due": [at(10, 11, "look", since_ms=0), delivery(105), at(110, 111, "look", "conflict")],
+    "a cancel before it was due": [at(50, 51, "cancel"), at(200, 201, "look", "conflict")],
+    "a restart puts it off": [at(50, 55, "restart"), at(60, 61, "look", since_ms=52), delivery(160)],
+    "given again after a crash": [delivery(105), at(106, 120, "crash"), delivery(125)],
+    "a cancel that came too late": [at(101, 102, "cancel", "conflict"), delivery(110)],
+}  # fmt: skip
+
+BAD_ENTRIES = {
+    "early": [delivery(90)],
+    "given after an answered cancel": [at(50, 51, "cancel"), delivery(105)],
+    "given at the old time after a restart": [at(50, 51, "restart"), delivery(105)],
+    "cancelled after it was due": [at(101, 102, "look", "conflict"), at(103, 104, "cancel")],
+    "moved after it was given": [delivery(105), at(106, 107, "restart")],
+    "gone without a reason": [at(50, 51, "look", "conflict")],
+    "a cancel that the crash undid": [at(50, 51, "cancel"), at(55, 60, "crash"), at(70, 71, "look", since_ms=0)],
+    "a look at an older instant": [at(50, 55, "restart"), at(60, 61, "look", since_ms=0)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOOD_ENTRIES)
+def test_a_good_history_of_an_entry_is_explained(name: str) -> None:
+    assert entry_explained(*GOOD_ENTRIES[name])
+
+
+@pytest.mark.parametrize("name", BAD_ENTRIES)
+def test_a_bad_history_of_an_entry_is_found(name: str) -> None:
+    assert not entry_explained(*BAD_ENTRIES[name])
