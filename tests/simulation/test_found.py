@@ -1,6 +1,8 @@
 """Scenarios that the simulation found, each in a few calls: what was wrong is in the docstrings."""
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from tarry.core.errors import Conflict, Unavailable
 from tarry.core.lanes import lane_of
 from tarry.core.message import Message, MessageQuery
 from tarry.core.policy import Policy
+from tarry.core.seqset import SMALLEST_BLOCK_BITS
 from tarry.engine.answer import Answer
 from tarry.engine.settings import EngineSettings
 from tarry.engine.topics.consumer import Received
@@ -17,7 +20,7 @@ from tarry.engine.topics.entries import NewEntry
 from tarry.index.manifest import Manifest, ManifestFile
 from tarry.ledger.ledger import LedgerSettings
 from tarry.ledger.record import Put, encode
-from tarry.testing.index import StagedRow
+from tarry.testing.index import SimulatedView, StagedRow
 from tarry.testing.world import World
 
 SMALL = LedgerSettings(segment_bytes=4096 + 4096)
@@ -394,3 +397,77 @@ def test_a_batch_enters_once_and_only_when_its_adoption_is_durable(after_ms: int
     assert adopted.value().count == 2
     world.run(10_000)
     assert tokens(world) == [b"one", b"two"]
+
+
+@contextmanager
+def unreadable_bodies() -> Iterator[None]:
+    """An index that does not give bodies for some time."""
+
+    def unreadable(*_: object) -> Any:
+        raise Unavailable("the index takes its time")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SimulatedView, "bodies", unreadable)
+        yield
+
+
+def churn(world: World, messages: int) -> None:
+    """Traffic that leaves nothing behind, and time in which its segments are reclaimed."""
+    for _ in range(messages):
+        schedule(world, Message(destination="sim://h/2", payload=b"x" * 200, delay_ms=0))
+        world.run(100)
+
+
+def test_what_waits_for_a_body_is_not_forgotten_to_be_dead() -> None:
+    """A cancelled message had its turn behind one that was fetched; its seq was forgotten, and in the end it failed."""
+    every_ms = {"reclaim_every_ms": 1, "snapshot_every_ms": 1, "flush_every_ms": 1}
+    world = World(
+        ledger_settings=SMALL,
+        settings=EngineSettings(**every_ms),  # type: ignore[arg-type]
+        dead_block_bits=SMALLEST_BLOCK_BITS,
+    )
+    world.index.begin()
+    world.run(3_000)
+    due_at_ms = world.clock.now_ms() + 30_000
+    (far,) = schedule(world, Message(destination="sim://h/1", payload=b"far", due_at_ms=due_at_ms))
+    churn(world, 15)
+    world.index.flush(world.ledger)
+    world.run(3_000)
+    reclaimed_seq = world.first_seq
+    (near,) = schedule(world, Message(destination="sim://h/1", payload=b"near", due_at_ms=due_at_ms))
+    assert 1 < reclaimed_seq < world.next_seq < 1 << SMALLEST_BLOCK_BITS
+    with unreadable_bodies():
+        world.run(30_000)
+        assert len(world.awaited) == 1
+        assert world.settle(world.engine.cancel(near)).state == "cancelled"
+        churn(world, 30)
+        world.index.flush(world.ledger)
+        world.run(3_000)
+    churn(world, 30)
+    assert world.settle(world.engine.get(near)).state == "cancelled"
+    assert world.settle(world.engine.get(far)).state == "sent"
+    world.index.flush(world.ledger)
+    world.run(3_000)
+    assert world.forgotten_seq > reclaimed_seq
+
+
+def test_what_waits_behind_a_body_keeps_its_segment() -> None:
+    """Its segment was reclaimed, since it was found in no wheel, and after a crash it was nowhere."""
+    every_ms = {"reclaim_every_ms": 5_000, "snapshot_every_ms": 1, "flush_every_ms": 1}
+    world = World(ledger_settings=SMALL, settings=EngineSettings(**every_ms))  # type: ignore[arg-type]
+    (behind,) = schedule(world, Message(destination="sim://h/1", payload=b"behind", delay_ms=9_001))
+    for _ in range(30):
+        schedule(world, Message(destination="sim://h/2", payload=b"x" * 200, delay_ms=0))
+    adopted = world.engine.batches.adopt("batch", staged(world, b"first", after_ms=9_000))
+    commit_all(world)
+    assert adopted.settled
+    with unreadable_bodies():
+        world.run(8_000)
+        world.clock.advance(2_000)
+        world.run(30_000)
+        assert len(world.awaited) == 1
+    world.kill()
+    world.start()
+    world.run(30_000)
+    assert world.settle(world.engine.get(behind)).state == "sent"
+    assert tokens(world)[-2:] == [b"first", b"behind"]

@@ -176,8 +176,12 @@ class Dispatcher:
         """The clock was set back: what waits in the lanes may not be due any more."""
         lanes, self._lanes = self._lanes, {}
         for lane, queue in lanes.items():
-            for fires, seqs in queue:
-                self._journal.horizon.wheel.add_many(fires, seqs, np.full(len(seqs), lane, np.uint16))
+            for keys in queue:
+                self._return(*self._without_dead(*keys), lane)
+
+    def _return(self, fires: NDArray[np.int64], seqs: NDArray[np.int64], lane: int) -> None:
+        """Give entries back to the wheel: living ones alone, for a sweep may have passed their place."""
+        self._journal.horizon.wheel.add_many(fires, seqs, np.full(len(seqs), lane, np.uint16))
 
     def _take_turns(self, batch: int) -> Keys:
         """A batch in which every lane that has something has its share."""
@@ -205,14 +209,7 @@ class Dispatcher:
     # Deciding what becomes of each
 
     def _dispatch(self, fires: NDArray[np.int64], seqs: NDArray[np.int64], now_ms: int) -> None:
-        dead = self._journal.dead.contains_many(seqs)
-        if dead.any():
-            for seq in seqs[dead].tolist():
-                # Another one of its group may have ended it while it waited to be tried.
-                self.killed(seq)
-                self._journal.readahead.forget(seq)
-            self.end_writer.settled(seqs[dead].tolist())
-            fires, seqs = fires[~dead], seqs[~dead]
+        fires, seqs = self._without_dead(fires, seqs)
         if self._journal.aside.seqs:
             aside = np.isin(seqs, list(self._journal.aside.seqs))
             for fire_at_ms, seq in zip(fires[aside].tolist(), seqs[aside].tolist(), strict=True):
@@ -228,6 +225,18 @@ class Dispatcher:
         for start in range(0, len(seqs), together):
             some = slice(start, start + together)
             self._dispatch_together(fires[some], seqs[some], now_ms)
+
+    def _without_dead(self, fires: NDArray[np.int64], seqs: NDArray[np.int64]) -> Keys:
+        """The living ones of these; whoever waits for one of the others hears of its end."""
+        dead = self._journal.dead.contains_many(seqs)
+        if not dead.any():
+            return fires, seqs
+        for seq in seqs[dead].tolist():
+            # Another one of its group may have ended it while it waited to be tried.
+            self.killed(seq)
+            self._journal.readahead.forget(seq)
+        self.end_writer.settled(seqs[dead].tolist())
+        return fires[~dead], seqs[~dead]
 
     def _await_bodies(self, fires: NDArray[np.int64], seqs: NDArray[np.int64], now_ms: int) -> None:
         """Bodies that only the index has are fetched; then their messages come again, due as they are.
@@ -251,10 +260,10 @@ class Dispatcher:
         """What had its turn and waited for its bodies comes before everything else."""
         fires, seqs = self._fetched.popleft()
         del self._awaiting[int(seqs[0])]
+        fires, seqs = self._without_dead(fires, seqs)
         # The clock may have been set back meanwhile.
         due = fires <= now_ms
-        lanes = np.zeros(len(seqs), np.uint16)
-        self._journal.horizon.wheel.add_many(fires[~due], seqs[~due], lanes[~due])
+        self._return(fires[~due], seqs[~due], 0)
         if due.any():
             self._dispatch(fires[due], seqs[due], now_ms)
         self.flights.start(now_ms)
@@ -610,6 +619,14 @@ class Dispatcher:
         """Seqs in a range that are on their way and so cannot be moved."""
         firing = [seqs.tolist() for seqs in self._firing.values()]
         return [seq for seq in chain(self.flights.by_seq, *firing) if first_seq <= seq <= last_seq]
+
+    @property
+    def holds_any(self) -> bool:
+        """Whether due versions are in no wheel, because they wait for their turn, their bodies, or room in the ledger.
+
+        So long they are not found among what waits: what they need must stay, and so must the knowledge that they are dead.
+        """
+        return bool(self._lanes or self._awaiting) or self.end_writer.waits_for_room
 
     @property
     def backlogged(self) -> bool:

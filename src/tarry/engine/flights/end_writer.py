@@ -119,7 +119,12 @@ class EndWriter:
         """Write what found no room before; whether there is none of it any more."""
         while self._unwritten and self._unwritten[0]():
             self._unwritten.popleft()
-        return not self._unwritten
+        return not self.waits_for_room
+
+    @property
+    def waits_for_room(self) -> bool:
+        """Whether a unit has found no room."""
+        return bool(self._unwritten)
 
     def when_settled(self, seq: int, callback: OnVerdict) -> None:
         """Call back once the attempt under way, or about to be, has its verdict."""

@@ -173,10 +173,9 @@ class Reclaim:
             self._carry_on()
 
     def _may_reclaim(self) -> bool:
-        # What waits for its turn or for room in the ledger is in no wheel, and must still be found.
         dispatcher = self._dispatcher
         held = self.held or self._folder is None or not self._journal.horizon.followed
-        return not (held or dispatcher.backlogged or dispatcher.stuck)
+        return not (held or dispatcher.holds_any or dispatcher.stuck)
 
     @property
     def _indexed(self) -> bool:

@@ -250,7 +250,7 @@ class Upkeep:
             self._aged_seq = journal.ledger.next_seq - 1
         # An index that does not know yet of the ends of these would bring them back.
         indexed = not journal.horizon.view.identity or journal.horizon.view.cursor >= self._aged_seq
-        if next(self._sweep, None) is None and not self._dispatcher.backlogged and indexed:
+        if next(self._sweep, None) is None and not self._dispatcher.holds_any and indexed:
             self._sweep = None
             self._forgotten = self._sweep_bound
             journal.dead.forget_old(self._sweep_bound)
