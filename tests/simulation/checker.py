@@ -231,7 +231,7 @@ class Checker:
         return msg
 
     def _check_order(self, msg: Msg) -> None:
-        """Of one key and owner, nothing that was accepted before it and fires before it may still be waiting."""
+        """Of one key, and one owner within a namespace, nothing that was accepted before it and fires before it may still be waiting."""
         if msg.touched or not msg.accepted or msg.accepted.due_at_ms is None or self.model.limited:
             return
         if msg.order is None or msg.batch or self._is_carried(msg.order) or self.reads_late():
@@ -241,7 +241,8 @@ class Checker:
         for other in self._of_order(msg.order):
             if (
                 other is not msg
-                and other.message.owner == msg.message.owner
+                and (other.message.namespace, other.message.owner)
+                == (msg.message.namespace, msg.message.owner)
                 and not other.touched
                 and not other.batch
                 and other.born < msg.born

@@ -566,14 +566,6 @@ def test_a_durable_subscription_does_not_take_a_readers_name_nor_a_reader_its(be
     bench.refused(topics.subscribe("orders", "kept", durable=False), Conflict)
 
 
-def test_who_was_promised_an_exclusive_subscription_is_told_if_it_has_become_another(bench: Bench) -> None:
-    topics = bench.engine.topics
-    first = topics.subscribe("orders", "sub", "exclusive")
-    second = topics.subscribe("orders", "sub", "shared")
-    bench.refused(first, Conflict)
-    assert bench.ask(second).type == "shared"
-
-
 def test_looking_for_a_time_passes_over_what_is_gone_in_one_go(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -286,28 +286,6 @@ class Topics:
         max_redeliveries: int | None = None,
     ) -> Answer[Subscription]:
         """Make a subscription, or find the one that is there. Its type may change while nobody is attached."""
-        made = self._subscribe(
-            topic,
-            name,
-            type,
-            start=start,
-            durable=durable,
-            dead_letter_topic=dead_letter_topic,
-            max_redeliveries=max_redeliveries,
-        )
-        return made.turned(lambda sub: _as_asked(sub, type))
-
-    def _subscribe(
-        self,
-        topic: str,
-        name: str,
-        type: SubscriptionType,
-        *,
-        start: Literal["earliest", "latest"] | int,
-        durable: bool,
-        dead_letter_topic: str | None,
-        max_redeliveries: int | None,
-    ) -> Answer[Subscription]:
         try:
             topic = parse_topic(topic).full
             check_name(name, "subscription")
@@ -592,13 +570,6 @@ class Topics:
         answer: Answer[Any] = Answer()
         self._journal.when_durable(self._journal.ledger.next_seq - 1, answer.unless_error(lambda: value))
         return answer
-
-
-def _as_asked(sub: Subscription, type_: SubscriptionType) -> Subscription:
-    """A subscription, unless it became another type before whoever asked for it was answered."""
-    if sub.type != type_:
-        raise Conflict(f"subscription {sub.name} has become {sub.type} for somebody else", sub.type)
-    return sub
 
 
 def name_of_partition(topic: str, number: int) -> str:
