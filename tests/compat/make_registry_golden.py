@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from tarry.core.savedset import SavedSet
+from tarry.core.sets.savedset import SavedSet
 from tarry.engine.topics.topic import Topic, save_set
 from tarry.registry.migration import FORMAT_VERSION
 from tarry.registry.registry import REGISTRY_FILE, Meta, Registry

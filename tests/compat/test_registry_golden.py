@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from tarry.core.savedset import SavedSet
+from tarry.core.sets.savedset import SavedSet
 from tarry.engine.topics.topic import Topic
 from tarry.registry.migration import FORMAT_VERSION, SCOPED_VERSION
 from tarry.registry.registry import REGISTRY_FILE, Registry

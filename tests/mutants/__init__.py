@@ -4,11 +4,11 @@
 what would go wrong for a user, and the tests that are closest:
 
     [[mutant]]
-    file = "src/tarry/core/wheel.py"
+    file = "src/tarry/core/timers/timer_queue.py"
     harm = "a message goes out a millisecond early"
     old = "fires <= now_ms"
     new = "fires <= now_ms + 1"
-    tests = ["tests/property/test_wheel.py"]
+    tests = ["tests/property/test_timer_queue.py"]
 
 A change that alters nothing that anybody could see says why in `equivalent`; it is not run. `make mutants` runs the others.
 """

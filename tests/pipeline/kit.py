@@ -11,7 +11,7 @@ import pyarrow.fs
 from tarry.core.ids import Ids
 from tarry.core.limits import DAY_MS
 from tarry.core.message import Message, Scheduled
-from tarry.core.slots import Slot
+from tarry.core.timers.slots import Slot
 from tarry.engine.answer import Answer
 from tarry.engine.engine import Engine
 from tarry.engine.settings import EngineSettings

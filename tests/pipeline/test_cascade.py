@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from tarry.core.errors import Damage
 from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
-from tarry.core.slots import parse_slot
+from tarry.core.timers.slots import parse_slot
 from tarry.index import merge
 from tarry.index.files import Folder
 from tarry.index.schema import PUT

@@ -4,8 +4,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tarry.core.savedset import SavedSet
-from tarry.core.seqset import BLOCK_SEQS
+from tarry.core.sets.savedset import SavedSet
+from tarry.core.sets.seqset import BLOCK_SEQS
 
 near = st.integers(0, 40)
 blocky = st.builds(

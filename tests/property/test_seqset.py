@@ -8,8 +8,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tarry.core import seqset
-from tarry.core.seqset import BLOCK_BITS, BLOCK_BYTES, BLOCK_SEQS, SMALLEST_BLOCK_BITS, SeqSet
+from tarry.core.sets import seqset
+from tarry.core.sets.seqset import BLOCK_BITS, BLOCK_BYTES, BLOCK_SEQS, SMALLEST_BLOCK_BITS, SeqSet
 
 EDGES = [0, BLOCK_SEQS, 2 * BLOCK_SEQS, 3 * BLOCK_SEQS, 9 * BLOCK_SEQS, 1 << 40]
 SEQS = st.builds(lambda edge, step: max(0, edge + step), st.sampled_from(EDGES), st.integers(-10, 10))

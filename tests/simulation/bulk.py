@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tarry.core.errors import DelayTooLong, TooLarge, TooManyPending, Unavailable
-from tarry.core.lanes import lane_of
 from tarry.core.message import Scheduled
 from tarry.core.names import parse_topic
+from tarry.core.timers.lanes import lane_of
 from tarry.engine.answer import Answer
 from tarry.index.manifest import Manifest, ManifestFile
 from tarry.index.staging import DOOR

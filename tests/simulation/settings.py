@@ -2,7 +2,7 @@
 
 from random import Random
 
-from tarry.core.seqset import SMALLEST_BLOCK_BITS
+from tarry.core.sets.seqset import SMALLEST_BLOCK_BITS
 from tarry.engine.settings import EngineSettings
 from tarry.ledger.ledger import LedgerSettings
 from tests.simulation.model import DEAD_LETTERS

@@ -9,10 +9,10 @@ import pytest
 
 from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import Conflict, Unavailable
-from tarry.core.lanes import lane_of
 from tarry.core.message import Message, MessageQuery
 from tarry.core.policy import Policy
-from tarry.core.seqset import SMALLEST_BLOCK_BITS
+from tarry.core.sets.seqset import SMALLEST_BLOCK_BITS
+from tarry.core.timers.lanes import lane_of
 from tarry.engine.answer import Answer
 from tarry.engine.settings import EngineSettings
 from tarry.engine.topics.consumer import Received

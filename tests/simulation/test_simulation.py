@@ -11,12 +11,12 @@ import msgspec
 import numpy as np
 import pytest
 
-from tarry.core.deadset import DeadSet
 from tarry.core.errors import TarryError
 from tarry.core.message import Message
-from tarry.core.run import Due
-from tarry.core.seqset import SeqSet
-from tarry.core.wheel import Wheel
+from tarry.core.sets.deadset import DeadSet
+from tarry.core.sets.seqset import SeqSet
+from tarry.core.timers.run import Due
+from tarry.core.timers.timer_queue import TimerQueue
 from tarry.engine.admission.scheduling import Scheduling
 from tarry.engine.admission.together import Together
 from tarry.engine.answer import Answer, failed, settled
@@ -222,7 +222,7 @@ def forget_whom_it_leads(patch: pytest.MonkeyPatch) -> None:
 
 def keep_the_tail(patch: pytest.MonkeyPatch) -> None:
     """R8: a newer view is taken and the tail keeps what it has: both bring it in."""
-    patch.setattr(Wheel, "drop_seqs_upto", lambda self, seq: 0)
+    patch.setattr(TimerQueue, "drop_seqs_upto", lambda self, seq: 0)
 
 
 def let_go_of_the_tail_too_early(patch: pytest.MonkeyPatch) -> None:

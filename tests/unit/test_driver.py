@@ -10,7 +10,7 @@ import pytest
 
 from tarry.engine.loop.driver import Driver, Offloader
 from tarry.index.index import View
-from tarry.ledger.bell import Bell
+from tarry.ledger.wakeup import Wakeup
 from tarry.testing.insides import InsidesOf
 from tests.serving import serving
 from tests.unit.engine_kit import Bench
@@ -43,14 +43,14 @@ async def test_what_is_brought_just_as_the_bell_is_heard_is_not_left_lying(
     """Its own ring goes with the one before it: nothing else would come to look."""
     driver = driven()
     made: list[str] = []
-    heard = Bell.wait
+    heard = Wakeup.wait
 
-    def late(bell: Bell) -> None:
+    def late(bell: Wakeup) -> None:
         if "second" not in made:
             driver.post(lambda: made.append("second"))
         heard(bell)
 
-    monkeypatch.setattr(Bell, "wait", late)
+    monkeypatch.setattr(Wakeup, "wait", late)
     driver.post(lambda: made.append("first"))
     await until(lambda: made == ["first", "second"])
 
@@ -176,7 +176,7 @@ async def test_a_server_that_stops_while_it_reads_its_index_has_no_fault(
 
 
 def test_a_bell_that_was_rung_often_has_been_rung_once() -> None:
-    bell = Bell()
+    bell = Wakeup()
     for _ in range(3):
         bell.ring()
     bell.wait()
@@ -186,7 +186,7 @@ def test_a_bell_that_was_rung_often_has_been_rung_once() -> None:
 
 
 def test_who_waits_for_a_bell_is_woken_by_it() -> None:
-    bell = Bell()
+    bell = Wakeup()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(bell.wait)
         wait_until(waiting.running)
@@ -196,7 +196,7 @@ def test_who_waits_for_a_bell_is_woken_by_it() -> None:
 
 
 def test_a_bell_that_nobody_has_any_more_is_closed() -> None:
-    bell = Bell()
+    bell = Wakeup()
     fd = bell.fd
     del bell
     with pytest.raises(OSError, match="Bad file descriptor"):

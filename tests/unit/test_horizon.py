@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tarry.core.deadset import DeadSet
+from tarry.core.sets.deadset import DeadSet
 from tarry.engine.due import horizon as module
 from tarry.engine.due.horizon import Horizon
 from tarry.testing.index import SimulatedIndex

@@ -4,7 +4,7 @@ from itertools import product
 
 import numpy as np
 
-from tarry.core.lanes import DOORS, doors_of, lane_of
+from tarry.core.timers.lanes import DOORS, doors_of, lane_of
 from tarry.ledger.columns import coded, holders_of, lanes_of
 
 

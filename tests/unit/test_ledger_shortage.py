@@ -66,7 +66,7 @@ def rolling(disk: SimulatedDisk) -> tuple[Ledger, list[TarryError | None]]:
     answers: list[TarryError | None] = []
     while True:
         ledger.append([record(len(answers), 300)], answers.append)
-        if frame_bytes(ledger._writer.queue[0].content_bytes) > ledger._writer.room.free_bytes:
+        if frame_bytes(ledger._writer.queue[0].content_bytes) > ledger._writer.space.free_bytes:
             return ledger, answers
         ledger.commit()
 

@@ -8,7 +8,7 @@ import pytest
 
 from tarry.core.errors import Invalid, NotFound, TarryError, Unavailable
 from tarry.ledger.ledger import Ledger, LedgerSettings
-from tarry.ledger.room import Room
+from tarry.ledger.segment_space import SegmentSpace
 from tarry.testing.disk import SimulatedDisk
 from tests.unit.ledger_kit import FOLDER, SMALL, Model, open_ledger, record
 
@@ -56,7 +56,7 @@ def test_a_full_disk_leaves_a_whole_segment_for_essential_units() -> None:
 
 def test_what_an_essential_unit_has_left_of_the_reserve_is_for_its_like() -> None:
     ledger, model = open_ledger(SimulatedDisk(capacity_bytes=room_for(2.5))), Model()
-    room = ledger._writer.room
+    room = ledger._writer.space
     while not room.plan_rolls:
         model.append(ledger, [record(0, 200)], essential=True)
     assert room.plan_free_bytes > 1000
@@ -212,7 +212,7 @@ def test_the_plan_is_never_too_hopeful() -> None:
     random = Random(1)
     for _ in range(2000):
         free, size = random.randint(-10, 100), 100
-        room = Room(free, size)
+        room = SegmentSpace(free, size)
         needs = [random.randint(1, 100) for _ in range(random.randint(1, 12))]
         for need in needs:
             assert room.promise(need, 1000, essential=False)
@@ -228,7 +228,7 @@ def test_the_plan_is_never_too_hopeful() -> None:
 def test_the_plan_does_not_become_too_gloomy() -> None:
     """It counts a header for each unit; over many segments that must not add up to segments."""
     ledger = open_ledger(SimulatedDisk(1))
-    room = ledger._writer.room
+    room = ledger._writer.space
     for _ in range(100):
         ledger._spares.prepare()  # as many as the preparer would make for a plan that is too gloomy
     for n in range(600):

@@ -24,13 +24,13 @@ from tarry.grpc import connection as http2_connection
 from tarry.grpc import stream as http2_stream
 from tarry.grpc.frames import END_HEADERS, END_STREAM, Code, frame
 from tarry.grpc.hpack import written
-from tarry.serve import accepting, connections, pulsar, room
+from tarry.serve import accepting, connection_budget, connections, pulsar
 from tarry.serve.accepting import HANDSHAKE_S, TLS_FAREWELL_S
+from tarry.serve.connection_budget import ARRIVING, UNREAD_MS
 from tarry.serve.connections import BODY_SILENCE_MS
 from tarry.serve.grpc_server import MAX_STREAMS
 from tarry.serve.listener import Listener, ListenError
 from tarry.serve.pulsar import CONNECT_WITHIN_S
-from tarry.serve.room import ARRIVING, UNREAD_MS
 from tests.unit.http2_kit import CALL
 from tests.unit.limits_kit import BUSY_S, GRPC, HTTP, LISTENERS, PULSAR, Stream, closed, strangers
 from tests.unit.listener_kit import connect, echo, listening
@@ -49,8 +49,8 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(accepting, "HANDSHAKE_S", 0.5)
     monkeypatch.setattr(pulsar, "CONNECT_WITHIN_S", 0.5)
     monkeypatch.setattr(connections, "BODY_SILENCE_MS", 500)
-    monkeypatch.setattr(room, "UNREAD_MS", 500)
-    monkeypatch.setattr(room, "UNREAD_GRACE_MS", 100)
+    monkeypatch.setattr(connection_budget, "UNREAD_MS", 500)
+    monkeypatch.setattr(connection_budget, "UNREAD_GRACE_MS", 100)
     for module in (http2_connection, http2_stream):
         monkeypatch.setattr(module, "WITHIN_S", 0.5)
 
@@ -304,7 +304,7 @@ async def test_who_does_not_read_makes_room_first(monkeypatch: pytest.MonkeyPatc
 
     listener = Listener(Http(port=0, max_connections=2))
     # The sweep is not to be what ends it.
-    monkeypatch.setattr(room, "UNREAD_MS", 600_000)
+    monkeypatch.setattr(connection_budget, "UNREAD_MS", 600_000)
     port = int(listener.bind().rpartition(":")[2])
     await listener.start(large)
     try:

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tarry.core.lanes import lane_of
 from tarry.core.message import Message
 from tarry.core.policy import effective
+from tarry.core.timers.lanes import lane_of
 from tarry.engine.admission.arrow import columns_of
 from tarry.engine.admission.columns import Planner
 from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, end_unread, new_version

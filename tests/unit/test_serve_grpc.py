@@ -17,9 +17,9 @@ from tarry.grpc.call import Call, Streaming, Unary
 from tarry.grpc.connection import CALLS_AT_ONCE
 from tarry.grpc.frames import frame
 from tarry.grpc.hpack import written
+from tarry.serve.connection_budget import ConnectionBudget
 from tarry.serve.grpc_server import GrpcServer
 from tarry.serve.listener import ListenError
-from tarry.serve.room import Room
 from tests.certificates import certificate
 
 WITHIN_S = 30
@@ -67,7 +67,7 @@ class Service:
 @contextlib.asynccontextmanager
 async def serving(**settings: Any) -> AsyncIterator[tuple[Service, int]]:
     app = DaprApp(grpc_port=0, **settings)
-    server = GrpcServer(app, "doors.dapr", Room().part("doors.dapr:grpc", app.max_connections))
+    server = GrpcServer(app, "doors.dapr", ConnectionBudget().part("doors.dapr:grpc", app.max_connections))
     service = Service()
     port = server.bind()
     await server.start(service)
@@ -204,7 +204,9 @@ def test_a_taken_address_is_told() -> None:
         taken.listen()
         port = taken.getsockname()[1]
         with pytest.raises(ListenError, match=r"doors\.dapr\.grpc_port \(TARRY_DOORS__DAPR__GRPC_PORT\)"):
-            GrpcServer(DaprApp(grpc_port=port), "doors.dapr", Room().part("doors.dapr:grpc")).bind()
+            GrpcServer(
+                DaprApp(grpc_port=port), "doors.dapr", ConnectionBudget().part("doors.dapr:grpc")
+            ).bind()
 
 
 async def test_thousands_of_calls_that_come_at_once_leave_turns_to_others() -> None:

@@ -12,9 +12,9 @@ from tarry.config.pulsar import Pulsar
 from tarry.core.access import Access
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.frames import Frames, frame
+from tarry.serve.connection_budget import ConnectionBudget
 from tarry.serve.listener import ListenError
 from tarry.serve.pulsar import PulsarDoor
-from tarry.serve.room import Room
 from tests.unit.engine_kit import Bench
 
 Type = wire.BaseCommand
@@ -27,7 +27,7 @@ WITHIN_S = 30
 @contextlib.asynccontextmanager
 async def opened(**settings: Any) -> AsyncIterator[tuple[PulsarDoor, int]]:
     """A door on a free port, with an engine behind it that nobody steps."""
-    door = PulsarDoor(Pulsar(port=0, **settings), Access.open(), Room())
+    door = PulsarDoor(Pulsar(port=0, **settings), Access.open(), ConnectionBudget())
     (url,) = door.bind()
     await door.start(Bench().engine)
     try:
@@ -123,6 +123,6 @@ async def test_a_taken_address_is_told_in_words() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        door = PulsarDoor(Pulsar(port=taken.getsockname()[1]), Access.open(), Room())
+        door = PulsarDoor(Pulsar(port=taken.getsockname()[1]), Access.open(), ConnectionBudget())
         with pytest.raises(ListenError, match=r"doors.pulsar.port"):
             door.bind()

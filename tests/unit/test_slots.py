@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tarry.core.limits import DAY_MS, HOUR_MS, MAX_DELAY_MS, MINUTE_MS
-from tarry.core.slots import LEVELS, Slot, lead_of, parse_slot, sizes_for
+from tarry.core.timers.slots import LEVELS, Slot, lead_of, parse_slot, sizes_for
 
 FIVE_MINUTES_MS = 5 * MINUTE_MS
 NOW_MS = 1_794_740_400_000

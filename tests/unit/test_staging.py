@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.core.errors import Invalid, TooLarge, Unavailable
-from tarry.core.lanes import lane_of
-from tarry.core.slots import parse_slot, sizes_for
+from tarry.core.timers.lanes import lane_of
+from tarry.core.timers.slots import parse_slot, sizes_for
 from tarry.index import incoming, staging
 from tarry.index.incoming import Mapping
 from tarry.index.inspection import inspect

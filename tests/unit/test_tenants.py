@@ -218,7 +218,7 @@ def test_records_of_earlier_versions_still_decode() -> None:
     for record, added in ((claim, 1), (adopt, 1)):
         body = msgspec.msgpack.decode(encode(record).body)
         assert decode_record(msgspec.msgpack.encode(body[:-added])) == record
-    from tarry.core.deadset import DeadSet
+    from tarry.core.sets.deadset import DeadSet
 
     batches = Batches(DeadSet())
     # Which message is in which namespace nobody knows: they are counted by owner alone, in and out.

@@ -21,7 +21,7 @@ from tests.unit.pulsar_kit import TOPIC, Desk, Type
 COUNT = 1_500
 KIB = 1024
 STATE = ("engine/topics/topic.py", "engine/topics/records.py", "engine/topics/topics.py", "engine/topics/named_topics.py",
-         "engine/topics/publication.py", "engine/journal.py", "core/savedset.py", "core/seqset.py")  # fmt: skip
+         "engine/topics/publication.py", "engine/journal.py", "core/sets/savedset.py", "core/sets/seqset.py")  # fmt: skip
 """Where what is kept of a topic is allocated."""
 
 

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.fs
 import pytest
 
-from tarry.core.deadset import DeadSet
 from tarry.core.errors import Invalid
-from tarry.core.lanes import DOORS, lane_of
 from tarry.core.limits import HOUR_MS, MINUTE_MS
 from tarry.core.message import Message
+from tarry.core.sets.deadset import DeadSet
+from tarry.core.timers.lanes import DOORS, lane_of
 from tarry.engine.queries.upcoming import STEP_ENTRIES, Upcoming
 from tarry.index.census import File, slots_of, tallies
 from tarry.index.delta import Place

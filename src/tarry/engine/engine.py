@@ -25,7 +25,7 @@ from tarry.core.message import (
 )
 from tarry.core.names import parse_namespace, parse_topic
 from tarry.core.policy import Effective, Policy, Scope
-from tarry.core.seqset import BLOCK_BITS
+from tarry.core.sets.seqset import BLOCK_BITS
 from tarry.core.tracing import Tracer
 from tarry.engine.admission.adoption import Adoption
 from tarry.engine.admission.columns import Columns, ColumnsScheduled

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from tarry.core import faults
 from tarry.core.clock import SteadyClock
-from tarry.core.deadset import DeadSet
 from tarry.core.errors import Damage, DelayTooLong, NotFound, TarryError, Unavailable
 from tarry.core.holder import Holder
 from tarry.core.ids import Ids
 from tarry.core.limits import MAX_DELAY_MS, MINUTE_MS, NEVER_MS, STRANDED_MS
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective, Policy
-from tarry.core.seqset import BLOCK_BITS
+from tarry.core.sets.deadset import DeadSet
+from tarry.core.sets.seqset import BLOCK_BITS
 from tarry.core.tracing import Tracer
 from tarry.engine.admission.batches import Batch, Batches
 from tarry.engine.admission.columns import Plan

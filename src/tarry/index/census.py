@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.errors import Damage, Unavailable
-from tarry.core.lanes import DOORS
-from tarry.core.slots import parse_slot
+from tarry.core.timers.lanes import DOORS
+from tarry.core.timers.slots import parse_slot
 from tarry.index.groups import Group
 from tarry.index.index import IndexMoved, SlotFigures
 

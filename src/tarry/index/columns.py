@@ -12,7 +12,7 @@ import pyarrow as pa
 from msgspec.msgpack import Decoder
 from numpy.typing import NDArray
 
-from tarry.core.slots import Slot, sizes_for
+from tarry.core.timers.slots import Slot, sizes_for
 from tarry.index.schema import DEL, INDEX_SCHEMA
 from tarry.index.state import Cancelled, Seen
 from tarry.ledger.aside import SET_ASIDE

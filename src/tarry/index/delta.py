@@ -20,7 +20,7 @@ from deltalake.exceptions import DeltaError, TableNotFoundError
 from numpy.typing import NDArray
 
 from tarry.core.errors import Damage, Unavailable
-from tarry.core.run import Due
+from tarry.core.timers.run import Due
 from tarry.index.adopted import at_floor
 from tarry.index.census import Counts, File, slots_of, tallies
 from tarry.index.groups import Group, read_groups

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from tarry.core.errors import Damage
-from tarry.core.lanes import DOORS, doors_of
+from tarry.core.timers.lanes import DOORS, doors_of
 from tarry.index.schema import DEL
 
 GROUPS: Final = "tarry.groups"
@@ -29,7 +29,7 @@ class Group(NamedTuple):
     low: int
     high: int
     doors: tuple[int, ...] = ()
-    """How many of its versions wait, by door (`tarry.core.lanes`): what is coming is counted without reading rows."""
+    """How many of its versions wait, by door (`tarry.core.timers.lanes`): what is coming is counted without reading rows."""
 
 
 def groups_of(rows: pa.Table, ordered: str, group_rows: int) -> Iterator[Group]:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.errors import Damage
-from tarry.core.run import Due
+from tarry.core.timers.run import Due
 from tarry.ledger.record import Key, StagedFile
 
 NOTHING = Due(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.uint16))

@@ -14,7 +14,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from tarry.core.errors import Invalid
-from tarry.core.slots import parse_slot
+from tarry.core.timers.slots import parse_slot
 from tarry.index.files import filesystem_of
 from tarry.index.manifest import ManifestFile, is_token_for
 from tarry.index.schema import INDEX, INDEX_SCHEMA, STAGED

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tarry.core.errors import Rejected, TooLarge, Unavailable
 from tarry.core.holder import Holder, by_namespace
-from tarry.core.slots import Slot, sizes_for
+from tarry.core.timers.slots import Slot, sizes_for
 from tarry.index.files import filesystem_of, write_file
 from tarry.index.incoming import Incoming, Mapping, read
 from tarry.index.manifest import MAX_FILES, Manifest, ManifestFile, Place

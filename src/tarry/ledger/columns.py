@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from tarry.core import limits
 from tarry.core.errors import Invalid, TarryError, TooLarge
 from tarry.core.holder import Holder
-from tarry.core.lanes import lane_of
 from tarry.core.message import Message
+from tarry.core.timers.lanes import lane_of
 
 T = TypeVar("T")
 

@@ -140,7 +140,7 @@ class Ledger:
     @property
     def unit_max_bytes(self) -> int:
         """What the bodies of one unit, with `ROW_BYTES` for each, may have at the most: it must fit a segment."""
-        return self._writer.room.segment_bytes - HEADER_BYTES - 7
+        return self._writer.space.segment_bytes - HEADER_BYTES - 7
 
     @property
     def failed(self) -> OSError | None:
@@ -173,7 +173,7 @@ class Ledger:
         queued_bytes = self._appended_bytes - writer.finished_bytes + content_bytes
         if queued_bytes > self._settings.queue_max_bytes and not essential:
             raise Unavailable("too much is waiting to be written; try again in a moment")
-        if not writer.room.promise_here(need_bytes, spares.prepared, essential):
+        if not writer.space.promise_here(need_bytes, spares.prepared, essential):
             self._make_room(need_bytes, essential)
         first_seq = self.next_seq
         self.next_seq += unit.records
@@ -184,8 +184,8 @@ class Ledger:
     def check_size(self, content_bytes: int) -> int:
         """How many bytes a unit with that content takes in its segment; raises `TooLarge` if no segment holds it."""
         need_bytes = frame_bytes(content_bytes)
-        if need_bytes > self._writer.room.segment_bytes:
-            raise TooLarge("the operation", self._writer.room.segment_bytes)
+        if need_bytes > self._writer.space.segment_bytes:
+            raise TooLarge("the operation", self._writer.space.segment_bytes)
         return need_bytes
 
     def when_room(self, content_bytes: int, callback: Callable[[], None]) -> None:
@@ -210,11 +210,11 @@ class Ledger:
         queued_bytes = self._appended_bytes - writer.finished_bytes
         if queued_bytes and queued_bytes + content_bytes > self._settings.queue_max_bytes:
             return False
-        need_bytes = min(frame_bytes(content_bytes), writer.room.segment_bytes)
-        if writer.room.fits(need_bytes, spares.prepared):
+        need_bytes = min(frame_bytes(content_bytes), writer.space.segment_bytes)
+        if writer.space.fits(need_bytes, spares.prepared):
             return True
         writer.plan_anew()
-        while not writer.room.fits(need_bytes, spares.prepared):
+        while not writer.space.fits(need_bytes, spares.prepared):
             if not writer.make_spare():
                 # Without a preparer that was the answer; with one, it tells.
                 return spares.error is not None
@@ -224,7 +224,7 @@ class Ledger:
         """Promise room by planning exactly, or by preparing a spare; raise `Unavailable` if there is none."""
         writer, spares = self._writer, self._spares
         writer.plan_anew()
-        while not writer.room.promise(need_bytes, spares.prepared, essential):
+        while not writer.space.promise(need_bytes, spares.prepared, essential):
             if not writer.make_spare():
                 raise self._refusal()
 

@@ -19,8 +19,8 @@ import google_crc32c
 import msgspec
 from msgspec import Struct
 
-from tarry.core.lanes import lane_of
 from tarry.core.names import namespace_of
+from tarry.core.timers.lanes import lane_of
 
 
 class Kind(IntEnum):

@@ -22,14 +22,14 @@ from msgspec import Struct
 
 from tarry.core.clock import Clock
 from tarry.core.errors import TarryError, Unavailable
-from tarry.ledger.bell import Bell
 from tarry.ledger.disk import Disk, File
 from tarry.ledger.frame import SEAL_BYTES, Unit, encode_seal, frame_bytes, rows_parts
 from tarry.ledger.head import Head, encode_head
 from tarry.ledger.reader import Reader
-from tarry.ledger.room import Room
 from tarry.ledger.segment import Segment, SegmentHeader, begin_segment, usable_bytes
+from tarry.ledger.segment_space import SegmentSpace
 from tarry.ledger.spares import Spares
+from tarry.ledger.wakeup import Wakeup
 
 Done = Callable[[TarryError | None], None]
 Post = Callable[[Callable[[], None]], object]
@@ -100,7 +100,7 @@ class Writer:
         self.lock = threading.Lock()
         """Held while taking from the queue, and while the list of segments is changed."""
         free_bytes = self.active.size_bytes - self.active.end - SEAL_BYTES
-        self.room = Room(free_bytes, usable_bytes(segment_bytes))
+        self.space = SegmentSpace(free_bytes, usable_bytes(segment_bytes))
         self._in_flight: list[Queued] = []
         self._held: Taken | None = None
         """A frame that could not be begun for want of open files or memory."""
@@ -113,7 +113,7 @@ class Writer:
         self.on_room: Callable[[], None] | None = None
         """Called on the engine's thread when there may be more room than before, or never will be."""
         self._post: Post | None = None
-        self._wake: Bell | None = None
+        self._wake: Wakeup | None = None
         """What the writer's thread waits for, if there is one."""
         self._nudged = False
         """Whether a nudge is on its way: then what is queued meanwhile goes with it."""
@@ -145,7 +145,7 @@ class Writer:
     def plan_anew(self) -> None:
         """Make the plan of the engine's side exact again."""
         with self.lock:
-            self.room.plan_anew(frame_bytes(queued.content_bytes) for queued in self.queue)
+            self.space.plan_anew(frame_bytes(queued.content_bytes) for queued in self.queue)
 
     def make_spare(self) -> bool:
         """Get one more spare made: now, if there is no preparer; else soon, and this is False."""
@@ -193,7 +193,7 @@ class Writer:
     def _take(self) -> Taken:
         """Take whole units for one frame from the queue."""
         with self.lock:
-            queue, room = self.queue, self.room
+            queue, room = self.queue, self.space
             if not queue:
                 return Taken([], roll=False)
             batch = [queue.popleft()]
@@ -303,7 +303,7 @@ class Writer:
         """Start the two threads."""
         self._post = post
         self._defer = defer
-        self._wake = Bell()
+        self._wake = Wakeup()
         self._threads = [
             threading.Thread(
                 target=self._write_on, args=[self._wake], name="tarry-ledger-writer", daemon=True
@@ -326,7 +326,7 @@ class Writer:
         while self.queue or self._held:
             self.commit()
 
-    def _write_on(self, wake: Bell) -> None:
+    def _write_on(self, wake: Wakeup) -> None:
         while True:
             # What queues while it writes brings a nudge of its own.
             while (self.queue or self._held) and (not self._nudged or self._stopping):
@@ -349,7 +349,7 @@ class Writer:
 
     def _prepare_on(self) -> None:
         while not self._stopping:
-            wanted = self._spare_segments + self.room.plan_rolls
+            wanted = self._spare_segments + self.space.plan_rolls
             if self.failed is None and self._spares.prepared < wanted:
                 prepared = self._spares.prepare()
                 self._call_back([], None)

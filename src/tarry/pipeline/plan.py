@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tarry.core.slots import LEVELS, lead_of, parse_slot
+from tarry.core.timers.slots import LEVELS, lead_of, parse_slot
 from tarry.index.files import FULL_ROWS
 from tarry.index.state import Cancelled, State
 from tarry.index.table import IndexFile

@@ -20,9 +20,9 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from tarry.serve.connection_budget import Part
 from tarry.serve.heads import Heads, Quick, quick_scope
 from tarry.serve.parser import RequestParser
-from tarry.serve.room import Part
 from tarry.serve.unread import Unread
 
 BODY_SILENCE_MS: Final = 20_000

@@ -14,9 +14,9 @@ from tarry.engine.engine import Engine
 from tarry.outlets.dapr.delivery import SCHEME
 from tarry.outlets.dapr.outlet import DaprOutlet, Publisher
 from tarry.serve.callers import traced_app, traced_rpc
+from tarry.serve.connection_budget import ConnectionBudget
 from tarry.serve.grpc_server import GrpcServer
 from tarry.serve.listener import Listener
-from tarry.serve.room import Room
 
 OUTGOING: Final = 64
 """Connections that are made for one application: to itself, to its brokers, to a sidecar behind the door."""
@@ -27,7 +27,7 @@ class DaprDoor:
 
     figures: Sequence[Figure] = ()
 
-    def __init__(self, settings: Dapr, access: Access, room: Room) -> None:
+    def __init__(self, settings: Dapr, access: Access, room: ConnectionBudget) -> None:
         self._access = access
         self._outlet = DaprOutlet()
         apps: tuple[DaprApp, ...] = (settings, *settings.apps)

@@ -11,9 +11,9 @@ from tarry.config.dapr import DaprApp
 from tarry.grpc.call import Service, opening
 from tarry.grpc.connection import Connection
 from tarry.serve.accepting import Accepting
+from tarry.serve.connection_budget import Part
 from tarry.serve.connections import SWEEP_MS
 from tarry.serve.listener import begin, renew, taken, tls_context
-from tarry.serve.room import Part
 from tarry.serve.unread import Unread
 
 FRAME_BYTES: Final = 64 * 1024

@@ -16,8 +16,8 @@ import uvicorn
 
 from tarry.config.listening import Listening
 from tarry.serve.accepting import BACKLOG, Accepting
+from tarry.serve.connection_budget import ConnectionBudget, Part
 from tarry.serve.connections import connection_class, sweep_on
-from tarry.serve.room import Part, Room
 
 
 class ListenError(Exception):
@@ -29,7 +29,7 @@ class Listener:
 
     def __init__(self, settings: Listening, part: Part[Any] | None = None) -> None:
         self._settings = settings
-        self._part = part or Room().part("http", settings.max_connections)
+        self._part = part or ConnectionBudget().part("http", settings.max_connections)
         self._socket: socket.socket | None = None
         self._server: _Server | None = None
         self._accepting: Accepting | None = None

@@ -25,8 +25,8 @@ from tarry.outlets.matrix import Homeserver, HomeserverSettings, MatrixOutlet
 from tarry.outlets.matrix.destination import SCHEME
 from tarry.outlets.matrix.lines import MAX_KEPT
 from tarry.serve.callers import traced_app
+from tarry.serve.connection_budget import ConnectionBudget
 from tarry.serve.listener import Listener
-from tarry.serve.room import Room
 
 NAME: Final = "doors.matrix"
 
@@ -48,7 +48,7 @@ class MatrixDoor:
     mounts: Mapping[str, Asgi] = {}
     figures: Sequence[Figure] = ()
 
-    def __init__(self, config: Matrix, room: Room, clock: Clock | None = None) -> None:
+    def __init__(self, config: Matrix, room: ConnectionBudget, clock: Clock | None = None) -> None:
         tokens = tokens_of(config)
         self._config = config
         self._clock = clock or SystemClock()

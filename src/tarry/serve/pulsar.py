@@ -18,9 +18,9 @@ from tarry.doors.pulsar.connection import Connection
 from tarry.doors.pulsar.stored_schemas import StoredSchemas
 from tarry.engine.engine import Engine
 from tarry.serve.accepting import Accepting
+from tarry.serve.connection_budget import ConnectionBudget, Part
 from tarry.serve.connections import SWEEP_MS
 from tarry.serve.listener import begin, renew, shown, taken, tls_context
-from tarry.serve.room import Part, Room
 from tarry.serve.unread import Unread
 
 log = logging.getLogger("tarry.pulsar")
@@ -33,7 +33,7 @@ CONNECT_WITHIN_S: Final = 10.0
 class PulsarDoor:
     """See `tarry.serve.doors.Door`."""
 
-    def __init__(self, settings: Pulsar, access: Access, room: Room) -> None:
+    def __init__(self, settings: Pulsar, access: Access, room: ConnectionBudget) -> None:
         self._settings = settings
         self._access = access
         self._socket: socket.socket | None = None

@@ -47,12 +47,12 @@ from tarry.registry.registry import REGISTRY_FILE, Registry
 from tarry.registry.snapshots import mark_damaged, marked_damaged, remove_backups, restore, set_aside, unmark
 from tarry.registry.table import RegistryDamage
 from tarry.serve.callers import traced_app
+from tarry.serve.connection_budget import ConnectionBudget
 from tarry.serve.datafolder import DataFolder, DataFolderError, explain
 from tarry.serve.doors import Door
 from tarry.serve.listener import Listener, ListenError
 from tarry.serve.logs import set_up
 from tarry.serve.memory import keep_memory
-from tarry.serve.room import Room
 from tarry.serve.watchdog import Watchdog
 from tarry.web.pages import dashboard
 
@@ -159,7 +159,7 @@ class Server:
         self._engine: Engine | None = None
         self._driver: Driver | None = None
         self._watchdog = Watchdog(loop)
-        self._room = Room()
+        self._room = ConnectionBudget()
         self._room.reserve(config.webhook.max_connections)
         self._access = Access(tokens_of(config))
         self._doors = doors_of(config, self._access, self._room)
@@ -403,7 +403,7 @@ async def _flush(engine: Engine) -> None:
         )
 
 
-def doors_of(config: Config, access: Access, room: Room) -> list[Door]:
+def doors_of(config: Config, access: Access, room: ConnectionBudget) -> list[Door]:
     """The doors that are open. A closed one is not even imported."""
     doors: list[Door] = []
     if config.doors.pulsar.enabled:

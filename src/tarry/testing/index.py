@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.errors import Damage
-from tarry.core.lanes import DOORS, doors_of
-from tarry.core.run import Due
+from tarry.core.timers.lanes import DOORS, doors_of
+from tarry.core.timers.run import Due
 from tarry.index.adopted import at_floor
 from tarry.index.index import NOTHING, IndexMoved, Loaded, SlotFigures, Staged, View
 from tarry.ledger.ledger import Ledger

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from tarry.core.delivery import Delivered
 from tarry.core.ids import Ids
 from tarry.core.policy import Policy
-from tarry.core.seqset import BLOCK_BITS
+from tarry.core.sets.seqset import BLOCK_BITS
 from tarry.core.tracing import Tracer
 from tarry.engine.answer import Answer
 from tarry.engine.engine import Engine

@@ -3,7 +3,7 @@
 from collections.abc import Container, Iterable, Sequence
 from typing import Final
 
-from tarry.core.bundles import Bundles
+from tarry.core.sets.lazy_id_map import LazyIdMap
 
 NEVER: Final = float("inf")
 
@@ -12,7 +12,7 @@ class Handed:
     """The entries that a client has, each with the instant at which it is late."""
 
     def __init__(self) -> None:
-        self._late_at: Bundles[float] = Bundles()
+        self._late_at: LazyIdMap[float] = LazyIdMap()
         self._first_late_at = NEVER
         """Nothing is late before."""
 

@@ -17,7 +17,7 @@ from tarry.core.errors import DelayTooLong, Invalid, RateLimited, TarryError, To
 from tarry.core.holder import Holder
 from tarry.core.message import Message
 from tarry.core.policy import Effective
-from tarry.core.run import Due
+from tarry.core.timers.run import Due
 from tarry.ledger.columns import (
     Coded,
     Contents,

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from tarry.core.delivery import Outlet
 from tarry.core.errors import Conflict, Damage, Unavailable
-from tarry.core.lanes import lane_of
 from tarry.core.lifecycle import State
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective
 from tarry.core.rates import Rates
-from tarry.core.run import Due
+from tarry.core.timers.lanes import lane_of
+from tarry.core.timers.run import Due
 from tarry.engine.dispatch.burst import Burst, Lot, lateness
 from tarry.engine.due.decoded_batch import DecodedBatch, joined
 from tarry.engine.due.dispatch_class import DispatchClass

@@ -16,10 +16,10 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core.deadset import DeadSet
 from tarry.core.errors import TarryError
-from tarry.core.run import Due
-from tarry.core.wheel import Wheel
+from tarry.core.sets.deadset import DeadSet
+from tarry.core.timers.run import Due
+from tarry.core.timers.timer_queue import TimerQueue
 from tarry.index.index import NOTHING, Index, IndexMoved, Loaded, NoView, Staged, View
 from tarry.ledger.record import NO_KEY, Key
 from tarry.ledger.watermark import Watermark
@@ -52,8 +52,8 @@ class Horizon:
     def __init__(
         self, index: Index, offload: Offload, dead: DeadSet, lead_ms: int, wheel_entries: int = 4_000_000
     ) -> None:
-        self.wheel = Wheel()
-        self.tail = Wheel()
+        self.wheel = TimerQueue()
+        self.tail = TimerQueue()
         self.at = NO_KEY
         self._passed = Watermark()
         """The watermark at the beginning. The index may hold versions below one of its ceilings, and no word of their end."""

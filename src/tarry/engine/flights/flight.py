@@ -4,8 +4,8 @@ from functools import lru_cache
 from typing import Final
 
 from tarry.core.delivery import Outlet
-from tarry.core.lanes import lane_of
 from tarry.core.lifecycle import Event, State, next_state
+from tarry.core.timers.lanes import lane_of
 from tarry.core.tracing import Sending
 from tarry.ledger.read_record import PutHead
 from tarry.ledger.record import Key, Put, Tried

@@ -17,7 +17,7 @@ from tarry.core.delivery import BulkOutlet, Delivery, Outlet, Retry, Verdict
 from tarry.engine.engine import Engine
 from tarry.engine.flights.flights import Launch, Told
 from tarry.engine.loop.alarm import Alarm
-from tarry.ledger.bell import Bell
+from tarry.ledger.wakeup import Wakeup
 
 log = logging.getLogger(__name__)
 
@@ -113,8 +113,8 @@ class Driver:
         self._loop = loop
         self._fault = fault
         self._posted: deque[Callable[[], None]] = deque()
-        self._bell = Bell()
-        loop.add_reader(self._bell.fd, self._run_posted)
+        self._wakeup = Wakeup()
+        loop.add_reader(self._wakeup.fd, self._run_posted)
         self._alarm = Alarm()
         loop.add_reader(self._alarm.fd, self._rung)
         self._next: asyncio.TimerHandle | None = None
@@ -138,20 +138,20 @@ class Driver:
 
     def close(self) -> None:
         """Take nothing more from the ledger either: who would be told is closed as well."""
-        self._loop.remove_reader(self._bell.fd)
+        self._loop.remove_reader(self._wakeup.fd)
 
     def post(self, work: Callable[[], None]) -> None:
         """Bring a call from the ledger's thread to the engine's."""
         if self._loop.is_closed():
             raise RuntimeError("the loop is closed")
         self._posted.append(work)
-        self._bell.ring()
+        self._wakeup.ring()
 
     def _run_posted(self) -> None:
         """Make the calls that were brought."""
         self._make_calls()
         # Not before, because it lets the other thread at the interpreter; what that brings now may have been rung for already.
-        self._bell.wait()
+        self._wakeup.wait()
         self._make_calls()
 
     def _make_calls(self) -> None:

@@ -14,8 +14,8 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tarry.core.errors import Invalid
-from tarry.core.lanes import DOORS, doors_of
-from tarry.core.run import Due
+from tarry.core.timers.lanes import DOORS, doors_of
+from tarry.core.timers.run import Due
 from tarry.engine.answer import Answer, failed
 from tarry.engine.due.horizon import Offload
 from tarry.engine.journal import Journal

@@ -9,9 +9,9 @@ registry; this is what it means.
 from collections.abc import Sequence
 from typing import Final
 
-from tarry.core.deadset import DeadSet
 from tarry.core.errors import Conflict, Damage
 from tarry.core.holder import UNSCOPED, Holder
+from tarry.core.sets.deadset import DeadSet
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.versions import end_of, end_unread_member
 from tarry.ledger.read_record import PutHead

@@ -7,7 +7,7 @@ their bits, and the state is stored as those bits: nothing is rounded or summed 
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core.savedset import SavedSet
+from tarry.core.sets.savedset import SavedSet
 
 
 class AckSet:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from tarry.core.bundles import Bundles
 from tarry.core.ids import Ids
+from tarry.core.sets.lazy_id_map import LazyIdMap
 from tarry.engine.answer import Answer
 from tarry.ledger.read_record import ReadPut
 
@@ -91,7 +91,7 @@ class Consumer:
         self.permits = 0
         self.unacked = 0
         """How many entries it holds."""
-        self.holds: Bundles[None] = Bundles()
+        self.holds: LazyIdMap[None] = LazyIdMap()
         """Which; `Leases` sees to both."""
         self.closed = False
         self.about: Mapping[str, Any] = {}

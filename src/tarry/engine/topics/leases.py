@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from tarry.core.bundles import Bundles
+from tarry.core.sets.lazy_id_map import LazyIdMap
 
 if TYPE_CHECKING:
     from tarry.engine.topics.consumer import Consumer
@@ -13,7 +13,7 @@ class Leases:
     """The holder of each entry that has one. A consumer knows what it holds itself, and how many."""
 
     def __init__(self) -> None:
-        self._holders: Bundles[Consumer] = Bundles()
+        self._holders: LazyIdMap[Consumer] = LazyIdMap()
         self._count = 0
 
     def __len__(self) -> int:

@@ -10,8 +10,8 @@ import google_crc32c
 import msgspec
 import numpy as np
 
-from tarry.core.lanes import lane_of
 from tarry.core.names import namespace_of
+from tarry.core.timers.lanes import lane_of
 from tarry.engine.topics.entries import NewEntry, entry_record, published_entry
 from tarry.engine.topics.sequences import Sequences
 from tarry.engine.topics.topic import Topic

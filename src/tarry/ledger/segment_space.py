@@ -1,4 +1,4 @@
-"""Room is promised at append, not found at commit (R2).
+"""Space in segments is promised at append, not found at commit (R2).
 
 A unit is taken only if it fits into what is already zero-filled: the rest of the active segment and
 the spares. One whole spare is left for essential units, which may use it up.
@@ -16,7 +16,7 @@ RESERVED_SPARES: Final = 1
 """Only essential units may use these."""
 
 
-class Room:
+class SegmentSpace:
     """Counts bytes; does no I/O. `free_bytes` and `rolls` belong to whoever holds the writer's lock."""
 
     __slots__ = ("free_bytes", "plan_free_bytes", "plan_rolls", "rolls", "segment_bytes")

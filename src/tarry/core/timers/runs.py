@@ -1,4 +1,4 @@
-"""All the runs under a wheel: which of them hold the lowest keys, and when which are merged.
+"""All the runs under a timer queue: which of them hold the lowest keys, and when which are merged.
 
 Invariants:
 - Every entry added is in exactly one run until it is taken, dropped or filtered out.
@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core.run import RUN_LIMIT, Due, Key, Run, Window, empty_entries, first_of, merged
+from tarry.core.timers.run import RUN_LIMIT, Due, Key, Run, Window, empty_entries, first_of, merged
 
 MERGE_WIDTH: Final = 8
 """Runs of like size that are merged into one. Wider means fewer copies of an entry and more runs."""

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core.seqset import BLOCK_BITS, BLOCK_BYTES, BLOCK_SEQS, IN_BLOCK, SeqSet
+from tarry.core.sets.seqset import BLOCK_BITS, BLOCK_BYTES, BLOCK_SEQS, IN_BLOCK, SeqSet
 
 FEW: Final = 64
 """So many numbers are a plain set: a bitmap costs eight thousand bytes for each block that has any."""

@@ -1,4 +1,4 @@
-"""A bell between two threads, on which one waits for the other.
+"""A wakeup between two threads, on which one waits for the other (an eventfd).
 
 Who rings it lets go of the interpreter meanwhile, so that who is woken finds it free. A queue or a lock wakes with the interpreter
 held: the one that is woken sleeps again until it gets it, and a lone request, which is handed from thread to thread and back,
@@ -8,8 +8,8 @@ pays for being woken twice as often.
 import os
 
 
-class Bell:
-    """Rung any number of times before it is heard, it has been rung once."""
+class Wakeup:
+    """Rung any number of times before it is heard, it wakes once."""
 
     __slots__ = ("fd",)
 

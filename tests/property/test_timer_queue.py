@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from numpy.typing import NDArray
 
-from tarry.core import run, wheel
 from tarry.core.limits import NEVER_MS
-from tarry.core.run import Due, Run, first_of, in_key_order, nth_key, sorted_runs
-from tarry.core.wheel import Wheel
+from tarry.core.timers import run, timer_queue
+from tarry.core.timers.run import Due, Run, first_of, in_key_order, nth_key, sorted_runs
+from tarry.core.timers.timer_queue import TimerQueue
 
 Entry = tuple[int, int, int]
 
@@ -30,7 +30,7 @@ def _small_numbers() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "SMALL_ENOUGH_TO_PARTITION", 3)
         patch.setattr(run, "SHORTEST_LOOK", 1)
-        patch.setattr(wheel, "HEAP_POPS", 2)
+        patch.setattr(timer_queue, "HEAP_POPS", 2)
         yield
 
 
@@ -58,7 +58,7 @@ class WheelAgainstList(RuleBasedStateMachine):
         run_limit=st.sampled_from([2, 3, 8, 32, 256]),
     )
     def begin(self, fresh_limit: int, buffer_limit: int, run_limit: int) -> None:
-        self.wheel = Wheel(fresh_limit=fresh_limit, buffer_limit=buffer_limit, run_limit=run_limit)
+        self.wheel = TimerQueue(fresh_limit=fresh_limit, buffer_limit=buffer_limit, run_limit=run_limit)
         self.model: list[Entry] = []
         self.last_seq = 1000
 
@@ -171,7 +171,7 @@ TestWheelAgainstList.settings = settings(max_examples=100, stateful_step_count=4
 def test_filter_stepwise_covers_what_was_there_whatever_happens_between_the_steps(
     before: list[int], between: list[tuple[int, list[int]]]
 ) -> None:
-    tested = Wheel(**SMALL)
+    tested = TimerQueue(**SMALL)
     first = [entry(fire_at_ms, seq) for seq, fire_at_ms in enumerate(before)]
     tested.add_many(*columns(first))
     steps = tested.filter_stepwise(lambda seqs: seqs % 2 == 0)
@@ -242,7 +242,7 @@ def joined(parts: list[Due]) -> list[NDArray[Any]]:
 
 @pytest.mark.parametrize("spread_ms", [1, 500, 10_000_000])
 def test_many_entries_at_the_real_limits(spread_ms: int) -> None:
-    tested = Wheel()
+    tested = TimerQueue()
     recent = random_entries(300_000, spread_ms, 1_000_000, seed=1)
     loaded = random_entries(200_000, spread_ms, 0, seed=2)  # From the index: lower seqs, added later.
     for low in range(0, 280_000, 1000):
@@ -267,7 +267,7 @@ def test_many_entries_at_the_real_limits(spread_ms: int) -> None:
 
 
 def test_a_run_much_denser_than_the_others_is_cut_where_it_should() -> None:
-    tested = Wheel(run_limit=64)
+    tested = TimerQueue(run_limit=64)
     dense = [entry(5, seq) for seq in range(64)]
     sparse = [[entry(fire_at_ms, 1000 + 100 * i + fire_at_ms) for fire_at_ms in range(40)] for i in range(12)]
     for entries in [dense, *sparse]:
@@ -282,7 +282,7 @@ def test_a_run_much_denser_than_the_others_is_cut_where_it_should() -> None:
 
 @pytest.mark.parametrize("count", [3, 50])
 def test_arrays_given_to_add_many_stay_the_callers_own(count: int) -> None:
-    tested = Wheel(**SMALL)
+    tested = TimerQueue(**SMALL)
     given_entries = columns([entry(fire_at_ms, fire_at_ms) for fire_at_ms in range(count)])
     before = given_entries.copy()
     tested.add_many(*given_entries)
@@ -292,7 +292,7 @@ def test_arrays_given_to_add_many_stay_the_callers_own(count: int) -> None:
 
 
 def test_add_many_refuses_arrays_of_different_lengths() -> None:
-    tested = Wheel()
+    tested = TimerQueue()
     fires, seqs, lanes = columns([entry(1, 1), entry(2, 2)])
     for wrong in [(fires[:1], seqs, lanes), (fires, seqs[:1], lanes), (fires, seqs, lanes[:1])]:
         with pytest.raises(ValueError, match="different lengths"):
@@ -302,7 +302,7 @@ def test_add_many_refuses_arrays_of_different_lengths() -> None:
 
 def test_what_is_taken_is_given_back() -> None:
     """Stragglers of many runs end up together, not each in what is left of its own run."""
-    tested = Wheel(fresh_limit=16, buffer_limit=64, run_limit=64)
+    tested = TimerQueue(fresh_limit=16, buffer_limit=64, run_limit=64)
     empty_bytes = tested.nbytes
     for turn in range(200):
         fires = [turn] * 63 + [NEVER_MS]
@@ -316,7 +316,7 @@ def test_what_is_taken_is_given_back() -> None:
 @pytest.mark.parametrize("waiting", ["heap", "buffer", "run"])
 def test_a_cut_within_one_millisecond_wherever_the_entries_wait(waiting: str) -> None:
     """R8: the horizon cuts at a key, so that any number of messages due in one millisecond fit."""
-    tested = Wheel(fresh_limit=100, buffer_limit=100)
+    tested = TimerQueue(fresh_limit=100, buffer_limit=100)
     entries = [entry(5, seq) for seq in range(10)]
     if waiting == "heap":
         for one in entries:

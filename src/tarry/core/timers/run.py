@@ -4,7 +4,7 @@ An entry is (fire_at_ms, seq, lane) and costs 18 bytes. Its key is (fire_at_ms, 
 are in key order and are never changed in place; taking from a run moves its `start`, and `trim`
 gives the bytes before it back.
 
-Nothing here knows when entries are taken or when runs are merged (`tarry.core.runs` does), what a
+Nothing here knows when entries are taken or when runs are merged (`tarry.core.timers.runs` does), what a
 seq stands for, or what time it is.
 """
 
@@ -63,7 +63,7 @@ class Run:
         """No seq here is lower. It may have been taken since: a bound for skipping whole runs."""
         self.last_seq = int(entries.seqs.max())
         self.sweep = sweep
-        """The latest sweep of the wheel's filter that has covered all of these entries."""
+        """The latest sweep of the queue's filter that has covered all of these entries."""
 
     def __len__(self) -> int:
         return self.end - self.start
@@ -247,7 +247,7 @@ def sorted_runs(entries: Due, run_limit: int = RUN_LIMIT) -> list[Run]:
     """Copies of the entries, which may be in any order, as runs that follow one another.
 
     Pure, and most of its time is spent outside the interpreter lock: a worker thread can prepare
-    millions of entries and the owner of the wheel then adds them in no time (`Wheel.add_runs`).
+    millions of entries and the owner of the queue then adds them in no time (`TimerQueue.add_runs`).
     """
     order = _key_order(entries)
     return [Run(entries.at(order[low : low + run_limit])) for low in range(0, len(order), run_limit)]

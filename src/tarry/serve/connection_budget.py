@@ -1,4 +1,4 @@
-"""Room for connections: all listeners together never use up the process's open files.
+"""The budget of connections: all listeners together never use up the process's open files.
 
 Connections are open files, and so are the ledger's segments: a server that has none left can neither write nor accept.
 So every listener has a part of the files that are left beside the ledger and what is sent, and parts are computed when
@@ -49,7 +49,7 @@ UNREAD_GRACE_MS: Final = 2_000
 """After so long it is the first to make room for others."""
 
 
-class Room:
+class ConnectionBudget:
     """The open files of the process, and who may have how many of them."""
 
     def __init__(self, open_files: int | None = None) -> None:
@@ -118,7 +118,7 @@ class Room:
 class Part(Generic[Connection]):
     """What one listener has of the room, and who is in it."""
 
-    def __init__(self, room: Room, name: str, asked: int, files_each: int) -> None:
+    def __init__(self, room: ConnectionBudget, name: str, asked: int, files_each: int) -> None:
         self.name = name
         """The table of the listener's settings."""
         self.asked = asked

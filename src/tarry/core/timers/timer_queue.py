@@ -1,8 +1,8 @@
-"""The timing wheel: entries that wait, in key order, for the instant they are due.
+"""The timer queue: entries that wait, in key order, for the instant they are due.
 
 One instance holds what is below the horizon, another the un-indexed tail. It is a small
 log-structured merge: new entries wait in a heap (one at a time) or in a buffer (many at once) until
-those are full or hold something that is asked for; then they become a sorted run (`tarry.core.runs`).
+those are full or hold something that is asked for; then they become a sorted run (`tarry.core.timers.runs`).
 
 Invariants:
 - An entry that is not due is never popped, whatever the clock does, and what is popped is in key order.
@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core.run import (
+from tarry.core.timers.run import (
     RUN_LIMIT,
     Due,
     Key,
@@ -35,7 +35,7 @@ from tarry.core.run import (
     nth_key,
     sorted_runs,
 )
-from tarry.core.runs import Keep, Runs
+from tarry.core.timers.runs import Keep, Runs
 
 FRESH_LIMIT: Final = 1 << 12
 """Turning so many tuples into arrays takes about a millisecond."""
@@ -52,7 +52,7 @@ FRESH_ENTRY_BYTES: Final = 184
 LOWEST_SEQ: Final = -(1 << 63)
 
 
-class Wheel:
+class TimerQueue:
     """Entries (fire_at_ms, seq, lane) in the order of their keys (fire_at_ms, seq)."""
 
     def __init__(
@@ -141,7 +141,7 @@ class Wheel:
     def filter_stepwise(self, keep: Keep) -> Iterator[int]:
         """Like `filter`, in steps of a few milliseconds: yields the number removed after each.
 
-        The wheel may be used between the steps. What was in it at the first step, and was not taken
+        The queue may be used between the steps. What was in it at the first step, and was not taken
         meanwhile, has been asked about after the last. What was added meanwhile has perhaps not.
         """
         self._spill_all()
@@ -150,7 +150,7 @@ class Wheel:
     # Looking
 
     def next_fire_at_ms(self) -> int | None:
-        """The earliest fire time, or None if the wheel is empty."""
+        """The earliest fire time, or None if the queue is empty."""
         earliest = self._runs.head_fire_at_ms()
         if self._fresh and (earliest is None or self._fresh[0][0] < earliest):
             earliest = self._fresh[0][0]
@@ -186,7 +186,7 @@ class Wheel:
         return found
 
     def last_fire_at_ms(self) -> int:
-        """The latest fire time, or 0 if the wheel is empty."""
+        """The latest fire time, or 0 if the queue is empty."""
         self._spill_all()
         return max((int(run.entries.fire_at_ms[-1]) for run in self._runs), default=0)
 

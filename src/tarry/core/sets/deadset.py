@@ -11,7 +11,7 @@ It is used from one thread, like the `SeqSet`s that it is made of.
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core.seqset import BLOCK_BITS, FrozenSeqs, SeqSet
+from tarry.core.sets.seqset import BLOCK_BITS, FrozenSeqs, SeqSet
 
 
 class DeadSet:

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 V = TypeVar("V")
 
 
-class Bundles(Generic[V]):
+class LazyIdMap(Generic[V]):
     """Ids, each with a value that it shares with those it came with."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Room for connections: however many listeners there are, the sum fits into the limit on open files."""
+"""The budget of connections: however many listeners there are, the sum fits into the limit on open files."""
 
 import logging
 
@@ -6,20 +6,20 @@ import pytest
 
 from tarry.config import load
 from tarry.core.access import Access
-from tarry.serve.room import ARRIVING, MAX_CONNECTIONS, MIN_CONNECTIONS, Room
+from tarry.serve.connection_budget import ARRIVING, MAX_CONNECTIONS, MIN_CONNECTIONS, ConnectionBudget
 from tarry.serve.server import doors_of
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(96, 16), (1024, 624), (20_000, 16_384), (4096, 3312)])
 def test_connections_leave_room_for_the_ledger(limit: int, expected: int) -> None:
-    room = Room(limit)
+    room = ConnectionBudget(limit)
     room.reserve(256)
     assert room.part("http").limit == expected
 
 
 @pytest.mark.parametrize("limit", [1024, 4096, 20_000, 65_536])
 def test_the_sum_fits(limit: int) -> None:
-    room = Room(limit)
+    room = ConnectionBudget(limit)
     room.reserve(256)
     parts = [
         room.part("http"),
@@ -37,16 +37,16 @@ def test_the_sum_fits(limit: int) -> None:
 
 
 def test_a_limit_that_is_far_too_low_leaves_a_few_to_each() -> None:
-    room = Room(64)
+    room = ConnectionBudget(64)
     assert [room.part(str(n)).limit for n in range(4)] == [MIN_CONNECTIONS] * 4
 
 
 def test_no_limit_on_files_is_a_limit_on_connections() -> None:
-    assert Room(-1).part("http").limit == MAX_CONNECTIONS
+    assert ConnectionBudget(-1).part("http").limit == MAX_CONNECTIONS
 
 
 def test_a_configuration_that_asks_for_more_than_there_is_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    room = Room(1024)
+    room = ConnectionBudget(1024)
     room.part("pulsar", 700)
     with caplog.at_level(logging.WARNING):
         room.check()
@@ -59,6 +59,6 @@ def test_a_configuration_that_asks_for_more_than_there_is_is_told(caplog: pytest
 
 def test_every_door_has_a_part() -> None:
     given = {f"doors.{door}.enabled": True for door in ("pulsar", "dapr")}
-    room = Room(4096)
+    room = ConnectionBudget(4096)
     doors_of(load(environment={}, overrides=given).config, Access.open(), room)
     assert [part.name for part in room.parts] == ["doors.pulsar", "doors.dapr", "doors.dapr:grpc"]

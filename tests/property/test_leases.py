@@ -6,7 +6,7 @@ from typing import Any, cast
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.core.bundles import Bundles
+from tarry.core.sets.lazy_id_map import LazyIdMap
 from tarry.doors.http.handed import Handed
 from tarry.engine.topics.leases import Leases
 
@@ -16,7 +16,7 @@ class Holder:
 
     def __init__(self) -> None:
         self.unacked = 0
-        self.holds: Bundles[None] = Bundles()
+        self.holds: LazyIdMap[None] = LazyIdMap()
 
 
 OPERATIONS = st.lists(

@@ -1,0 +1,1 @@
+"""Sets and maps of seqs and ids, for many at once."""
