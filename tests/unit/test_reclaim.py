@@ -1,6 +1,8 @@
 """Reclaiming: old segments go, while what little lives in them is carried forward (R12)."""
 
 import errno
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -212,11 +214,21 @@ def test_what_is_on_its_way_stays_where_it_is_and_is_sent_once(bench: Bench) -> 
     assert bench.arrived() == [b"slow"]
 
 
-def test_many_versions_are_carried_in_steps(bench: Bench) -> None:
+def test_many_versions_are_carried_in_steps(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reclaim, "CARRY_LIMIT", 50)
+    units: list[int] = []
+    append = bench.engine.journal.append
+
+    def counted(records: Sequence[Any], *args: Any, **options: Any) -> int:
+        units.append(len(records))
+        return append(records, *args, **options)
+
+    monkeypatch.setattr(bench.engine.journal, "append", counted)
     ids = [bench.schedule(payload=b"%d" % n, delay_ms=limits.DAY_MS + n).id for n in range(300)]
     churn(bench, 30)
     settle(bench)
     assert size(bench) <= 5
+    assert max(units) == 50
     bench.reopen()
     assert bench.engine.stats().pending == 300
     assert bench.view(ids[123]).payload == b"123"

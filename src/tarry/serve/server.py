@@ -101,8 +101,9 @@ def _tune() -> None:
     """Settings of the interpreter that suit one busy thread beside two that mostly wait for the disk."""
     # The ledger's thread must not wait five milliseconds for its turn after each sync.
     sys.setswitchinterval(0.0001)
-    # Records and answers make no cycles; looking for them after every 700 objects cost a quarter of a burst.
-    gc.set_threshold(200_000, 50, 1_000)
+    # Records and answers make no cycles; looking for them after every 700 objects cost a quarter of a burst. But a look at
+    # 200,000 that live on, as of a hundred thousand new topics, took up to 150 ms of the processor in one turn.
+    gc.set_threshold(20_000, 500, 1_000)
     # `np.unique` imports it when it is first called, for ten milliseconds: not at a due instant.
     importlib.import_module("numpy.ma")
     # pyarrow imports pandas, where there is one, with the first array that is made of a list: half a second on the

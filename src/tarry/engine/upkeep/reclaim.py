@@ -36,8 +36,8 @@ from tarry.registry.snapshots import SNAPSHOTS
 
 log = logging.getLogger(__name__)
 
-CARRY_LIMIT: Final = 2_000
-"""Records carried forward at once."""
+CARRY_LIMIT: Final = 200
+"""Records carried forward at once: some milliseconds. Of two thousand it was a fifth of a second."""
 
 CARRY_SEGMENTS: Final = 16
 """Segments that are emptied in one turn, at the most."""
