@@ -2,7 +2,10 @@
 
 import pytest
 
+from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import NotFound
+from tarry.core.limits import DAY_MS, HOUR_MS
+from tarry.core.message import Message
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.exclusivity import Mode
 from tarry.doors.pulsar.frames import frame
@@ -10,8 +13,9 @@ from tarry.doors.pulsar.ids import EARLIER_LEDGER, entry_of, ledger_of
 from tarry.engine.topics.entries import NewEntry
 from tarry.engine.topics.topic import Topic, incarnation_of
 from tarry.ledger.record import FIRST_BATCH_SEQ
-from tests.unit.engine_kit import Bench, full
+from tests.unit.engine_kit import FOREIGN, Bench, full
 from tests.unit.pulsar_kit import TOPIC, Desk, Type, message_of, place
+from tests.unit.test_adoption import file, manifest
 
 
 @pytest.fixture
@@ -254,3 +258,119 @@ def test_where_an_id_is_in_a_topic() -> None:
     assert entry_of(ledger, 3, topic) == entry_of(EARLIER_LEDGER, 3, topic) == 3
     assert entry_of(ledger - 1, 3, topic) == entry_of(place(0).ledgerId - 2, 3, topic) == 0
     assert entry_of(ledger + 1, 3, topic) == 10
+
+
+# Groups
+
+
+def later(bench: Bench, ms: int) -> None:
+    """Let time pass in a few steps, in which what is past its retention is forgotten."""
+    for _ in range(4):
+        bench.leap(ms // 4)
+
+
+def waiting_in_a_forgotten_group(bench: Bench, group: str = "g") -> str:
+    """A message that was chosen of its group more than a week ago, and is tried again and again."""
+    old = bench.schedule(FOREIGN, payload=b"old", group=group, delay_ms=10)
+    bench.wait(10)
+    for _ in range(10):
+        # It is chosen, and nobody knows whether it arrived.
+        bench.verdict(Retry("away", uncertain=True, counted=False))
+        bench.leap(DAY_MS)
+        later(bench, HOUR_MS)
+    return old.id
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "another attempt", "a restart"])
+def test_a_message_of_a_group_that_was_forgotten_ends_none_of_the_next_of_its_name(
+    bench: Bench, meanwhile: str
+) -> None:
+    old = waiting_in_a_forgotten_group(bench)
+    new = [bench.schedule("orders", group="g", delay_ms=2 * DAY_MS).id for _ in range(2)]
+    if meanwhile == "another attempt":
+        bench.verdict(Retry("away", uncertain=True, counted=False))
+        later(bench, DAY_MS)
+    elif meanwhile == "a restart":
+        bench.reopen()
+        bench.rest()
+    bench.verdict(Delivered())
+    assert [bench.state(old), *map(bench.state, new)] == ["sent", "scheduled", "scheduled"]
+    later(bench, 2 * DAY_MS)
+    # And those are a group of their own.
+    assert sorted(map(bench.state, new)) == ["cancelled", "sent"]
+
+
+def test_the_next_group_of_a_name_ends_no_message_of_the_one_before(bench: Bench) -> None:
+    old = waiting_in_a_forgotten_group(bench)
+    new = bench.schedule("orders", payload=b"new", group="g", delay_ms=10)
+    sibling = bench.schedule("orders", payload=b"sibling", group="g", delay_ms=20)
+    bench.wait(50)
+    assert (bench.state(old), bench.state(new.id)) == ("sending", "sent")
+    assert bench.state(sibling.id) == "cancelled"
+    bench.verdict(Delivered())
+    assert bench.state(old) == "sent"
+
+
+def restored(bench: Bench, image: bytes | None) -> None:
+    """Begin again with a registry of earlier, as after a crash or from a snapshot; the ledger has all since."""
+    bench.kill()
+    bench.registry_disk.images.clear()
+    bench.registry_disk.images.append(image)
+    bench.start()
+    bench.rest()
+
+
+def test_a_group_that_begins_again_is_one_group_whatever_a_restart_remembers(bench: Bench) -> None:
+    """The registry that a crash leaves may still have the group that had ended and was forgotten."""
+    bench.schedule("orders", group="g", delay_ms=10)
+    later(bench, 2_000)
+    before = bench.registry_disk.images[-1]
+    bench.leap(8 * DAY_MS)
+    later(bench, HOUR_MS)
+    ids = [bench.schedule("orders", group="g", delay_ms=DAY_MS).id for _ in range(2)]
+    restored(bench, before)
+    later(bench, DAY_MS)
+    assert sorted(map(bench.state, ids)) == ["cancelled", "sent"]
+
+
+def test_a_group_that_begins_again_is_led_whatever_a_restart_remembers(bench: Bench) -> None:
+    bench.schedule("orders", group="g", delay_ms=10)
+    later(bench, 2_000)
+    before = bench.registry_disk.images[-1]
+    bench.leap(8 * DAY_MS)
+    later(bench, HOUR_MS)
+    leader = Message(destination=FOREIGN, leads="g", delay_ms=DAY_MS)
+    members = [Message(destination="orders", group="g", delay_ms=DAY_MS) for _ in range(2)]
+    first, *led = [one.id for one in bench.ask(bench.engine.schedule_together([leader, *members]))]
+    restored(bench, before)
+    later(bench, DAY_MS)
+    bench.verdict(Delivered())
+    assert [bench.state(first), *map(bench.state, led)] == ["sent", "scheduled", "scheduled"]
+    later(bench, DAY_MS)
+    assert sorted(map(bench.state, led)) == ["cancelled", "sent"]
+
+
+# Batches
+
+
+def test_a_batch_that_takes_the_name_of_one_that_was_forgotten_stays(bench: Bench) -> None:
+    """The registry that a crash leaves may still have the batch that was forgotten, and forgets it once more."""
+    first = manifest(bench, files=[file(high_ms=bench.now_ms + HOUR_MS)], fingerprint="first")
+    bench.ask(bench.engine.batches.adopt("letters", first))
+    bench.ask(bench.engine.batches.cancel("letters"))
+    later(bench, 2_000)
+    before = bench.registry_disk.images[-1]
+    bench.leap(9 * DAY_MS)
+    later(bench, HOUR_MS)
+    bench.refused(bench.engine.batches.batch("letters"), NotFound)
+    high_ms = bench.now_ms + 30 * DAY_MS
+    second = manifest(bench, files=[file(high_ms=high_ms)], fingerprint="second")
+    made = bench.ask(bench.engine.batches.adopt("letters", second))
+    restored(bench, before)
+    for _ in range(2):
+        later(bench, HOUR_MS)
+        assert bench.ask(bench.engine.batches.batch("letters")).adopted_at_ms == made.adopted_at_ms
+        assert sum(bench.pending.by_holder.values()) == 3
+        assert bench.batches.of(bench.batches.by_name["letters"].first_seq) is not None
+        bench.reopen()
+        bench.rest()

@@ -320,6 +320,8 @@ class Journal:
         self._strand_no_more(record.kills, record.destination)
         # Of a version that could not be read not even the owner is known.
         holder = Holder(record.namespace, record.owner) if record.destination else None
+        if record.outcome == "sent" and record.group is not None and holder is not None:
+            self.groups.sent(holder, record.group, record.origin, record.finalised_at_ms)
         self._end(record.kills, record.origin, holder, record.group, record.listed)
         if record.subject is not None:
             self.subjects.remove(record.subject, record.origin)
@@ -331,19 +333,17 @@ class Journal:
         self.registry.finalised.put(
             (record.origin.seq,), ended, (record.owner if record.listed else None, record.finalised_at_ms)
         )
-        if record.outcome == "sent" and record.group is not None:
-            self.groups.close(Holder(record.namespace, record.owner), record.group, record.finalised_at_ms)
 
     def _decide_fired(self, entry: Entry, fired: Key) -> None:
         head = decode_head(bytes(entry.put))
         origin = head.origin or fired
         self.counters["sent"] += 1
         holder = Holder(head.namespace, head.owner)
+        if head.group is not None:
+            self.groups.sent(holder, head.group, origin, entry.published_at_ms)
         self._end(fired, origin, holder, head.group, head.listed)
         key, searched, ended = ended_row(head, fired, entry.published_at_ms)
         self.registry.finalised.put(key, ended, searched)
-        if head.group is not None:
-            self.groups.close(holder, head.group, entry.published_at_ms)
 
     def _end(self, kills: Key, origin: Key, holder: Holder | None, group: str | None, listed: bool) -> None:
         self._kill(kills.seq)

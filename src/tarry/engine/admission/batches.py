@@ -117,6 +117,11 @@ class Batches:
         return self._cancel(batch, record)
 
     def _adopt(self, seq: int, record: Adopt) -> Counter[Holder]:
+        known = self.by_name.get(record.name)
+        if known is not None:
+            # A name is taken once: what a crash left of this one had been forgotten when the record was written.
+            self._let_go(known)
+            self._remove(known)
         high_ms = max([record.floor_ms, *(file.high_ms for file in record.files)])
         row = BatchRow(
             seq, record.first_seq, record.count, record.floor_ms, record.adopted_at_ms, high_ms, record.fingerprint,
@@ -261,13 +266,18 @@ class Batches:
         """Let go of the seqs of batches that are past, and of the batches when the ends of their messages are forgotten."""
         for batch in list(self._ordered):
             past_ms = watermark.fire_at_ms - batch.row.high_ms
-            if past_ms > OVER_AFTER_MS and not batch.row.past:
-                self._dead.drop_range(batch.first_seq, batch.count)
-                batch.row = replace(batch.row, past=True)
-                self._changed.add(batch.name)
-                self._drop_files(batch)
+            if past_ms > OVER_AFTER_MS:
+                self._let_go(batch)
             if past_ms > retention_ms and not batch.apart.total():
                 self._remove(batch)
+
+    def _let_go(self, batch: Batch) -> None:
+        """Forget the seqs of a batch that is past."""
+        if not batch.row.past:
+            self._dead.drop_range(batch.first_seq, batch.count)
+            batch.row = replace(batch.row, past=True)
+            self._changed.add(batch.name)
+            self._drop_files(batch)
 
     def _remove(self, batch: Batch) -> None:
         at = self._ordered.index(batch)

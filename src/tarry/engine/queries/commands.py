@@ -128,7 +128,7 @@ class Commands:
             if ending.spare_led_by is not None:
                 try:
                     # What leads its group may be just that.
-                    self._journal.groups.check_unled(found.put)
+                    self._journal.groups.check_unled(found.put, found.origin)
                 except Conflict as error:
                     return failed(error)
             return self._cancel(id, found, ending)
@@ -221,7 +221,7 @@ class Commands:
             waiting = self._decide(id_, found, Event.SEND, lambda again: self._send(id_, again, how))
             if waiting is not None:
                 return waiting
-            self._journal.groups.check_unled(found.put)
+            self._journal.groups.check_unled(found.put, found.origin)
             now_ms = self._clock.now_ms()
             fire_at_ms = max(now_ms, self._journal.watermark.fire_at_ms)
             uncertain = self._uncertain(found)
@@ -252,7 +252,7 @@ class Commands:
             )
             if waiting is not None:
                 return waiting
-            self._journal.groups.check_unled(found.put)
+            self._journal.groups.check_unled(found.put, found.origin)
             now_ms = self._clock.now_ms()
             topic = found.put.destination if found.put.destination.startswith(TOPIC_SCHEME) else None
             policy = self._journal.policies.effective(topic, found.put.namespace)

@@ -4,9 +4,12 @@ A member may have no due instant while its group holds one that has; when the la
 may be led by a message outside it: then nothing of it is due until the leader is sent, and unsent it takes the group
 along. A group is its holder's: one of the same name in another namespace is another group. Who is in a group is kept in the
 registry; this is what it means.
+
+A group that has ended is forgotten after a while, and then its name may begin another one. The name is therefore never enough to
+tell what belongs to whom: a group is its members, by their origins, and an open group is touched by its own members alone.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from tarry.core.errors import Conflict, Damage
@@ -73,19 +76,27 @@ class Groups:
         """A version of a member was accepted."""
         assert put.group is not None
         holder = Holder(put.namespace, put.owner)
-        group = self._registry.groups.get(*holder, put.group) or Group([])
-        others = self._without(group, origin)
-        if group.closed_at_ms is None:
-            # One that waits for its leader has a delay, and no due instant yet.
-            timed = put.due_at_ms is not None or put.delay_ms is not None
-            others.append(Member(origin, current, timed))
-            self.seqs.add(current.seq)
-        self._put(holder, put.group, Group(others, group.closed_at_ms, group.leader))
+        group = self._open(holder, put.group) if put.origin is None else self._group_of(put, origin)
+        if group is None:
+            # It was chosen of a group that has ended, and is in no other.
+            return
+        # One that waits for its leader has a delay, and no due instant yet.
+        timed = put.due_at_ms is not None or put.delay_ms is not None
+        members = [*self._without(group, origin), Member(origin, current, timed)]
+        self.seqs.add(current.seq)
+        self._put(holder, put.group, Group(members, None, group.leader))
 
     def lead(self, holder: Holder, name: str, origin: Key) -> None:
         """A message that leads a group was accepted."""
-        group = self._registry.groups.get(*holder, name) or Group([])
-        self._put(holder, name, Group(group.members, group.closed_at_ms, origin))
+        self._put(holder, name, Group(self._open(holder, name).members, None, origin))
+
+    def _open(self, holder: Holder, name: str) -> Group:
+        """The group that a message joins which was let in.
+
+        If one that has ended is still here, as in a registry that a crash left, it had been forgotten by then.
+        """
+        group = self._registry.groups.get(*holder, name)
+        return Group([]) if group is None or group.closed_at_ms is not None else group
 
     def leave(self, holder: Holder, name: str, origin: Key) -> None:
         """A member has ended."""
@@ -93,10 +104,16 @@ class Groups:
         if group is not None:
             self._put(holder, name, Group(self._without(group, origin), group.closed_at_ms, group.leader))
 
-    def close(self, holder: Holder, name: str, at_ms: int) -> None:
-        """Of a group at most one is ever sent: remember that it was."""
+    def sent(self, holder: Holder, name: str, origin: Key, at_ms: int) -> None:
+        """A message was sent, which ends its group."""
+        self._close(holder, name, at_ms, lambda member: member.origin == origin)
+
+    def _close(self, holder: Holder, name: str, at_ms: int, is_one: Callable[[Member], bool]) -> None:
+        """Of a group at most one is ever sent: remember that it was. An open group without that one is the next of its name."""
         group = self._registry.groups.get(*holder, name)
-        if group is not None:
+        if group is not None and group.closed_at_ms is None:
+            if not any(map(is_one, group.members)):
+                return
             self.seqs.difference_update(member.current.seq for member in group.members)
         self._put(holder, name, Group([], at_ms))
 
@@ -105,7 +122,7 @@ class Groups:
         holder = Holder(claim.namespace, claim.owner)
         if claim.namespace == UNSCOPED:
             holder = self._holder_of(claim) or holder
-        self.close(holder, claim.group, claim.claimed_at_ms)
+        self._close(holder, claim.group, claim.claimed_at_ms, lambda member: member.current.seq == claim.seq)
 
     def _holder_of(self, claim: Claim) -> Holder | None:
         """The holder of a group that an earlier version claimed: the one in whose group the claimed version waits."""
@@ -179,9 +196,9 @@ class Groups:
         if self._known(holder, name) is not None:
             raise Conflict("there is such a group already; only a new one can be led", "exists")
 
-    def check_unled(self, put: Put) -> None:
+    def check_unled(self, put: Put, origin: Key) -> None:
         """Raise if a message waits for the one that leads its group."""
-        group = self._group_of(put)
+        group = self._group_of(put, origin)
         if group is not None and group.leader is not None:
             raise Conflict("the message waits for the one that leads its group", "led")
 
@@ -195,12 +212,17 @@ class Groups:
         """The holder and the name of the group that waits for a message."""
         return self._leaders.get(leader.seq, (Holder(UNSCOPED, ""), ""))
 
-    def _group_of(self, put: Put | PutHead) -> Group | None:
-        return None if put.group is None else self._registry.groups.get(put.namespace, put.owner, put.group)
+    def _group_of(self, put: Put | PutHead, origin: Key) -> Group | None:
+        """The group in which a message waits."""
+        if put.group is None:
+            return None
+        group = self._registry.groups.get(put.namespace, put.owner, put.group)
+        waits = group is not None and any(member.origin == origin for member in group.members)
+        return group if waits else None
 
     def ends_of_siblings(self, put: Put | PutHead, origin: Key, now_ms: int) -> list[Record]:
         """The ends of the other members of a message's group, because it is sent."""
-        group = self._group_of(put)
+        group = self._group_of(put, origin)
         if group is None:
             return []
         holder, name = Holder(put.namespace, put.owner), put.group or ""
@@ -216,7 +238,7 @@ class Groups:
 
         Those are the others of its group, if it was the last there with a due instant, and the group that it led.
         """
-        group = self._group_of(put)
+        group = self._group_of(put, origin)
         left = [member for member in group.members if member.origin != origin] if group else []
         if any(member.timed for member in left):
             return []
