@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import Simulation
 
 OWNERS = ("ann", "bob", "")
-KEYS = (None, None, "k1", "k2", "k3")
+KEYS = (None, None, "k1", "k1", "k2")
 NEVER_MS = 1 << 60
 ANYWHERE = (*HOSTS, *TOPICS, *HOSTS, *TOPICS, *HOSTS, *TOPICS, EAGER, FLEETING)
 
@@ -102,6 +102,8 @@ class Clients:
     def promise(self, msg: Msg) -> Promise | None:
         """What is promised if the request is taken now; None if it has been taken already."""
         self._sim.say_message(msg)
+        if not msg.promises:
+            msg.first_frame = self._checker.frames
         msg.asks += 1
         if msg.accepted is not None:
             return None

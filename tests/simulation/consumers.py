@@ -361,6 +361,13 @@ class Consumers:
             reader.permits += more
             reader.handle.flow(more)
 
+    def acknowledge_everything(self) -> None:
+        """All consumers are done with all that they have."""
+        for sub in self._model.subs.values():
+            for reader in sub.consumers:
+                if reader.held:
+                    self._ack_each(reader, sorted(reader.held))
+
     def ack(self) -> None:
         """A consumer is done with some of what it has."""
         reader = self._reader()
@@ -374,17 +381,24 @@ class Consumers:
                 for entry_id in [one for one in other.held if one <= last]:
                     del other.held[entry_id]
             sub.excused_below = max(sub.excused_below, last + 1)
+            sub.busy += 1
             answer = reader.handle.subscription.ack([], below=last + 1)
-            then = partial(self._acked, sub, [], last + 1)
+            self._sim.ask(
+                f"ack {sub.topic}/{sub.name} to {last}", answer, partial(self._acked, sub, [], last + 1)
+            )
         else:
-            ids = held if random.random() < 0.5 else random.sample(held, random.randint(1, len(held)))
-            for entry_id in ids:
-                del reader.held[entry_id]
-            sub.excused.update(ids)
-            answer = reader.handle.ack(ids)
-            then = partial(self._acked, sub, ids, 0)
+            self._ack_each(
+                reader, held if random.random() < 0.5 else random.sample(held, random.randint(1, len(held)))
+            )
+
+    def _ack_each(self, reader: Reader, ids: list[int]) -> None:
+        sub = reader.sub
+        for entry_id in ids:
+            del reader.held[entry_id]
+        sub.excused.update(ids)
         sub.busy += 1
-        self._sim.ask(f"ack {sub.topic}/{sub.name} {held}", answer, then)
+        answer = reader.handle.ack(ids)
+        self._sim.ask(f"ack {sub.topic}/{sub.name} {ids}", answer, partial(self._acked, sub, ids, 0))
 
     def ack_part(self) -> None:
         """A consumer is done with some messages of an entry; with the last of them it is done with the entry."""

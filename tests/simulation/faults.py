@@ -81,7 +81,7 @@ class Faults:
     def jump_between(self) -> None:
         """Set the clock where it is rarely set by chance: when messages are due and have not gone out."""
         sim = self._sim
-        if sim.jumpy and self._random.random() < 0.2 and sim.coverage.is_between(sim):
+        if sim.jumpy and self._random.random() < 0.4 and sim.coverage.is_between(sim):
             self.jump(self._random.choice(JUMPS_MS))
 
     # Damage

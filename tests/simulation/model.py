@@ -29,6 +29,11 @@ ELSEWHERE = "acme/other"
 """A namespace of messages for hosts: their owners are others than those of the same names in the default one."""
 
 
+def holder_of(message: Message) -> tuple[str, str]:
+    """Whose a message is."""
+    return message.namespace or DEFAULT_NAMESPACE, message.owner
+
+
 def group_of(message: Message) -> tuple[str, str, str | None]:
     """What a group is known by."""
     return message.namespace or DEFAULT_NAMESPACE, message.owner, message.group
@@ -58,6 +63,8 @@ class Msg:
     born: int
     """The number of the step that asked for it."""
     accepted: Scheduled | None = None
+    first_frame: int = 0
+    """How many frames of the ledger there were when it was first asked for."""
     floor_ms: int = 0
     """It fires no earlier than this, whenever it is due: the clock when it was first asked for."""
     ceiling_ms: int = 0

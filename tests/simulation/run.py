@@ -18,6 +18,7 @@ from typing import NamedTuple
 from unittest import mock
 
 from tarry.engine.bodies import readahead
+from tarry.registry import sieve
 from tests.simulation.coverage import ENOUGH_SEEDS, never_met, report
 from tests.simulation.world import Simulation
 
@@ -37,8 +38,11 @@ def run_seed(
     """One run; raises `Failure`."""
     simulation = Simulation(seed, steps, trace, focus)
     try:
-        # Bursts are small here: none would have drafts.
-        with mock.patch.object(readahead, "WHOLE", 2):
+        # Bursts are small here: none would have drafts. And each life would clear megabytes for a few keys.
+        with (
+            mock.patch.object(readahead, "WHOLE", 2),
+            mock.patch.multiple(sieve, _BITS=12, _MASK=(1 << 12) - 1),
+        ):
             simulation.run()
     except Exception as error:
         again = f"python -m tests.simulation.run --seed {seed} --steps {steps} --trace"

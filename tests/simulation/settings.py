@@ -26,8 +26,8 @@ def engine_settings(random: Random) -> EngineSettings:
         mark_every_ms=random.choice((1, 50, 1_000)),
         clock_slack_ms=random.choice((0, 5, 5_000)),
         flush_every_ms=random.choice((1, 50, 500)),
-        reclaim_every_ms=random.choice((1, 1, 100, 10_000)),
-        snapshot_every_ms=random.choice((1, 1, 100, 300_000)),
+        reclaim_every_ms=random.choice((1, 1, 1, 1, 100, 100, 10_000)),
+        snapshot_every_ms=random.choice((1, 1, 1, 1, 100, 100, 300_000)),
         finalised_retention_ms=DECADE_MS,
         unread_retention_ms=DECADE_MS,
         idempotency_retention_ms=DECADE_MS,
@@ -38,7 +38,7 @@ def engine_settings(random: Random) -> EngineSettings:
 def ledger_settings(random: Random) -> LedgerSettings:
     """How this run's ledger is set."""
     return LedgerSettings(
-        segment_bytes=4096 + random.choice((4096, 4096, 8192, 65536)),
+        segment_bytes=4096 + random.choice((4096, 4096, 4096, 4096, 8192, 65536)),
         commit_max_records=random.choice((1, 3, 8192)),
         commit_max_bytes=random.choice((1024, 8 << 20)),
         spare_segments=random.choice((1, 2)),
@@ -47,7 +47,7 @@ def ledger_settings(random: Random) -> LedgerSettings:
 
 def dead_block_bits(random: Random) -> int:
     """How many dead seqs this run forgets at once: few, so that it does."""
-    return random.choice((SMALLEST_BLOCK_BITS, SMALLEST_BLOCK_BITS, 8))
+    return random.choice((SMALLEST_BLOCK_BITS, SMALLEST_BLOCK_BITS, SMALLEST_BLOCK_BITS, 8))
 
 
 def index_piece(random: Random) -> int:
@@ -60,8 +60,9 @@ OPERATIONS = {
     "commit": 25.0,
     "work": 12.0,
     "wait": 15.0,
-    "index": 4.0,
-    "verdict": 8.0,
+    "rest": 4.0,
+    "index": 5.0,
+    "verdict": 12.0,
     "schedule": 14.0,
     "batch": 2.0,
     "together": 2.0,
@@ -70,19 +71,19 @@ OPERATIONS = {
     "cancel_batch": 0.3,
     "reuse": 0.5,
     "command": 10.0,
-    "look": 2.0,
+    "look": 1.0,
     "policy": 0.5,
     "publish": 6.0,
     "reschedule": 1.0,
     "recall": 0.5,
     "subscribe": 3.0,
     "watch": 0.5,
-    "attach": 4.0,
+    "attach": 6.0,
     "flow": 5.0,
     "ack": 8.0,
-    "ack_part": 2.0,
-    "honour": 1.0,
-    "nack": 3.0,
+    "ack_part": 6.0,
+    "honour": 4.0,
+    "nack": 6.0,
     "seek": 0.5,
     "close": 1.0,
     "retype": 0.5,
@@ -92,7 +93,7 @@ OPERATIONS = {
 """How often each step comes on average, beside the others."""
 MOVING = ("tick", "commit", "work")
 """Where one of these is missing, next to nothing happens before the end."""
-FAULTS = {"jump": 1.0, "fault": 1.0, "crash": 2.0, "flip": 0.3, "rot": 0.2}
+FAULTS = {"jump": 2.0, "fault": 2.0, "crash": 3.0, "flip": 0.3, "rot": 0.2}
 
 
 def weights(random: Random) -> dict[str, float]:
@@ -102,7 +103,7 @@ def weights(random: Random) -> dict[str, float]:
     """
     usual = random.random() < 0.7
     return {name: _weight(random, odds if usual else 4.0, 0.15) for name, odds in OPERATIONS.items()} | {
-        name: _weight(random, odds, 0.5) for name, odds in FAULTS.items()
+        name: _weight(random, odds, 0.35) for name, odds in FAULTS.items()
     }
 
 

@@ -17,10 +17,12 @@ from tarry.core.sets.deadset import DeadSet
 from tarry.core.sets.seqset import SeqSet
 from tarry.core.timers.run import Due
 from tarry.core.timers.timer_queue import TimerQueue
+from tarry.engine.admission.batches import Batches
 from tarry.engine.admission.scheduling import Scheduling
 from tarry.engine.admission.together import Together
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.bodies.bodies import Absent
+from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Horizon
 from tarry.engine.flights.flight import Departure
 from tarry.engine.flights.flights import Flights
@@ -32,7 +34,7 @@ from tarry.engine.topics.ack_set import AckSet
 from tarry.engine.topics.records import TopicRecords
 from tarry.engine.topics.subscription import Subscription
 from tarry.engine.topics.topics import Topics
-from tarry.engine.upkeep.reclaim import Reclaim
+from tarry.engine.upkeep.reclaim import Living
 from tarry.index.index import View
 from tarry.ledger.record import Claim, Entry, Key, Put, Record
 from tarry.ledger.watermark import Watermark
@@ -162,7 +164,7 @@ def skip_a_record_at_replay(patch: pytest.MonkeyPatch) -> None:
 
 def reclaim_what_is_needed(patch: pytest.MonkeyPatch) -> None:
     """R12: a segment goes although somebody needs what is in it."""
-    patch.setattr(Reclaim, "_living", lambda self, first_seq, last_seq: [])
+    patch.setattr(Living, "add", lambda self, seqs: None)
 
 
 def lose_acknowledgements(patch: pytest.MonkeyPatch) -> None:
@@ -186,6 +188,17 @@ def forget_what_is_acknowledged_in_part(patch: pytest.MonkeyPatch) -> None:
 def begin_a_batch_without_its_files(patch: pytest.MonkeyPatch) -> None:
     """R10: a batch that is adopted is no part of the view until the index has it."""
     patch.setattr(SimulatedView, "with_batches", lambda self, batches: self)
+
+
+def begin_a_batch_before_it_is_adopted(patch: pytest.MonkeyPatch) -> None:
+    """R2: a batch is part of the view while the record of its adoption is not on disk."""
+    unindexed = Batches.unindexed
+    patch.setattr(Batches, "unindexed", lambda self, cursor, _: unindexed(self, cursor, 1 << 62))
+
+
+def forget_the_dead_that_wait(patch: pytest.MonkeyPatch) -> None:
+    """R8: the dead are forgotten while some of them wait for their turn, outside the wheel."""
+    patch.setattr(Dispatcher, "holds_any", property(lambda self: False))
 
 
 def deliver_delayed_entries_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -339,6 +352,8 @@ SABOTAGES: dict[Callable[[pytest.MonkeyPatch], None], dict[str, int]] = {
         "publish": 20,
     },
     begin_a_batch_without_its_files: {"adopt": 20},
+    begin_a_batch_before_it_is_adopted: {"adopt": 30, "index": 30, "wait": 60, "commit": 6, "work": 30},
+    forget_the_dead_that_wait: {**INDEXED, "command": 40, "wait": 40},
     deliver_delayed_entries_at_once: {},
     fire_twice: {},
     keep_siblings: {},

@@ -14,11 +14,13 @@ from tarry.core.errors import Damage, NotFound, TarryError, Unavailable
 from tarry.core.message import MessageView
 from tarry.core.policy import Policy
 from tarry.engine.answer import Answer, failed
+from tarry.engine.bodies.bodies import AGAIN_MS
 from tarry.engine.dispatch.dispatcher import ORDER_WAITS_MS
 from tarry.engine.engine import Engine
 from tarry.engine.flights.flights import Told
 from tarry.testing.disk import SimulatedCrash
 from tarry.testing.outlet import Attempt, SimulatedOutlet
+from tarry.testing.registry import IMAGES
 from tarry.testing.world import World
 from tests.simulation.bulk import Bulk
 from tests.simulation.checker import Checker, Violation
@@ -37,6 +39,10 @@ from tests.simulation.settings import (
 )
 
 DRAIN_ROUNDS = 400
+LOST = (0, 0, 1, 3, IMAGES, IMAGES)
+"""How many transactions of the registry a power loss takes away: now and then all that it can."""
+FETCHES = 5
+"""How often a body is fetched from the index until it is there, at the most, when no files go any more."""
 
 
 class WatchedOutlet(SimulatedOutlet):
@@ -189,6 +195,7 @@ class Simulation:
             "commit": self.commit,
             "work": self.work,
             "wait": self.wait,
+            "rest": self.rest,
             "index": self.index,
             "verdict": self.verdict,
         }
@@ -230,13 +237,28 @@ class Simulation:
             self.consumers.ack,
             self.index,
         )
-        for _ in range(random.choice((0, 0, 40, 100))):
+        for _ in range(random.choice((0, 30, 50, 50, 80))):
             self.step += 1
             random.choice(busy)()
             if random.random() < 0.3:
                 self.clock.advance(random.choice((1, 100, 3_000)))
-            if random.random() < 0.5:
+            if random.random() < 0.2:
                 self._all_at_once()
+        if random.random() < 0.8:
+            self._settle_down(random.random() < 0.8)
+
+    def _settle_down(self, indexed: bool) -> None:
+        """Some quiet time, in which the pipeline catches up, segments are reclaimed, and the dead are forgotten."""
+        read = self.random.random() < 0.7
+        if read:
+            self.consumers.read_everything()
+        for _ in range(12):
+            if read:
+                self.consumers.acknowledge_everything()
+            if indexed and self.world.index.cursor < self.world.durable_seq:
+                self.world.index.flush(self.world.ledger)
+            self._all_at_once()
+            self.clock.advance(self.random.choice((10, 10, 2_000)))
 
     def refuse(self, error: TarryError) -> None:
         """The server will not start, and that is right: the run is over."""
@@ -247,7 +269,7 @@ class Simulation:
 
     def boot(self, *, calm: bool = False) -> None:
         """Begin the next life, unless it crashes at once; a calm one does not."""
-        if self.random.random() < 0.1 and not (calm or self.draining):
+        if self.random.random() < 0.2 and not (calm or self.draining):
             self.world.disk.crash_at(self.random.randint(1, 12))
         try:
             self.world.start()
@@ -287,8 +309,8 @@ class Simulation:
             Unavailable(f"the last frame, from seq {before + 1} on, went bad and was taken for unfinished")
         )
 
-    def crash(self, why: str, power: bool | None = None) -> None:
-        """End this life: the power fails, or the process is killed."""
+    def crash(self, why: str, power: bool | None = None, lost: Sequence[int] = LOST) -> None:
+        """End this life: the power fails, and with it so many of the registry's transactions, or the process is killed."""
         random = self.random
         if power is None:
             power = random.random() < 0.7
@@ -299,7 +321,7 @@ class Simulation:
                 self._arrive(attempt)
         self.coverage.note("power loss" if power else "kill")
         if power:
-            self.world.crash(random.choice((0, 0, 1, 3, 8)))
+            self.world.crash(random.choice(lost))
         else:
             self.world.kill()
         self.world.disk.capacity_bytes = None
@@ -324,6 +346,8 @@ class Simulation:
 
     def commit_frame(self) -> int:
         """The ledger writes a frame; gives the number of its records."""
+        # What follows a frame may show already what is in it.
+        self.checker.frames += 1
         records = self.world.commit()
         self._note_frame()
         return records
@@ -408,6 +432,19 @@ class Simulation:
         else:
             self.clock.advance(self.random.choice((2_000, 61_000, 700_000)))
 
+    def rest(self) -> None:
+        """Nobody wants anything for a moment, so that what follows from all that was done comes to its end."""
+        if self._weights["index"] > 0:
+            self.index()
+        for _ in range(self.random.choice((2, 5, 15))):
+            self.tick()
+            self.commit()
+            while self.up and (self._worked or self.world.offloaded):
+                self._work_once()
+            if not self.up:
+                return
+            self.clock.advance(self.random.choice((0, 1, 10, 10, 2_000)))
+
     # The receiver
 
     def verdict(self) -> None:
@@ -430,7 +467,7 @@ class Simulation:
             self._answer(attempt, Retry("timed out", uncertain=True))
         elif attempt.arrived or kind < 0.6:
             self._answer(attempt, Delivered(random.choice((None, "ref"))))
-        elif kind < 0.85:
+        elif kind < 0.8:
             self._answer(attempt, Retry("busy", random.choice((None, None, 0, 30, 5_000, 100_000))))
         elif kind < 0.93:
             if random.random() < 0.5:
@@ -550,8 +587,12 @@ class Simulation:
         for msg in self.model.accepted():
             assert msg.accepted is not None
             answer = self.engine.get(msg.accepted.id)
-            if not answer.settled:
+            for _ in range(FETCHES):
+                if answer.settled:
+                    break
+                # A file of the index that is gone is looked for again after a while, in a newer version.
                 self._all_at_once()
+                self.clock.advance(AGAIN_MS)
             try:
                 views[msg.token] = answer.value()
             except NotFound:
@@ -564,7 +605,13 @@ class Simulation:
             raise Violation(
                 f"all is done, but {stats.pending} messages of {stats.owners} owners are said to wait"
             )
-        self.crash("at the end, to see that nothing comes again")
+        # Sometimes the pipeline is gone for good.
+        self._settle_down(self.random.random() < 0.8)
+        self.crash(
+            "at the end, to see that nothing comes again",
+            power=True,
+            lost=(0, IMAGES, IMAGES, IMAGES, IMAGES),
+        )
         while not self.up:
             self.boot()
         self._all_at_once()

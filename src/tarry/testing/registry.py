@@ -12,7 +12,7 @@ from typing import Final
 from tarry.core.errors import Unavailable
 from tarry.registry.registry import Flush, Registry
 
-IMAGES: Final = 8
+IMAGES: Final = 32
 """How many of the newest transactions a power loss may take away, at most."""
 
 
