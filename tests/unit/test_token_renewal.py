@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -77,15 +78,23 @@ async def test_consumers_and_kept_heads_of_a_token_that_is_gone_end(tmp_path: Pa
                 gone_lines, kept_lines = gone.aiter_lines(), kept.aiter_lines()
                 assert await anext(gone_lines) == await anext(kept_lines) == ": open"
                 asked = {"consumer": "p", "wait_ms": 50_000}
-                poll = asyncio.create_task(http.post(SUB + "/receive", json=asked, headers=bearer("one")))
-                await until(lambda: sessions(http, 3))
-
+                # Both poll as one consumer, which the first of them has opened.
+                polls = []
+                for name in ("one", "two"):
+                    polls.append(
+                        asyncio.create_task(http.post(SUB + "/receive", json=asked, headers=bearer(name)))
+                    )
+                    await until(partial(waiting, http, len(polls)))
                 assert "tokens=1" in await asyncio.to_thread(Renewed(server).renew, TWO)
 
                 assert "".join([line async for line in gone_lines]) == ""
-                refused = await poll
-                assert (refused.status_code, refused.json()["code"]) == (401, "unauthorised")
-                assert "the token is not in force any more" in refused.json()["detail"]
+                for refused in [await poll for poll in polls]:
+                    assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+                    assert "the token that opened this consumer is gone" in refused.json()["detail"]
+                asked = {"consumer": "p", "wait_ms": 0}
+                for name, status in (("one", 401), ("two", 200)):
+                    answer = await http.post(SUB + "/receive", json=asked, headers=bearer(name))
+                    assert answer.status_code == status
                 for _ in range(2):
                     answer = await http.post("/v1/messages", json=LATER, headers=bearer("one"))
                     assert answer.status_code == 401
@@ -137,9 +146,11 @@ async def test_pulsar_connections_of_a_token_that_is_gone_end(tmp_path: Path) ->
                 writer.transport.abort()
 
 
-async def sessions(http: httpx.AsyncClient, count: int) -> bool:
-    status = (await http.get("/v1/status", headers=bearer("two"))).json()
-    return bool(status["sessions"] == count)
+async def waiting(http: httpx.AsyncClient, count: int) -> bool:
+    """Whether so many polls wait as one consumer."""
+    stats = (await http.get(TOPIC, headers=bearer("two"))).json()
+    consumers = stats["subscriptions"]["s"]["consumers"]
+    return bool([one["permits"] for one in consumers if one["name"] == "p"] == [count])
 
 
 async def connected(port: int, name: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -7,7 +7,6 @@ from tarry.core.access import Access, Caller
 from tarry.core.errors import Conflict, TarryError, Unavailable
 from tarry.core.names import check_name
 from tarry.doors.http.entries import prepare
-from tarry.doors.http.problems import no_token
 from tarry.doors.http.session import Session, SessionKey, Stream
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shares import Shares
@@ -97,7 +96,8 @@ class Sessions:
         """End the sessions of tokens that are not in force any more; what they held goes to others."""
         for session, caller in list(self._callers.items()):
             if not caller.standing.in_force:
-                self.close(session, no_token("the token is not in force any more"))
+                # Somebody else may poll under the same name, and may go on: the next request finds out who it is.
+                self.close(session, Unavailable("the token that opened this consumer is gone; ask again"))
 
     def stop(self) -> None:
         """End every session; no more are opened."""
