@@ -366,9 +366,9 @@ class TopicRecords:
             [np.empty(0, np.int64), *(topic.waiting_seqs() for topic in self.by_name.values())]
         )
 
-    def needed_upto(self, upto_seq: int) -> Iterator[list[NDArray[np.int64]]]:
+    def needed_upto(self, upto_seq: int) -> Iterator[NDArray[np.int64]]:
         """Seqs, up to one, of the entries that somebody still needs (R12), in steps: there may be very many topics."""
-        found: list[NDArray[np.int64]] = []
+        found = [np.empty(0, np.int64)]
         looked = 0
         for topic in list(self.by_name.values()):
             looked += 1
@@ -377,12 +377,12 @@ class TopicRecords:
                     found.append(seqs)
                     looked += 1
                     if looked >= LOOKED_AT_TOGETHER:
-                        yield found
-                        found, looked = [], 0
+                        yield np.concatenate(found)
+                        found, looked = found[:1], 0
             if looked >= LOOKED_AT_TOGETHER:
-                yield found
-                found, looked = [], 0
-        yield found
+                yield np.concatenate(found)
+                found, looked = found[:1], 0
+        yield np.concatenate(found)
 
     def carried(self, entry: Entry, seq: int) -> Entry | None:
         """The same entry as a new record, to be written at the head of the ledger (R12)."""

@@ -45,6 +45,9 @@ CARRY_SEGMENTS: Final = 16
 WAITING_TOGETHER: Final = 100_000
 """Versions that are looked at in one step."""
 
+CARRIED_TOGETHER: Final = 50_000
+"""Records that are chosen to be carried in one turn, about; of a segment all."""
+
 LIVE_SHARE: Final = 0.5
 """The oldest segments are worth carrying forward while at most this share of their records lives."""
 
@@ -75,8 +78,12 @@ class Living:
         They are taken together, so that one full segment does not keep a hundred empty ones behind it.
         """
         first_seq = self._segments[0].first_seq
-        worth = np.flatnonzero(np.cumsum(self._counts) <= (self._last_seqs - first_seq + 1) * LIVE_SHARE)
-        return int(self._last_seqs[min(int(worth[-1]) + 1, CARRY_SEGMENTS) - 1]) if len(worth) else 0
+        lives = np.cumsum(self._counts)
+        worth = np.flatnonzero(lives <= (self._last_seqs - first_seq + 1) * LIVE_SHARE)
+        if not len(worth):
+            return 0
+        few = max(1, int(np.searchsorted(lives, CARRIED_TOGETHER, "right")))
+        return int(self._last_seqs[min(int(worth[-1]) + 1, CARRY_SEGMENTS, few) - 1])
 
     def upto(self, seq: int) -> list[int]:
         """Those up to a seq, in order."""
@@ -156,9 +163,8 @@ class Reclaim:
             living.add(seqs)
             yield True
         # After a seek back somebody may want entries that are gone already.
-        for found in self._journal.topics.records.needed_upto(sealed[-1].last_seq):
-            for seqs in found:
-                living.add(seqs)
+        for seqs in self._journal.topics.records.needed_upto(sealed[-1].last_seq):
+            living.add(seqs)
             yield True
         if self._busy or not self._may_reclaim() or self._sealed()[: len(sealed)] != sealed:
             return
