@@ -1,14 +1,24 @@
 """What holds for all tests."""
 
 import gc
+import os
 from typing import Final
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from xdist.scheduler import LoadFileScheduling
 
+UNSHRUNK: Final = "UNSHRUNK"
+"""In the environment: that a failure is enough, and no smaller example is looked for, which takes minutes."""
+
+_PHASES: Final = tuple(
+    phase for phase in Phase if UNSHRUNK not in os.environ or phase not in (Phase.shrink, Phase.explain)
+)
+
 # A slow machine is no fault of the code: what is too slow to be generated in time elsewhere is generated all the same.
-settings.register_profile("tarry", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "tarry", deadline=None, suppress_health_check=[HealthCheck.too_slow], phases=_PHASES
+)
 settings.load_profile("tarry")
 
 SHARED: Final = {

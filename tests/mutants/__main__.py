@@ -21,6 +21,7 @@ from py_compile import PycInvalidationMode
 from queue import SimpleQueue
 from typing import Final, Literal, NamedTuple
 
+from tests.conftest import UNSHRUNK
 from tests.mutants.mutant import Mutant, mutants
 from tests.processes import ROOT
 
@@ -28,7 +29,7 @@ WITHIN_S: Final = 600
 """A mutant that makes its tests hang is noticed."""
 HANGS: Final = "its tests hang"
 LEFT_OUT: Final = shutil.ignore_patterns(".git", ".venv", ".cache", ".*_cache", "__pycache__", "tarry-data")
-_FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", re.MULTILINE)
+_FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+\.py(?:::.+?)?)(?: - .*)?$", re.MULTILINE)
 
 
 class Verdict(NamedTuple):
@@ -55,7 +56,7 @@ def ran(
     """Run tests in a copy of the tree."""
     return subprocess.run(
         [sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:schemathesis", "-p", "no:cacheprovider", *tests],
-        cwd=tree, env={**os.environ, "PYTHONPATH": str(tree / "src")}, capture_output=True, text=True, timeout=within_s,
+        cwd=tree, env={**os.environ, "PYTHONPATH": str(tree / "src"), UNSHRUNK: "1"}, capture_output=True, text=True, timeout=within_s,
     )  # fmt: skip
 
 

@@ -42,6 +42,12 @@ def test_nobody_else_is_let_in(authorization: bytes | None) -> None:
     assert any(name == b"www-authenticate" for name, _ in refused.value.headers)
 
 
+def test_no_token_is_nobodys() -> None:
+    """However a door has looked for it."""
+    assert ACCESS.known(None) is None
+    assert ACCESS.known(b"") is None
+
+
 def test_every_token_is_compared_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[bytes] = []
 
