@@ -224,15 +224,16 @@ def test_a_batch_that_is_cut_differently_is_stored_again_rather_than_lost() -> N
 
 
 def test_batches_by_key_whose_numbers_are_interleaved_are_all_stored() -> None:
-    """Java's batches by key: 0 and 3 are one, 1 and 2 the next."""
+    """Java's batches by key: 0 and 5 are one, 1 and 4 the next, 2 and 3 the last."""
     desk = Desk()
     desk.deduplicate()
     client = desk.client()
     client.produce(producer_name="me")
     for _ in range(2):
-        client.send_batch(0, 2, 3)
-        client.send_batch(1, 2, 2)
-    assert client.receipts() == [(0, 0), (1, 1), (0, NO_ID), (1, NO_ID)]
+        client.send_batch(0, 2, 5)
+        client.send_batch(1, 2, 4)
+        client.send_batch(2, 2, 3)
+    assert client.receipts() == [(0, 0), (1, 1), (2, 2), (0, NO_ID), (1, NO_ID), (2, NO_ID)]
 
 
 def test_of_a_batch_the_highest_sequence_id_counts_and_of_chunks_the_last() -> None:

@@ -8,13 +8,15 @@ import pytest
 
 from tarry.core import limits
 from tarry.core.delivery import Delivered, Retry
-from tarry.core.errors import Unavailable
+from tarry.core.errors import Conflict, Unavailable
 from tarry.core.message import Message
+from tarry.core.policy import Policy
 from tarry.engine.settings import EngineSettings
 from tarry.engine.topics import records
 from tarry.engine.upkeep import reclaim
 from tarry.index.index import View
 from tarry.ledger.ledger import LedgerSettings
+from tarry.ledger.record import Entry, decode
 from tests.unit.engine_kit import FOREIGN, Bench
 
 SEGMENT = 1 << 16
@@ -185,6 +187,30 @@ def test_delayed_entries_are_carried_with_their_instant(bench: Bench, reopen: bo
     assert reader.payloads == [b"late"]
 
 
+def test_an_entry_that_was_ready_when_it_was_carried_is_ready_after_a_restart(bench: Bench) -> None:
+    """The registry has not heard of it: the new record says so, by having no instant."""
+    reclaim = bench.engine.upkeep.reclaim
+    bench.subscribe("t", "s")
+    bench.publish("t", b"late", deliver_at_ms=bench.now_ms + limits.HOUR_MS)
+    reclaim.held += 1
+    churn(bench)
+    settle(bench)
+    bench.registry_disk.failing = 1 << 60
+    bench.leap(limits.HOUR_MS)
+    before = bench.durable_seq
+    reclaim.held -= 1
+    reclaim.turn(bench.now_ms)
+    bench.commit()
+    carried = decode(bench.bodies.one(before + 1))
+    assert isinstance(carried, Entry)
+    assert carried.carries is not None
+    bench.kill()
+    bench.registry_disk.failing = 0
+    bench.start()
+    bench.wait(1)
+    assert bench.reader(bench.engine.topics.subscription("t", "s")).payloads == [b"late"]
+
+
 def test_acknowledged_entries_are_not_carried(bench: Bench) -> None:
     sub = bench.subscribe("t", "s")
     reader = bench.reader(sub)
@@ -260,6 +286,26 @@ def test_bytes_go_only_once_what_killed_them_is_durable(bench: Bench) -> None:
     bench.crash()
     bench.start()
     assert bench.view(done.id).payload == b"kept"
+
+
+def test_a_message_that_is_carried_after_a_crash_stays_uncertain(bench: Bench) -> None:
+    """R11: its new version is not of the last life, and has to say itself that it may have been sent then."""
+    bench.schedule(FOREIGN, payload=b"first", delay_ms=10)
+    second = bench.schedule(FOREIGN, payload=b"second", delay_ms=11)
+    bench.wait(20)
+    assert len(bench.outlet.under_way) == 2
+    bench.ask(bench.engine.set_policy("broker", "", Policy(send_per_second=0.02)))
+    bench.crash()
+    bench.start()
+    bench.rest()
+    bench.verdict(Delivered())
+    place = bench.ids.read(second.id)
+    assert place is not None
+    churn(bench)
+    settle(bench)
+    assert bench.first_seq > place[0], "it was carried"
+    assert not bench.outlet.under_way
+    assert bench.refused(bench.engine.cancel(second.id), Conflict).state == "uncertain"
 
 
 def test_nothing_goes_while_an_end_waits_for_room(bench: Bench) -> None:
