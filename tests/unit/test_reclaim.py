@@ -46,6 +46,15 @@ def churn(bench: Bench, segments: int = 10, topic: str = "churn") -> None:
     reader.handle.close()
 
 
+def search(bench: Bench) -> None:
+    """Look for what lives in old segments to the end, and do what follows, at once."""
+    going = bench.engine.upkeep.reclaim
+    going.turn(bench.now_ms)
+    assert going.searching
+    while going.searching:
+        going.step()
+
+
 def settle(bench: Bench) -> None:
     """Time for snapshots, carrying forward and reclaiming."""
     for _ in range(8):
@@ -189,17 +198,17 @@ def test_delayed_entries_are_carried_with_their_instant(bench: Bench, reopen: bo
 
 def test_an_entry_that_was_ready_when_it_was_carried_is_ready_after_a_restart(bench: Bench) -> None:
     """The registry has not heard of it: the new record says so, by having no instant."""
-    reclaim = bench.engine.upkeep.reclaim
+    going = bench.engine.upkeep.reclaim
     bench.subscribe("t", "s")
     bench.publish("t", b"late", deliver_at_ms=bench.now_ms + limits.HOUR_MS)
-    reclaim.held += 1
+    going.held += 1
     churn(bench)
     settle(bench)
     bench.registry_disk.failing = 1 << 60
     bench.leap(limits.HOUR_MS)
     before = bench.durable_seq
-    reclaim.held -= 1
-    reclaim.turn(bench.now_ms)
+    going.held -= 1
+    search(bench)
     bench.commit()
     carried = decode(bench.bodies.one(before + 1))
     assert isinstance(carried, Entry)
@@ -243,13 +252,13 @@ def test_what_is_on_its_way_stays_where_it_is_and_is_sent_once(bench: Bench) -> 
 def test_many_versions_are_carried_in_steps(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reclaim, "CARRY_LIMIT", 50)
     units: list[int] = []
-    append = bench.engine.journal.append
+    append = bench.journal.append
 
     def counted(records: Sequence[Any], *args: Any, **options: Any) -> int:
         units.append(len(records))
         return append(records, *args, **options)
 
-    monkeypatch.setattr(bench.engine.journal, "append", counted)
+    monkeypatch.setattr(bench.journal, "append", counted)
     ids = [bench.schedule(payload=b"%d" % n, delay_ms=limits.DAY_MS + n).id for n in range(300)]
     churn(bench, 30)
     settle(bench)
@@ -281,7 +290,7 @@ def test_bytes_go_only_once_what_killed_them_is_durable(bench: Bench) -> None:
     bench.engine.upkeep.reclaim.held -= 1
     first = bench.first_seq
     _ = bench.engine.restart(done.id)
-    bench.engine.upkeep.reclaim.turn(bench.now_ms)
+    search(bench)
     assert bench.first_seq == first
     bench.crash()
     bench.start()
