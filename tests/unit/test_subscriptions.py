@@ -593,3 +593,14 @@ def test_looking_for_a_time_passes_over_what_is_gone_in_one_go(
     assert topics.first_published(topic, bench.now_ms - 10) <= last[0]
     assert topics.first_published(topic, bench.now_ms + 10) == topic.next
     assert asked < 40
+
+
+def test_of_an_entry_that_is_acknowledged_as_a_whole_no_part_is_kept(bench: Bench) -> None:
+    sub = bench.subscribe("orders")
+    bench.publish("orders", b"a", b"b", b"c", messages=2)
+    bench.ask(sub.ack([0, 2]))
+    bench.ask(sub.ack([], 0, [(0, [1]), (1, [1]), (2, [1])]))
+    assert list(sub.partial) == [1]
+    bench.ask(sub.ack([], 2))
+    assert sub.partial == {}
+    assert sub.acked.below == 3

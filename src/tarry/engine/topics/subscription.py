@@ -221,12 +221,15 @@ class Subscription:
     def apply_ack(self, entry_ids: list[int], below: int, partial: Partial = ()) -> None:
         """Take an acknowledgement into the state; its record is enqueued."""
         if partial:
+            # Of what is acknowledged as a whole nothing is left.
+            open_ = [(entry_id, left) for entry_id, left in partial if entry_id not in self.acked]
             entry_ids = [
                 *entry_ids,
-                *(entry_id for entry_id, left in partial if self._none_left(entry_id, left)),
+                *(entry_id for entry_id, left in open_ if self._none_left(entry_id, left)),
             ]
         self._release(entry_ids)
-        if below > self.acked.below:
+        before = self.acked.below
+        if below > before:
             self._release_below(below)
             self.acked.add_below(below, self.topic.next)
             self._read_at = max(self._read_at, self.acked.below)
@@ -234,8 +237,7 @@ class Subscription:
         if self.partial:
             for entry_id in entry_ids:
                 self.partial.pop(entry_id, None)
-            for entry_id in [one for one in self.partial if one < self.acked.below]:
-                del self.partial[entry_id]
+            _forget_between(self.partial, before, self.acked.below)
         self.changed = True
 
     def _given_below(self, below: int) -> list[int]:
@@ -510,6 +512,13 @@ class Subscription:
                 for one in self.consumers
             ],
         }
+
+
+def _forget_between(of: dict[int, list[int]], start: int, stop: int) -> None:
+    """Take out what is of the entries from one to another, which costs no more than there are of either."""
+    gone = range(start, stop) if stop - start < len(of) else [one for one in of if start <= one < stop]
+    for entry_id in gone:
+        of.pop(entry_id, None)
 
 
 def _within(entries: Sequence[Received], permits: int) -> Sequence[Received]:
