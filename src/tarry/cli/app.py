@@ -75,7 +75,7 @@ def _root(
         False, "--version", callback=_version, is_eager=True, help="Print the version."
     ),
 ) -> None:
-    """What holds for every command."""
+    """Options that hold for every command."""
 
 
 def main() -> None:

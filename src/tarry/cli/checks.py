@@ -1,4 +1,4 @@
-"""What `tarry doctor` looks at. Each check looks at one thing and says what it found and what to do.
+"""Checks of `tarry doctor`. Each looks at one thing and says what it found and what to do.
 
 A check changes nothing that lasts, and never fails itself: what it cannot find out is a finding too.
 """

@@ -1,4 +1,4 @@
-"""What a check of `tarry doctor` says."""
+"""Findings: the results of checks of `tarry doctor`."""
 
 from typing import Literal, NamedTuple
 
@@ -6,7 +6,7 @@ Level = Literal["ok", "note", "bad"]
 
 
 class Finding(NamedTuple):
-    """What a check found. `note` is worth knowing; `bad` keeps Tarry from working as it should."""
+    """The result of one check. `note` is worth knowing; `bad` keeps Tarry from working as it should."""
 
     about: str
     level: Level

@@ -35,7 +35,7 @@ class Times(TypedDict, total=False):
 
 
 def times(in_: str | None, at: str | None) -> Times:
-    """What `--in` or `--at` says."""
+    """The times that `--in` or `--at` give."""
     if in_ is not None and at is not None:
         raise typer.BadParameter("give --in or --at, not both")
     if in_ is not None:
@@ -59,7 +59,7 @@ def _said(parse: Any, text: str, option: str) -> int:
 
 
 def headers_of(given: list[str] | None) -> dict[str, str] | None:
-    """What `--header` says."""
+    """The headers that `--header` options give."""
     headers: dict[str, str] = {}
     for pair in given or ():
         name, equals, value = pair.partition("=")

@@ -54,7 +54,7 @@ def _cannot(reason: str) -> NoReturn:
 
 
 def settings_of(config: Config) -> dict[str, Any]:
-    """What the configuration says to the program."""
+    """The pipeline program's settings, from the configuration."""
     data = Path(config.data).absolute()
     given = config.pipeline
     return {

@@ -90,7 +90,7 @@ def _options(*given: tuple[str, object]) -> list[str]:
 
 
 def banner(config: Config) -> str:
-    """What to try first."""
+    """First commands to try, as printed at the start."""
     greeting = f"Tarry: messages go out when they are due. Data in {config.data}; Ctrl-C stops."
     if config.http.port == 0:
         # The server takes a free port, and says which.

@@ -23,7 +23,7 @@ class Batch(Struct, frozen=True, kw_only=True):
     namespaces: list[str]
     cancelled_at_ms: int | None = None
     repeated: bool = False
-    """It was adopted before; this is the same answer again."""
+    """Whether the batch was adopted by an earlier call; this is that call's answer again."""
 
 
 class BatchPage(Struct, frozen=True):

@@ -33,7 +33,7 @@ class Unauthorized(errors.Forbidden):
 
 
 class Answered(NamedTuple):
-    """What came back."""
+    """An answer of the server."""
 
     status: int
     headers: Mapping[str, str]
@@ -116,7 +116,7 @@ def error_of(answered: Answered) -> TarryError:
 
 
 def problem_error(problem: Mapping[str, Any]) -> TarryError:
-    """The same class of error that the server raised, from the members of its problem document."""
+    """The error that the server raised, made again from the members of its problem document."""
     status = problem.get("status", 0)
     code = problem.get("code") or _CODES.get(status, "error")
     # Doors whose protocol has a word of its own for it say `reason`.

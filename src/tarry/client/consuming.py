@@ -1,4 +1,4 @@
-"""What a consuming loop has in hand: which entries were handled, which were not, and when to say so.
+"""The entries that a consuming loop holds: which were handled, which were not, and when to say so.
 
 Pure, and the same for both clients. An entry counts as handled once the loop asks for the next one. Handled
 entries are acknowledged together, after each batch or about once a second, and the rest is given back at the end.

@@ -57,7 +57,7 @@ class Operation(Generic[P, T]):
 
 
 class Operations:
-    """What both clients can do, one request each."""
+    """The operations of both clients, one request each."""
 
     schedule = Operation(operations.schedule)
     get = Operation(operations.get)

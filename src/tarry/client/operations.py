@@ -312,7 +312,7 @@ def remove_policy(*, namespace: str | None = None, topic: str | None = None) -> 
 
 
 def status() -> Call[dict[str, Any]]:
-    """What the server says of itself."""
+    """The server's status: readiness, versions and counts."""
     return Call("GET", "/v1/status", _anything, repeatable=True)
 
 

@@ -46,6 +46,6 @@ class Server:
         return waits(self._retry_for_s)
 
     def unreachable(self, cause: Exception) -> Unreachable:
-        """What to tell about a connection that broke."""
+        """The error for a connection that broke."""
         reason = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
         return Unreachable(f"no answer from {self.url}: {reason}; is the server running? (tarry up)")

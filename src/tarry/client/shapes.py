@@ -1,4 +1,4 @@
-"""What the client takes and gives: messages to schedule, messages received, lists and states.
+"""Shapes that the client takes and gives: messages to schedule, messages received, lists and states.
 
 The fields are those of the native API. Payloads are bytes here, whatever way they travelled; instants
 are milliseconds since 1970 (`_at_ms`), durations milliseconds (`_ms`).
@@ -86,7 +86,7 @@ class Scheduled(Struct, frozen=True, kw_only=True):
     past_due: bool = False
     """The due instant had passed already: it is due now."""
     repeated: bool = False
-    """The same idempotency key was seen before; this is the first answer again."""
+    """Whether the idempotency key was seen before; this is the first answer again."""
 
 
 class _Body(Struct, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""What must hold between settings: each alone may be fine and together they are not.
+"""Rules between settings: each alone may be fine and together they are not.
 
 Raises `ConfigError` naming where the value came from. The one rule of safety is here: nobody is
 served on an address that others can reach without tokens.

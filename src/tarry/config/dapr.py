@@ -1,4 +1,4 @@
-"""What an operator may set about the Dapr door: one application, and further ones beside it."""
+"""Settings of the Dapr door: one application, and further ones beside it."""
 
 from typing import Annotated, Literal
 

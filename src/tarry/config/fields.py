@@ -65,7 +65,7 @@ def row_of(hint: Any) -> type[Struct] | None:
 
 
 def texts_of(table: type[Struct]) -> dict[str, str]:
-    """What the source says under each field of a table, those that it inherits included."""
+    """The docstrings of a table's fields, inherited ones included."""
     texts: dict[str, str] = {}
     for part in reversed(table.__mro__):
         if issubclass(part, Struct) and part is not Struct:

@@ -1,4 +1,4 @@
-"""What every listener has in common."""
+"""Settings that every listener has."""
 
 from typing import Annotated
 

@@ -32,7 +32,7 @@ class Value(NamedTuple):
 
 
 class Loaded(NamedTuple):
-    """What is in force, and where each value came from."""
+    """The configuration in force, and where each value came from."""
 
     config: Config
     sources: dict[str, str]
@@ -206,7 +206,7 @@ def _convert(name: str, hint: Any, value: Value) -> Any:
 
 
 def _reason(error: msgspec.ValidationError) -> str:
-    """What msgspec says, in our words: it never repeats the value, which may be a secret."""
+    """The reason that msgspec gives, in our words: it never repeats the value, which may be a secret."""
     text, _, place = str(error).partition(" - at `$")
     return text[0].lower() + text[1:].replace("`", "") + (f" (at {place.rstrip('`')})" if place else "")
 

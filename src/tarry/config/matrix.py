@@ -1,4 +1,4 @@
-"""What an operator may set about the Matrix door."""
+"""Settings of the Matrix door."""
 
 from typing import Annotated
 

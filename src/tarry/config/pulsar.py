@@ -1,4 +1,4 @@
-"""What an operator may set about the Pulsar door."""
+"""Settings of the Pulsar door."""
 
 from typing import Annotated
 
@@ -25,7 +25,7 @@ class Pulsar(Listening, frozen=True, kw_only=True):
     max_message_bytes: Annotated[int, Meta(ge=1_024, le=limits.MAX_PAYLOAD_BYTES)] = limits.MAX_PAYLOAD_BYTES
     """The largest message; clients are told, and cut larger ones into chunks if they are set to."""
     max_connection_bytes: Annotated[int, Meta(ge=65_536)] = 16 * 1024 * 1024
-    """What one connection may have unanswered, or unread by its client, before no more is taken from or given to it."""
+    """Maximum bytes of one connection that are unanswered, or unread by its client, before no more is taken from or given to it."""
     max_unacked_messages: Annotated[int, Meta(ge=0)] = 50_000
     """A shared or key-shared consumer that holds so many entries unacknowledged is given no more; 0: no bound."""
     measure_delay_by_server: bool = False
@@ -44,7 +44,7 @@ class Pulsar(Listening, frozen=True, kw_only=True):
     delayedDeliveryMaxDeliveryDelayInMillis: Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)] | None = None  # noqa: N815
     """The longest delay, 0 for none but the hundred years of every message (PIP-315); the same as `max_delay_ms`, and stands over it."""
     delayedDeliveryMaxDelayInMillis: Annotated[int, Meta(ge=0, le=limits.MAX_DELAY_MS)] | None = None  # noqa: N815
-    """The same as the one before, as Pulsar spells it."""
+    """`delayedDeliveryMaxDeliveryDelayInMillis`, as some versions of Pulsar spell it."""
     brokerDeduplicationEnabled: bool | None = None  # noqa: N815
     """Pulsar's name for `deduplicate`."""
 

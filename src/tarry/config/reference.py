@@ -108,7 +108,7 @@ MORE: Final = {
     "engine.finalised_retention_rows": "How many finalised messages can be looked up at most.",
     "engine.idempotency_retention_ms": "How long a repeated idempotency key gets the first answer again.",
 }
-"""What the code does not say."""
+"""Descriptions that the code does not have."""
 
 
 def reference() -> str:

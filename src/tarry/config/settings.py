@@ -79,7 +79,7 @@ class Pipeline(Table, frozen=True, kw_only=True):
     tables: Path | None = None
     """Folder or address of the tables (`s3://…`, `gs://…`, `abfss://…`); by default `tables` in the data folder."""
     storage_options: Annotated[dict[str, str], SECRET] = {}
-    """What the object store of the tables needs: keys, region, endpoint, by the names of its environment variables."""
+    """Options of the tables' object store: keys, region, endpoint, by the names of its environment variables."""
     server: str | None = None
     """Address of the server, for a driver or executors that cannot see the data folder: the ledger is then read from there."""
     token: Secret | None = None
@@ -103,7 +103,7 @@ class Pipeline(Table, frozen=True, kw_only=True):
 
 
 class Log(Table, frozen=True, kw_only=True):
-    """What the server says of itself, on standard error. Never an id, a payload or a token."""
+    """The server's log, on standard error. Never an id, a payload or a token."""
 
     format: Literal["plain", "json"] = "plain"
     """Lines for people or for machines."""
@@ -117,11 +117,11 @@ class Traces(Table, frozen=True, kw_only=True):
     endpoint: str | None = None
     """Where a collector takes OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces. Without it nothing is traced."""
     headers: Annotated[dict[str, str], SECRET] = {}
-    """What the collector asks for, such as `authorization`."""
+    """Headers that the collector requires, such as `authorization`."""
     ratio: Annotated[float, Meta(ge=0, le=1)] = 1.0
     """The share of requests that are traced, of those whose caller has not decided it (`traceparent`)."""
     service: Annotated[str, Meta(min_length=1)] = "tarry"
-    """What the server is called in traces."""
+    """The service name in traces."""
     timeout_ms: Annotated[int, Meta(ge=100, le=limits.MINUTE_MS)] = 10_000
     """How long the collector may take for what it is sent."""
 
@@ -130,7 +130,7 @@ class Token(Table, frozen=True, kw_only=True):
     """A bearer token: exactly one of `token`, `token_file` and `sha256`."""
 
     name: Annotated[str, Meta(min_length=1)]
-    """What it is called in logs."""
+    """The token's name in logs."""
     token: Secret | None = None
     """The token itself."""
     token_file: Path | None = None
@@ -170,7 +170,7 @@ class Config(Table, frozen=True, kw_only=True):
     traces: Traces = Traces()
     policies: Policies = Policies()
     tokens: tuple[Token, ...] = ()
-    """Who may do what; see below."""
+    """Bearer tokens with their rights; see below."""
 
     def tables(self) -> str:
         """The folder or address of the tables."""

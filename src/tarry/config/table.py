@@ -1,4 +1,4 @@
-"""What every table of the configuration is made of."""
+"""Properties of every table of the configuration."""
 
 from typing import Annotated, Final
 

@@ -1,4 +1,4 @@
-"""Who may do what, and how fast: bearer tokens with roles, limited to namespaces and to a rate.
+"""Access: who may do what, and how fast, by bearer tokens with roles, limited to namespaces and to a rate.
 
 Only digests of tokens are kept, and a presented token is compared with all of them in constant time. `Access.open()` is for
 loopback without tokens: everybody who can connect may do everything. The tokens may be replaced while the server runs: a caller
@@ -28,7 +28,7 @@ _elapsed_ms: Final = SystemClock().elapsed_ms
 
 
 class Standing:
-    """What becomes of a token while the server runs: its rate, what of that is used, and whether it is still in force."""
+    """The state of a token while the server runs: its rate, how much of that is used, and whether it is still in force."""
 
     def __init__(
         self, name: str = "", per_second: float = 0, now_ms: Callable[[], int] = _elapsed_ms
@@ -69,7 +69,7 @@ class Standing:
 
 
 class Caller(Struct, frozen=True):
-    """What the sender of a request may do."""
+    """The rights of a request's sender."""
 
     name: str
     roles: frozenset[Role]
@@ -192,7 +192,7 @@ class Access:
         self._anybody.standing.in_force = self.is_open
 
     def known(self, secret: bytes | None) -> Caller | None:
-        """Who shows this token; None is nobody known."""
+        """The caller whose token this is; None for an unknown one."""
         if not self.tokens:
             return self._anybody
         if secret is None:

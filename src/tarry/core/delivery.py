@@ -1,4 +1,4 @@
-"""What an outlet is handed, and what it says came of it."""
+"""Bundles whose ids are not entered yet."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
@@ -30,7 +30,7 @@ class Delivered(Struct, frozen=True):
 
 
 class Retry(Struct, frozen=True):
-    """It did not arrive, as far as is known, and may another time.
+    """Deliveries as an outlet gets them, and the verdicts that it gives.
 
     `after_ms` is the receiver's wish (`Retry-After`); without it the engine backs off by itself.
     `uncertain` says that it may have arrived all the same, as after a time-out: a cancel is then
@@ -47,7 +47,7 @@ class Retry(Struct, frozen=True):
 
 
 class Refused(Struct, frozen=True):
-    """It will never be taken; trying again is useless. `error` is what the receiver said, for the door to repeat."""
+    """A verdict: the message did not arrive, as far as is known, and may at another attempt."""
 
     reason: str
     error: str | None = None

@@ -19,10 +19,10 @@ class Accepting(Protocol):
 
     @property
     def context(self) -> bytes | None:
-        """What is kept with the messages; None if they are not traced."""
+        """The trace context kept with the messages; None if they are not traced."""
 
     def end(self, error: BaseException | None) -> None:
-        """It is answered."""
+        """End the span: the operation is answered."""
 
 
 class Sending(Protocol):

@@ -52,16 +52,16 @@ class Compressed(bytes):
 
 
 class Service(Protocol):
-    """What is served."""
+    """A gRPC service."""
 
     def admit(self, call: "Call") -> None:
         """Fail a call whose sender is not let in. Only its fields have come so far, and nothing else of it is held."""
 
     def unary(self, path: str) -> Unary | None:
-        """What serves a method with one message each way."""
+        """The function that serves a method with one message each way."""
 
     def streaming(self, path: str) -> Streaming | None:
-        """What serves a method of another kind."""
+        """The function that serves a method of another kind."""
 
 
 class Call:
@@ -280,7 +280,7 @@ class Call:
 
 
 def opening(service: Service, max_message_bytes: int) -> Callable[[Stream, Fields], Receiver]:
-    """What a connection does with a stream that is begun: a call of a service."""
+    """The opener of a connection's streams: each begins a call of the service."""
 
     def open_(stream: Stream, fields: Fields) -> Receiver:
         request = request_of(fields)

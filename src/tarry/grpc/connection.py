@@ -34,7 +34,7 @@ from tarry.grpc.stream import WITHIN_S, Receiver, Stream
 MAX_BLOCK_BYTES: Final = 16_384
 """A block of fields, and the fields in it."""
 WINDOW_BYTES: Final = 1 << 20
-"""What a client may send on a stream, and on all of them, before it is told that it may go on."""
+"""Bytes that a client may send on a stream, and on all of them, before it is told that it may go on."""
 MIN_PIECE_BYTES: Final = 64
 """A smaller piece of a block of fields counts as a frame for nothing: no client cuts its fields so small."""
 CALLS_AT_ONCE: Final = 64
@@ -64,13 +64,13 @@ class Connection(Sending):
         self.behind = False
         """Whether frames are left for another turn: who feeds it calls `receive` again, also without new bytes."""
         self._served = 0
-        """What began and came whole in this turn."""
+        """Number of calls that began and came whole in this turn."""
         self.on_idle: Callable[[], None] | None = None
-        """What is called when no stream is open while nothing more begins."""
+        """The callback for when no stream is open while nothing more begins."""
         self.streams: dict[int, Stream] = {}
         self._last = 0
         self._taken_bytes = 0
-        """What came since the client was last told that it may go on."""
+        """Bytes that came since the client was last told that it may go on."""
         self._frames = Frames()
         self._fields = Reader(MAX_BLOCK_BYTES)
         self._block: tuple[int, int, bytes] | None = None
@@ -171,7 +171,9 @@ class Connection(Sending):
         try:
             fields: Fields | None = self._fields.read(block)
         except BadBlock as error:
-            raise Broken(Code.COMPRESSION_ERROR, f"a block of fields that is none: {error}") from None
+            raise Broken(
+                Code.COMPRESSION_ERROR, f"the header block cannot be read (RFC 7541): {error}"
+            ) from None
         except TooManyFields:
             fields = None
         if id_ & 1 == 0:

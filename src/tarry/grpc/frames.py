@@ -6,7 +6,7 @@ from struct import Struct as Layout
 from typing import Final
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""What every client begins with."""
+"""The first bytes of every client."""
 MAX_FRAME_BYTES: Final = 16_384
 """The largest frame, for both ends: the size that holds if nothing is said."""
 FIRST_WINDOW_BYTES: Final = 65_535
@@ -48,7 +48,7 @@ class Code(IntEnum):
 
 
 class Broken(Exception):
-    """What a client sent cannot be: the connection ends with this code and reason."""
+    """An error of the connection: it ends with this code and reason."""
 
     def __init__(self, code: Code, reason: str) -> None:
         super().__init__(reason)
@@ -146,7 +146,9 @@ def settings(*pairs: tuple[int, int]) -> bytes:
 def number_of(payload: bytes) -> int:
     """The number that is all a WINDOW_UPDATE or RST_STREAM says; raises `Broken`."""
     if len(payload) != 4:
-        raise Broken(Code.FRAME_SIZE_ERROR, "a number that is none")
+        raise Broken(
+            Code.FRAME_SIZE_ERROR, "WINDOW_UPDATE and RST_STREAM carry 4 bytes (RFC 9113 §6.4, §6.9)"
+        )
     return int.from_bytes(payload, "big")
 
 

@@ -13,10 +13,10 @@ Field = tuple[bytes, bytes]
 Fields = tuple[Field, ...]
 
 TABLE_BYTES: Final = 4096
-"""What the table of a client may hold: the size that holds if nothing is said."""
+"""Maximum bytes of a client's table: the size in force if nothing is said."""
 MAX_KNOWN: Final = 64
 ENTRY_BYTES: Final = 32
-"""What a field counts beside its text."""
+"""Bytes that a field counts beside its text."""
 
 _NAMES: Final = (
     ":authority|:method GET|:method POST|:path /|:path /index.html|:scheme http|:scheme https|:status 200|:status 204|"

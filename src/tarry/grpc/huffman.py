@@ -52,7 +52,7 @@ _SYMBOL_OF: Final = dict(_codes())
 
 @lru_cache(maxsize=512)
 def decode(data: bytes) -> bytes:
-    """The string; raises `ValueError` for bits that are none."""
+    """The string; raises `ValueError` for bits that are no code."""
     text = bytearray()
     code = 1
     for byte in data:
@@ -63,7 +63,7 @@ def decode(data: bytes) -> bytes:
                 text.append(symbol)
                 code = 1
         if code >> LONGEST_BITS:
-            raise ValueError("a code that is none")
+            raise ValueError("an unknown Huffman code")
     # What is left fills the last byte, with ones.
     bits = code.bit_length() - 1
     if bits > 7 or code != (2 << bits) - 1:

@@ -1,4 +1,4 @@
-"""What the fields of a gRPC call say, and how its outcome is said as fields. Pure."""
+"""The fields of a gRPC call as a request, and its outcome as fields. Pure."""
 
 import base64
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ BINARY: Final = "-bin"
 ENCODINGS: Final = ("identity", "gzip", "deflate")
 _UNITS_S: Final = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _OWN: Final = frozenset(("te", "content-type", "user-agent", "host", "connection"))
-"""What belongs to the protocol and not to the call, beside what begins with `:` or `grpc-`."""
+"""Fields of the protocol and not of the call, beside those that begin with `:` or `grpc-`."""
 _ANSWER: Final[tuple[Field, ...]] = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 ANSWER: Final = written(*_ANSWER)
 """The fields that every answer begins with."""

@@ -26,7 +26,7 @@ PACE_BYTES: Final = 1024
 
 
 class Receiver(Protocol):
-    """What a stream is for."""
+    """The receiver of a stream's data."""
 
     @property
     def wanting(self) -> bool:
@@ -86,9 +86,9 @@ class Stream:
         self.owed_bytes: int | None = None
         """The data that are still to come, where the client has announced their length."""
         self.on_sent: Callable[[], None] | None = None
-        """What is called once, when nothing waits for the client any more."""
+        """The callback for the moment when nothing waits for the client any more."""
         self._further_bytes = 0
-        """What may be sent beside the client's first window, which may change at any time; less than nothing once that is used."""
+        """Bytes that may be sent beside the client's first window, which may change at any time; negative once that is used."""
         self._allowed_bytes = self._full_bytes = allowed_bytes
         self._came_bytes = 0
         self._since_s: float | None = None
@@ -124,7 +124,7 @@ class Stream:
         self.receiver.come_whole()
 
     def go_ahead(self, kept_bytes: int) -> None:
-        """Of what came so much is still kept; for the rest the client may send on."""
+        """Let the client send on, for all the bytes that came but those still kept."""
         self._hold(kept_bytes - self._held_bytes)
         more = self._full_bytes - self._allowed_bytes
         if more > self._full_bytes // 2 and not self.whole and not self.over:
@@ -152,7 +152,7 @@ class Stream:
         return now_s - self._since_s > due_s
 
     def lose(self) -> None:
-        """It is given up."""
+        """Give the stream up."""
         receiver = self.receiver
         self._forget()
         if not self.over:

@@ -42,6 +42,6 @@ def write(path: Path, registration: dict[str, Any], *, replace: bool = False) ->
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What was written."""
+    """The registration in a file."""
     found: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
     return found

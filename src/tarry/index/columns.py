@@ -38,7 +38,7 @@ RECORDS: Final = pa.schema(
 HEAD_COLUMNS: Final = (
     "due_at_ms", "accepted_at_ms", "namespace", "destination", "owner", "door", "key", "group", "attempts",
 )  # fmt: skip
-"""What a row repeats of the beginning of its body."""
+"""Columns of a row that repeat the beginning of its body."""
 AT_ONCE: Final = 8192
 _heads_decoder: Final = Decoder(list[PutHead])
 _of_head: Final = attrgetter(*HEAD_COLUMNS)
@@ -159,7 +159,7 @@ def into_slots(rows: pa.Table, now_ms: int, granularity: dict[str, int], default
 
 
 def seen_in(records: pa.RecordBatch, began: int = 0) -> tuple[Seen, list[Adopt]]:
-    """What records say beside their rows: the watermark, granularities, batches cancelled; and batches adopted.
+    """Facts that records state beside their rows: the watermark, granularities, batches cancelled; and batches adopted.
 
     The index has never heard of versions up to the seq `began`.
     """

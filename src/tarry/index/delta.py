@@ -30,7 +30,7 @@ from tarry.index.table import CURSOR
 from tarry.ledger.record import Key
 
 BROKEN = (pa.ArrowException, OSError, ValueError, KeyError)
-"""What pyarrow raises where a file is not what it should be."""
+"""Errors that pyarrow raises where a file is not what it should be."""
 
 MAX_KEPT_GROUPS = 10_000
 """Files whose row groups are kept for counting."""
@@ -71,7 +71,7 @@ class IndexView:
         return len(self._files)
 
     def with_batches(self, batches: Sequence[Staged]) -> "IndexView":
-        """The same with the staged files of batches as well (R10)."""
+        """A view that has the staged files of batches as well (R10)."""
         staged = [file for batch in batches for file in _staged(batch)]
         if not staged:
             return self
@@ -385,7 +385,7 @@ def _stretches(keys: Sequence[Key], size: int = 4096) -> Iterator[Sequence[Key]]
 
 
 def _trouble(path: str, error: Exception) -> Exception:
-    """What an error while reading means: damage of the file, or a disk that does not answer now."""
+    """The error that an error while reading means: damage of the file, or a disk that does not answer now."""
     text = str(error)
     if isinstance(error, OSError) and error.errno is not None:
         return Unavailable(f"{path}: cannot be read: {text}")

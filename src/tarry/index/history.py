@@ -27,7 +27,7 @@ class FiredHead(Struct, tag=int(Kind.ENTRY), array_like=True, frozen=True, gc=Fa
 
 
 class FiredWhole(Struct, tag=int(Kind.ENTRY), array_like=True, frozen=True, gc=False):
-    """The same, with the payload."""
+    """A fired entry with its payload."""
 
     topic: str
     fire_at_ms: int

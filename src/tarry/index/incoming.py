@@ -111,7 +111,7 @@ class Incoming(Struct, frozen=True):
     places: list[tuple[str, str]]
     """Destinations with their namespaces."""
     codes: NDArray[np.int32]
-    """Of each row: its place."""
+    """The code of each row's place."""
     contents: Contents
     errors: dict[int, TarryError]
     """Row -> why it cannot be taken. If there are any, nothing else here counts."""
@@ -185,7 +185,7 @@ def _check_delays(
 def _times(
     batch: pa.RecordBatch, mapping: Mapping, now_ms: int, errors: dict[int, TarryError]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """What was asked for, the due instants, and which rows say anything."""
+    """The delays that rows ask for, their due instants, and which rows have any."""
     delay = _column(batch, "delay_ms")
     if delay is not None:
         found, said = _whole_numbers(delay, "delay_ms", errors)
@@ -273,7 +273,7 @@ def _utc(local_ms: NDArray[np.int64], zone: tzinfo) -> NDArray[np.int64]:
 
 
 def _latest(reading: datetime, zone: tzinfo) -> datetime:
-    """What a reading of a clock means; where clocks were set, the later of what it may mean: never early."""
+    """The instant of a clock's reading; where clocks were set, the later one of two: never early."""
     return max(reading.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
 
 

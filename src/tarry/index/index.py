@@ -28,7 +28,7 @@ class Staged(Protocol):
 
     @property
     def name(self) -> str:
-        """What its owner calls it."""
+        """The batch's name, as its owner gave it."""
 
     @property
     def adopt_seq(self) -> int:
@@ -48,7 +48,7 @@ class Staged(Protocol):
 
 
 class Loaded(NamedTuple):
-    """What a view has in a range, as far as it was read."""
+    """The rows of a view in a range, as far as it was read."""
 
     due: Due
     """In the order of keys."""
@@ -63,7 +63,7 @@ class SlotFigures(NamedTuple):
     start_ms: int
     files: int
     versions: int
-    """Those that wait, and those whose ends are among the dels."""
+    """Number of waiting versions, those included whose ends are among the dels."""
     dels: int
     size_bytes: int
 
@@ -96,7 +96,7 @@ class View(Protocol):
         """
 
     def with_batches(self, batches: Sequence[Staged]) -> "View":
-        """The same with the staged files of batches as well (R10)."""
+        """A view that has the staged files of batches as well (R10)."""
 
     def tallies(
         self, from_ms: int, edges: NDArray[np.int64], cancelled: Sequence[tuple[int, int]]
@@ -145,7 +145,7 @@ class NoView:
         return [None] * len(keys)
 
     def with_batches(self, batches: Sequence[Staged]) -> "View":
-        """The same: batches are staged in an index's folder, and there is none."""
+        """This view: batches are staged in an index's folder, and there is none."""
         return self
 
     def tallies(

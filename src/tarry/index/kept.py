@@ -1,4 +1,4 @@
-"""What the history says of itself: how much of it was let go, so that an audit can still count."""
+"""How much of the history was let go, as it says itself, so that an audit can still count."""
 
 from collections.abc import Sequence
 

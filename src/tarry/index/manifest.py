@@ -1,4 +1,4 @@
-"""What the server and who stages a batch tell each other (R10): where to stage and on what terms, and what was staged."""
+"""The agreement between the server and a stager of a batch (R10): where to stage and on what terms, and what was staged."""
 
 import hashlib
 import secrets
@@ -17,7 +17,7 @@ Count = Annotated[int, Meta(ge=1, le=1 << 40)]
 
 
 class Terms(Struct, frozen=True, kw_only=True):
-    """What is in force at one place, as far as staging has to know."""
+    """The terms of staging at one place."""
 
     delayed_delivery: bool
     tick_ms: int
@@ -70,9 +70,9 @@ class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = {}
     """Owners by namespace. Where there is one namespace only it may be left out."""
     namespaces: dict[Annotated[str, Meta(max_length=2 * MAX_NAME_BYTES + 1)], Instant]
-    """Of each namespace that messages fall under: the last due instant."""
+    """The last due instant of each namespace that messages fall under."""
     fingerprint: Annotated[str, Meta(max_length=64)] = ""
-    """Of what was asked for: the same name with another one is a conflict. Empty: the name alone says what it is."""
+    """A digest of the request: the same name with another one is a conflict. Empty: the name alone identifies the batch."""
 
     @property
     def count(self) -> int:

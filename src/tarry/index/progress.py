@@ -16,7 +16,7 @@ FRESH_MS: Final = 20_000
 
 
 class Progress(Struct, frozen=True, kw_only=True):
-    """What the program last said of itself."""
+    """The pipeline program's last report."""
 
     state: Literal["starting", "running", "stopped", "failed"] = "starting"
     at_ms: int = 0
@@ -36,7 +36,7 @@ class Progress(Struct, frozen=True, kw_only=True):
     failures: int = 0
     """Lives that ended with an error."""
     failure: str | None = None
-    """What the last of them ended with."""
+    """The error that ended the last of them."""
     failed_at_ms: int = 0
 
     @property
@@ -58,7 +58,7 @@ def write_progress(folder: str | Path, progress: Progress) -> None:
 
 
 def read_progress(folder: str | Path) -> Progress | None:
-    """What is there; None if there is none that can be read."""
+    """The report in a folder; None if there is none that can be read."""
     try:
         return msgspec.json.decode((Path(folder) / NAME).read_bytes(), type=Progress)
     except (OSError, msgspec.DecodeError, msgspec.ValidationError):

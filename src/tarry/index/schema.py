@@ -48,7 +48,7 @@ INDEX_SCHEMA: Final = pa.schema(
 (fire_at_ms, seq)."""
 
 KEY_COLUMNS: Final = ("fire_at_ms", "seq", "op", "lane")
-"""What the horizon reads."""
+"""Columns that the horizon reads."""
 
 HISTORY_SCHEMA: Final = pa.schema(
     [

@@ -36,7 +36,7 @@ DOOR: Final = "bulk"
 
 CHUNK_ROWS: Final = 500_000
 CHUNK_BYTES: Final = 64 * 1024 * 1024
-"""What is gathered before it is sorted and written, by its size as it came in: memory is a few times this."""
+"""Bytes gathered before they are sorted and written, by their size as they came in: memory is a few times this."""
 
 PIECE_ROWS: Final = 16_384
 """Rows that are encoded together: so few that they stay in the processor's cache."""
@@ -70,7 +70,7 @@ class BadRows(Rejected):
 
 
 class Staged(Struct, frozen=True):
-    """What one stager has written."""
+    """The files that one stager has written."""
 
     files: list[ManifestFile]
     held: dict[str, dict[str, int]]
@@ -216,7 +216,7 @@ class Stager:
 
 
 def manifest_of(place: Place, staged: Iterable[Staged], *, named: bool = False) -> Manifest:
-    """What all stagers of a job have written, to be adopted. Raises `BadRows`.
+    """The manifest of all files of a job's stagers, to be adopted. Raises `BadRows`.
 
     With `named` the name of the batch alone says what it is: for a job that can only be the same one again.
     """

@@ -1,4 +1,4 @@
-"""What the pipeline knows beside the rows: carried from commit to commit of the index, in the commit itself.
+"""The pipeline's knowledge beside the rows: carried from commit to commit of the index, in the commit itself.
 
 Small, and made from the ledger alone: the watermark, the granularities of namespaces, the batches that were cancelled,
 how many messages were accepted, and where the ledger began when the index did.
@@ -36,7 +36,7 @@ class Cancelled(Struct, frozen=True, array_like=True):
 
 
 class Seen(Struct, frozen=True):
-    """What some records of the ledger say beside their rows, in the order of the ledger."""
+    """Facts that some records of the ledger state beside their rows, in the order of the ledger."""
 
     marks: list[tuple[int, Mark | Lower]] = []
     """Records about the watermark, with their seqs: the last mark, every record that lowered it, and the mark before each of those."""

@@ -33,7 +33,7 @@ STATE: Final = "tarry"
 """The key of a commit's custom metadata under which the pipeline keeps its own small state."""
 
 REBUILT: Final = "tarry.rebuilt"
-"""The same for a commit that replaced all files: what was done before it does not matter any more."""
+"""The mark of a commit that replaced all files: what was done before it does not matter any more."""
 
 CHANGES: Final = frozenset(
     {"WRITE", "DELETE", "UPDATE", "MERGE", "OPTIMIZE", "RESTORE", "TRUNCATE", "STREAMING UPDATE"}
@@ -54,7 +54,7 @@ class IndexFile(Struct, frozen=True):
     """The lowest value of the table's ordered column, and below the highest."""
     high: int
     base: int = 0
-    """What is added to the seq of each row, and below the instant before which none fires: see `schema.py`."""
+    """The number to add to the seq of each row, and the instant before which none fires: see `schema.py`."""
     floor_ms: int = 0
     dels: int = 0
     """How many of its rows are dels."""
@@ -136,7 +136,7 @@ class GuardedTable:
         return self._table.transaction_version(CURSOR) or 0
 
     def state(self) -> dict[str, Any]:
-        """What the last commit left under `STATE`."""
+        """The state that the last commit left under `STATE`."""
         for commit in self._table.history(20):
             if STATE in commit:
                 state: dict[str, Any] = json.loads(commit[STATE])

@@ -33,7 +33,7 @@ class Coded(NamedTuple, Generic[T]):
     """Which of the values each row has; -1 for none."""
 
     def at(self, rows: NDArray[np.int64]) -> "Coded[T]":
-        """Some of the rows."""
+        """A column of the rows at these positions."""
         return Coded(self.values, self.codes[rows])
 
 
@@ -45,12 +45,12 @@ class Numbers(NamedTuple):
     given: NDArray[np.bool_]
 
     def at(self, rows: NDArray[np.int64]) -> "Numbers":
-        """Some of the rows."""
+        """A column of the rows at these positions."""
         return Numbers(self.values[rows], self.given[rows])
 
 
 class Contents(Struct, frozen=True):
-    """What the messages of a batch are, beside where they go and when; the defaults are filled in."""
+    """The contents of a batch's messages, beside where they go and when; the defaults are filled in."""
 
     count: int
     owners: Coded[str]
@@ -114,7 +114,7 @@ def mark(errors: dict[int, TarryError], mask: NDArray[np.bool_], error: TarryErr
 
 
 def one_value(value: T, count: int) -> Coded[T]:
-    """The same value in every row."""
+    """A column with one value in every row."""
     return Coded([value], np.zeros(count, np.int32))
 
 

@@ -1,4 +1,4 @@
-"""What a change of some bytes does to a CRC-32C.
+"""The effect of changed bytes on a CRC-32C.
 
 A CRC is linear: of two texts that are equally long, the CRCs differ by something that depends only on where the texts differ, and
 on how many bytes follow. Differences are combined by exclusive or, so that those of single bytes, in tables, give all others; and
@@ -29,19 +29,19 @@ def _sums(bits: Sequence[int]) -> list[int]:
 
 
 NUMBERS: Tables = _tables([value((1 << bit).to_bytes(8, "big")) ^ value(bytes(8)) for bit in range(64)])
-"""What an unsigned number of eight bytes makes where nothing but zeros was, at the end of a text."""
+"""The effect of an unsigned number of eight bytes in the place of zeros, at the end of a text."""
 
 
 @lru_cache(maxsize=1024)
 def followed_by(size: int) -> Tables:
-    """What becomes of a difference when so many more bytes follow."""
+    """The effect of a difference when so many more bytes follow."""
     more = bytes(size)
     return _tables([extend(1 << bit, more) ^ extend(0, more) for bit in range(32)])
 
 
 @lru_cache(maxsize=1024)
 def number_followed_by(size: int) -> Tables:
-    """What an unsigned number of eight bytes makes where nothing but zeros was, and so many bytes follow it."""
+    """The effect of an unsigned number of eight bytes in the place of zeros, when so many bytes follow it."""
     return looked_up(followed_by(size), NUMBERS.ravel()).reshape(NUMBERS.shape)
 
 

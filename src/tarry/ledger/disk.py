@@ -184,7 +184,7 @@ class RealDisk:
         self._kept[folder] = RealFile(os.open(folder, os.O_RDONLY | os.O_CLOEXEC), folder)
 
     def free_bytes(self, folder: str) -> int:
-        """What an ordinary user can still write."""
+        """Bytes that an ordinary user can still write."""
         stat = os.statvfs(folder)
         return stat.f_bavail * stat.f_frsize
 

@@ -31,7 +31,7 @@ _FILLED: Final = 18
 """Behind the prefix: where the instant and the entry id are, and where what is filled in ends."""
 
 FEW_SIZES: Final = 8
-"""Of how many sizes drafts may be for their CRCs to be prepared: what is needed for a size takes tens of microseconds to make."""
+"""Maximum number of sizes of drafts whose CRCs are prepared: the tables of a size take tens of microseconds to make."""
 
 
 class Fired(NamedTuple):
@@ -157,7 +157,7 @@ def _sizes(drafts: Sequence[Draft]) -> "tuple[list[int], NDArray[np.intp] | int]
 
 
 def _change_of(published_at_ms: int, following: int) -> int:
-    """What the instant does to a CRC, where the id and so many bytes follow."""
+    """The effect of the instant on a CRC, where the id and so many bytes follow."""
     more = bytes(_ID - _INSTANT + following)
     without = google_crc32c.value(bytes(8) + more)
     return int(google_crc32c.value(published_at_ms.to_bytes(8, "big") + more) ^ without)

@@ -58,7 +58,7 @@ _PADS: Final = tuple(bytes(n) for n in range(8))
 
 
 class Encoding(IntEnum):
-    """What a frame holds. The number 2 is not used."""
+    """The encoding of a frame's content. The number 2 is not used."""
 
     ROWS = 1
     """Records, each with a body of msgpack."""

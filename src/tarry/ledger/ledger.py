@@ -41,14 +41,14 @@ log = logging.getLogger(__name__)
 
 
 class LedgerSettings(Struct, frozen=True):
-    """What an operator may set."""
+    """Settings of the ledger."""
 
     segment_bytes: int = 64 << 20
     commit_max_records: int = 8192
-    """Of one frame; a larger unit is a frame of its own."""
+    """Maximum number of records of one frame; a larger unit is a frame of its own."""
     commit_max_bytes: int = 8 << 20
     queue_max_bytes: int = 256 << 20
-    """What may wait to be written; beyond it only essential units are taken."""
+    """Maximum bytes that wait to be written; beyond it only essential units are taken."""
     spare_segments: int = 2
     """Kept zero-filled ahead of use: the next one, and the reserve (R2)."""
 
@@ -82,13 +82,13 @@ class Ledger:
         )
         self.ledger_id = found.ledger_id
         self.notes = found.notes
-        """What recovery found that an operator may want to know."""
+        """Findings of the recovery that an operator may want to know."""
         self.next_seq = self._writer.durable_seq + 1
         """The seq that the next appended record gets."""
         self._appended_bytes = 0
         self._closed = False
         self._waiting: list[tuple[int, Callable[[], None]]] = []
-        """Who waits for how much room."""
+        """Callbacks that wait for room, each with how much."""
         self._writer.on_room = self._tell_room
 
     def on_failed(self, callback: Callable[[OSError], None]) -> None:
@@ -139,7 +139,7 @@ class Ledger:
 
     @property
     def unit_max_bytes(self) -> int:
-        """What the bodies of one unit, with `ROW_BYTES` for each, may have at the most: it must fit a segment."""
+        """Maximum bytes of the bodies of one unit, with `ROW_BYTES` for each: it must fit a segment."""
         return self._writer.space.segment_bytes - HEADER_BYTES - 7
 
     @property
@@ -287,7 +287,7 @@ class Ledger:
         return self._reader.stretch(from_seq, max(from_seq, min(upto_seq, durable_seq)))
 
     def segments(self) -> list[SegmentInfo]:
-        """What there is on disk, oldest first."""
+        """The segments on disk, oldest first."""
         active = self._writer.active
         return [segment.info(segment is not active) for segment in self._reader.segments]
 

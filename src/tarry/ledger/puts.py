@@ -34,7 +34,7 @@ _NIL: Final = b"\xc0"
 _encode: Final = msgspec.msgpack.encode
 _crc: Final = google_crc32c.value
 _EMPTY: Final = bytes_column([b""])[0]
-"""What stands between the parts of a row."""
+"""The column between the parts of a row."""
 _SHORT: Final = Put.__struct_fields__.index("delay_ms") + 1
 _WHOLE: Final = Put.__struct_fields__.index("trace") + 1
 _DEFAULTS: Final = b"".join(
@@ -50,12 +50,12 @@ class Body:
         self._rows = rows
         self._parts: list[Any] = []
         self._template = bytearray()
-        """What is known to have one width since the last part that has not."""
+        """Bytes of one known width since the last part of varying width."""
         self._holes: list[tuple[int, str, NDArray[Any]]] = []
         """Where in the template each row has something of its own, in which form, and what."""
 
     def constant(self, data: bytes) -> None:
-        """The same bytes in every row."""
+        """Append equal bytes to every row."""
         self._template += data
 
     def fixed(self, head: bytes, form: str, values: NDArray[Any]) -> None:

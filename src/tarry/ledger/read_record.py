@@ -30,7 +30,7 @@ class PutHead(Struct, tag=int(Kind.PUT), array_like=True, frozen=True, gc=False)
 
 
 class ReadPut(PutHead, tag=int(Kind.PUT), array_like=True, frozen=True, gc=False):
-    """What is told of a `Put` to whoever gets it: its beginning, up to the headers. Decoding skips the rest."""
+    """The beginning of a `Put`, up to the headers, for whoever gets the message. Decoding skips the rest."""
 
     payload: bytes
     headers: dict[str, str]

@@ -93,7 +93,7 @@ class Put(Struct, tag=int(Kind.PUT), array_like=True, frozen=True):
     """The version that this one replaces."""
     idempotency_key: str | None = None
     fingerprint: bytes = b""
-    """Of the request, to tell a repeated request from another one with the same key."""
+    """A digest of the request, to tell a repeated request from another one with the same key."""
     uncertain: bool = False
     """An attempt to send an earlier version may have arrived, although its verdict does not say so."""
     leads: str | None = None
@@ -101,9 +101,9 @@ class Put(Struct, tag=int(Kind.PUT), array_like=True, frozen=True):
     commanded: str = ""
     """`send`: it goes out by command. `try`: that too, and if it is refused it waits for its due instant again."""
     subject: str | None = None
-    """What it is about, so that it can be ended together with others."""
+    """The message's subject, so that it can be ended together with others."""
     trace: bytes | None = None
-    """What joins its delivery to its acceptance in a trace; None if it is not traced."""
+    """The trace context that joins its delivery to its acceptance; None if it is not traced."""
     tried: Tried | None = None
     """The last attempt to send an earlier version, if there was one."""
 
@@ -118,7 +118,7 @@ class Finalise(Struct, tag=int(Kind.FINALISE), array_like=True, frozen=True):
     finalised_at_ms: int
     reason: str | None
     reference: str | None
-    """What the receiver called it, if it said."""
+    """The receiver's name for it, if it gave one."""
     attempts: int
     due_at_ms: int | None
     accepted_at_ms: int
@@ -133,11 +133,11 @@ class Finalise(Struct, tag=int(Kind.FINALISE), array_like=True, frozen=True):
     """Why it was not sent, in the words of whoever said so."""
     subject: str | None = None
     kept: "Kept | None" = None
-    """Of a listed message: what it was."""
+    """The content of a listed message."""
 
 
 class Kept(Struct, array_like=True, frozen=True):
-    """What is remembered of a listed message beside its end, so that it can be shown."""
+    """The content of a listed message that is remembered beside its end, so that it can be shown."""
 
     payload: bytes
     headers: dict[str, str]
@@ -181,7 +181,7 @@ class Entry(Struct, tag=int(Kind.ENTRY), array_like=True, frozen=True):
     cancelled: bool = False
     """Nobody gets it any more: every subscription is done with it, and it has no content."""
     trace: bytes | None = None
-    """Of a delayed entry: see `Put.trace`."""
+    """The trace context of a delayed entry: see `Put.trace`."""
     producer_first: int = -1
     """The first sequence number of a batch whose producer states it beside the last; else -1."""
 
@@ -305,9 +305,9 @@ class Adopt(Struct, tag=int(Kind.ADOPT), array_like=True, frozen=True):
     """How many of its messages belong to each owner."""
     namespaces: list[str]
     fingerprint: str = ""
-    """Of what was asked for, to tell a repeated request from another one with the same name; empty: the name says it."""
+    """A digest of the request, to tell a repeated request from another one with the same name; empty: the name identifies it."""
     trace: bytes | None = None
-    """Of its acceptance, for all of its messages."""
+    """The trace context of its acceptance, for all of its messages."""
     held: dict[str, dict[str, int]] = {}
     """How many of its messages belong to each owner, by namespace. Empty from earlier versions, which knew owners alone."""
 

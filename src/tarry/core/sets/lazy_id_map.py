@@ -17,7 +17,7 @@ class LazyIdMap(Generic[V]):
     def __init__(self) -> None:
         self._each: dict[int, V] = {}
         self._bundles: list[tuple[Sequence[int], V]] = []
-        """What is not entered yet."""
+        """The policy where no level says anything."""
 
     def __bool__(self) -> bool:
         return bool(self._each or self._bundles)

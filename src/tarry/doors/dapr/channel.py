@@ -36,7 +36,7 @@ _NOT_METADATA: Final = frozenset(
 
 
 class Status(Enum):
-    """What an application says of a message."""
+    """An application's answer to a message."""
 
     SUCCESS = "SUCCESS"
     RETRY = "RETRY"
@@ -56,7 +56,7 @@ class Arrival(Struct, frozen=True):
     """Unique among those under way."""
     metadata: dict[str, str]
     payload: bytes
-    """What came from the broker."""
+    """The message's bytes as the broker delivered them."""
     content_type: str | None
     raw: bool
 
@@ -271,7 +271,7 @@ def bulk_envelope(arrivals: Sequence[Arrival]) -> dict[str, Any]:
 
 
 def _status(said: str) -> Status:
-    """What an application's word means: one that is not known, or none, means again."""
+    """The status that an application's word stands for; an unknown word, or none, stands for another attempt."""
     try:
         return Status(said)
     except ValueError:

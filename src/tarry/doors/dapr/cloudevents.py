@@ -157,7 +157,7 @@ def _is_override(name: str) -> bool:
 def _frame(
     content_type: str, place: Place, now_s: int, expires_at_ms: int | None, state: str
 ) -> tuple[bytes, bytes, bytes]:
-    """What stands between the data, the id and the trace of an event: the same for many of one second."""
+    """The parts of an event around its data, id and trace: equal for many events of one second."""
     expiration = {} if expires_at_ms is None else {"expiration": format_instant(expires_at_ms)}
     type_ = content_type or DEFAULT_DATA_CONTENT_TYPE
     between = {

@@ -13,7 +13,7 @@ from tarry.engine.engine import Engine
 from tarry.ledger.columns import Contents, Numbers, bytes_column, coded, int32_column, no_numbers
 
 FEWEST: Final = 16
-"""Of fewer messages columns are not worth their making."""
+"""The smallest bulk that goes as columns; for fewer messages columns are not worth their making."""
 MOST: Final = 4096
 MOST_BYTES: Final = 2 * 1024 * 1024
 """More than that may not fit one unit of the ledger."""

@@ -57,7 +57,7 @@ class ComponentDefinition(Struct, frozen=True, kw_only=True):
     delayed: bool = False
     """Whether `scheduledSendTime` is allowed."""
     custody: Custody = "ledger"
-    """Who keeps what is delayed: Tarry's ledger, or the broker, in the delayed topic."""
+    """The keeper of delayed messages: Tarry's ledger, or the broker, in the delayed topic."""
     dead_letter_topic: str = ""
     """Where undecodable messages of the delayed topic go; empty for the topic's name and `-dead`."""
     ignore_errors: bool = False
@@ -102,7 +102,7 @@ class ComponentDefinition(Struct, frozen=True, kw_only=True):
 
 
 BUILT_IN: Final = ComponentDefinition(name="pubsub", kind="pubsub.tarry", delayed=True)
-"""What there is without any component file, so that the first try works."""
+"""The component that exists without any component file, so that the first try works."""
 
 
 def components_of(documents: Sequence[Document], environment: Mapping[str, str]) -> list[ComponentDefinition]:

@@ -154,7 +154,7 @@ class DelayedTopic:
         return Reply.ACK
 
     def _key(self, received: Received, delayed: Delayed) -> str | None:
-        """What a message is known by if the broker delivers it again before its acknowledgement arrived.
+        """The key by which a message is known if the broker delivers it again before its acknowledgement arrived.
 
         Its bytes alone do not tell: two publishes may well be equal. Its place in the topic does, or the id of
         its event. Where there is neither, a repetition is not known.

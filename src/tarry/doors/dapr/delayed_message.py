@@ -1,4 +1,4 @@
-"""What lies in a delayed topic: the proposal's `DelayedMessage`, with its time in its metadata. Pure."""
+"""Messages in a delayed topic: the proposal's `DelayedMessage`, with its time in its metadata. Pure."""
 
 import base64
 from typing import Any
@@ -22,7 +22,7 @@ class Delayed(Struct, frozen=True, kw_only=True):
 
     topic: str
     message: bytes
-    """What is published as it is; of a bulk the JSON of Dapr's `BulkMessageEntry`."""
+    """The bytes to publish; of a bulk the JSON of Dapr's `BulkMessageEntry`."""
     content_type: str
     metadata: dict[str, str]
     """Without its time."""

@@ -151,7 +151,7 @@ def not_found(pubsub: str) -> Refusal:
 
 
 def refusal_of(error: TarryError, pubsub: str, topic: str) -> Refusal:
-    """What the engine or a broker refused, in Dapr's words."""
+    """The refusal of the engine or of a broker, in Dapr's words."""
     kind = next((kind for type_, kind in _BY_ERROR if isinstance(error, type_)), PUBLISH)
     metadata = {"topic": topic, "error": str(error)}
     if isinstance(error, DelayTooLong):

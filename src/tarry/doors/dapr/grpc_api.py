@@ -79,11 +79,11 @@ class GrpcApi:
             spend(call.caller)
 
     def unary(self, path: str) -> Unary | None:
-        """What serves a method with one message each way."""
+        """The function that serves a method with one message each way."""
         return self._unary.get(path)
 
     def streaming(self, path: str) -> Streaming | None:
-        """What serves any other method; None is UNIMPLEMENTED."""
+        """The function that serves any other method; None is UNIMPLEMENTED."""
         if path == SERVICE + "SubscribeTopicEventsAlpha1":
             return self._subscribe
         return None if self._passing is None else partial(self._pass_on, self._passing, path)
@@ -235,7 +235,7 @@ def _refusing(serve: Unary, call: Call, message: bytes) -> None:
 
 @contextlib.contextmanager
 def _refusals(call: Call) -> Iterator[None]:
-    """What is refused within is the outcome of the call."""
+    """Make a refusal inside the block the outcome of the call."""
     try:
         yield
     except Refusal as refusal:

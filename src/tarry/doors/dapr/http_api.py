@@ -104,7 +104,7 @@ class HttpApi:
         self._routes = [_Route(operation, endpoint) for operation, endpoint in self.operations.items()]
 
     def quick(self, scope: Scope) -> Callable[[bytes, Any, Reply], bool] | None:
-        """What answers scheduled publishes with this head that have come whole; None leaves them to a task."""
+        """The function that answers scheduled publishes with this head that have come whole; None leaves them to a task."""
         if b"scheduledSendTime" not in scope["query_string"] or scope["method"] not in ("POST", "PUT"):
             return None
         path = unquote(scope["raw_path"].decode())

@@ -1,4 +1,4 @@
-"""What the metadata endpoints show of an application: its components, its subscriptions, and what waits for it."""
+"""The metadata endpoints of an application: its components, its subscriptions, and the messages that wait for it."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, Protocol
@@ -44,7 +44,7 @@ class Metadata:
         self.app = app
         self._subscriptions = subscriptions
         self._extended: dict[str, str] = {}
-        """What the application has set itself."""
+        """Attributes that the application has set itself."""
         self.mounts = mounts
         self.preview = preview
         self._engine = engine

@@ -66,7 +66,7 @@ class Mounted:
         return self.definition.subscribable_by(self._app_id, topic)
 
     def at_broker(self, topic: str) -> str:
-        """What a topic is called at the broker: with namespaced consumer groups the namespace is its beginning."""
+        """A topic's name at the broker: with namespaced consumer groups it begins with the namespace."""
         return self._namespace + topic if self.definition.namespaced else topic
 
     def require_produce(self, caller: Caller) -> None:

@@ -24,9 +24,9 @@ _NOT_PASSED: Final = frozenset(
         b"trailer",
     )
 )
-"""What is said to the next one only (RFC 9110, 7.6.1), and what each connection says for itself."""
+"""Headers for the next hop only (RFC 9110, 7.6.1), and those that each connection has of its own."""
 _NOT_ADDED: Final = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-"""What the library would say in the client's stead; it may not take an encoding that the client did not ask for."""
+"""Headers that the library would add for the client; it may not take an encoding that the client did not ask for."""
 TIMEOUT_S: Final = 60.0
 
 

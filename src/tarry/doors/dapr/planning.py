@@ -44,7 +44,7 @@ class Planned(Struct, frozen=True):
     due_at_ms: int | None
     """None: at once."""
     repeat: str | None = None
-    """What is still to come after it, if it repeats."""
+    """The occurrences still to come after this one, of a repeat."""
 
 
 class Entry(Struct, frozen=True):
@@ -57,7 +57,7 @@ class Entry(Struct, frozen=True):
 
 
 class Timing(Struct, frozen=True):
-    """What the metadata of a publish say of its times, and the metadata without that."""
+    """The times in the metadata of a publish, and the metadata without them."""
 
     due_at_ms: int | None
     expires_at_ms: int | None

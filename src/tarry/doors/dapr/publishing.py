@@ -26,7 +26,7 @@ from tarry.outlets.dapr.properties import ttl_ms_of
 
 
 class BulkResult(Struct, frozen=True):
-    """What became of a bulk publish."""
+    """The outcome of a bulk publish."""
 
     failed: dict[str, str]
     """Why, by entry id; empty if nothing failed."""
@@ -71,7 +71,7 @@ class Publishing(Planning):
         )
 
     def _messages(self, plans: Sequence[Planned]) -> list[Message]:
-        """Those of one bulk, which mostly differ in their data only."""
+        """The messages of one bulk, which mostly differ in their data only."""
         messages: list[Message] = []
         alike: Planned | None = None
         for one in plans:

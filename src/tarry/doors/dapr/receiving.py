@@ -1,4 +1,4 @@
-"""What happens to a message that a broker delivers for a subscription: read, routed, given to the application.
+"""The way of a message that a broker delivers for a subscription: read, routed, given to the application.
 
 SUCCESS acknowledges it. DROP gives it to the dead-letter topic if there is one, and acknowledges it. RETRY means again,
 with growing waits, for as often as is configured; then the dead-letter topic, or, without one, back to the broker.

@@ -41,7 +41,7 @@ class Document(Struct, frozen=True):
 
     @property
     def kind(self) -> str:
-        """What it describes: a `Component`, a `Subscription`, a `Configuration` and so on."""
+        """The document's kind: `Component`, `Subscription`, `Configuration` and so on."""
         return self.text("kind")
 
     def refuse(self, field: str, reason: str) -> BadResource:

@@ -32,7 +32,7 @@ from tarry.outlets.dapr.component import Surroundings
 
 
 class Resources:
-    """What the YAML files of an application say; raises `BadResource`."""
+    """The resources in an application's YAML files; raises `BadResource`."""
 
     def __init__(self, app: DaprApp, environment: dict[str, str]) -> None:
         documents: Sequence[Document] = read_documents(map(Path, app.resources_path))

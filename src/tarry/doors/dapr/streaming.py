@@ -27,7 +27,7 @@ Write = Callable[[Any], Awaitable[None]]
 
 
 class Opener(Protocol):
-    """Who can open a subscription of an application; raises `Refusal`."""
+    """An opener of an application's subscriptions; raises `Refusal`."""
 
     async def open_stream(self, caller: Caller, subscription: Subscription, deliver: Deliver) -> Subscribed:
         """Subscribe as far as the caller's token reaches, and deliver what comes."""

@@ -108,14 +108,14 @@ class _Wanted(Struct):
 
 
 class Asked(Struct, frozen=True):
-    """What an application says that it subscribes to. One that is wrong costs it none of the others, as in Dapr."""
+    """The subscriptions that an application declares. A wrong one costs it none of the others, as in Dapr."""
 
     subscriptions: list[Subscription]
     wrong: list[Invalid]
 
 
 def programmatic(body: bytes) -> Asked:
-    """What an application answers to `GET /dapr/subscribe`; raises `Invalid` if it is no list of subscriptions."""
+    """The subscriptions in an application's answer to `GET /dapr/subscribe`; raises `Invalid` if it is no list of them."""
     try:
         given = msgspec.json.decode(body or b"[]", type=list[Any] | None) or []
         wanted = msgspec.convert([respelled(one, _Wanted) for one in given], list[_Wanted])
@@ -125,7 +125,7 @@ def programmatic(body: bytes) -> Asked:
 
 
 def of_callback(wanted: Sequence[Any]) -> Asked:
-    """What a gRPC application answers to `ListTopicSubscriptions`."""
+    """The subscriptions in a gRPC application's answer to `ListTopicSubscriptions`."""
     read = [
         _Wanted(
             pubsubname=one.pubsub_name,

@@ -22,7 +22,7 @@ _STATUSES: Final = {
 
 
 def status_of(number: int) -> Status:
-    """What an application's answer means; one that is not known means again."""
+    """The status that an application's number stands for; an unknown one stands for another attempt."""
     return _STATUSES.get(number, Status.RETRY)  # type: ignore[call-overload, no-any-return]
 
 

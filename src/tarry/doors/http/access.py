@@ -1,11 +1,11 @@
-"""Who sends an HTTP request: its bearer token."""
+"""The sender of an HTTP request, by its bearer token."""
 
 from tarry.core.access import Access, Caller
 from tarry.doors.http.problems import no_token
 
 
 def sender(access: Access, authorization: bytes | None) -> Caller:
-    """Who sends this `Authorization` header; raises a 401 for nobody known."""
+    """The caller of this `Authorization` header; raises a 401 for an unknown one."""
     secret: bytes | None = None
     if not access.is_open:
         if authorization is None:

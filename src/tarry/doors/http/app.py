@@ -182,7 +182,7 @@ class HttpApp:
             await refuse(send, internal())
 
     def quick(self, scope: Scope) -> Answering | None:
-        """What answers requests with this head that have come whole, without a task; None if they go the longer way.
+        """The function that answers requests with this head that have come whole, without a task; None if they go the longer way.
 
         Schedules, one a request, are most of what a busy server gets, and a task costs more than the schedule.
         """

@@ -49,7 +49,7 @@ BYTES_PER_ROW: Final = 4
 """Bytes that a row takes in the stream at the least, on average: an offset, or a number."""
 
 ROW_OVERHEAD_BYTES: Final = 256
-"""What a row takes in the ledger beside its own columns, about."""
+"""Bytes of a row in the ledger beside its own columns, about."""
 
 ANSWER: Final = pa.schema(
     [
@@ -58,7 +58,7 @@ ANSWER: Final = pa.schema(
         pa.field("error", pa.string()),
     ]
 )
-"""Of each row either the id or the error is null; the error is a problem document in JSON."""
+"""The schema of an answer: in each row either the id or the error is null; the error is a problem document in JSON."""
 
 
 class ArrowBatches:
@@ -266,7 +266,7 @@ def _chunk_rows(batch: pa.RecordBatch) -> int:
 
 
 def defaults_message(defaults: BatchDefaults) -> Message:
-    """What the rows of a request do not say."""
+    """The values that rows of a request leave out."""
     return Message(
         destination=defaults.destination or "",
         namespace=defaults.namespace,

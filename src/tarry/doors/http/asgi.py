@@ -51,7 +51,7 @@ def json_response(value: Any, status: int = 200) -> Response:
 
 
 def encoded_json(value: bytes, status: int = 200) -> Response:
-    """The same, where it is JSON already."""
+    """A response whose body is JSON already."""
     return Response(
         value,
         status,

@@ -55,7 +55,7 @@ FEW_LINES = 48
 CHUNK_LINES = 1024
 """Handed to the engine at once: few enough that what is due meanwhile is still on time."""
 MAX_IN_FLIGHT_BYTES = 4 * 1024 * 1024
-"""Of one request: lines that the engine has and that are not durable yet."""
+"""Maximum bytes of one request's lines that the engine has and that are not durable yet."""
 GRACE_S = 30.0
 """How long the answers may take that are left when a batch's time is over."""
 _SCHEDULE = right_of(HTTP, "POST /v1/messages/batch")

@@ -26,7 +26,7 @@ T = TypeVar("T", bound=Struct)
 
 JSON_TYPE: Final = b"application/json"
 MAX_DISCARDED_BYTES: Final = 64 * 1024 * 1024
-"""Of a body that is too large so much more is read and thrown away: a client that is cut off while it
+"""Maximum bytes of a body that is too large which are read and thrown away: a client that is cut off while it
 still sends seldom gets to see the answer that says why."""
 _JSON_HEADERS: Final = {"content-type": "application/json"}
 _NOTHING: Final = BatchDefaults()
@@ -115,7 +115,7 @@ def decode(decoder: "msgspec.json.Decoder[T]", body: bytes) -> T:
 
 
 def explain(error: Exception, body: bytes) -> TarryError:
-    """What was wrong with a body that did not decode, in our words."""
+    """The error for a body that did not decode, in our words."""
     if isinstance(error, ValidationError):
         return _explain_field(str(error))
     if isinstance(error, UnicodeDecodeError):

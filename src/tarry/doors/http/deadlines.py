@@ -24,7 +24,7 @@ class Deadlines:
         self._timer: asyncio.TimerHandle | None = None
 
     def within(self) -> "Within":
-        """What is awaited inside is cut short with a 408 once the time is over."""
+        """Cut short with a 408 whatever is awaited inside once the time is over."""
         return Within(self)
 
     def enter(self) -> "asyncio.Task[Any]":

@@ -23,7 +23,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def prepare(puts: Sequence[ReadPut]) -> list[bytes]:
-    """What follows the head of each entry that these versions become."""
+    """The JSON after the head of each entry that these versions become."""
     rest = len(_HEAD % 0 % 0)
     return [
         _encode(EntryAnswer(0, 0, put.due_at_ms, 0, put.headers, put.key, *_payload(put.payload)))[rest:]

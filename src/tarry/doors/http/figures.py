@@ -10,12 +10,12 @@ from tarry.engine.queries.upcoming import MAX_BUCKETS
 
 
 class MeAnswer(Struct, kw_only=True):
-    """What the sender of a request may do."""
+    """The rights of a request's sender."""
 
     name: str
     roles: list[str]
     namespaces: list[str] | None
-    """Those that are within reach; null for all."""
+    """The namespaces within reach; null for all."""
     open: bool
     """Whether the server asks for no token: then everybody may do everything."""
 
@@ -96,7 +96,7 @@ class SlotAnswer(Struct, kw_only=True):
     size_ms: int
     files: int
     versions: int
-    """Those that wait, and those whose ends are among the dels."""
+    """Number of waiting versions, those included whose ends are among the dels."""
     dels: int
     size_bytes: int
 

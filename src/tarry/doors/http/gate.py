@@ -1,4 +1,4 @@
-"""What every request passes first: who sends it, and whether it may be from a browser at all."""
+"""The gate that every request passes first: who sends it, and whether it may be from a browser at all."""
 
 import asyncio
 from typing import Final
@@ -31,7 +31,7 @@ class Gate:
         return found
 
     def know(self, scope: Scope) -> tuple[Caller, bytes | None, bytes | None]:
-        """The same for a request that may yet go another way: it is not counted."""
+        """The sender of a request that may yet go another way: it is not counted."""
         get = dict(scope["headers"]).get
         encoding = get(b"content-encoding")
         if encoding is not None and encoding.lower() != b"identity":
@@ -65,7 +65,7 @@ async def keep_pace(caller: Caller, count: int) -> None:
 
 
 def caller_of(request: Request) -> Caller:
-    """Who sends a request that the gate has let in."""
+    """The caller of a request that the gate has let in."""
     caller = request.scope[CALLER]
     assert isinstance(caller, Caller)
     return caller

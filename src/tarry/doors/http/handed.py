@@ -1,4 +1,4 @@
-"""What was handed to a client, and until when it may keep each entry unless it acknowledges it."""
+"""Entries in a client's hands, and until when it may keep each unless it acknowledges it."""
 
 from collections.abc import Container, Iterable, Sequence
 from typing import Final
@@ -39,7 +39,7 @@ class Handed:
         self._late_at.clear()
 
     def take_late(self, now: float, held: Container[int]) -> list[int]:
-        """What is late, and what is not `held` by the client any more, are removed; answers the former."""
+        """Remove late entries and those that the client does not hold any more (`held`); answers the late ones."""
         late_at = self._late_at.each()
         late = [one for one, at in late_at.items() if at <= now]
         self.remove([*late, *(one for one in late_at if one not in held)])

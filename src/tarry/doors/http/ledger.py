@@ -40,7 +40,7 @@ class LedgerEndpoints:
         """Answers that are being read and sent."""
 
     async def show(self, request: Request) -> Response:
-        """What there is: the bounds, and where each segment begins."""
+        """Show the bounds of the ledger, and where each segment begins."""
         ledger = self._ledger(request)
         return json_response(
             LedgerAnswer(

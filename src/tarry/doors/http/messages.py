@@ -86,7 +86,7 @@ class Messages:
         await respond(send, *_answer(scheduled))
 
     def quick(self, scope: Scope) -> Answering | None:
-        """What schedules for requests with this head that have come whole; None: `schedule` says what is wrong."""
+        """The function that schedules for requests with this head that have come whole; None: `schedule` says what is wrong."""
         try:
             caller, key = self._let_in(scope)
         except TarryError:
@@ -111,7 +111,7 @@ class Messages:
         return True
 
     def _let_in(self, scope: Scope) -> tuple[Caller, str | None]:
-        """Who asks, and the idempotency key."""
+        """The caller and the idempotency key of a request."""
         caller, content_type, key = self._gate.know(scope)
         _SCHEDULE.check(caller)
         check_json(content_type)

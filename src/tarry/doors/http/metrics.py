@@ -82,7 +82,7 @@ class _Lateness(Collector):
 
 
 class _EngineFigures(Collector):
-    """What the engine knows of itself."""
+    """Figures of the engine."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -171,7 +171,7 @@ class _EngineFigures(Collector):
 
 
 class _DoorFigures(Collector):
-    """What the HTTP door holds."""
+    """Figures of the HTTP door."""
 
     def __init__(self, sessions: Callable[[], int], batches: Callable[[], int]) -> None:
         self._sessions = sessions
@@ -184,7 +184,7 @@ class _DoorFigures(Collector):
 
 
 class _OtherFigures(Collector):
-    """What the rest of the server tells."""
+    """Figures of the rest of the server."""
 
     def __init__(self, figures: Sequence[Figure]) -> None:
         self._figures = figures
@@ -201,7 +201,7 @@ class _OtherFigures(Collector):
 
 
 class _PipelineFigures(Collector):
-    """What the pipeline said of itself last; it is another process, and may be on another machine."""
+    """Figures that the pipeline reported last; it is another process, and may be on another machine."""
 
     def __init__(self, engine: Engine, progress: Callable[[], Progress | None]) -> None:
         self._engine = engine

@@ -240,7 +240,7 @@ def write_answers(results: Sequence[Scheduled | TarryError], first_line: int) ->
 def write_columns(
     scheduled: ColumnsScheduled, now_ms: int, first_line: int, refused: Mapping[int, TarryError]
 ) -> bytes:
-    """The same for lines that went as columns at `now_ms`; `refused` has those that did not, by their place."""
+    """Write the answers of lines that went as columns at `now_ms`; `refused` has the refused ones, by their place."""
     if not scheduled.errors and not refused:
         return _write_ids(scheduled.ids, scheduled.due_at_ms, now_ms)
     answers = iter(_write_ids(scheduled.ids, scheduled.due_at_ms, now_ms).splitlines(keepends=True))

@@ -41,7 +41,7 @@ _LINKS: Final = {
         for name in ("getSubscription", "receive", "acknowledge", "giveBack", "seek", "unsubscribe")
     },
 }
-"""What can be done with an answer, by the operation that gave it."""
+"""Links from an answer to further operations, by the operation that gave it."""
 
 _REFUSALS: Final = {
     400: "Something in the request is wrong; `field` names it",

@@ -1,4 +1,4 @@
-"""What was sent, and how late: since the process began for metrics, and of the last minutes for the dashboard.
+"""Sent messages and how late they were: since the process began for metrics, and of the last minutes for the dashboard.
 
 It is told of every message sent, so it only counts, in plain lists.
 """
@@ -68,7 +68,7 @@ class RecentDoor(Struct):
 
 
 class RecentlySent(Struct):
-    """What was sent in the last minutes."""
+    """Figures of the messages sent in the last minutes."""
 
     step_ms: int
     sent: list[int]
@@ -98,7 +98,7 @@ class Sent:
             found.add(lateness_ms, count)
 
     def recent(self) -> RecentlySent:
-        """What was sent in the last minutes."""
+        """Figures of the messages sent in the last minutes."""
         last = self._clock.now_ms() // STEP_MS
         sent = [0] * STEPS
         doors: dict[str, Lateness] = {}

@@ -27,7 +27,7 @@ Entries = Sequence[Received]
 
 
 class SessionKey(NamedTuple):
-    """What a session belongs to."""
+    """The identity of a session: its subscription and its client."""
 
     topic: str
     subscription: str
@@ -205,7 +205,7 @@ class Waiter:
 
 
 class Stream:
-    """What an event stream has been given and not sent yet."""
+    """The entries that an event stream was given and has not sent yet."""
 
     def __init__(self, session: Session, window: int) -> None:
         self.session = session
@@ -226,7 +226,7 @@ class Stream:
             _wake(self._waiter)
 
     def take(self) -> list[Entries]:
-        """What is to be sent now; asks for more as far as the window and the bytes allow."""
+        """The entries to send now; asks for more as far as the window and the bytes allow."""
         consumer = self.session.consumer
         room = self._window - consumer.unacked - max(0, consumer.permits)
         if room > 0 and not consumer.closed:

@@ -1,4 +1,4 @@
-"""What an operator may set about the native HTTP door. Pure values; the composition root fills them."""
+"""Settings of the native HTTP door. Pure values; the composition root fills them."""
 
 from msgspec import Struct
 

@@ -32,7 +32,7 @@ Json = Annotated[Raw, Meta(description="Any JSON value; sent as it is written he
 
 
 class Taken(Struct, kw_only=True, forbid_unknown_fields=True):
-    """What a client sends."""
+    """A shape that a client sends."""
 
 
 class Times(Taken, kw_only=True):
@@ -45,7 +45,7 @@ class Times(Taken, kw_only=True):
 
 
 class Content(Times, kw_only=True):
-    """What is sent, and when. At most one of the three forms of the payload."""
+    """The content of a message and its times. At most one of the three forms of the payload."""
 
     payload: Text | None = None
     payload_base64: bytes | None = None
@@ -103,7 +103,7 @@ class ListQuery(Taken, kw_only=True):
 
     state: Literal["scheduled", "finalised"] = "scheduled"
     outcome: Literal["sent", "cancelled", "failed"] | None = None
-    """Of what is finalised."""
+    """The outcome, of finalised messages."""
     owner: str | None = None
     destination: str | None = None
     namespace: str | None = None
@@ -132,7 +132,7 @@ class TopicsQuery(Taken, kw_only=True):
 
 
 class PolicyQuery(Taken, kw_only=True):
-    """What to show of policies."""
+    """The place whose policies are shown."""
 
     effective: bool = False
     or_empty: bool = False
@@ -288,7 +288,7 @@ class EntryAnswer(Struct, gc=False):
 
 
 class ReceiveAnswer(Struct, kw_only=True):
-    """What came; nothing if nothing was there in time."""
+    """The entries that came; none if there was none in time."""
 
     messages: list[EntryAnswer]
 
@@ -331,7 +331,7 @@ class SegmentAnswer(Struct):
 
 
 class LedgerAnswer(Struct, kw_only=True):
-    """What there is of the ledger. The next seq to come is `durable_seq` + 1."""
+    """The bounds of the ledger. The next seq to come is `durable_seq` + 1."""
 
     ledger_id: str
     first_seq: int

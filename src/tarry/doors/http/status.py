@@ -1,4 +1,4 @@
-"""What the server says of itself: health, readiness, figures, metrics, and the OpenAPI document."""
+"""The server's own state: health, readiness, figures, metrics, and the OpenAPI document."""
 
 from collections.abc import Callable, Sequence
 

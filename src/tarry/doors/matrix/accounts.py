@@ -32,7 +32,7 @@ _MASQUERADE: Final = ("user_id", "device_id", "org.matrix.msc3202.device_id")
 
 
 class Account(Struct, frozen=True):
-    """Who asks."""
+    """A user of the homeserver, as the sender of a request."""
 
     user_id: str
     device_id: str | None = None
@@ -142,6 +142,6 @@ def token_of(request: Request) -> bytes:
 
 
 def _digest(token: bytes, query: str) -> bytes:
-    """What stands for a token and for whom it speaks; that of the token alone is how it begins."""
+    """The digest of a token and of the user it speaks for; it begins with that of the token alone."""
     digest = hashlib.blake2b(token, digest_size=32).digest()
     return digest + hashlib.blake2b(query.encode(), digest_size=16).digest() if query else digest

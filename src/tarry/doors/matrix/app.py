@@ -36,7 +36,7 @@ Read = Callable[[bytes], Asked]
 """Reads what is asked for from a body, knowing all the rest of the request."""
 
 MAX_DISCARDED_BYTES: Final = 64 << 20
-"""Of a body that is too large so much more is read and thrown away: only then does its sender see the answer."""
+"""Maximum bytes of a body that is too large which are read and thrown away: only then does its sender see the answer."""
 
 
 class MatrixApp:
@@ -109,7 +109,7 @@ class MatrixApp:
             return refused(internal())
 
     def quick(self, scope: Scope) -> Answering | None:
-        """What answers requests with this head that have come whole, without a task; None if they go the longer way."""
+        """The function that answers requests with this head that have come whole, without a task; None if they go the longer way."""
         try:
             found = self._paths.walk(scope["raw_path"])
             answering = None if found is None else self._quick_way(found, scope)

@@ -56,7 +56,7 @@ class Departures:
         }
 
     async def watch(self, request: Request) -> Afterwards | None:
-        """What to do once a request has succeeded that is the homeserver's; None for nearly all."""
+        """The work to do once a request that is the homeserver's has succeeded; None for nearly all."""
         follow = self._watched.get(request.path) if request.method == "POST" else None
         if follow is None:
             return None

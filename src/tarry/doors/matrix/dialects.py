@@ -20,9 +20,9 @@ class Dialect(Struct, frozen=True, kw_only=True):
 
     name: str
     delay: str
-    """What the delay is called."""
+    """The name of the delay."""
     since: str
-    """What the instant is called from which it counts."""
+    """The name of the instant from which the delay counts."""
     too_long: str
     tells_longest: bool
     """Whether a delay that is too long is told the longest one."""
@@ -49,7 +49,7 @@ QUERY: Final = Dialect(
     too_many_is_a_rate=False, conflict_status=404, cancel_repeats=False, repeats_error=True,
     stays_on_refusal=False,
 )  # fmt: skip
-"""What clients in the field send: a query parameter on /send and /state."""
+"""The dialect of clients in the field: a query parameter on /send and /state."""
 
 MERGED: Final = Dialect(
     name="merged", delay="delay_ms", since="delayed_since_ts", too_long="M_DELAY_TOO_LARGE", tells_longest=False,

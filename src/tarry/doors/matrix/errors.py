@@ -69,7 +69,7 @@ def unrecognised(allowed: str | None = None) -> MatrixError:
 
 
 def internal() -> MatrixError:
-    """What should not have happened."""
+    """The error for a fault of our own."""
     return MatrixError(500, "M_UNKNOWN", "Internal server error.")
 
 

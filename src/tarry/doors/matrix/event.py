@@ -21,7 +21,7 @@ from tarry.outlets.matrix.destination import Destination, parse
 from tarry.outlets.matrix.outlet import DEVICE, STICKY
 
 MAX_NAME_BYTES: Final = 255
-"""Of a room id, a type and a state key, as in every Matrix event."""
+"""Maximum bytes of a room id, a type and a state key, as in every Matrix event."""
 MAX_CONTENT_BYTES: Final = 65_536
 
 _object_decoder = msgspec.json.Decoder(dict[str, Any])

@@ -1,4 +1,4 @@
-"""What clients are told: `/versions` and `/capabilities` as the homeserver has them, completed by what Tarry adds.
+"""Features that clients are told of: `/versions` and `/capabilities` as the homeserver has them, completed by what Tarry adds.
 
 A homeserver may serve delayed events itself; through Tarry its clients get Tarry's, so Tarry's limits are told.
 """

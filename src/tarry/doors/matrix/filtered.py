@@ -38,7 +38,7 @@ Place = tuple[int, str]
 
 
 class Filter(Struct, frozen=True):
-    """What is asked for."""
+    """A filter of a list."""
 
     low_ms: int
     high_ms: int
@@ -62,7 +62,7 @@ class Filter(Struct, frozen=True):
 
     @staticmethod
     def state_of(view: MessageView) -> State:
-        """What was cancelled because of an error counts as failed."""
+        """The state of a message; one that was cancelled because of an error counts as failed."""
         return State.FAILED if view.state is State.CANCELLED and view.error is not None else view.state
 
 

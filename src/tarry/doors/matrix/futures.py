@@ -189,7 +189,7 @@ class Futures:
         return True
 
     def _listened_to(self, request: Request) -> str:
-        """Who sends the request; raises if they have guessed too often."""
+        """The source of the request; raises if it has guessed too often."""
         source = source_of(request, self._parts.settings.trusted_proxies)
         wait_ms = self._guesses.wait_ms(source, self._parts.clock.now_ms())
         if wait_ms:
@@ -212,7 +212,7 @@ class Futures:
             raise not_sent(verdict)
 
     def _acted(self, source: str, error: BaseException | None) -> Answered:
-        """What to answer, and what it says about the source."""
+        """The answer to an action, counting a wrong guess against its source."""
         if isinstance(error, NotFound) or (isinstance(error, Conflict) and error.state in FINALISED):
             self._guesses.wrong(source, self._parts.clock.now_ms())
             return refused(MatrixError(410, "M_NOT_FOUND", "The token is not valid, or not any more."))

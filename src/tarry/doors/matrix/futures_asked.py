@@ -1,4 +1,4 @@
-"""What a request for futures asks for: query parameters, and the body of a batch. Pure."""
+"""Requests for futures: their query parameters, and the body of a batch. Pure."""
 
 from typing import Any, Final, Literal
 
@@ -15,7 +15,7 @@ UNSTABLE: Final = ("io.element.msc3140", "io.element.msc4140", "org.matrix.msc41
 """The draft's own prefix, with the number that it says, and those with the number that it has."""
 
 GROUP: Final = "future:"
-"""What the engine's name of a future group begins with, so that no other door's group is taken for one."""
+"""The prefix of a future group's name in the engine, so that no other door's group is taken for one."""
 MAX_GROUP_ID_BYTES: Final = MAX_GROUP_BYTES - len(GROUP)
 
 TIMEOUT: Final = "future_timeout"
@@ -40,7 +40,7 @@ class Asked(Struct, frozen=True):
 
 
 def read_query(query: Query, *, own: bool) -> Asked:
-    """What the query asks for; `own` on the draft's own endpoints."""
+    """Read the query of a request for a future; `own` on the draft's own endpoints."""
     timeout = _one(query, _EXAMPLE_TIMEOUTS if own else _TIMEOUTS)
     group_id = _one(query, _GROUP_IDS)
     if timeout is None and group_id is None:
@@ -94,7 +94,7 @@ _decoders: Final[dict[str, "msgspec.json.Decoder[Any]"]] = {
 
 
 def read_batch(body: bytes) -> Batch:
-    """What the body of a batch asks for. Its keys may have the prefix of Matrix, or an unstable one."""
+    """Read the body of a batch. Its keys may have the prefix of Matrix, or an unstable one."""
     given = read_object(body, _batch_decoder)
     found = {key: _value(given, key) for key in BATCH_KEYS}
     timeout, on_timeout = found["timeout"], found["send_on_timeout"]

@@ -22,7 +22,7 @@ from tarry.doors.matrix.shown import event_body, finalised_body, merged_body
 from tarry.doors.matrix.wire import Answered, Request, ok
 
 PAGE: Final = 10
-"""What the seed recommends."""
+"""The size of a page, as MSC4140 recommends."""
 MAX_DELAY_IDS: Final = 100
 STATUSES: Final = ("scheduled", "finalised")
 _DONE: Final = "-"
@@ -43,7 +43,7 @@ class Lists:
         ]
 
     async def _asker(self, request: Request) -> Account:
-        """Who asks, if not too often. By user: an address may be that of many."""
+        """The account that asks, if not too often. By user: an address may be that of many."""
         account = await self._parts.accounts.of(request)
         per_second = self._parts.settings.list_per_second
         if per_second:

@@ -29,10 +29,10 @@ from tarry.engine.answer import Answer
 ROOTS: Final = (f"{CLIENT}/v1/delayed_events", f"{MSC4140}/delayed_events")
 
 ACTIONS: Final = {"send": "send", "cancel": "cancel", "restart": "restart", "refresh": "restart"}
-"""What can be done; `refresh` is a name that the proposal uses once for `restart`."""
+"""Actions on a delayed event; `refresh` is a name that the proposal uses once for `restart`."""
 
 QUICK: Final = {name.encode(): action for name, action in ACTIONS.items() if action != "send"}
-"""What is answered as soon as it is durable, and so without a task; a `send` waits for the homeserver."""
+"""Actions that are answered as soon as they are durable, and so without a task; a `send` waits for the homeserver."""
 
 
 class _Body(Struct):

@@ -1,4 +1,4 @@
-"""What the endpoints of the door share."""
+"""Parts that the endpoints of the door share."""
 
 from msgspec import Struct
 

@@ -1,4 +1,4 @@
-"""What is not Tarry's own goes to the homeserver, byte for byte and as it comes, and so do the answers.
+"""The proxy: a request that is not Tarry's own goes to the homeserver, byte for byte and as it comes, and so does the answer.
 
 Both directions stream, so that an upload or a long poll costs no memory; the path, the query and the `Host` stay as
 they were sent, so that signatures of other servers hold. Dropped are the headers that are meant for one connection only,
@@ -21,7 +21,7 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 PREFIXES: Final = (b"/_matrix/", b"/_synapse/client/", b"/.well-known/matrix/")
-"""What is passed on. The homeserver's administration is not: it is nobody's business on this port."""
+"""Prefixes of paths that are passed on. The homeserver's administration is not: it is nobody's business on this port."""
 
 ONE_HOP: Final = frozenset(
     {

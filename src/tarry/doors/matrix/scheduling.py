@@ -77,7 +77,7 @@ class Asked(Struct, frozen=True):
     txn: tuple[str, ...] | None
 
     def with_content(self, txn: str, content: bytes) -> "Asked":
-        """The same for another transaction and content."""
+        """A copy for another transaction and content."""
         event = msgspec.structs.replace(self.event, content=content)
         return Asked(event, self.delay_ms, self.speech, ("send", event.room_id, event.type, txn))
 
@@ -186,7 +186,7 @@ class Scheduling:
             raise explain(error, asked.speech) from None
 
     async def _with_next_due(self, account: Account, speech: Speech) -> Speech:
-        """The same words, knowing when there is room for another event of this user."""
+        """The words for errors, with how long it is until there is room for another event of this user."""
         page = await self._parts.engine.list_owned(OwnedQuery(owner=account.user_id, limit=1))
         now_ms = self._parts.clock.now_ms()
         waits_ms = [view.due_at_ms - now_ms for view in page.messages if view.due_at_ms is not None]
@@ -204,7 +204,7 @@ class Scheduling:
         )
 
     def quick(self, account: Account, asked: Asked, reply: Any) -> None:
-        """The same for a request that has come whole, from an account that is known."""
+        """Schedule for a request that has come whole, from an account that is known."""
         message = self._message(account, asked)
         self._parts.engine.schedule(message).then(partial(_reply, reply, asked.speech))
 
@@ -220,7 +220,7 @@ def own_transaction(request: Request) -> tuple[str, ...]:
 
 
 def read_own(request: Request) -> Asked:
-    """What the proposal's own endpoint is asked for."""
+    """Read a request to the proposal's own endpoint."""
     room_id, type_, _ = request.params
     body = read_object(request.body, _body_decoder)
     delay_ms, dialect = _delay_of(body)
@@ -239,7 +239,7 @@ def read_own(request: Request) -> Asked:
 
 
 def known_send(room: bytes, type_: bytes, raw_query: bytes) -> Asked | None:
-    """What /send is asked for but for its transaction and its content, from two parts of its path; None if it is no delay.
+    """The request of a /send without its transaction and its content, from two parts of its path; None if it has no delay.
 
     A client asks for the same again and again, so it is remembered.
     """

@@ -1,4 +1,4 @@
-"""What the door needs to know; the composition root takes it from the configuration."""
+"""Settings of the door; the composition root takes them from the configuration."""
 
 from typing import Final
 
@@ -16,7 +16,7 @@ class MatrixSettings(Struct, frozen=True, kw_only=True):
     """Settings of the door."""
 
     hs_token: str = ""
-    """What the homeserver shows with its transactions; empty takes none."""
+    """The token that the homeserver shows with its transactions; an empty one takes none."""
     stable: bool = True
     """Whether the stable endpoints are advertised."""
     management_token: bool = False

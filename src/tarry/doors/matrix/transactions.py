@@ -1,4 +1,4 @@
-"""What the homeserver tells the application service: the events of its rooms, in transactions.
+"""Transactions of the homeserver to the application service: the events of its rooms.
 
 Two things are looked for. A state event may end delayed ones that are about the same state: futures always, delayed events
 only if the operator wants it and someone else sent it. And a user who leaves a room may have been deactivated, which
@@ -105,7 +105,7 @@ class Transactions:
     async def nobody(self, request: Request) -> Answered:
         """GET /_matrix/app/v1/users/{user}: the application service has no users or rooms of its own."""
         self._check(request)
-        raise MatrixError(404, "M_NOT_FOUND", "There is none.")
+        raise MatrixError(404, "M_NOT_FOUND", "The application service has no such user or room.")
 
     def _check(self, request: Request) -> None:
         authorization = request.headers.get(b"authorization", b"")

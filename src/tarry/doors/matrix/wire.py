@@ -124,7 +124,7 @@ def positive(name: str, number: int) -> int:
 
 
 def source_of(request: Request, trusted: tuple[str, ...]) -> str:
-    """Who sends a request: the nearest address that is not one of our own proxies."""
+    """The source of a request: the nearest address that is not one of our own proxies."""
     forwarded = request.headers.get(b"x-forwarded-for", b"").decode("latin-1")
     return believed_way(request.peer, forwarded, trusted)[0]
 

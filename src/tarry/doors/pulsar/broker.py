@@ -1,4 +1,4 @@
-"""What all connections of the Pulsar door share: the engine behind it, who may do what, and who produces where."""
+"""The broker that all connections of the Pulsar door share: the engine behind it, who may do what, and who produces where."""
 
 import secrets
 from collections import Counter
@@ -31,7 +31,7 @@ class Broker:
         engine.topics.records.on_deleted = self._deleted
 
     def producing_to(self, topic: str) -> Producing:
-        """Who produces to a topic."""
+        """The producers of a topic."""
         found = self.producing.get(topic)
         if found is None:
             found = self.producing[topic] = Producing(topic, self.engine.topics.epoch(topic))

@@ -30,7 +30,7 @@ log = logging.getLogger("tarry.pulsar")
 PROTOCOL_VERSION: Final = 20
 """The newest version of the protocol that is spoken; with an older client its own."""
 FRAME_EXTRA_BYTES: Final = 128 * 1024
-"""What a frame may have beside its payload: the command and the metadata."""
+"""Maximum bytes of a frame beside its payload: the command and the metadata."""
 FIRST_FRAME_BYTES: Final = 64 * 1024
 """A frame of somebody who has not shown a token that is known: CONNECT with the token."""
 
@@ -48,7 +48,7 @@ _UNCOUNTED: Final = frozenset((Type.PING, Type.PONG, Type.FLOW, Type.AUTH_RESPON
 _read_command: Final = Type.FromString
 _RIGHTS: Final = {Type.Type.Value(name): right for name, right in PULSAR.items()}
 Take = Callable[[Any, bytes], None]
-"""What is done with a command: it gets the command, and what followed it."""
+"""A function that takes a command, and the bytes that followed it."""
 
 
 class Output(Protocol):
@@ -89,14 +89,14 @@ class Connection:
         self._challenged = False
         self._frames = Frames(FIRST_FRAME_BYTES)
         self._unsent: list[bytes] | None = None
-        """What is to be sent, while it is gathered."""
+        """Bytes to send, while they are gathered."""
         self._unsent_bytes = 0
         self._owed_bytes = 0
         self._paused = False
         self._coming: Iterator[tuple[bytes, bytes]] | None = None
         """Frames that wait until the token's rate lets the client go on."""
         self._came: list[bytes] = []
-        """What came behind them."""
+        """Commands that came behind them."""
         self.lookup = Lookup(self)
         self.producers = Producers(self)
         self.consumers = Consumers(self)
@@ -163,7 +163,7 @@ class Connection:
         try:
             command = _read_command(body)
         except DecodeError:
-            raise Malformed("a command that is none") from None
+            raise Malformed("the command is not a BaseCommand of Pulsar's protocol") from None
         number = command.type
         if number == _SEND and self.caller is not None and command.HasField("send"):
             # Of these there is one for each message.

@@ -35,7 +35,7 @@ TYPES: Final[dict[int, SubscriptionType]] = {
 
 
 MAX_ACK_WORDS: Final = 1024
-"""Of 64 messages each, in the acknowledgement of part of a batch."""
+"""Maximum number of words, of 64 messages each, in the acknowledgement of part of a batch."""
 
 
 class Consumers:

@@ -71,5 +71,5 @@ def say(answer: Any, error: BaseException) -> None:
 
 
 def say_code(answer: Any, error: BaseException) -> None:
-    """The same where they are called `error_code` and `error_message`."""
+    """Write an error into an answer whose fields are called `error_code` and `error_message`."""
     answer.error_code, answer.error_message = code_of(error), text_of(error)

@@ -1,4 +1,4 @@
-"""Who may produce to a topic: names that one producer has at a time, and Pulsar's access modes."""
+"""Exclusive producing to a topic: names that one producer has at a time, and Pulsar's access modes."""
 
 from collections import deque
 from collections.abc import Callable
@@ -18,7 +18,7 @@ class Claimant(Protocol):
     epoch: int
     """How often its client has connected it."""
     client: tuple[str, int]
-    """What stays the same when its client connects it again: the host, and the id it gives the producer."""
+    """The client's identity across reconnections: its host, and the id it gives the producer."""
 
     def evict(self) -> None:
         """Another one has taken its place: it is closed, and need not `leave`."""

@@ -100,7 +100,7 @@ def metadata_of(message: bytes) -> bytes:
 
 
 def payload_of(message: bytes) -> bytes:
-    """What follows the metadata of a message, which `metadata_of` could read."""
+    """The bytes after the metadata of a message, which `metadata_of` could read."""
     start = 10 if message.startswith(_CHECKSUMMED) else 4
     return message[start + int.from_bytes(message[start - 4 : start], "big") :]
 

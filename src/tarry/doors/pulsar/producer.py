@@ -66,7 +66,7 @@ class Part:
         self.reply: list[bytes] = []
 
     def published(self, producer: "Producer") -> Callable[[Answer[Published]], None]:
-        """What is to be called with the outcome."""
+        """The callback for the outcome."""
 
         def tell(answer: Answer[Published]) -> None:
             error = answer.error()
@@ -103,11 +103,11 @@ class Producer:
         self._highest: list[int] = []
         self._size_bytes = 0
         self._unowed_bytes = 0
-        """What of that the connection does not know of yet."""
+        """Bytes of that of which the connection does not know yet."""
         self._under_way = 0
         """Parts that are not answered."""
         self._parts: deque[Part] = deque()
-        """What is to be published, in order; the first one waits for room."""
+        """Parts to publish, in order; the first one waits for room."""
         self._policy: Effective | None = None
         self._said_ignored = False
         self._closed = False
@@ -115,7 +115,7 @@ class Producer:
         self._lost = False
         """Whether its topic is deleted."""
         self._replies: deque[list[bytes]] = deque()
-        """What it is told next; an empty one waits for the ledger, and all behind it wait with it."""
+        """Replies to its client, in order; an empty one waits for the ledger, and all behind it wait with it."""
 
     # Publishing
 
@@ -127,7 +127,7 @@ class Producer:
             self._refuse(send, Refused(Code.ChecksumError, "the checksum is not that of the message"))
             return
         except DecodeError:
-            raise Malformed("metadata that are none") from None
+            raise Malformed("the metadata are not a MessageMetadata of Pulsar's protocol") from None
         if send.txnid_least_bits or send.txnid_most_bits:
             self._refuse(send, Refused(Code.NotAllowedError, "transactions are not served here"))
             return

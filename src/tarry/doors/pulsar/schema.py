@@ -18,7 +18,7 @@ _NAMES: Final = {number: name for name, number in reversed(TYPE_NAMES.items())}
 
 
 class Schema(Struct, frozen=True):
-    """What a client says of the content of a topic's messages."""
+    """A schema of a topic's messages, as a client declares it."""
 
     name: str
     type: int

@@ -35,7 +35,7 @@ def _parents(properties: Iterable[wire.KeyValue]) -> Iterator[str]:
 
 
 def _singles(payload: bytes, count: int) -> Iterator[wire.SingleMessageMetadata]:
-    """What stands before each message of a batch: its size, and as many bytes of metadata."""
+    """The metadata before each message of a batch: a size, and as many bytes."""
     at = 0
     for _ in range(count):
         start = at + 4

@@ -37,7 +37,7 @@ MODULES: Final = (cluster, policies, rules, schemas, subscriptions, messages, na
 """The modules with endpoints, each with its `ROUTES`; the first that has a path answers."""
 
 PATHS: Final = ("/admin/", "/lookup/")
-"""What this application answers for."""
+"""Prefixes of the paths that this application answers."""
 
 
 class AdminApp:

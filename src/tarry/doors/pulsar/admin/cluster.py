@@ -1,4 +1,4 @@
-"""What there is one of here: the cluster, the broker, and where topics are looked up."""
+"""Things of which there is one here: the cluster, the broker, and where topics are looked up."""
 
 from typing import Final
 
@@ -45,7 +45,7 @@ async def health(call: Call) -> Response:
 
 
 async def configuration(call: Call) -> Response:
-    """What Pulsar's tools ask of a broker's configuration, and what it says of delays."""
+    """Answer the questions of Pulsar's tools about a broker's configuration, delays among them."""
     # In no namespace at all: only the broker has a say.
     broker = call.engine.journal.policies.effective(None, "")
     return answer(

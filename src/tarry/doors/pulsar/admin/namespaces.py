@@ -17,7 +17,7 @@ from tarry.doors.pulsar.admin.topics import listed
 
 
 class TenantInfo(Struct, frozen=True, kw_only=True):
-    """What is said of a tenant. Who may do what is in the server's tokens; these are only kept."""
+    """A tenant's information. Rights are in the server's tokens; these are only kept."""
 
     adminRoles: list[str] | None = None  # noqa: N815 - Pulsar's names
     allowedClusters: list[str] | None = None  # noqa: N815
@@ -32,7 +32,7 @@ async def tenants(call: Call) -> Response:
 
 
 async def tenant(call: Call) -> Response:
-    """What is said of a tenant."""
+    """Show a tenant's information."""
     info = msgspec.json.decode(
         call.engine.catalogue.get("tenant", _known_tenant(call)) or b"{}", type=TenantInfo
     )
@@ -147,7 +147,7 @@ async def bundles(call: Call) -> Response:
 
 
 async def permissions(call: Call) -> Response:
-    """Who may do what is in the server's tokens."""
+    """Show permissions, which are in the server's tokens."""
     call.namespace()
     return answer({})
 

@@ -34,12 +34,12 @@ class Level:
 
     @property
     def policy(self) -> Policy:
-        """What it says itself."""
+        """The policy of the level itself."""
         return self._call.engine.policy(self._scope, self._name) or Policy()
 
     @property
     def applied(self) -> Effective:
-        """What is in force there."""
+        """The policy in force there."""
         if self._scope == "topic":
             return self._call.engine.effective_policy(self._name, "")
         return self._call.engine.effective_policy(None, self._name)

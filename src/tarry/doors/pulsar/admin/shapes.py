@@ -1,4 +1,4 @@
-"""What Pulsar's administration says about policies, in JSON, and what that is in Tarry's policy.
+"""Policies as Pulsar's administration writes them in JSON, and as Tarry's.
 
 Each of them is said and taken back as a whole; what else a level says stays as it is. Pure.
 """
@@ -57,7 +57,7 @@ class Facet(Protocol):
         """A level's policy with nothing said of this."""
 
     def shown(self, policy: Policy, applied: Effective) -> Any:
-        """What a level says, in JSON; None if it says nothing. What it leaves open is shown as it is applied there."""
+        """The level's own value, in JSON; None if it has none. Parts that it leaves open are shown as they are applied there."""
 
 
 class DelayedDeliveryFacet:
@@ -118,7 +118,7 @@ class MessageTtlFacet:
 
 
 class RetentionFacet:
-    """What is kept of what everybody has acknowledged."""
+    """Retention of entries that every subscription has acknowledged."""
 
     kind = Retention
 
@@ -211,5 +211,5 @@ QUOTAS: Final[dict[str, Facet]] = {STORAGE: QuotaFacet(by_age=False), AGE: Quota
 
 
 def as_policy(applied: Effective) -> Policy:
-    """What is in force as if one level had said all of it."""
+    """The policy in force as if one level had said all of it."""
     return msgspec.convert(msgspec.to_builtins(applied), Policy)

@@ -85,7 +85,7 @@ async def expire(call: Call) -> Response:
 
 
 async def expire_all(call: Call) -> Response:
-    """The same for every subscription of the topic."""
+    """Expire entries of every subscription of the topic."""
     for part in call.parts_of(call.topic()):
         for sub in list(part.subscriptions.values()):
             await _expire(call, sub)
