@@ -6,7 +6,7 @@ from typing import Final
 from tarry.core.holder import UNSCOPED, Holder
 from tarry.registry.registry import Registry
 
-SAVED_TOGETHER: Final = 5_000
+SAVED_TOGETHER: Final = 1_000
 """Counts that a flush finds changed, at the most."""
 
 

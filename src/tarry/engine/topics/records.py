@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tarry.engine.journal import Journal
     from tarry.engine.topics.topics import Topics
 
-SAVED_TOGETHER: Final = 500
+SAVED_TOGETHER: Final = 200
 """Topics that a flush finds changed, at the most."""
 
 LOOKED_AT_TOGETHER: Final = 200
