@@ -322,3 +322,9 @@ def test_a_time_beyond_all_measure_is_refused_also_where_nothing_is_delayed(
     (refusal,) = bench.ask(bench.engine.schedule_many([message]))
     assert isinstance(refusal, DelayTooLong)
     bench.refused(bench.engine.schedule_together([message]), DelayTooLong)
+
+
+def test_a_delay_that_is_too_long_is_told_what_sets_the_longest() -> None:
+    week = str(DelayTooLong(7 * 86_400_000))
+    assert "the maximum of 7 days; the policy of a topic, its namespace or the broker can set it" in week
+    assert "the maximum of 1500 milliseconds;" in str(DelayTooLong(1_500))

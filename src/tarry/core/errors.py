@@ -58,7 +58,12 @@ class DelayTooLong(Rejected):
     code = "delay-too-long"
 
     def __init__(self, max_delay_ms: int) -> None:
-        super().__init__(f"the delay exceeds the maximum of {max_delay_ms} milliseconds")
+        days, rest_ms = divmod(max_delay_ms, 86_400_000)
+        longest = f"{max_delay_ms} milliseconds" if rest_ms else f"{days} days"
+        super().__init__(
+            f"the delay exceeds the maximum of {longest}; the policy of a topic, its namespace or the broker can set it"
+            " (max_delay_ms)"
+        )
         self.max_delay_ms = max_delay_ms
 
 
