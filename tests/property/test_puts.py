@@ -12,11 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tarry.core.message import Message
-from tarry.core.policy import effective
+from tarry.core.names import parse_destination
 from tarry.engine.admission.arrow import columns_of
-from tarry.engine.admission.columns import Plan, Planner
+from tarry.engine.admission.columns import Plan
+from tarry.engine.admission.destinations import Destinations
+from tarry.engine.admission.owner_limits import OwnerLimits
+from tarry.engine.admission.planner import Planner
 from tarry.ledger.frame import Unit, unit_of
 from tarry.ledger.record import Put, decode_put, encode
+from tarry.testing.world import World
 
 NOW_MS = 1_700_000_000_000
 DELAY_MS = 77
@@ -46,8 +50,9 @@ TYPES = {
 }  # fmt: skip
 
 
-def place(destination: str, namespace: str | None) -> Any:
-    return f"persistent://public/default/{destination}", "public/default", effective()
+PLANNER = Planner(
+    (journal := World().engine.journal), Destinations(journal, {}), OwnerLimits(journal.pending)
+)  # fmt: skip
 
 
 def planned(asked: list[dict[str, Any]], columns: set[str]) -> Plan:
@@ -60,21 +65,19 @@ def planned(asked: list[dict[str, Any]], columns: set[str]) -> Plan:
         # A batch without a column has no rows.
         | {"due_at_ms": pa.nulls(len(asked), pa.int64())}
     )  # fmt: skip
-    planner = Planner(place, 0, NOW_MS, Counter(), lambda *_: 0, 1 << 20)
-    plan, errors = planner.plan(columns_of(batch, DEFAULTS), DEFAULTS)
+    (plan,), errors = PLANNER.plan(columns_of(batch, DEFAULTS), DEFAULTS, NOW_MS)
     assert not errors
-    assert plan is not None
     return plan
 
 
 def put_of(row: dict[str, Any]) -> Put:
     """The version that one message makes."""
-    destination, namespace, _ = place(row["destination"] or DEFAULTS.destination, None)
+    topic = parse_destination(row["destination"] or DEFAULTS.destination)
     delay_ms = DELAY_MS if row["delay_ms"] is None else row["delay_ms"]
     due_at_ms = NOW_MS + delay_ms
     owner = DEFAULTS.owner if row["owner"] is None else row["owner"]
     return Put(
-        due_at_ms, due_at_ms, NOW_MS, namespace, destination, row["key"], owner, "http", None, row["ttl_ms"], None, 0,
+        due_at_ms, due_at_ms, NOW_MS, topic.namespace_name, topic.full, row["key"], owner, "http", None, row["ttl_ms"], None, 0,
         False, row["payload"] or b"", row["headers"] or {}, NOW_MS, delay_ms,
     )  # fmt: skip
 

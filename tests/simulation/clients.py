@@ -19,6 +19,7 @@ from tarry.core.errors import (
 )
 from tarry.core.message import Message, MessageQuery, MessageView, Scheduled
 from tarry.core.policy import Policy
+from tarry.engine.admission.arrow import columns_of
 from tarry.engine.answer import Answer
 from tests.simulation.checker import Violation
 from tests.simulation.model import EAGER, ELSEWHERE, FLEETING, HOSTS, TOPICS, Msg, Promise, short
@@ -211,7 +212,7 @@ class Clients:
                 msg.leader = leader
             msgs.insert(0, leader)
         promises = [self.promise(msg) for msg in msgs]
-        answer = self._sim.engine.schedule_together([msg.message for msg in msgs])
+        answer = self._sim.engine.schedule_many([msg.message for msg in msgs], all_or_none=True)
 
         def then(of: Answer[Any], unclear: bool) -> None:
             error = of.error()
@@ -242,7 +243,8 @@ class Clients:
                 [list(row.headers.items()) for row in rows], pa.map_(pa.string(), pa.string())
             ),
         }
-        answer = self._sim.engine.schedule_arrow(pa.record_batch(columns), Message(destination="orders"))
+        defaults = Message(destination="orders")
+        answer = self._sim.engine.schedule_columns(columns_of(pa.record_batch(columns), defaults), defaults)
 
         def then(of: Answer[Any], unclear: bool) -> None:
             error = of.error()

@@ -17,9 +17,9 @@ from tarry.core.sets.deadset import DeadSet
 from tarry.core.sets.seqset import SeqSet
 from tarry.core.timers.run import Due
 from tarry.core.timers.timer_queue import TimerQueue
+from tarry.engine.admission.admission import Admission
 from tarry.engine.admission.batches import Batches
-from tarry.engine.admission.scheduling import Scheduling
-from tarry.engine.admission.together import Together
+from tarry.engine.admission.idempotency import Idempotency
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.bodies.bodies import Absent
 from tarry.engine.dispatch.dispatcher import Dispatcher
@@ -36,7 +36,7 @@ from tarry.engine.topics.subscription import Subscription
 from tarry.engine.topics.topics import Topics
 from tarry.engine.upkeep.reclaim import Living
 from tarry.index.index import View
-from tarry.ledger.record import Claim, Entry, Key, Put, Record
+from tarry.ledger.record import Claim, Entry, Key, Record
 from tarry.ledger.watermark import Watermark
 from tarry.registry.registry import Registry
 from tarry.testing.disk import SimulatedDisk, SimulatedFile
@@ -151,7 +151,7 @@ def forget_uncertainty(patch: pytest.MonkeyPatch) -> None:
 
 def ignore_idempotency_keys(patch: pytest.MonkeyPatch) -> None:
     """R13: a repeated request is another message."""
-    patch.setattr(Scheduling, "repeated", lambda self, message: None)
+    patch.setattr(Idempotency, "repeated", lambda self, message: None)
 
 
 def skip_a_record_at_replay(patch: pytest.MonkeyPatch) -> None:
@@ -218,14 +218,12 @@ def keep_siblings(patch: pytest.MonkeyPatch) -> None:
 
 def begin_without_the_leader(patch: pytest.MonkeyPatch) -> None:
     """A group that is led begins at once."""
-    plan = Together._plan
+    accept = Admission._all_or_none
 
-    def unled(
-        self: Together, messages: Sequence[Message], trace: bytes | None
-    ) -> list[tuple[Put, int | None]]:
-        return plan(self, [msgspec.structs.replace(message, leads=None) for message in messages], trace)
+    def unled(self: Admission, messages: Sequence[Message], trace: bytes | None) -> Answer[Any]:
+        return accept(self, [msgspec.structs.replace(message, leads=None) for message in messages], trace)
 
-    patch.setattr(Together, "_plan", unled)
+    patch.setattr(Admission, "_all_or_none", unled)
 
 
 def forget_whom_it_leads(patch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,17 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import pyarrow as pa
 import pytest
 
 from tarry.core.delivery import Verdict
 from tarry.core.errors import TarryError, Unavailable
 from tarry.core.limits import HOUR_MS
 from tarry.core.message import Message, MessageQuery, MessageView, Scheduled
-from tarry.engine.answer import Answer
+from tarry.engine.admission.arrow import columns_of
+from tarry.engine.admission.columns import ColumnsScheduled
+from tarry.engine.answer import Answer, failed
+from tarry.engine.engine import Engine
 from tarry.engine.topics.consumer import Consumer, Received
 from tarry.engine.topics.entries import NewEntry
 from tarry.engine.topics.subscription import Subscription
@@ -22,6 +26,14 @@ E = TypeVar("E", bound=TarryError)
 
 FOREIGN = "sim://shop/in"
 TURNS = 10_000
+
+
+def schedule_arrow(engine: Engine, batch: pa.RecordBatch, defaults: Message) -> Answer[ColumnsScheduled]:
+    """Accept a record batch, as the door for Arrow does."""
+    try:
+        return engine.schedule_columns(columns_of(batch, defaults), defaults)
+    except TarryError as error:
+        return failed(error)
 
 
 def full(topic: str) -> str:

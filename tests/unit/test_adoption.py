@@ -114,7 +114,7 @@ def test_what_was_staged_and_not_adopted_is_nothing(bench: Bench) -> None:
         ({"namespaces": {"nowhere": 1}}, Invalid),
         ({"files": [file(1), file(2)]}, Invalid),
         ({"namespaces": {"far/off": 4_000_000_000_000}}, DelayTooLong),
-        ({"namespaces": {"now/only": 1}}, Rejected),
+        ({"namespaces": {"now/only": 4_000_000_000_000}}, Rejected),
         ({"namespaces": {"few/each": 1}}, TooManyPending),
         ({"files": [file(1, str(n) + "x" * 600) for n in range(500)], "owners": {"ann": 500}}, TooLarge),
     ],
@@ -131,6 +131,19 @@ def test_what_is_not_allowed_changes_nothing(
     bench.refused(bench.engine.batches.adopt("letters", manifest(bench, **changes)), error)  # type: ignore[type-var]
     assert not bench.batches.by_name
     assert not bench.pending.by_holder
+
+
+def test_a_batch_is_held_against_the_most_that_a_place_of_its_namespace_allows(bench: Bench) -> None:
+    """Its rows were held against the policies of their own topics when they were staged."""
+    for scope, name, policy in (
+        ("namespace", "shop/eu", Policy(delayed_delivery=False)),
+        ("topic", "shop/eu/later", Policy(delayed_delivery=True, max_delay_ms=DAY_MS)),
+    ):
+        bench.ask(bench.engine.set_policy(scope, name, policy))  # type: ignore[arg-type]
+    beyond = manifest(bench, namespaces={"shop/eu": bench.now_ms + DAY_MS + 1})
+    assert bench.refused(bench.engine.batches.adopt("beyond", beyond), DelayTooLong).max_delay_ms == DAY_MS
+    later = manifest(bench, namespaces={"shop/eu": bench.now_ms + DAY_MS})
+    assert bench.ask(bench.engine.batches.adopt("later", later)).name == "later"
 
 
 def test_a_bad_name_is_refused(bench: Bench) -> None:

@@ -18,12 +18,12 @@ from tarry.core.errors import (
     TooManyPending,
     Unavailable,
 )
-from tarry.core.message import Message, MessageView
+from tarry.core.message import Message, MessageView, Scheduled
 from tarry.core.policy import Policy
-from tarry.engine.admission.arrow import FRAME_ROWS
 from tarry.engine.admission.columns import ColumnsScheduled
+from tarry.engine.admission.planner import UNIT_ROWS
 from tarry.ledger.ledger import LedgerSettings
-from tests.unit.engine_kit import FOREIGN, Bench
+from tests.unit.engine_kit import FOREIGN, Bench, schedule_arrow
 
 STRINGS = pa.map_(pa.string(), pa.string())
 
@@ -35,7 +35,7 @@ def bench() -> Bench:
 
 def schedule(bench: Bench, columns: dict[str, Any], **defaults: Any) -> ColumnsScheduled:
     defaults = {"destination": "orders", **defaults}
-    return bench.ask(bench.engine.schedule_arrow(pa.record_batch(columns), Message(**defaults)))
+    return bench.ask(schedule_arrow(bench.engine, pa.record_batch(columns), Message(**defaults)))
 
 
 def ids(done: ColumnsScheduled) -> list[str]:
@@ -118,7 +118,7 @@ def test_every_row_is_taken_or_refused_as_if_it_came_alone() -> None:
     singles, arrow = worlds
     # Nothing moves before all are accepted, so that both worlds see the same instant.
     answers = [singles.engine.schedule(Message(**{"payload": b"", **row})) for row in ROWS]
-    many = arrow.engine.schedule_arrow(batch(ROWS), Message(destination=""))
+    many = schedule_arrow(arrow.engine, batch(ROWS), Message(destination=""))
     while singles.ledger.commit() + arrow.ledger.commit():
         pass
     done = many.value()
@@ -287,20 +287,19 @@ def test_timestamps_are_rounded_up_never_down(
             {"headers": pa.array([[("a", {"x": 1})]], pa.map_(pa.string(), pa.struct([("x", pa.int8())])))},
             "headers",
         ),
-        ({"delay_ms": pa.array([1 << 63], pa.uint64())}, "delay_ms"),
     ],
 )
 def test_columns_of_another_type_are_refused_as_a_whole(
     bench: Bench, columns: dict[str, Any], field: str
 ) -> None:
-    answer = bench.engine.schedule_arrow(pa.record_batch(columns), Message(destination="orders", delay_ms=1))
+    answer = schedule_arrow(bench.engine, pa.record_batch(columns), Message(destination="orders", delay_ms=1))
     assert bench.refused(answer, Invalid).field == field
     assert bench.engine.stats().pending == 0
 
 
 def test_two_columns_of_one_name_are_refused(bench: Bench) -> None:
     twice = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["delay_ms", "delay_ms"])
-    bench.refused(bench.engine.schedule_arrow(twice, Message(destination="orders")), Invalid)
+    bench.refused(schedule_arrow(bench.engine, twice, Message(destination="orders")), Invalid)
 
 
 def test_a_header_without_a_value_is_a_bad_row(bench: Bench) -> None:
@@ -315,8 +314,8 @@ def test_text_that_is_not_utf8_is_refused_and_never_stored(bench: Bench) -> None
         pa.string(), 2, [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0\4\0\0\0"), pa.py_buffer(b"ok\xff\xfe")]
     )
     for column in ("key", "owner", "destination"):
-        answer = bench.engine.schedule_arrow(
-            pa.record_batch({column: bad}), Message(destination="orders", delay_ms=1)
+        answer = schedule_arrow(
+            bench.engine, pa.record_batch({column: bad}), Message(destination="orders", delay_ms=1)
         )
         assert isinstance(bench.refused(answer, TarryError), Invalid)
     bench.wait(10)
@@ -375,26 +374,36 @@ def test_a_delay_that_is_too_long_is_told_the_longest_one_of_its_place(bench: Be
 
 
 def test_more_rows_than_a_frame_holds(bench: Bench) -> None:
-    count = 2 * FRAME_ROWS + 17
+    count = 2 * UNIT_ROWS + 17
     delays = pa.array([-1 if n % 1000 == 999 else 1 + n % 5 for n in range(count)])
     payloads = pa.array([b"%d" % n for n in range(count)], pa.binary())
     done = schedule(bench, {"payload": payloads, "delay_ms": delays})
     assert set(done.errors) == set(range(999, count, 1000))
     good = [n for n in range(count) if n % 1000 != 999]
     assert len(set(ids(done))) == len(good) + 1
-    for row in (0, FRAME_ROWS, count - 1):
+    for row in (0, UNIT_ROWS, count - 1):
         assert bench.view(ids(done)[row]).payload == b"%d" % row
     bench.wait(5)
     assert sorted(int(payload) for payload in bench.drain("orders").payloads) == good
 
 
-def test_a_bad_column_in_a_later_piece_refuses_only_that_piece(bench: Bench) -> None:
-    count = FRAME_ROWS + 5
-    delays = pa.array([1] * FRAME_ROWS + [1 << 63] * 5, pa.uint64())
+def test_rows_that_are_larger_together_than_a_segment_are_several_units() -> None:
+    bench = Bench(ledger_settings=LedgerSettings(segment_bytes=1 << 18))
+    payloads = [bytes([n]) * 30_000 for n in range(20)]
+    done = schedule(bench, {"payload": pa.array(payloads, pa.binary()), "delay_ms": [1] * 20})
+    messages = [Message(destination="orders", payload=payload, delay_ms=1) for payload in payloads]
+    many = bench.ask(bench.engine.schedule_many(messages))
+    assert not done.errors
+    assert all(isinstance(one, Scheduled) for one in many)
+    bench.wait(1)
+    assert sorted(bench.drain("orders").payloads) == sorted(payloads * 2)
+
+
+def test_a_number_beyond_64_bits_is_its_rows_own(bench: Bench) -> None:
+    delays = pa.array([1, None, (1 << 64) - 1, 1 << 63, 2], pa.uint64())
     done = schedule(bench, {"delay_ms": delays})
-    assert set(done.errors) == set(range(FRAME_ROWS, count))
-    assert all(isinstance(error, Invalid) for error in done.errors.values())
-    assert bench.engine.stats().pending == FRAME_ROWS
+    assert errors(done) == {1: ("Invalid", "due_at_ms"), 2: ("DelayTooLong", ""), 3: ("DelayTooLong", "")}
+    assert bench.engine.stats().pending == 2
 
 
 def test_a_sliced_batch_is_read_from_where_it_begins(bench: Bench) -> None:
@@ -402,7 +411,7 @@ def test_a_sliced_batch_is_read_from_where_it_begins(bench: Bench) -> None:
         {"payload": pa.array([b"%d" % n for n in range(10)]), "key": pa.array([str(n) for n in range(10)]),
          "headers": pa.array([[("n", str(n))] for n in range(10)], STRINGS), "delay_ms": pa.array(range(10))}
     )  # fmt: skip
-    answer = bench.engine.schedule_arrow(whole.slice(4, 3), Message(destination="orders"))
+    answer = schedule_arrow(bench.engine, whole.slice(4, 3), Message(destination="orders"))
     done = bench.ask(answer)
     views = [bench.ask(bench.engine.get(id_)) for id_ in ids(done)]
     assert (done.due_at_ms - bench.now_ms).tolist() == [4, 5, 6]
@@ -412,8 +421,8 @@ def test_a_sliced_batch_is_read_from_where_it_begins(bench: Bench) -> None:
 
 
 def test_nothing_is_answered_before_it_is_durable(bench: Bench) -> None:
-    answer = bench.engine.schedule_arrow(
-        pa.record_batch({"delay_ms": pa.array([1, 2])}), Message(destination="orders")
+    answer = schedule_arrow(
+        bench.engine, pa.record_batch({"delay_ms": pa.array([1, 2])}), Message(destination="orders")
     )
     before = answer.settled
     bench.commit()
@@ -440,12 +449,13 @@ from tarry.doors.http.arrow import read_batches, write_answers
 from tarry.doors.http.ndjson import read_plain, write_columns
 from tarry.doors.http.shapes import BatchDefaults
 from tarry.testing.world import World
+from tests.unit.engine_kit import schedule_arrow
 
 world, defaults = World(), Message(destination="orders")
 line = b'{"destination":"orders","due_at_ms":2000000000000,"payload":"x"}'
 columns = read_plain([line, line], BatchDefaults(), sender(Access.open(), None))
 answers = [world.engine.schedule_columns(columns, defaults)]
-answers += [world.engine.schedule_arrow(batch, defaults) for batch in read_batches(sys.stdin.buffer.read())]
+answers += [schedule_arrow(world.engine, batch, defaults) for batch in read_batches(sys.stdin.buffer.read())]
 world.commit()
 lines, rows = (answer.value() for answer in answers)
 write_columns(lines, 0, 1, {})

@@ -11,7 +11,7 @@ from tarry.core.message import Message
 from tarry.core.tracing import Outcome
 from tarry.engine.settings import EngineSettings
 from tarry.engine.topics.entries import NewEntry
-from tests.unit.engine_kit import FOREIGN, Bench, full
+from tests.unit.engine_kit import FOREIGN, Bench, full, schedule_arrow
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -116,14 +116,14 @@ def test_a_batch_is_told_once_and_each_of_its_messages_when_it_is_sent() -> None
     batch = pa.record_batch(
         {"destination": ["a", "b", ""], "delay_ms": [10, 10, 10], "payload": [b"1", b"2", b"3"]}
     )
-    bench.ask(bench.engine.schedule_arrow(batch, Message(destination="", door="http")))
+    bench.ask(schedule_arrow(bench.engine, batch, Message(destination="", door="http")))
     some: list[Message | TarryError] = [
         Message(destination="c", delay_ms=10, door="dapr"),
         Invalid("x", "is wrong"),
     ]
     bench.ask(bench.engine.schedule_many(some))
     together = [Message(destination=FOREIGN, delay_ms=10, door="matrix") for _ in range(2)]
-    bench.ask(bench.engine.schedule_together(together))
+    bench.ask(bench.engine.schedule_many(together, all_or_none=True))
     assert told.accepts == [
         ("schedule", "http", 3, [], None),
         ("schedule", "dapr", 1, [], None),

@@ -7,7 +7,7 @@ from tarry.core.delivery import Delivered
 from tarry.core.message import Message
 from tarry.engine.settings import EngineSettings
 from tarry.ledger.ledger import LedgerSettings
-from tests.unit.engine_kit import FOREIGN, Bench
+from tests.unit.engine_kit import FOREIGN, Bench, schedule_arrow
 
 MANY = 100_000
 
@@ -20,7 +20,7 @@ def bench() -> Bench:
 def schedule_many(bench: Bench, destination: str, owner: str, count: int, due_at_ms: int) -> None:
     batch = pa.record_batch({"payload": pa.array([b"%d" % n for n in range(count)], pa.binary())})
     defaults = Message(destination=destination, owner=owner, due_at_ms=due_at_ms)
-    done = bench.ask(bench.engine.schedule_arrow(batch, defaults))
+    done = bench.ask(schedule_arrow(bench.engine, batch, defaults))
     assert not done.errors
 
 

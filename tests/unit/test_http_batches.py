@@ -22,13 +22,6 @@ ARROW = {"content-type": "application/vnd.apache.arrow.stream"}
 BATCH = "/v1/messages/batch"
 
 
-@pytest.fixture(autouse=True, params=["rows", "columns"])
-def few_lines(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few lines are taken as rows and many as columns: nobody notices a difference."""
-    if request.param == "columns":
-        monkeypatch.setattr(batches, "FEW_LINES", 0)
-
-
 @pytest.fixture
 async def served(tmp_path: Path) -> AsyncIterator[Serving]:
     async with serving(tmp_path / "data", ledger__segment_bytes=16 << 20) as server:

@@ -29,7 +29,7 @@ def message(body: str | bytes) -> Message:
         ('{"due_at_ms":99999999999999999999}', "due_at_ms"), ('{"due_at_ms":[]}', "due_at_ms"),
         ('{"delay_ms":NaN}', "delay_ms"), ('{"due_at_ms":Infinity}', "due_at_ms"), ('{"due_at_ms":-Infinity}', "due_at_ms"),
         ('{"due_at":"tomorrow"}', "due_at"), ('{"due_at":5}', "due_at"), ('{"delay":"5"}', "delay"),
-        ('{"due_at_ms":1,"delay_ms":1}', "delay_ms"), ('{"due_at_ms":1,"due_at":"2031-05-04T09:30:00Z"}', "due_at"),
+        ('{"due_at_ms":1,"delay":"1ms"}', "delay_ms"), ('{"due_at_ms":1,"due_at":"2031-05-04T09:30:00Z"}', "due_at"),
         ('{"delay":"1s","delay_ms":1}', "delay"), ('{"due_at":"2031-05-04T09:30:00Z","delay":"1s"}', "delay_ms"),
         ('{"ttl_ms":0,"delay_ms":1}', "ttl_ms"), ('{"dealy_ms":1}', "dealy_ms"), ('{"headers":{"a":1}}', "headers[...]"),
         ('{"headers":[]}', "headers"), ('{"payload":5}', "payload"), ('{"payload_base64":"%%%"}', "payload_base64"),

@@ -93,7 +93,7 @@ def test_every_line_has_its_own_fate() -> None:
 @pytest.mark.parametrize("more", [b"", b',"group":"g"'])
 @pytest.mark.parametrize(
     "bad",
-    [b'"due_at_ms":1,"delay_ms":1', b'"payload":"a","payload_base64":"YQ=="', b'"delay":"1s","delay_ms":1'],
+    [b'"due_at_ms":1,"delay":"1ms"', b'"payload":"a","payload_base64":"YQ=="', b'"delay":"1s","delay_ms":1'],
 )
 def test_contradictions_are_refused_by_themselves(bad: bytes, more: bytes) -> None:
     refused, good = read(b'{"destination":"t",' + bad + more + b"}", b'{"destination":"t","delay_ms":1}')

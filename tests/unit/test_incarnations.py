@@ -341,7 +341,8 @@ def test_a_group_that_begins_again_is_led_whatever_a_restart_remembers(bench: Be
     later(bench, HOUR_MS)
     leader = Message(destination=FOREIGN, leads="g", delay_ms=DAY_MS)
     members = [Message(destination="orders", group="g", delay_ms=DAY_MS) for _ in range(2)]
-    first, *led = [one.id for one in bench.ask(bench.engine.schedule_together([leader, *members]))]
+    together = bench.engine.schedule_many([leader, *members], all_or_none=True)
+    first, *led = [one.id for one in bench.ask(together)]
     restored(bench, before)
     later(bench, DAY_MS)
     bench.verdict(Delivered())

@@ -236,11 +236,12 @@ def test_a_leader_whose_group_cannot_begin_was_sent_all_the_same(
 
     monkeypatch.setattr("tarry.engine.flights.flights.beginnings", fail)
     leader, member = bench.ask(
-        bench.engine.schedule_together(
+        bench.engine.schedule_many(
             [
                 Message(destination=FOREIGN, owner="ann", leads="g", delay_ms=1),
                 Message(destination=FOREIGN, owner="ann", group="g", delay_ms=5),
-            ]
+            ],
+            all_or_none=True,
         )
     )
     bench.wait(1)

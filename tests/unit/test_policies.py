@@ -124,7 +124,7 @@ def test_the_longest_delay(bench: Bench) -> None:
             message = Message(destination=destination, delay_ms=delay_ms)
             refused = bench.engine.schedule(message)
             assert bench.refused(refused, DelayTooLong).max_delay_ms == 1000
-            together = bench.engine.schedule_together([message])
+            together = bench.engine.schedule_many([message], all_or_none=True)
             assert bench.refused(together, DelayTooLong).max_delay_ms == 1000
             (one,) = bench.ask(bench.engine.schedule_many([message]))
             assert isinstance(one, DelayTooLong)
@@ -321,7 +321,7 @@ def test_a_time_beyond_all_measure_is_refused_also_where_nothing_is_delayed(
     bench.refused(bench.engine.schedule(message), DelayTooLong)
     (refusal,) = bench.ask(bench.engine.schedule_many([message]))
     assert isinstance(refusal, DelayTooLong)
-    bench.refused(bench.engine.schedule_together([message]), DelayTooLong)
+    bench.refused(bench.engine.schedule_many([message], all_or_none=True), DelayTooLong)
 
 
 def test_a_delay_that_is_too_long_is_told_what_sets_the_longest() -> None:

@@ -1,6 +1,5 @@
 """Records: what is encoded decodes the same, and the quick ways give what the plain ways give."""
 
-from collections import Counter
 from typing import Any
 
 import google_crc32c
@@ -10,10 +9,11 @@ import pyarrow as pa
 import pytest
 
 from tarry.core.message import Message
-from tarry.core.policy import effective
 from tarry.core.timers.lanes import lane_of
 from tarry.engine.admission.arrow import columns_of
-from tarry.engine.admission.columns import Planner
+from tarry.engine.admission.destinations import Destinations
+from tarry.engine.admission.owner_limits import OwnerLimits
+from tarry.engine.admission.planner import Planner
 from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, end_unread, new_version
 from tarry.ledger.frame import ROW, Unit
 from tarry.ledger.read_record import ReadEntry, ReadPut, decode_head, decode_heads, read_due
@@ -38,6 +38,7 @@ from tarry.ledger.record import (
     decode_put,
     encode,
 )
+from tarry.testing.world import World
 
 
 def rows_of(unit: Unit) -> list[Encoded]:
@@ -182,10 +183,6 @@ def test_a_dead_letter_holds_the_message_and_why() -> None:
 
 def test_bodies_from_columns_decode_as_what_they_say() -> None:
     """A row of Arrow is stored as the same record that a single message is."""
-
-    def place(destination: str, namespace: str | None) -> Any:
-        return f"persistent://public/default/{destination}", "public/default", effective()
-
     batch = pa.record_batch(
         {
             "destination": pa.array(["t", "u", "t"]),
@@ -197,11 +194,11 @@ def test_bodies_from_columns_decode_as_what_they_say() -> None:
             "headers": pa.array([None, [("a", "b")], []], pa.map_(pa.string(), pa.string())),
         }
     )
-    planner = Planner(place, 0, 1000, Counter(), lambda *_: 0, 1 << 20)
+    journal = World().engine.journal
+    planner = Planner(journal, Destinations(journal, {}), OwnerLimits(journal.pending))
     defaults = Message(destination="", owner="bob", door="http")
-    plan, errors = planner.plan(columns_of(batch, defaults), defaults)
+    (plan,), errors = planner.plan(columns_of(batch, defaults), defaults, 1000)
     assert not errors
-    assert plan is not None
     records = rows_of(plan.unit)
     assert plan.sizes.tolist() == [len(encoded.body) for encoded in records]
     for row, encoded in enumerate(records):

@@ -11,7 +11,7 @@ from tarry.core.lifecycle import State
 from tarry.core.message import Message, Scheduled
 from tarry.engine.topics.entries import NewEntry
 from tarry.ledger.ledger import LedgerSettings
-from tests.unit.engine_kit import FOREIGN, Bench, full
+from tests.unit.engine_kit import FOREIGN, Bench, full, schedule_arrow
 
 
 @pytest.fixture
@@ -246,7 +246,7 @@ def test_what_the_ledger_has_and_memory_cannot_follow_is_a_fault(
             bench.schedule(delay_ms=1)
         elif way == "columns":
             bench.ask(
-                bench.engine.schedule_arrow(pa.record_batch({"delay_ms": [1]}), Message(destination="t"))
+                schedule_arrow(bench.engine, pa.record_batch({"delay_ms": [1]}), Message(destination="t"))
             )
         else:
             _ = bench.engine.topics.publish("orders", [NewEntry(payload=b"")])

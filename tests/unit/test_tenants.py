@@ -18,7 +18,7 @@ from tarry.index.manifest import Manifest, ManifestFile
 from tarry.ledger.columns import Coded, coded, count_holders, holders_of
 from tarry.ledger.record import FIRST_BATCH_SEQ, Adopt, Claim, StagedFile, encode
 from tarry.ledger.record import decode as decode_record
-from tests.unit.engine_kit import FOREIGN, Bench
+from tests.unit.engine_kit import FOREIGN, Bench, schedule_arrow
 
 A, B = "acme/a", "acme/b"
 DAY = 1_900_000_000_000
@@ -82,7 +82,9 @@ def test_a_conflict_does_not_tell_of_another_tenants_group(bench: Bench) -> None
 def test_a_group_is_led_within_its_namespace(bench: Bench) -> None:
     bench.ask(bench.engine.schedule(member(B, group="led", delay_ms=60_000)))
     leader = Message(destination=FOREIGN, namespace=A, owner="ann", leads="led", delay_ms=1000)
-    scheduled = bench.ask(bench.engine.schedule_together([leader, member(A, group="led", delay_ms=5)]))
+    scheduled = bench.ask(
+        bench.engine.schedule_many([leader, member(A, group="led", delay_ms=5)], all_or_none=True)
+    )
     assert scheduled[1].due_at_ms is None
     assert bench.engine.group_owners(A, "led") == {"ann"} == bench.engine.group_owners(B, "led")
     bench.ask(bench.engine.cancel(scheduled[0].id))
@@ -143,7 +145,9 @@ def test_another_tenant_does_not_use_up_a_limit() -> None:
 def test_nor_as_columns() -> None:
     bench = Bench(broker_policy=Policy(max_pending_per_owner=2))
     rows = pa.record_batch({"destination": [f"persistent://{one}/t" for one in (B, B, B, A, A)]})
-    result = bench.ask(bench.engine.schedule_arrow(rows, Message(destination="", owner="ann", delay_ms=1000)))
+    result = bench.ask(
+        schedule_arrow(bench.engine, rows, Message(destination="", owner="ann", delay_ms=1000))
+    )
     assert {row: type(error) for row, error in result.errors.items()} == {2: TooManyPending}
     assert bench.pending.by_holder == {Holder(A, "ann"): 2, Holder(B, "ann"): 2}
 

@@ -28,7 +28,9 @@ LEADER = Message(destination=FOREIGN, payload=b"leader", delay_ms=0, leads="g")
 
 def led(bench: Bench) -> list[str]:
     """A leader, a timed member and an untimed one; their ids."""
-    answer = bench.engine.schedule_together([LEADER, member(b"timed", 1000), member(b"untimed")])
+    answer = bench.engine.schedule_many(
+        [LEADER, member(b"timed", 1000), member(b"untimed")], all_or_none=True
+    )
     return [one.id for one in bench.ask(answer)]
 
 
@@ -38,14 +40,14 @@ def states(bench: Bench, ids: list[str]) -> list[str]:
 
 def test_they_are_one_unit(bench: Bench) -> None:
     before = bench.durable_seq
-    answer = bench.engine.schedule_together([member(b"1", 10), member(b"2"), member(b"3", 20)])
+    answer = bench.engine.schedule_many([member(b"1", 10), member(b"2"), member(b"3", 20)], all_or_none=True)
     bench.commit()
     assert bench.durable_seq == before + 3
     assert [one.due_at_ms for one in answer.value()] == [bench.now_ms + 10, None, bench.now_ms + 20]
 
 
 def test_a_crash_before_the_sync_leaves_none(bench: Bench) -> None:
-    answer = bench.engine.schedule_together([member(b"1", 10), member(b"2")])
+    answer = bench.engine.schedule_many([member(b"1", 10), member(b"2")], all_or_none=True)
     assert not answer.settled
     bench.crash()
     bench.start()
@@ -69,7 +71,7 @@ def test_a_crash_before_the_sync_leaves_none(bench: Bench) -> None:
     ],
 )
 def test_if_one_cannot_be_none_is(bench: Bench, messages: list[Message], error: type[Exception]) -> None:
-    bench.refused(bench.engine.schedule_together(messages), error)  # type: ignore[type-var]
+    bench.refused(bench.engine.schedule_many(messages, all_or_none=True), error)  # type: ignore[type-var]
     assert not bench.engine.stats().counters.get("accepted")
     assert bench.engine.stats().pending == 0
 
@@ -77,28 +79,28 @@ def test_if_one_cannot_be_none_is(bench: Bench, messages: list[Message], error: 
 def test_an_owners_limit_counts_them_all(bench: Bench) -> None:
     bench.ask(bench.engine.set_policy("broker", "", Policy(max_pending_per_owner=2)))
     three = [member(b"1", 10), member(b"2"), member(b"3")]
-    bench.refused(bench.engine.schedule_together(three), TooManyPending)
+    bench.refused(bench.engine.schedule_many(three, all_or_none=True), TooManyPending)
     assert bench.engine.stats().pending == 0
-    assert len(bench.ask(bench.engine.schedule_together(three[:2]))) == 2
+    assert len(bench.ask(bench.engine.schedule_many(three[:2], all_or_none=True))) == 2
 
 
 @pytest.mark.parametrize("durable", [False, True])
 def test_repeated_with_the_same_keys_they_are_those_of_the_first_time(bench: Bench, durable: bool) -> None:
     messages = [member(b"1", 1000, idempotency_key="t-0"), member(b"2", idempotency_key="t-1")]
-    first = bench.engine.schedule_together(messages)
+    first = bench.engine.schedule_many(messages, all_or_none=True)
     if durable:
         bench.rest()
-    again = bench.engine.schedule_together(messages)
+    again = bench.engine.schedule_many(messages, all_or_none=True)
     ids = [one.id for one in bench.ask(first)]
     assert [(one.id, one.repeated) for one in bench.ask(again)] == [(id_, True) for id_ in ids]
     bench.crash()
     bench.start()
-    assert [one.id for one in bench.ask(bench.engine.schedule_together(messages))] == ids
+    assert [one.id for one in bench.ask(bench.engine.schedule_many(messages, all_or_none=True))] == ids
     assert bench.engine.stats().pending == 2
     other = [messages[0], member(b"other", idempotency_key="t-1")]
-    assert bench.refused(bench.engine.schedule_together(other), Conflict).state == "reused"
+    assert bench.refused(bench.engine.schedule_many(other, all_or_none=True), Conflict).state == "reused"
     more = [*messages, member(b"3", idempotency_key="t-2")]
-    assert bench.refused(bench.engine.schedule_together(more), Conflict).state == "reused"
+    assert bench.refused(bench.engine.schedule_many(more, all_or_none=True), Conflict).state == "reused"
 
 
 # Leading
@@ -165,7 +167,7 @@ def test_a_leader_that_is_damaged_takes_its_group_along(bench: Bench) -> None:
         Message(destination=FOREIGN, payload=b"DAMAGED-BODY", delay_ms=100, leads="g"),
         member(b"timed", 1000),
     ]
-    ids = [one.id for one in bench.ask(bench.engine.schedule_together(messages))]
+    ids = [one.id for one in bench.ask(bench.engine.schedule_many(messages, all_or_none=True))]
     bench.flip(b"DAMAGED-BODY")
     bench.wait(2000)
     assert bench.state(ids[1]) == "cancelled"
@@ -203,7 +205,7 @@ def test_members_of_a_led_group_cannot_be_sent_or_restarted_before_it(bench: Ben
 
 def test_only_a_new_group_can_be_led(bench: Bench) -> None:
     bench.schedule(FOREIGN, group="g", delay_ms=1000)
-    refused = bench.engine.schedule_together([LEADER, member(b"timed", 1000)])
+    refused = bench.engine.schedule_many([LEADER, member(b"timed", 1000)], all_or_none=True)
     assert bench.refused(refused, Conflict).state == "exists"
 
 
@@ -277,7 +279,7 @@ def state(payload: bytes, delay_ms: int | None = None) -> Message:
 
 def test_what_ends_a_subject_can_spare_the_group_that_it_led(bench: Bench) -> None:
     leader = Message(destination=FOREIGN, delay_ms=0, leads="g", owner="ann", listed=True, subject="s")
-    answer = bench.engine.schedule_together([leader, state(b"timed", 5000), state(b"untimed")])
+    answer = bench.engine.schedule_many([leader, state(b"timed", 5000), state(b"untimed")], all_or_none=True)
     ids = [one.id for one in bench.ask(answer)][1:]
     own = Ending(reason="it took its place", spare_led_by="$own")
     # Heard of before the verdict: what leads the group may be just that.
@@ -326,7 +328,9 @@ def test_a_crash_at_any_moment_leaves_all_or_nothing(verdict: Verdict) -> None:
     outcomes = set()
     for crash_after in range(45):
         bench = Bench(seed=crash_after)
-        answer = bench.engine.schedule_together([LEADER, member(b"timed", 50), member(b"untimed")])
+        answer = bench.engine.schedule_many(
+            [LEADER, member(b"timed", 50), member(b"untimed")], all_or_none=True
+        )
         for _ in zip(range(crash_after), steps(bench, verdict), strict=False):
             pass
         answered = answer.settled
@@ -356,8 +360,10 @@ def test_a_group_that_is_led_fits_into_the_ledger_once_more_when_it_begins() -> 
     bench = Bench(ledger_settings=LedgerSettings(segment_bytes=1 << 16))
     few = [member(bytes(5_000), 10) for _ in range(5)]
     many = [member(bytes(5_000), 10) for _ in range(11)]
-    assert bench.refused(bench.engine.schedule_together([LEADER, *many]), TooLarge).limit < 1 << 15
-    bench.ask(bench.engine.schedule_together([LEADER, *few]))
+    assert (
+        bench.refused(bench.engine.schedule_many([LEADER, *many], all_or_none=True), TooLarge).limit < 1 << 15
+    )
+    bench.ask(bench.engine.schedule_many([LEADER, *few], all_or_none=True))
     bench.rest()
     bench.verdict(Delivered("r" * 1_000))
     bench.wait(10)

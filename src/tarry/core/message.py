@@ -7,8 +7,8 @@ from typing import Final, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from tarry.core import limits
-from tarry.core.errors import DelayTooLong, Invalid, TooLarge
+from tarry.core import admission
+from tarry.core.errors import Invalid
 from tarry.core.lifecycle import State
 
 LED_BY: Final = "tarry-led-by"
@@ -50,73 +50,44 @@ class Message(Struct, frozen=True, kw_only=True):
     """The message's subject: all messages that wait about one subject can be ended together. Only for listed messages."""
 
     def check(self) -> None:
-        """Raise `Invalid` or `TooLarge` if this can never be a message. Knows no policy."""
-        _check_size("destination", self.destination, limits.MAX_DESTINATION_BYTES)
-        if not self.destination:
-            raise Invalid("destination", "is missing")
-        if len(self.payload) > limits.MAX_PAYLOAD_BYTES:
-            raise TooLarge("payload", limits.MAX_PAYLOAD_BYTES)
+        """Raise `Invalid` or `TooLarge` if this can never be a message, wherever it goes (`tarry.core.admission`)."""
+        admission.check_destination(self.destination)
+        admission.PAYLOAD_SIZE.check(len(self.payload))
         if self.headers:
-            _check_headers(self.headers)
+            admission.check_headers(self.headers)
         if self.key is not None:
-            _check_size("key", self.key, limits.MAX_KEY_BYTES)
+            admission.KEY_SIZE.check(admission.utf8_bytes("key", self.key))
         if self.owner:
-            _check_size("owner", self.owner, limits.MAX_OWNER_BYTES)
+            admission.check_owner(self.owner)
+        if self.ttl_ms is not None:
+            admission.TTL.check(self.ttl_ms)
+        self._check_times()
         if self.group is not None:
-            if not self.group:
-                raise Invalid("group", "is empty")
-            _check_size("group", self.group, limits.MAX_GROUP_BYTES)
-        if self.leads is not None and self.group is not None:
-            raise Invalid("leads", "a message leads a group or is in one, not both")
+            self._check_group(self.group)
         if self.idempotency_key is not None:
-            _check_size("idempotency_key", self.idempotency_key, limits.MAX_IDEMPOTENCY_KEY_BYTES)
+            key_bytes = admission.utf8_bytes("idempotency_key", self.idempotency_key)
+            admission.IDEMPOTENCY_KEY_SIZE.check(key_bytes)
         if self.subject is not None:
-            _check_size("subject", self.subject, limits.MAX_GROUP_BYTES)
+            admission.SUBJECT_SIZE.check(admission.utf8_bytes("subject", self.subject))
             if not self.listed:
                 raise Invalid("subject", "is for messages that are listed")
-        self._check_times()
 
     def _check_times(self) -> None:
-        if self.due_at_ms is not None and self.delay_ms is not None:
-            raise Invalid("delay_ms", "give a due instant or a delay, not both")
-        if self.due_at_ms is None and self.delay_ms is None and self.group is None:
-            raise Invalid("due_at_ms", "give a due instant or a delay")
-        if self.due_at_ms is not None and self.due_at_ms < 0:
-            raise Invalid("due_at_ms", "is before 1970")
-        if self.delay_ms is not None and self.delay_ms < 0:
-            raise Invalid("delay_ms", "is negative")
-        if (self.due_at_ms or 0) > limits.NEVER_MS or (self.delay_ms or 0) > limits.MAX_DELAY_MS:
-            # Also where a policy sends everything at once: what is kept of it has to be a number that can be stored.
-            raise DelayTooLong(limits.MAX_DELAY_MS)
-        if self.ttl_ms is not None and not 0 < self.ttl_ms <= limits.MAX_DELAY_MS:
-            raise Invalid("ttl_ms", "is not between 1 ms and 100 years")
+        if self.due_at_ms is not None:
+            if self.delay_ms is not None:
+                raise admission.two_times()
+            admission.DUE.check(self.due_at_ms)
+        elif self.delay_ms is not None:
+            admission.DELAY.check(self.delay_ms)
+        elif self.group is None:
+            raise admission.no_time()
 
-
-def _check_size(field: str, text: str, limit: int) -> None:
-    # Characters first: no text of that many characters can be shorter in bytes.
-    if len(text) > limit or (not text.isascii() and _utf8_length(field, text) > limit):
-        raise TooLarge(field, limit)
-
-
-def _utf8_length(field: str, text: str) -> int:
-    if text.isascii():
-        return len(text)
-    try:
-        return len(text.encode())
-    except UnicodeEncodeError:
-        raise Invalid(field, "is not valid Unicode") from None
-
-
-def _check_headers(headers: dict[str, str]) -> None:
-    if len(headers) > limits.MAX_HEADERS:
-        raise Invalid("headers", f"there are more than {limits.MAX_HEADERS}")
-    total = 0
-    for name, value in headers.items():
-        if not name:
-            raise Invalid("headers", "a name is empty")
-        total += _utf8_length("headers", name) + _utf8_length("headers", value)
-    if total > limits.MAX_HEADERS_BYTES:
-        raise TooLarge("headers", limits.MAX_HEADERS_BYTES)
+    def _check_group(self, group: str) -> None:
+        if not group:
+            raise Invalid("group", "is empty")
+        admission.GROUP_SIZE.check(admission.utf8_bytes("group", group))
+        if self.leads is not None:
+            raise Invalid("leads", "a message leads a group or is in one, not both")
 
 
 class Scheduled(Struct, frozen=True):

@@ -5,9 +5,9 @@ and sending through `Launch`, so that a simulation can run it with none of the r
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal, overload
 
 import msgspec
-import pyarrow as pa
 from msgspec import Struct
 
 from tarry.core.clock import SteadyClock
@@ -27,11 +27,9 @@ from tarry.core.names import parse_namespace, parse_topic
 from tarry.core.policy import Effective, Policy, Scope
 from tarry.core.sets.seqset import BLOCK_BITS
 from tarry.core.tracing import Tracer
+from tarry.engine.admission.admission import Admission
 from tarry.engine.admission.adoption import Adoption
 from tarry.engine.admission.columns import Columns, ColumnsScheduled
-from tarry.engine.admission.scheduling import Scheduling
-from tarry.engine.admission.together import Together
-from tarry.engine.admission.traced import TracedScheduling
 from tarry.engine.answer import Answer, failed
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.dispatch.setting_aside import end_set_aside
@@ -113,12 +111,7 @@ class Engine:
         self.journal.tracer = tracer
         self.dispatcher = Dispatcher(self.journal, outlets, settings, launch, seed)
         self.upkeep = Upkeep(self.journal, self.dispatcher, settings, offload, snapshot_folder)
-        scheduling = Scheduling(self.journal, clock, outlets)
-        together = Together(scheduling, self.journal, clock)
-        self._repeated = scheduling.repeated
-        traced = None if tracer is None else TracedScheduling(scheduling, together, tracer)
-        self._scheduling = traced or scheduling
-        self._schedule_together = together.schedule if traced is None else traced.together
+        self._admission = Admission(self.journal, clock, outlets)
         self._commands = Commands(self.journal, self.dispatcher, self.upkeep, clock, reading or offload)
         self._hearing = Hearing(self.journal, self.dispatcher, self._commands)
         self._owners = Owners(self.journal, self._commands)
@@ -230,37 +223,41 @@ class Engine:
 
     def schedule(self, message: Message) -> Answer[Scheduled]:
         """Accept a message; the answer comes when that is durable."""
-        return self._scheduling.schedule(message)
+        return self._admission.schedule(message)
 
     def repeated(self, message: Message) -> Answer[Scheduled] | None:
         """The answer to an earlier request with the idempotency key of a message; None if there was none, or it failed.
 
         For whoever wants to know it before the message is read as a whole.
         """
-        try:
-            return self._repeated(message)
-        except TarryError as error:
-            return failed(error)
-
-    def schedule_together(self, messages: Sequence[Message]) -> Answer[list[Scheduled]]:
-        """Accept messages as one, all or none; a group that one of them leads waits for it."""
-        return self._schedule_together(messages)
+        return self._admission.repeated(message)
 
     def group_owners(self, namespace: str, name: str) -> frozenset[str]:
         """Owners of messages that wait in a group of this name, in a namespace."""
         return self.journal.groups.owners_of(namespace, name)
 
-    def schedule_many(self, messages: Sequence[Message | TarryError]) -> Answer[list[Scheduled | TarryError]]:
-        """Accept many messages, each by itself; what is not one is given back in its place."""
-        return self._scheduling.schedule_many(messages)
+    @overload
+    def schedule_many(
+        self, messages: Sequence[Message | TarryError], *, all_or_none: Literal[False] = False
+    ) -> Answer[list[Scheduled | TarryError]]: ...
 
-    def schedule_arrow(self, batch: pa.RecordBatch, defaults: Message) -> Answer[ColumnsScheduled]:
-        """Accept a record batch (see `tarry.engine.admission.arrow` for its columns); rows that cannot be are said."""
-        return self._scheduling.schedule_arrow(batch, defaults)
+    @overload
+    def schedule_many(
+        self, messages: Sequence[Message], *, all_or_none: Literal[True]
+    ) -> Answer[list[Scheduled]]: ...
+
+    def schedule_many(
+        self, messages: Sequence[Message | TarryError], *, all_or_none: bool = False
+    ) -> Answer[Any]:
+        """Accept messages, each by itself: an error stands in the place of its message.
+
+        With `all_or_none` they are one unit, or the answer is an error; a group that one of them leads waits for it.
+        """
+        return self._admission.schedule_many(messages, all_or_none=all_or_none)
 
     def schedule_columns(self, columns: Columns, defaults: Message) -> Answer[ColumnsScheduled]:
-        """Accept messages that fit a frame together; rows that cannot be taken are said."""
-        return self._scheduling.schedule_columns(columns, defaults)
+        """Accept messages as columns, each by itself; `defaults` has what no row can say."""
+        return self._admission.schedule_columns(columns, defaults)
 
     def room(self, size_bytes: int) -> Answer[None]:
         """Settled once the ledger takes about so much: a batch waits where a single message is refused."""

@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from tarry.core import faults
 from tarry.core.clock import SteadyClock
-from tarry.core.errors import Damage, DelayTooLong, NotFound, TarryError, Unavailable
+from tarry.core.errors import Damage, NotFound, TarryError, Unavailable
 from tarry.core.holder import Holder
 from tarry.core.ids import Ids
-from tarry.core.limits import MAX_DELAY_MS, MINUTE_MS, NEVER_MS, STRANDED_MS
+from tarry.core.limits import MINUTE_MS, NEVER_MS, STRANDED_MS
 from tarry.core.names import TOPIC_SCHEME
-from tarry.core.policy import Effective, Policy
+from tarry.core.policy import Policy
 from tarry.core.sets.deadset import DeadSet
 from tarry.core.sets.seqset import BLOCK_BITS
 from tarry.core.tracing import Tracer
@@ -227,6 +227,11 @@ class Journal:
         return self.passed.key
 
     @property
+    def floor_ms(self) -> int:
+        """The first instant at which a new version may fire (R4)."""
+        return self.passed.key.fire_at_ms
+
+    @property
     def dirty(self) -> bool:
         """Whether the registry lacks anything."""
         meta = self.registry.meta
@@ -234,16 +239,6 @@ class Journal:
         relies |= meta is not None and meta.set_aside != sorted(self.aside.seqs)
         changed = self.topics.records.changed or self.batches.changed or relies
         return changed or self.pending.changed or self.registry.dirty
-
-    def fire_at(self, due_at_ms: int, now_ms: int, policy: Effective, *, since_ms: int | None = None) -> int:
-        """When a message due then goes out: never early, and never below the watermark (R4).
-
-        The policy's longest delay is counted from now, or from another instant.
-        """
-        counted_from_ms = now_ms if since_ms is None else since_ms
-        if due_at_ms - now_ms > MAX_DELAY_MS or due_at_ms - counted_from_ms > policy.longest_ms:
-            raise DelayTooLong(policy.longest_ms)
-        return max(policy.round_up(due_at_ms), now_ms, self.watermark.fire_at_ms)
 
     # Deciding: the state changes when a record is enqueued
 

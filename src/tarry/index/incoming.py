@@ -24,11 +24,12 @@ import pyarrow as pa
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from tarry.core import limits
-from tarry.core.errors import DelayTooLong, Invalid, TarryError, TooLarge
+from tarry.core import admission, limits
+from tarry.core.admission import MANY, Errors, Timings, mark
+from tarry.core.errors import Invalid, TarryError
 from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_destination, parse_namespace
 from tarry.index.manifest import Place, Terms
-from tarry.ledger.columns import Contents, Numbers, mark, numbers_of
+from tarry.ledger.columns import Coded, Contents, Numbers, numbers_of
 from tarry.ledger.reading import few_texts, headers_of, integers_of, keys_of, payloads_of
 
 FIELDS: Final = (
@@ -113,7 +114,7 @@ class Incoming(Struct, frozen=True):
     codes: NDArray[np.int32]
     """The code of each row's place."""
     contents: Contents
-    errors: dict[int, TarryError]
+    errors: Errors
     """Row -> why it cannot be taken. If there are any, nothing else here counts."""
 
 
@@ -121,27 +122,26 @@ def read(batch: pa.RecordBatch, mapping: Mapping, place: Place) -> Incoming:
     """Read and check rows; raises `Invalid` for a column that is of no use as a whole."""
     fields = mapping.field_of()
     batch = batch.rename_columns([fields[name] for name in batch.schema.names])
-    errors: dict[int, TarryError] = {}
-    asked, due, has_time = _times(batch, mapping, place.now_ms, errors)
-    mark(errors, ~has_time, Invalid("due", "is missing"))
+    errors: Errors = {}
+    # In the order of all rules of admission.
+    destinations, spaces = _names(batch, mapping, errors)
     contents = _contents(batch, mapping, errors)
     contents.check(errors)
-    places, terms, codes = _places(batch, mapping, place, errors)
-    ticks = np.array([term.tick_ms for term in terms], np.int64)[codes]
-    slots = np.array([term.slot_ms for term in terms], np.int64)[codes]
-    _check_delays(due - place.now_ms, terms, codes, errors)
+    asked, due, has_time = _times(batch, mapping, place.now_ms, errors)
+    mark(errors, ~has_time, Invalid("due", "is missing"))
+    places, terms, codes = _places(destinations, spaces, place, errors)
     # Rows in error may hold anything: keep the sums below from overflowing.
     due[np.fromiter(errors, np.int64, len(errors))] = place.now_ms
-    rounded = -(-due // ticks) * ticks
-    # The due instant that is kept is the rounded one, except for what was due already.
-    due = np.where(due >= place.now_ms, rounded, due)
-    return Incoming(
-        np.maximum(rounded, place.now_ms), due, np.maximum(due - place.now_ms, 0), asked, slots, places, codes,
-        contents, errors,
-    )  # fmt: skip
+    delay = np.maximum(due - place.now_ms, 0)
+    timings = Timings.of(terms, codes)
+    admission.mark_delays(errors, delay, timings)
+    due, fire = admission.instants(due, place.now_ms, 0, timings, MANY)
+    contents.check_records(place.unit_max_bytes, places, codes, errors)
+    slots = np.array([term.slot_ms for term in terms], np.int64)[codes]
+    return Incoming(fire, due, delay, asked, slots, places, codes, contents, errors)
 
 
-def _contents(batch: pa.RecordBatch, mapping: Mapping, errors: dict[int, TarryError]) -> Contents:
+def _contents(batch: pa.RecordBatch, mapping: Mapping, errors: Errors) -> Contents:
     count = batch.num_rows
     ttls = _column(batch, "ttl_ms")
     return Contents(
@@ -169,28 +169,18 @@ def _numbers(column: Any) -> NDArray[np.int64]:
     return column.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64, copy=True)  # type: ignore[no-any-return]
 
 
-def _check_delays(
-    delays: NDArray[np.int64], terms: list[Terms], codes: NDArray[np.int32], errors: dict[int, TarryError]
-) -> None:
-    for code, term in enumerate(terms):
-        longest_ms = term.max_delay_ms or limits.MAX_DELAY_MS
-        mark(errors, (codes == code) & (delays > longest_ms), DelayTooLong(longest_ms))
-        if not term.delayed_delivery:
-            mark(errors, codes == code, Invalid("destination", "delayed delivery is off there"))
-
-
 # Times
 
 
 def _times(
-    batch: pa.RecordBatch, mapping: Mapping, now_ms: int, errors: dict[int, TarryError]
+    batch: pa.RecordBatch, mapping: Mapping, now_ms: int, errors: Errors
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
     """The delays that rows ask for, their due instants, and which rows have any."""
     delay = _column(batch, "delay_ms")
     if delay is not None:
         found, said = _whole_numbers(delay, "delay_ms", errors)
         delays = found.copy()
-        mark(errors, said & (delays < 0), Invalid("delay_ms", "is negative"))
+        admission.DELAY.mark(errors, delays, said)
         # Longer than any policy allows, and no number for the sums below.
         delays = np.minimum(delays, limits.MAX_DELAY_MS + 1)
         delays[np.fromiter(errors, np.int64, len(errors))] = 0
@@ -198,11 +188,11 @@ def _times(
     column = _column(batch, "due")
     said = _truth(column.is_valid())
     due = _instants(column, mapping.zone(), errors)
-    mark(errors, said & (due < 0), Invalid("due", "is before 1970"))
-    return due, due.copy(), said
+    mark(errors, admission.DUE.broken(due) & said, Invalid("due", "is before 1970"))
+    return due, np.minimum(due, now_ms + limits.MAX_DELAY_MS + 1), said
 
 
-def _whole_numbers(column: Any, name: str, errors: dict[int, TarryError]) -> Numbers:
+def _whole_numbers(column: Any, name: str, errors: Errors) -> Numbers:
     """A column of whole numbers, which may be written as text."""
     if pa.types.is_timestamp(column.type):
         raise Invalid(name, f"is a column of {column.type} and not of whole milliseconds")
@@ -215,7 +205,7 @@ def _whole_numbers(column: Any, name: str, errors: dict[int, TarryError]) -> Num
     return numbers_of(pa.array(values, pa.int64()))
 
 
-def _instants(column: Any, zone: tzinfo, errors: dict[int, TarryError]) -> NDArray[np.int64]:
+def _instants(column: Any, zone: tzinfo, errors: Errors) -> NDArray[np.int64]:
     """Milliseconds since 1970; null is 0."""
     types = pa.types
     if types.is_dictionary(column.type):
@@ -289,15 +279,18 @@ def _payloads(batch: pa.RecordBatch) -> Any:
     return pa.array([b"" if value is None else encode(value) for value in values], pa.binary())
 
 
+def _names(batch: pa.RecordBatch, mapping: Mapping, errors: Errors) -> tuple[Coded[str], Coded[str]]:
+    """The destination and the namespace of each row, as they were given."""
+    count = batch.num_rows
+    destinations = few_texts(_column(batch, "destination"), "destination", mapping.destination, count)
+    admission.mark_destinations(errors, *destinations)
+    return destinations, few_texts(_column(batch, "namespace"), "namespace", mapping.namespace, count)
+
+
 def _places(
-    batch: pa.RecordBatch, mapping: Mapping, place: Place, errors: dict[int, TarryError]
+    destinations: Coded[str], spaces: Coded[str], place: Place, errors: Errors
 ) -> tuple[list[tuple[str, str]], list[Terms], NDArray[np.int32]]:
-    destinations = few_texts(
-        _column(batch, "destination"), "destination", mapping.destination, batch.num_rows
-    )
-    spaces = few_texts(_column(batch, "namespace"), "namespace", mapping.namespace, batch.num_rows)
     codes, space_codes = destinations.codes.astype(np.int64), spaces.codes.astype(np.int64)
-    mark(errors, codes < 0, Invalid("destination", "is missing"))
     width = len(spaces.values) + 1
     pairs, inverse = np.unique(np.maximum(codes, 0) * width + space_codes + 1, return_inverse=True)
     names = destinations.values or [""]
@@ -317,8 +310,6 @@ def _places(
 
 def place_of(destination: str, namespace: str | None, place: Place) -> tuple[tuple[str, str], Terms]:
     """The full destination with its namespace, and what is in force there; raises `Invalid`."""
-    if len(destination.encode()) > limits.MAX_DESTINATION_BYTES:
-        raise TooLarge("destination", limits.MAX_DESTINATION_BYTES)
     scheme, separator, rest = destination.partition("://")
     if separator and scheme in place.outlets:
         if not rest or not rest.isprintable() or " " in rest:

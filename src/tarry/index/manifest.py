@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
-from tarry.core.limits import MAX_DESTINATION_BYTES, MAX_NAME_BYTES, MAX_OWNER_BYTES, NEVER_MS
+from tarry.core.limits import MAX_DELAY_MS, MAX_DESTINATION_BYTES, MAX_NAME_BYTES, MAX_OWNER_BYTES, NEVER_MS
 from tarry.ledger.record import StagedFile
 
 MAX_FILES: Final = 10_000
@@ -24,6 +24,11 @@ class Terms(Struct, frozen=True, kw_only=True):
     slot_ms: int
     max_delay_ms: int
 
+    @property
+    def longest_ms(self) -> int:
+        """The longest delay that is taken."""
+        return self.max_delay_ms or MAX_DELAY_MS
+
 
 class Place(Struct, frozen=True, kw_only=True):
     """Where a batch is staged, and on what terms."""
@@ -40,6 +45,8 @@ class Place(Struct, frozen=True, kw_only=True):
     namespaces: dict[str, Terms]
     """Where a policy is set: what is in force there."""
     topics: dict[str, Terms]
+    unit_max_bytes: int = 1 << 40
+    """What the largest record of a message may have; a server of an earlier version does not say."""
 
 
 class ManifestFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -16,10 +16,11 @@ import pyarrow as pa
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from tarry.core import limits
-from tarry.core.errors import Invalid, TarryError, TooLarge
+from tarry.core import admission
+from tarry.core.admission import Errors, mark
+from tarry.core.errors import TarryError
 from tarry.core.holder import Holder
-from tarry.core.message import Message
+from tarry.core.record_size import BESIDE_BYTES, check_record
 from tarry.core.timers.lanes import lane_of
 
 T = TypeVar("T")
@@ -74,43 +75,48 @@ class Contents(Struct, frozen=True):
             None if self.headers is None else self.headers.take(index),
         )
 
-    def check(self, errors: dict[int, TarryError]) -> None:
-        """Note the rows in which something is beyond its limit."""
-        large = lengths_of(self.payloads) > limits.MAX_PAYLOAD_BYTES
-        mark(errors, large, TooLarge("payload", limits.MAX_PAYLOAD_BYTES))
-        if self.keys is not None:
-            # Under a null there may be bytes as well.
-            long_keys = (lengths_of(self.keys) > limits.MAX_KEY_BYTES) & given_of(self.keys)
-            mark(errors, long_keys, TooLarge("key", limits.MAX_KEY_BYTES))
-        for code, owner in enumerate(self.owners.values):
-            if len(owner.encode()) > limits.MAX_OWNER_BYTES:
-                mark(errors, self.owners.codes == code, TooLarge("owner", limits.MAX_OWNER_BYTES))
+    def check(self, errors: Errors) -> None:
+        """Note the rows that break a rule, in the order of `Message.check`."""
+        admission.PAYLOAD_SIZE.mark(errors, lengths_of(self.payloads))
         if self.headers is not None:
             _check_headers(self.headers, errors)
+        if self.keys is not None:
+            # Under a null there may be bytes as well.
+            admission.KEY_SIZE.mark(errors, lengths_of(self.keys), given_of(self.keys))
+        for code, owner in enumerate(self.owners.values):
+            try:
+                admission.check_owner(owner)
+            except TarryError as error:
+                mark(errors, self.owners.codes == code, error)
         if self.ttl_ms is not None:
-            values, given = self.ttl_ms
-            outside = given & ((values < 1) | (values > limits.MAX_DELAY_MS))
-            mark(errors, outside, Invalid("ttl_ms", "is not between 1 ms and 100 years"))
+            admission.TTL.mark(errors, *self.ttl_ms)
+
+    def check_records(
+        self, unit_max_bytes: int, places: Sequence[tuple[str, str]], codes: NDArray[np.int32], errors: Errors
+    ) -> None:
+        """Note the rows whose later records may not fit; `places` are destinations with their namespaces."""
+        lengths = lengths_of(self.payloads)
+        for row in np.flatnonzero(lengths > unit_max_bytes - BESIDE_BYTES).tolist():
+            headers = None if self.headers is None else self.headers[row].as_py()
+            key = None if self.keys is None else self.keys[row].as_py()
+            destination, namespace = places[codes[row]]
+            names = key, self.owners.values[self.owners.codes[row]], namespace
+            try:
+                check_record(unit_max_bytes, int(lengths[row]), dict(headers or ()), destination, names)
+            except TarryError as error:
+                errors.setdefault(row, error)
 
 
-def _check_headers(headers: Any, errors: dict[int, TarryError]) -> None:
+def _check_headers(headers: Any, errors: Errors) -> None:
     # Most rows of a batch have the headers of the row before.
     good: Any = None
     for row, pairs in enumerate(headers.to_pylist()):
         if pairs and pairs != good and row not in errors:
             try:
-                if any(value is None for _, value in pairs):
-                    raise Invalid("headers", "a value is missing")
-                Message(destination="x", delay_ms=0, headers=dict(pairs)).check()
+                admission.check_headers(dict(pairs))
                 good = pairs
             except TarryError as error:
                 errors[row] = error
-
-
-def mark(errors: dict[int, TarryError], mask: NDArray[np.bool_], error: TarryError) -> None:
-    """Note an error at the rows that a mask names; the first of a row stays."""
-    for row in np.flatnonzero(mask).tolist():
-        errors.setdefault(row, error)
 
 
 def one_value(value: T, count: int) -> Coded[T]:
@@ -145,7 +151,8 @@ def holders_of(namespaces: Coded[str], owners: Coded[str]) -> Coded[Holder]:
 
 def count_holders(holders: Coded[Holder]) -> Counter[Holder]:
     """How many rows each holder has."""
-    return Counter(dict(zip(holders.values, np.bincount(holders.codes).tolist(), strict=True)))
+    counts = np.bincount(holders.codes, minlength=len(holders.values)).tolist()
+    return Counter({holder: count for holder, count in zip(holders.values, counts, strict=True) if count})
 
 
 def lanes_of(holders: Coded[Holder], door: str) -> NDArray[np.uint16]:

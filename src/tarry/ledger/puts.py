@@ -165,7 +165,7 @@ def place_text(namespace: str, destination: str) -> bytes:
 def unit_of_puts(bodies: Any, fire_at_ms: NDArray[np.int64], lanes: NDArray[np.uint16]) -> Unit:
     """The unit of a column of bodies."""
     sizes = lengths_of(bodies)
-    data = bodies.buffers()[2].to_pybytes()
+    data = bytes(content_of(bodies))
     table = np.zeros(len(sizes), FIXED)
     table["kind"] = Kind.PUT
     table["lane"] = lanes

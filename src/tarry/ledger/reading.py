@@ -69,10 +69,10 @@ def integers_of(column: Any, name: str, count: int) -> Numbers:
         # Up to the next millisecond: never early.
         column = pc.ceil_temporal(column, unit="millisecond").cast(pa.timestamp("ms")).cast(pa.int64())
     elif pa.types.is_integer(column.type):
-        try:
-            column = column.cast(pa.int64())
-        except pa.ArrowInvalid as error:
-            raise Invalid(name, "holds a number beyond 64 bits") from error
+        if pa.types.is_uint64(column.type):
+            # Beyond all limits in any case, and so for a rule about rows.
+            column = pc.min_element_wise(column, pa.scalar((1 << 63) - 1, pa.uint64()), skip_nulls=False)
+        column = column.cast(pa.int64())
     else:
         raise Invalid(name, f"is a column of {column.type} and not of whole milliseconds")
     return numbers_of(column)

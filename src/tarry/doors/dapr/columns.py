@@ -12,26 +12,19 @@ from tarry.engine.admission.columns import Columns
 from tarry.engine.engine import Engine
 from tarry.ledger.columns import Contents, Numbers, bytes_column, coded, int32_column, no_numbers
 
-FEWEST: Final = 16
-"""The smallest bulk that goes as columns; for fewer messages columns are not worth their making."""
 MOST: Final = 4096
-MOST_BYTES: Final = 2 * 1024 * 1024
-"""More than that may not fit one unit of the ledger."""
+"""Messages that are handed to the engine at once: few enough that what is due meanwhile is still on time."""
 
 
 async def schedule(engine: Engine, messages: Sequence[Message]) -> list[str | TarryError]:
     """Schedule messages of one owner and door; gives their ids, or why not, in order."""
     done: list[str | TarryError] = []
     for start in range(0, len(messages), MOST):
-        done += await _together(engine, messages[start : start + MOST])
+        done += await _accepted(engine, messages[start : start + MOST])
     return done
 
 
-async def _together(engine: Engine, messages: Sequence[Message]) -> list[str | TarryError]:
-    size_bytes = sum([len(one.payload) for one in messages])
-    if len(messages) < FEWEST or size_bytes > MOST_BYTES:
-        scheduled = await engine.schedule_many(messages)
-        return [one if isinstance(one, TarryError) else one.id for one in scheduled]
+async def _accepted(engine: Engine, messages: Sequence[Message]) -> list[str | TarryError]:
     done = await engine.schedule_columns(columns_of(messages), messages[0])
     ids: list[str | TarryError] = [one.decode() for one in done.ids.tolist()]
     for row, error in done.errors.items():

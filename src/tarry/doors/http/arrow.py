@@ -27,7 +27,7 @@ from tarry.doors.http.gate import keep_pace
 from tarry.doors.http.problems import encode, problem_of
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import BatchDefaults
-from tarry.engine.admission.arrow import COLUMNS
+from tarry.engine.admission.arrow import COLUMNS, columns_of
 from tarry.engine.admission.columns import ColumnsScheduled
 from tarry.engine.engine import Engine
 from tarry.ledger.columns import int64_column, numbers_of
@@ -90,7 +90,7 @@ class ArrowBatches:
         for chunk in await asyncio.to_thread(read):
             await keep_pace(caller, chunk.num_rows)
             await wait_for_room(self._engine, chunk.nbytes + ROW_OVERHEAD_BYTES * chunk.num_rows)
-            answers.append(self._engine.schedule_arrow(chunk, message))
+            answers.append(self._engine.schedule_columns(columns_of(chunk, message), message))
             # What is due meanwhile has its turn.
             await asyncio.sleep(0)
         done = [await answer for answer in answers]

@@ -50,8 +50,6 @@ T = TypeVar("T")
 NDJSON_TYPE = b"application/x-ndjson"
 _ALIASES = frozenset({NDJSON_TYPE, b"application/ndjson", b"application/jsonl", b"application/x-jsonlines"})
 
-FEW_LINES = 48
-"""Below this, rows cost less than columns do."""
 CHUNK_LINES = 1024
 """Handed to the engine at once: few enough that what is due meanwhile is still on time."""
 MAX_IN_FLIGHT_BYTES = 4 * 1024 * 1024
@@ -132,8 +130,7 @@ class Batches:
                     answers.check_time()
                     size = len(piece) * len(chunk) // len(pieces)
                     await wait_for_room(self._engine, 2 * size + CHUNK_LINES * ROW_OVERHEAD_BYTES)
-                    as_rows = key is not None or len(chunk) < FEW_LINES
-                    columns = None if as_rows else read_plain(chunk, defaults, caller)
+                    columns = None if key is not None else read_plain(chunk, defaults, caller)
                     if columns is None:
                         self._schedule_lines(
                             read_lines(chunk, defaults, caller), defaults, key, answers, size
@@ -155,7 +152,7 @@ class Batches:
     def _schedule_lines(
         self, lines: list[Line], defaults: BatchDefaults, key: str | None, answers: "_Answers", size: int
     ) -> None:
-        columns = as_columns(lines, defaults) if key is None and len(lines) >= FEW_LINES else None
+        columns = as_columns(lines, defaults) if key is None else None
         if columns is not None:
             refused = {at: line for at, line in enumerate(lines) if isinstance(line, TarryError)}
             self._schedule_columns(columns, defaults, refused, answers, size)

@@ -220,7 +220,7 @@ def message_of(
     """The message that a line or a body asks for; raises `Invalid` for what contradicts itself."""
     payload, headers = payload_of(line)
     due_at_ms, delay_ms = line.due_at_ms, line.delay_ms
-    if line.due_at is not None or line.delay is not None or (due_at_ms is not None and delay_ms is not None):
+    if line.due_at is not None or line.delay is not None:
         due_at_ms, delay_ms = times_of(line)
     if due_at_ms is None and delay_ms is None and line.group is None:
         due_at_ms, delay_ms = defaults.due_at_ms, defaults.delay_ms

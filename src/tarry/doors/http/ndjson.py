@@ -103,11 +103,7 @@ def read_lines(pieces: Sequence[Piece], defaults: BatchDefaults, caller: Caller)
             if line.payload_base64 is not None or line.payload_json is not UNSET:
                 line.payload_base64, line.headers = payload_of(line)
                 line.payload, line.payload_json = None, UNSET
-            if (
-                line.due_at is not None
-                or line.delay is not None
-                or None not in (line.due_at_ms, line.delay_ms)
-            ):
+            if line.due_at is not None or line.delay is not None:
                 line.due_at_ms, line.delay_ms = times_of(line)
                 line.due_at = line.delay = None
             if line.namespace is not None:

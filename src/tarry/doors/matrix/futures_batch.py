@@ -40,7 +40,7 @@ class Batches:
         batch = read_batch(request.body)
         messages = self._messages(request, account, batch)
         try:
-            scheduled = await self._parts.engine.schedule_together(messages)
+            scheduled = await self._parts.engine.schedule_many(messages, all_or_none=True)
         except TarryError as error:
             raise explained(error) from None
         ids = [one.id for one in scheduled]

@@ -115,6 +115,7 @@ class Adoption:
             outlets=self._outlets,
             broker=_terms(policies.effective(None, "")),
             namespaces={name: _terms(policies.effective(None, name)) for name in namespaces},
+            unit_max_bytes=self._journal.ledger.unit_max_bytes,
             topics={name: _terms(policies.effective(name, _namespace_of(name))) for name in topics},
         )
 
@@ -162,11 +163,24 @@ class Adoption:
             raise Invalid("files", "a file stands there twice")
         for namespace, due_at_ms in manifest.namespaces.items():
             policy = self._journal.policies.effective(None, parse_namespace(namespace))
-            if not policy.delayed_delivery:
-                raise Rejected(f"delayed delivery is off in {namespace}")
-            if policy.max_delay_ms and due_at_ms - now_ms > policy.max_delay_ms:
-                raise DelayTooLong(policy.max_delay_ms)
+            self._check_delay(namespace, policy, due_at_ms - now_ms)
             self._check_owners(namespace, held.get(namespace, {}), policy.max_pending_per_owner)
+
+    def _check_delay(self, namespace: str, policy: Effective, delay_ms: int) -> None:
+        """Raise for a delay that no place of a namespace takes any more: policies may have changed since it was staged.
+
+        Rows were held against the policies of their own topics when they were staged.
+        """
+        policies = self._journal.policies
+        topics = [name for name in policies.places("topic") if _namespace_of(name) == namespace]
+        there = [policy, *(policies.effective(name, namespace) for name in topics)]
+        longest_ms = max(one.longest_ms if one.delayed_delivery else 0 for one in there)
+        if delay_ms > longest_ms:
+            raise (
+                DelayTooLong(longest_ms)
+                if longest_ms
+                else Rejected(f"delayed delivery is off in {namespace}")
+            )
 
     def _check_owners(self, namespace: str, owners: dict[str, int], limit: int) -> None:
         if limit:

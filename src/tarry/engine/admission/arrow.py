@@ -1,14 +1,12 @@
-"""Record batches of Arrow as the columns that the engine works on.
+"""Record batches of Arrow as the columns that the engine accepts.
 
 Columns, by name: `destination`, `payload` (binary or string), `due_at_ms` (integer milliseconds or a timestamp) or
 `delay_ms`, `key`, `owner`, `ttl_ms`, `headers` (a map of strings). Those that are missing, and nulls, are
 taken from the defaults of the request.
 
-A batch is cut into pieces that each fit a frame well. In the ledger its rows are records like any others (ADR 0005
-says why not Arrow).
+In the ledger the rows are records like any others (ADR 0005 says why not Arrow).
 """
 
-from collections.abc import Iterator
 from typing import Final
 
 import pyarrow as pa
@@ -22,17 +20,6 @@ from tarry.ledger.reading import few_texts, headers_of, integers_of, keys_of, pa
 COLUMNS: Final = frozenset(
     {"destination", "payload", "due_at_ms", "delay_ms", "key", "owner", "ttl_ms", "headers"}
 )
-
-FRAME_ROWS: Final = 8_192
-FRAME_BYTES: Final = 8 * 1024 * 1024
-
-
-def frames_of(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """A batch in pieces that each fit a frame well, with the row at which each begins."""
-    per_row = max(1, batch.nbytes // max(1, batch.num_rows))
-    rows = max(1, min(FRAME_ROWS, FRAME_BYTES // per_row))
-    for start in range(0, batch.num_rows, rows):
-        yield start, batch.slice(start, rows)
 
 
 def columns_of(batch: pa.RecordBatch, defaults: Message) -> Columns:

@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from tarry.core import admission
 from tarry.core.backoff import after_attempts, spread
 from tarry.core.delivery import BulkOutlet, Delivered, Delivery, Missing, Outlet, Refused, Retry, Verdict
 from tarry.core.errors import Damage, Unavailable
@@ -377,8 +378,7 @@ class Flights:
 
     def _wait_again(self, flight: Flight, put: Put, now_ms: int) -> None:
         """It was tried before its instant, and refused: it waits for that."""
-        policy = self._journal.policies.effective(None, put.namespace)
-        fire_at_ms = max(now_ms, policy.round_up(put.due_at_ms or now_ms))
+        fire_at_ms = admission.earliest(put.due_at_ms or now_ms, now_ms, self._journal.floor_ms)
         version = new_version(put, flight.key, fire_at_ms, commanded="", attempts=0)
         self._finish([flight], Event.NOT_DELIVERED, lambda: [version], now_ms)
 

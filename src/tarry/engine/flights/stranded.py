@@ -12,6 +12,7 @@ from typing import Final
 
 import numpy as np
 
+from tarry.core import admission
 from tarry.core.delivery import Outlet
 from tarry.core.errors import Damage, TarryError
 from tarry.core.limits import STRANDED_MS
@@ -175,7 +176,7 @@ class Stranded:
         )
 
     def _returned(self, key: Key, put: Put) -> Put:
-        fire_at_ms = max(put.due_at_ms or 0, put.accepted_at_ms, self._journal.watermark.fire_at_ms)
+        fire_at_ms = admission.earliest(put.due_at_ms or 0, put.accepted_at_ms, self._journal.floor_ms)
         return new_version(put, key, fire_at_ms)
 
     def _went_on(self) -> None:

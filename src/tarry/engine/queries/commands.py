@@ -10,11 +10,10 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from tarry.core import limits
+from tarry.core import admission
 from tarry.core.clock import Clock
 from tarry.core.errors import (
     Conflict,
-    DelayTooLong,
     Invalid,
     RateLimited,
     TarryError,
@@ -223,7 +222,7 @@ class Commands:
                 return waiting
             self._journal.groups.check_unled(found.put, found.origin)
             now_ms = self._clock.now_ms()
-            fire_at_ms = max(now_ms, self._journal.watermark.fire_at_ms)
+            fire_at_ms = admission.earliest(now_ms, now_ms, self._journal.floor_ms)
             uncertain = self._uncertain(found)
             put = new_version(found.put, found.current, fire_at_ms, uncertain=uncertain, commanded=how)
             records = [*self._claim(found, now_ms), put]
@@ -261,15 +260,9 @@ class Commands:
                 if delay_ms is None:
                     raise Conflict("the message has no delay to begin again", "untimed")
                 due_at_ms = now_ms + delay_ms
-            if due_at_ms - now_ms > limits.MAX_DELAY_MS:
-                raise DelayTooLong(policy.longest_ms)
             delay_ms = max(0, due_at_ms - now_ms)
-            if policy.delayed_delivery:
-                fire_at_ms = self._journal.fire_at(due_at_ms, now_ms, policy)
-                due_at_ms = max(due_at_ms, policy.round_up(due_at_ms))
-            else:
-                due_at_ms = min(due_at_ms, now_ms)
-                fire_at_ms = max(now_ms, self._journal.watermark.fire_at_ms)
+            admission.check_delay(delay_ms, policy)
+            due_at_ms, fire_at_ms = admission.instants(due_at_ms, now_ms, self._journal.floor_ms, policy)
             put = new_version(
                 found.put, found.current, fire_at_ms, due_at_ms=due_at_ms, delay_ms=delay_ms, delayed_since_ms=now_ms,
                 attempts=0, uncertain=self._uncertain(found), commanded="",

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from msgspec import Struct
 
+from tarry.core import admission
 from tarry.core.errors import Conflict, Invalid, NotFound, TarryError
 from tarry.core.names import parse_topic
 from tarry.engine.answer import Answer, failed
@@ -100,7 +101,9 @@ class DelayedEntries:
             if due_at_ms < 0:
                 raise Invalid("due_at_ms", "is negative")
             policy = self._journal.policies.effective(found.name, parse_topic(found.name).namespace_name)
-            fire_at_ms = self._journal.fire_at(due_at_ms, self._journal.clock.now_ms(), policy)
+            now_ms = self._journal.clock.now_ms()
+            admission.check_delay(due_at_ms - now_ms, policy)
+            _, fire_at_ms = admission.instants(due_at_ms, now_ms, self._journal.floor_ms, policy)
             moved = msgspec.structs.replace(entry, fire_at_ms=fire_at_ms, due_at_ms=due_at_ms, carries=old)
             return self._write(moved, _view(moved))
         except TarryError as error:

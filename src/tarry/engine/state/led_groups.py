@@ -2,7 +2,7 @@
 
 import msgspec
 
-from tarry.core import limits
+from tarry.core import admission, limits
 from tarry.core.errors import Damage
 from tarry.core.holder import Holder
 from tarry.core.message import LED_BY
@@ -36,9 +36,8 @@ def _begin(journal: Journal, put: Put, current: Key, now_ms: int) -> Put:
         return new_version(put, current, limits.NEVER_MS)
     topic = put.destination if put.destination.startswith(TOPIC_SCHEME) else None
     policy = journal.policies.effective(topic, put.namespace)
-    # Not `fire_at`: the delay was allowed when it was accepted, and is not judged a second time.
-    due_at_ms = policy.round_up(now_ms + put.delay_ms) if policy.delayed_delivery else now_ms
-    fire_at_ms = max(due_at_ms, journal.watermark.fire_at_ms)
+    # The delay was allowed when it was accepted, and is not judged a second time.
+    due_at_ms, fire_at_ms = admission.instants(now_ms + put.delay_ms, now_ms, journal.floor_ms, policy)
     return new_version(put, current, fire_at_ms, due_at_ms=due_at_ms, delayed_since_ms=now_ms)
 
 

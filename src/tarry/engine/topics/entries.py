@@ -4,10 +4,9 @@ from collections.abc import Iterable, Sequence
 
 from msgspec import Struct
 
-from tarry.core import limits
+from tarry.core import admission, limits
 from tarry.core.errors import Invalid, TooLarge
 from tarry.core.ids import Ids
-from tarry.core.message import Message
 from tarry.engine.topics.consumer import Received
 from tarry.engine.topics.sequences import Sent, sent_by
 from tarry.ledger.read_record import ReadEntry
@@ -86,8 +85,11 @@ def check_entry(entry: NewEntry) -> None:
         raise Invalid("producer", f"a name is 1 to {limits.MAX_PRODUCER_BYTES} bytes")
     if len(entry.payload) > limits.MAX_ENTRY_BYTES:
         raise TooLarge("payload", limits.MAX_ENTRY_BYTES)
-    if entry.headers or entry.key is not None or entry.owner or entry.ttl_ms is not None:
-        # The rest has the bounds of a message.
-        Message(
-            destination="topic", delay_ms=0, headers=entry.headers, key=entry.key, owner=entry.owner, ttl_ms=entry.ttl_ms
-        ).check()  # fmt: skip
+    if entry.headers:
+        admission.check_headers(entry.headers)
+    if entry.key is not None:
+        admission.KEY_SIZE.check(admission.utf8_bytes("key", entry.key))
+    if entry.owner:
+        admission.check_owner(entry.owner)
+    if entry.ttl_ms is not None:
+        admission.TTL.check(entry.ttl_ms)

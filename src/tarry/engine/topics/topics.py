@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from tarry.core import faults
+from tarry.core import admission, faults
 from tarry.core.errors import (
     Conflict,
     Invalid,
@@ -267,9 +267,11 @@ class Topics:
         if not policy.delayed_delivery:
             self._journal.counters["delay_ignored"] += entry.deliver_at_ms > now_ms
             return 0
-        fire_at_ms = self._journal.fire_at(
-            entry.deliver_at_ms, now_ms, policy, since_ms=entry.delayed_since_ms
-        )
+        since_ms = now_ms if entry.delayed_since_ms is None else entry.delayed_since_ms
+        admission.check_delay(entry.deliver_at_ms - since_ms, policy)
+        # By whatever clock the producer counts, what is kept has to be an instant that can be stored.
+        admission.LONGEST_DELAY.check(entry.deliver_at_ms - now_ms)
+        _, fire_at_ms = admission.instants(entry.deliver_at_ms, now_ms, self._journal.floor_ms, policy)
         return fire_at_ms if fire_at_ms > now_ms else 0
 
     # Subscribing

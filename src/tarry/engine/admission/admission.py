@@ -1,0 +1,278 @@
+"""Accepting messages: each by itself or all or none, as rows or as columns. Each call is one span of a trace."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from tarry.core.clock import Clock
+from tarry.core.delivery import Outlet
+from tarry.core.errors import Conflict, Invalid, TarryError, TooLarge
+from tarry.core.ids import ID_CHARS
+from tarry.core.message import Message, Scheduled
+from tarry.core.tracing import TRACEPARENT
+from tarry.engine.admission.columns import Columns, ColumnsScheduled, Plan
+from tarry.engine.admission.destinations import Destinations
+from tarry.engine.admission.first_versions import Before, FirstVersions, waits_for_leader
+from tarry.engine.admission.idempotency import Idempotency
+from tarry.engine.admission.owner_limits import OwnerLimits
+from tarry.engine.admission.planner import Planner
+from tarry.engine.answer import Answer, all_of, failed
+from tarry.engine.journal import Journal
+from tarry.engine.tracing import accepted
+from tarry.engine.versions import past_due
+from tarry.ledger.frame import ROW_BYTES
+from tarry.ledger.record import Put, encode
+
+T = TypeVar("T")
+
+UNIT_RECORDS: Final = 4096
+UNIT_BYTES: Final = 4 * 1024 * 1024
+"""What one unit of rows holds at the most: a frame is written and synced as a whole."""
+
+ROW_OVERHEAD_BYTES: Final = 512
+"""What a row takes in a unit beside its payload and headers, about."""
+
+
+class Admission:
+    """Accepts messages; answers come when they are durable."""
+
+    def __init__(self, journal: Journal, clock: Clock, outlets: Mapping[str, Outlet]) -> None:
+        self._journal = journal
+        self._clock = clock
+        destinations = Destinations(journal, outlets)
+        owner_limits = OwnerLimits(journal.pending)
+        self._idempotency = Idempotency(journal, destinations)
+        self._versions = FirstVersions(journal, destinations, owner_limits)
+        self._planner = Planner(journal, destinations, owner_limits)
+
+    # Operations
+
+    def schedule(self, message: Message) -> Answer[Scheduled]:
+        """Accept a message: a batch of one."""
+        if self._journal.tracer is not None:
+            return self._traced([message], lambda trace: self._schedule(message, trace))
+        return self._schedule(message, None)
+
+    def schedule_many(
+        self, messages: Sequence[Message | TarryError], *, all_or_none: bool = False
+    ) -> Answer[Any]:
+        """Accept messages, each by itself: an error stands in the place of its message.
+
+        With `all_or_none` they are one unit of the ledger, or the answer is the error of the first that cannot be taken.
+        """
+        take: Callable[[bytes | None], Answer[Any]] = partial(
+            self._all_or_none if all_or_none else self._each, messages
+        )
+        if self._journal.tracer is None:
+            return take(None)
+        return self._traced([one for one in messages if isinstance(one, Message)], take)
+
+    def schedule_columns(self, columns: Columns, defaults: Message) -> Answer[ColumnsScheduled]:
+        """Accept the rows of columns, each by itself; `defaults` has what no row can say."""
+        tracer, rows = self._journal.tracer, columns.contents.count
+        if tracer is None:
+            return self._columns(columns, defaults, None)
+        take = partial(self._columns, columns, defaults)
+        return accepted(tracer, "schedule", defaults.door, rows, (), take)
+
+    def repeated(self, message: Message) -> Answer[Scheduled] | None:
+        """The answer to an earlier request with a message's idempotency key; None if there was none, or it failed."""
+        try:
+            return self._idempotency.repeated(message)
+        except TarryError as error:
+            return failed(error)
+
+    def _traced(self, messages: Sequence[Message], take: Callable[[bytes | None], Answer[T]]) -> Answer[T]:
+        tracer = self._journal.tracer
+        if not messages or tracer is None:
+            # Nothing of it can be accepted, and so nothing is told.
+            return take(None)
+        callers = [one.headers[TRACEPARENT] for one in messages if TRACEPARENT in one.headers]
+        return accepted(tracer, "schedule", messages[0].door, len(messages), callers, take)
+
+    # Rows
+
+    def _schedule(self, message: Message, trace: bytes | None) -> Answer[Scheduled]:
+        try:
+            message.check()
+            repeat = None if message.idempotency_key is None else self._idempotency.repeated(message)
+            if repeat is not None:
+                return repeat
+            put = self._versions.make(message, self._clock.now_ms(), trace=trace)
+        except TarryError as error:
+            return failed(error)
+        answer: Answer[Scheduled] = Answer()
+        self._write([put], [answer])
+        return answer
+
+    def _each(
+        self, messages: Sequence[Message | TarryError], trace: bytes | None
+    ) -> Answer[list[Scheduled | TarryError]]:
+        unit = _Unit(self._clock.now_ms(), trace)
+        unit_bytes = min(UNIT_BYTES, self._journal.ledger.unit_max_bytes)
+        answers: list[Answer[Scheduled]] = []
+        for message in messages:
+            if isinstance(message, TarryError):
+                answers.append(failed(message))
+            elif (
+                message.idempotency_key is not None or message.group is not None or message.leads is not None
+            ):
+                # It looks at others: what is before it must be decided first.
+                unit = self._written(unit)
+                answers.append(self._schedule(message, trace))
+            else:
+                size_bytes = _size_of(message)
+                if unit.is_full(size_bytes, unit_bytes):
+                    unit = self._written(unit)
+                answers.append(self._add(message, unit))
+                unit.size_bytes += size_bytes
+        self._written(unit)
+        return all_of(answers).turned(lambda settled: [_outcome(one) for one in settled])
+
+    def _all_or_none(
+        self, messages: Sequence[Message | TarryError], trace: bytes | None
+    ) -> Answer[list[Scheduled | TarryError]]:
+        unit = _Unit(self._clock.now_ms(), trace)
+        try:
+            good = _checked(messages)
+            answers = self._all_repeated(good)
+            if answers is None:
+                led = {(self._idempotency.holder(one), one.leads) for one in good if one.leads is not None}
+                for message in good:
+                    put = self._versions.make(message, unit.now_ms, unit.before, trace)
+                    is_led = (
+                        message.group is not None
+                        and (self._idempotency.holder(message), message.group) in led
+                    )
+                    unit.add(waits_for_leader(put) if is_led else put)
+                if led:
+                    self._check_led(unit)
+                answers = unit.answers
+        except TarryError as error:
+            return failed(error)
+        self._written(unit)
+        return all_of(answers).turned(lambda settled: [one.value() for one in settled])
+
+    def _all_repeated(self, messages: Sequence[Message]) -> list[Answer[Scheduled]] | None:
+        """The first answers again, if the idempotency keys of all messages were seen with the same requests."""
+        repeats = [self._idempotency.repeated(one) for one in messages if one.idempotency_key is not None]
+        if len(repeats) not in (0, len(messages)):
+            raise Invalid("idempotency_key", "all messages have one, or none has")
+        known = [repeat for repeat in repeats if repeat is not None]
+        if known and len(known) != len(messages):
+            raise Conflict("an idempotency key was used with another request", "reused")
+        return known or None
+
+    def _check_led(self, unit: "_Unit") -> None:
+        """Raise unless a led group can be written once more, in one unit, when its leader is sent."""
+        limit = self._journal.ledger.unit_max_bytes // 2
+        if sum(len(encode(put).body) + ROW_BYTES for put in unit.puts) > limit:
+            raise TooLarge("a group that is led", limit)
+
+    def _add(self, message: Message, unit: "_Unit") -> Answer[Scheduled]:
+        try:
+            message.check()
+            unit.add(self._versions.make(message, unit.now_ms, unit.before, unit.trace))
+        except TarryError as error:
+            return failed(error)
+        return unit.answers[-1]
+
+    def _written(self, unit: "_Unit") -> "_Unit":
+        """Write a unit; gives the next one."""
+        if unit.puts:
+            self._write(unit.puts, unit.answers)
+        return _Unit(unit.now_ms, unit.trace)
+
+    def _write(self, puts: Sequence[Put], answers: Sequence[Answer[Scheduled]]) -> None:
+        """Enqueue first versions as one unit, and settle their answers when it is durable."""
+
+        def durable(error: TarryError | None) -> None:
+            for seq, (put, answer) in enumerate(zip(puts, answers, strict=True), first):
+                self._idempotency.leave(put)
+                if error is not None:
+                    answer.fail(error)
+                else:
+                    id_ = self._journal.ids.make(seq, put.fire_at_ms)
+                    answer.settle(Scheduled(id_, put.due_at_ms, past_due(put)))
+
+        try:
+            first = self._journal.append(puts, durable)
+        except TarryError as error:
+            for answer in answers:
+                answer.fail(error)
+            return
+        for put, answer in zip(puts, answers, strict=True):
+            self._idempotency.enter(put, answer)
+
+    # Columns
+
+    def _columns(self, columns: Columns, defaults: Message, trace: bytes | None) -> Answer[ColumnsScheduled]:
+        rows = columns.contents.count
+        result = ColumnsScheduled(np.zeros(rows, f"S{ID_CHARS}"), np.zeros(rows, np.int64), {})
+        units: list[Answer[None]] = []
+
+        def decided(plan: Plan, answer: Answer[None], first: int, error: TarryError | None) -> None:
+            if error is None:
+                due = plan.due(first)
+                result.ids[plan.rows] = self._journal.ids.make_many(due.seqs, due.fire_at_ms)
+                result.due_at_ms[plan.rows] = plan.due_at_ms
+            else:
+                result.errors.update(dict.fromkeys(plan.rows.tolist(), error))
+            answer.settle(None)
+
+        plans, errors = self._planner.plan(columns, defaults, self._clock.now_ms(), trace)
+        result.errors.update(errors)
+        for plan in plans:
+            unit: Answer[None] = Answer()
+            units.append(unit)
+            try:
+                self._journal.append_plan(plan, partial(decided, plan, unit))
+            except TarryError as error:
+                decided(plan, unit, 0, error)
+        return all_of(units).turned(lambda _: result)
+
+
+class _Unit:
+    """Rows that are written together."""
+
+    __slots__ = ("answers", "before", "now_ms", "puts", "size_bytes", "trace")
+
+    def __init__(self, now_ms: int, trace: bytes | None) -> None:
+        self.now_ms = now_ms
+        self.trace = trace
+        self.puts: list[Put] = []
+        self.answers: list[Answer[Scheduled]] = []
+        self.before = Before()
+        self.size_bytes = 0
+
+    def is_full(self, more_bytes: int, unit_bytes: int) -> bool:
+        """Whether there is no room for so many bytes more."""
+        return len(self.puts) >= UNIT_RECORDS or self.size_bytes + more_bytes > unit_bytes
+
+    def add(self, put: Put) -> None:
+        """One more version, and the answer to come."""
+        self.puts.append(put)
+        self.answers.append(Answer())
+        self.before.add(put)
+
+
+def _checked(messages: Sequence[Message | TarryError]) -> list[Message]:
+    """The messages, if each of them can be one; raises the first error."""
+    for message in messages:
+        if isinstance(message, TarryError):
+            raise message
+        message.check()
+    return [message for message in messages if isinstance(message, Message)]
+
+
+def _size_of(message: Message) -> int:
+    headers = message.headers
+    headers_bytes = sum(len(name) + len(value) for name, value in headers.items()) if headers else 0
+    return len(message.payload) + headers_bytes + ROW_OVERHEAD_BYTES
+
+
+def _outcome(answer: Answer[Scheduled]) -> Scheduled | TarryError:
+    error = answer.error()
+    return error if isinstance(error, TarryError) else answer.value()

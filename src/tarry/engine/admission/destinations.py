@@ -1,0 +1,47 @@
+"""Destinations: the full name of where a message goes, its namespace, and the policy there."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from tarry.core.delivery import Outlet
+from tarry.core.errors import Invalid
+from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_destination, parse_namespace
+from tarry.core.policy import Effective
+from tarry.engine.journal import Journal
+
+
+class Bound(NamedTuple):
+    """Where a message is bound for."""
+
+    destination: str
+    """In full."""
+    namespace: str
+    policy: Effective
+
+
+class Destinations:
+    """Looks destinations up, as they are given by clients."""
+
+    def __init__(self, journal: Journal, outlets: Mapping[str, Outlet]) -> None:
+        self._journal = journal
+        self._outlets = outlets
+
+    def find(self, destination: str, namespace: str | None) -> Bound:
+        """A destination as it is given; raises `Invalid`, or `Conflict` for one topic too many."""
+        policies = self._journal.policies
+        if not destination.startswith(TOPIC_SCHEME):
+            scheme, separator, _ = destination.partition(":")
+            outlet = self._outlets.get(scheme) if separator else None
+            if outlet is not None:
+                outlet.check(destination)
+                namespace = DEFAULT_NAMESPACE if namespace is None else parse_namespace(namespace)
+                return Bound(destination, namespace, policies.effective(None, namespace))
+            if separator and "://" in destination:
+                raise Invalid("destination", f"there is no outlet for {scheme}:// here")
+        topic = parse_destination(destination)
+        full, within = topic.full, topic.namespace_name
+        if namespace is not None and namespace != within:
+            raise Invalid("namespace", f"the destination is in {within}")
+        if full not in self._journal.topics.records.by_name:
+            self._journal.topics.check_room(full)
+        return Bound(full, within, policies.effective(full, within))

@@ -1,0 +1,33 @@
+"""Limits of owners: how many of their messages may wait, and how fast they may schedule."""
+
+from tarry.core.errors import RateLimited, TooManyPending
+from tarry.core.holder import Holder
+from tarry.core.policy import Effective
+from tarry.core.rates import Rates
+from tarry.engine.state.pending import Pending
+
+
+class OwnerLimits:
+    """Asks what of an owner waits, and charges what is accepted."""
+
+    def __init__(self, pending: Pending) -> None:
+        self._pending = pending
+        self._rates = Rates()
+
+    @staticmethod
+    def applies(policy: Effective) -> bool:
+        """Whether a policy limits its owners at all."""
+        return bool(policy.max_pending_per_owner or policy.accept_per_second)
+
+    def charge(self, holder: Holder, policy: Effective, now_ms: int, before: int = 0) -> None:
+        """Raise `TooManyPending` or `RateLimited`, or charge one message; `before` it come so many of its unit.
+
+        The last rule to be asked: what is refused for another reason is not charged.
+        """
+        most = policy.max_pending_per_owner
+        if most and self._pending.by_holder.get(holder, 0) + before >= most:
+            raise TooManyPending(most)
+        if policy.accept_per_second:
+            wait_ms = self._rates.wait_ms(holder, policy.accept_per_second, now_ms)
+            if wait_ms:
+                raise RateLimited(wait_ms)

@@ -1,0 +1,157 @@
+"""Rules asked of columns: the rows that break none become units of the ledger, without an object for a row.
+
+The rules and their order are those of rows (`first_versions`), and `tests/property/test_admission.py` holds the two against
+each other: columns are the other layout of the same thing, for where a row may cost a fraction of a microsecond.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tarry.core import admission
+from tarry.core.admission import MANY, Errors, Timings, mark
+from tarry.core.errors import TarryError
+from tarry.core.holder import Holder
+from tarry.core.limits import MAX_DELAY_MS
+from tarry.core.message import Message
+from tarry.core.policy import effective
+from tarry.engine.admission.columns import Columns, Plan
+from tarry.engine.admission.destinations import Bound, Destinations
+from tarry.engine.admission.owner_limits import OwnerLimits
+from tarry.engine.journal import Journal
+from tarry.ledger.columns import Coded, Numbers, count_holders, holders_of, lanes_of, lengths_of
+from tarry.ledger.frame import ROW_BYTES
+from tarry.ledger.puts import encode_bodies, place_text, unit_of_puts
+
+UNIT_ROWS: Final = 8_192
+UNIT_BYTES: Final = 8 * 1024 * 1024
+"""What one unit of columns holds at the most: a frame is written and synced as a whole."""
+
+_NOWHERE: Final = Bound("", "", effective())
+"""Rows that are refused because of their destination have this one, until they are left out."""
+
+
+class Planner:
+    """Asks the rules, and lays out what is left."""
+
+    def __init__(self, journal: Journal, destinations: Destinations, owner_limits: OwnerLimits) -> None:
+        self._journal = journal
+        self._destinations = destinations
+        self._owner_limits = owner_limits
+
+    def plan(
+        self, columns: Columns, defaults: Message, now_ms: int, trace: bytes | None = None
+    ) -> tuple[list[Plan], Errors]:
+        """The rows that can be taken, in units, and the errors of the others."""
+        errors: Errors = {}
+        contents = columns.contents
+        if not contents.count:
+            return [], errors
+        admission.mark_destinations(errors, *columns.destinations)
+        contents.check(errors)
+        asked, delay = _times(columns, defaults, now_ms, errors)
+        bounds, codes = self._bounds(columns.destinations, defaults.namespace, errors)
+        timings = Timings.of([bound.policy for bound in bounds], codes)
+        admission.mark_delays(errors, delay, timings)
+        due, fire = admission.instants(asked, now_ms, self._journal.floor_ms, timings, MANY)
+        places = [(bound.destination, bound.namespace) for bound in bounds]
+        contents.check_records(self._journal.ledger.unit_max_bytes, places, codes, errors)
+        self._mark_limits(contents.owners, bounds, codes, now_ms, errors)
+        rows = np.delete(np.arange(contents.count), _rows(errors))
+        if not len(rows):
+            return [], errors
+        if errors:
+            contents, codes, fire, due, delay = (
+                contents.take(rows), codes[rows], fire[rows], due[rows], delay[rows],
+            )  # fmt: skip
+        texts = [place_text(namespace, destination) for destination, namespace in places]
+        bodies = encode_bodies(contents, Coded(texts, codes), fire, due, delay, now_ms, defaults.door, trace)
+        holders = holders_of(Coded([bound.namespace for bound in bounds], codes), contents.owners)
+        lanes = lanes_of(holders, defaults.door)
+        plans = []
+        for part in _units_of(lengths_of(bodies), self._journal.ledger.unit_max_bytes):
+            piece = bodies[part]
+            unit = unit_of_puts(piece, fire[part], lanes[part])
+            counts = count_holders(Coded(holders.values, holders.codes[part]))
+            plans.append(
+                Plan(unit, lengths_of(piece), rows[part], fire[part], due[part], lanes[part], counts)
+            )
+        return plans, errors
+
+    def _bounds(
+        self, destinations: Coded[str], namespace: str | None, errors: Errors
+    ) -> tuple[list[Bound], NDArray[np.int32]]:
+        bounds: list[Bound] = []
+        for code, destination in enumerate(destinations.values):
+            try:
+                bounds.append(self._destinations.find(destination, namespace))
+            except TarryError as error:
+                bounds.append(_NOWHERE)
+                mark(errors, destinations.codes == code, error)
+        # Rows without a destination keep some code that exists: they are left out before anybody looks.
+        return bounds or [_NOWHERE], np.maximum(destinations.codes, 0)
+
+    def _mark_limits(
+        self, owners: Coded[str], bounds: list[Bound], codes: NDArray[np.int32], now_ms: int, errors: Errors
+    ) -> None:
+        limited = [code for code, bound in enumerate(bounds) if self._owner_limits.applies(bound.policy)]
+        before: Counter[Holder] = Counter()
+        for row in np.flatnonzero(np.isin(codes, limited)).tolist() if limited else ():
+            if row in errors:
+                continue
+            _, namespace, policy = bounds[codes[row]]
+            holder = Holder(namespace, owners.values[owners.codes[row]])
+            try:
+                self._owner_limits.charge(holder, policy, now_ms, before[holder])
+                before[holder] += 1
+            except TarryError as error:
+                errors[row] = error
+
+
+def _times(
+    columns: Columns, defaults: Message, now_ms: int, errors: Errors
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The due instant that each row asks for, and how far ahead it is."""
+    neither = ~(columns.due_at_ms.given | columns.delay_ms.given)
+    dues, has_due = _filled(columns.due_at_ms, defaults.due_at_ms, neither)
+    delays, has_delay = _filled(columns.delay_ms, defaults.delay_ms, neither)
+    mark(errors, has_due & has_delay, admission.two_times())
+    admission.DUE.mark(errors, dues, has_due)
+    admission.DELAY.mark(errors, delays, has_delay)
+    mark(errors, ~(has_due | has_delay), admission.no_time())
+    # Beyond all policies a delay is as good as any other, and no number for the sums below.
+    beyond_ms = MAX_DELAY_MS + 1
+    asked = np.where(has_delay, now_ms + np.minimum(delays, beyond_ms), np.minimum(dues, now_ms + beyond_ms))
+    # Rows in error may hold anything.
+    asked[_rows(errors)] = now_ms
+    return asked, np.maximum(asked - now_ms, 0)
+
+
+def _filled(
+    numbers: Numbers, default: int | None, neither: NDArray[np.bool_]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """A column with the default in the rows that say nothing."""
+    if default is None or not neither.any():
+        return numbers
+    most = np.iinfo(np.int64).max
+    return np.where(neither, min(default, most), numbers.values), numbers.given | neither
+
+
+def _units_of(sizes: NDArray[np.int32], unit_max_bytes: int) -> Iterator[slice]:
+    """The rows in pieces, each of which fits a unit."""
+    ends = np.cumsum(sizes.astype(np.int64) + ROW_BYTES)
+    most_bytes, low = min(UNIT_BYTES, unit_max_bytes), 0
+    while low < len(ends):
+        before = int(ends[low - 1]) if low else 0
+        high = int(np.searchsorted(ends, before + most_bytes, side="right"))
+        # A row that fits no unit by itself is one all the same: the ledger says what is too large.
+        high = max(low + 1, min(high, low + UNIT_ROWS))
+        yield slice(low, high)
+        low = high
+
+
+def _rows(errors: Errors) -> NDArray[np.int64]:
+    return np.fromiter(errors, np.int64, len(errors))
