@@ -87,6 +87,8 @@ class Ledger:
         """The seq that the next appended record gets."""
         self._appended_bytes = 0
         self._closed = False
+        self._removal_synced = True
+        """Whether the last segment that was removed is gone for good."""
         self._waiting: list[tuple[int, Callable[[], None]]] = []
         """Callbacks that wait for room, each with how much."""
         self._writer.on_room = self._tell_room
@@ -295,26 +297,34 @@ class Ledger:
         """Delete whole segments that end at or before `upto_seq`, oldest first; return how many (R12).
 
         Each removal is made durable before the next, and one that fails is tried again before any other: a
-        segment that is missing in the middle would be damage at the next start.
+        segment that is missing in the middle would be damage at the next start. What is removed is not read any more,
+        durably or not.
         """
         reclaimed = 0
-        for segment in self._reader.segments[:-1]:
-            if segment.last_seq > upto_seq:
-                break
-            try:
+        try:
+            for segment in self._reader.segments[:-1]:
+                if segment.last_seq > upto_seq:
+                    break
+                self._sync_removal()
                 if self._disk.exists(segment.path):
                     self._disk.remove(segment.path)
-                self._disk.sync_folder(self._folder)
-            except OSError as error:
-                log.warning("%s could not be removed: %s", segment.path, error)
-                break
-            with self._writer.lock:
-                self._reader.segments = self._reader.segments[1:]
-            self._reader.forget(segment)
-            reclaimed += 1
+                self._removal_synced = False
+                with self._writer.lock:
+                    self._reader.segments = self._reader.segments[1:]
+                self._reader.forget(segment)
+                reclaimed += 1
+            self._sync_removal()
+        except OSError as error:
+            log.warning("a segment of the ledger could not be removed: %s", error)
         if self.low_space:
             self._writer.make_spare()
         return reclaimed
+
+    def _sync_removal(self) -> None:
+        """Make the last removal of a segment durable, if it is not."""
+        if not self._removal_synced:
+            self._disk.sync_folder(self._folder)
+            self._removal_synced = True
 
 
 def _begin(
