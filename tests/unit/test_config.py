@@ -103,6 +103,10 @@ def test_paths_in_the_file_are_relative_to_the_file(toml: Toml, tmp_path: Path) 
         ("[log]\nlevel = 'loud'\n", "tarry.toml:2: log.level: invalid enum value 'loud'"),
         ("[http]\ntls_cert = 'c'\n", "tarry.toml:2: http.tls_cert needs http.tls_key beside it"),
         (
+            "[http]\ntls_client_ca = 'c'\n",
+            "tarry.toml:2: http.tls_client_ca needs http.tls_cert and http.tls_key beside it",
+        ),
+        (
             "[http]\nhost = '0.0.0.0'\n",
             "tarry.toml:2: http.host = 0.0.0.0 can be reached by others, and there are no tokens",
         ),

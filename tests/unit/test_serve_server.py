@@ -229,6 +229,39 @@ def test_tls(tmp_path: Path) -> None:
             assert client.ready()
 
 
+def test_a_client_without_a_certificate_is_refused_where_one_is_asked_for(tmp_path: Path) -> None:
+    ours, theirs = tmp_path / "server", tmp_path / "client"
+    for folder in (ours, theirs):
+        folder.mkdir()
+    (cert, key), (client_cert, client_key) = certificate(ours), certificate(theirs)
+    how = {"TLS_CERT": cert, "TLS_KEY": key, "TLS_CLIENT_CA": client_cert}
+    with running(
+        tmp_path / "d", **{f"TARRY_HTTP__{name}": str(file) for name, file in how.items()}
+    ) as server:
+
+        def answer(context: ssl.SSLContext) -> bytes:
+            # In TLS 1.3 a client learns after its handshake that its certificate is missing.
+            try:
+                with (
+                    socket.create_connection(("127.0.0.1", server.port), 30) as plain,
+                    context.wrap_socket(plain, server_hostname="127.0.0.1") as tls,
+                ):
+                    tls.sendall(b"GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\nconnection: close\r\n\r\n")
+                    return tls.recv(12)
+            except (ssl.SSLError, ConnectionError):
+                return b""
+
+        known, nameless, stranger = (ssl.create_default_context(cafile=str(cert)) for _ in range(3))
+        known.load_cert_chain(client_cert, client_key)
+        stranger.load_cert_chain(cert, key)
+        assert answer(known) == b"HTTP/1.1 200"
+        assert answer(nameless) == answer(stranger) == b""
+        there = {"SSL_CERT_FILE": str(cert), "TARRY_URL": server.url}
+        shown = {"TARRY_TLS_CLIENT_CERT": str(client_cert), "TARRY_TLS_CLIENT_KEY": str(client_key)}
+        assert tarry("list", **there, **shown).returncode == 0
+        assert tarry("list", **there).returncode != 0
+
+
 def test_a_new_certificate_is_shown_at_a_signal_and_a_bad_one_is_not(tmp_path: Path) -> None:
     cert, key = certificate(tmp_path)
     port = free_port()

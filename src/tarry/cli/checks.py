@@ -8,6 +8,7 @@ import os
 import re
 import resource
 import shutil
+import ssl
 import stat
 import statistics
 import subprocess
@@ -20,6 +21,7 @@ from urllib.parse import urlsplit
 
 from tarry.cli.finding import Finding
 from tarry.cli.neighbours import check_neighbours
+from tarry.cli.options import client_tls
 from tarry.cli.ports import check_ports, listens
 from tarry.client.blocking import Client
 from tarry.config import Config
@@ -49,8 +51,9 @@ def check_all(config: Config, url: str) -> Iterator[Finding]:
     if config.pipeline.enabled or (folder / PIPELINE).is_dir():
         yield check_pipeline(folder / PIPELINE, time.time_ns() // 1_000_000)
     yield from check_ports(config, owner_pid(folder))
-    yield check_server(url, config.token, owner_pid(folder))
-    yield from check_warnings(url, config.token)
+    tls = client_tls(config)
+    yield check_server(url, config.token, owner_pid(folder), tls)
+    yield from check_warnings(url, config.token, tls)
     yield from check_neighbours(config)
 
 
@@ -258,14 +261,14 @@ def _last_commit(progress: Progress, now_ms: int) -> str:
     return f"; last commit {max(0, now_ms - progress.last_commit_at_ms) / 1000:.0f} s ago, up to seq {progress.cursor}"
 
 
-def check_server(url: str, token: str | None, pid: int | None) -> Finding:
+def check_server(url: str, token: str | None, pid: int | None, tls: ssl.SSLContext | None = None) -> Finding:
     """Whether the server answers, is ready, and is the one of the data folder, whose pid is given if there is one."""
     about = "server"
     address = urlsplit(url)
     elsewhere = address.hostname not in ("127.0.0.1", "::1", "localhost")
     ours = elsewhere or (pid is not None and address.port is not None and listens(pid, address.port))
     try:
-        with Client(url, token, timeout_s=5.0, retry_for_s=0.0) as client:
+        with Client(url, token, tls=tls, timeout_s=5.0, retry_for_s=0.0) as client:
             if client.ready() and ours:
                 return Finding(about, "ok", f"{url} is ready")
             if client.ready():
@@ -275,10 +278,10 @@ def check_server(url: str, token: str | None, pid: int | None) -> Finding:
         return Finding(about, "note", f"none answers at {url}; start it with `tarry up`")
 
 
-def check_warnings(url: str, token: str | None) -> Iterator[Finding]:
+def check_warnings(url: str, token: str | None, tls: ssl.SSLContext | None = None) -> Iterator[Finding]:
     """The warnings of a server that is ready."""
     try:
-        with Client(url, token, timeout_s=5.0, retry_for_s=0.0) as client:
+        with Client(url, token, tls=tls, timeout_s=5.0, retry_for_s=0.0) as client:
             yield from (Finding("server", "note", warning) for warning in client.warnings())
     except TarryError:
         return

@@ -1,6 +1,7 @@
 """Options that several commands share, and the client that they lead to."""
 
 import os
+import ssl
 from typing import Annotated, Any, TypedDict
 
 import typer
@@ -8,6 +9,7 @@ import typer
 from tarry.client.blocking import Client
 from tarry.config import Config, load
 from tarry.config.listening import Listening
+from tarry.config.tls import client_context
 from tarry.core.errors import Invalid
 from tarry.core.names import parse_destination, parse_topic
 from tarry.core.times import parse_duration_ms, parse_instant_ms
@@ -95,4 +97,14 @@ def url_of(listening: Listening) -> str:
 def connect(config_file: str | None, url: str | None, *, retry_for_s: float = 0.0) -> Client:
     """The client for a command. A person is told at once that nobody answers; nothing is tried for long."""
     config = load(config_file, os.environ).config
-    return Client(url or server_url(config), config.token, retry_for_s=retry_for_s)
+    return Client(url or server_url(config), config.token, tls=client_tls(config), retry_for_s=retry_for_s)
+
+
+def client_tls(config: Config) -> ssl.SSLContext | None:
+    """TLS with the certificate that the configuration shows to servers; None where it has none."""
+    if config.tls_client_cert is None:
+        return None
+    try:
+        return client_context(config.tls_client_cert, config.tls_client_key)
+    except (OSError, ssl.SSLError) as error:
+        raise Invalid("tls_client_cert", f"{config.tls_client_cert} cannot be used: {error}") from None

@@ -130,6 +130,9 @@ def _check_listening(name: str, listening: Listening, sources: Mapping[str, str]
         given, missing = ("tls_cert", "tls_key") if listening.tls_key is None else ("tls_key", "tls_cert")
         place = sources.get(f"{name}.{given}")
         raise ConfigError(f"{place}: {name}.{given} needs {name}.{missing} beside it")
+    if listening.tls_client_ca is not None and listening.tls_cert is None:
+        place = sources.get(f"{name}.tls_client_ca")
+        raise ConfigError(f"{place}: {name}.tls_client_ca needs {name}.tls_cert and {name}.tls_key beside it")
 
 
 def _check_matrix(matrix: Matrix, sources: Mapping[str, str]) -> None:

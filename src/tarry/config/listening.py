@@ -19,6 +19,8 @@ class Listening(Table, frozen=True, kw_only=True):
     """Certificate chain (PEM). With it and its key the listener speaks TLS."""
     tls_key: Path | None = None
     """The certificate's private key (PEM)."""
+    tls_client_ca: Path | None = None
+    """Certificates (PEM) of those who sign clients' certificates. With it a client that shows none of them is refused."""
     max_connections: Annotated[int, Meta(ge=0)] = 0
     """Connections at once; 0 takes a share of what the system's limit on open files leaves beside the ledger and sending."""
     idle_timeout_ms: Annotated[int, Meta(ge=1_000, le=limits.DAY_MS)] = 60_000

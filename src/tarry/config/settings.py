@@ -160,6 +160,10 @@ class Config(Table, frozen=True, kw_only=True):
     """Where the command line finds the server; by default where `[http]` says."""
     token: Secret | None = None
     """The token that the command line shows to the server."""
+    tls_client_cert: Path | None = None
+    """Certificate chain (PEM) that the command line shows to a server with `tls_client_ca`; Spark's machines take both from these variables."""
+    tls_client_key: Path | None = None
+    """The private key of that certificate (PEM)."""
     ledger: Ledger = Ledger()
     engine: EngineSettings = EngineSettings()
     http: Http = Http()

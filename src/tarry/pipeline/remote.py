@@ -7,14 +7,15 @@ tokens.
 """
 
 import json
+import os
 import random
-import ssl
 import time
 from collections.abc import Iterator, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any, Final, NoReturn
 from urllib.parse import SplitResult, urlsplit
 
+from tarry.config.tls import CERT_VARIABLE, KEY_VARIABLE, client_context
 from tarry.core.backoff import doubling, spread
 from tarry.core.errors import Conflict, Damage, Forbidden, NotFound, Rejected, TarryError, Unavailable
 from tarry.ledger.aside import flagged
@@ -193,7 +194,10 @@ def _send(
     assert parts.hostname is not None
     connection = (
         HTTPSConnection(
-            parts.hostname, parts.port, timeout=ANSWER_WITHIN_S, context=ssl.create_default_context()
+            parts.hostname,
+            parts.port,
+            timeout=ANSWER_WITHIN_S,
+            context=client_context(os.environ.get(CERT_VARIABLE), os.environ.get(KEY_VARIABLE)),
         )
         if parts.scheme == "https"
         else HTTPConnection(parts.hostname, parts.port, timeout=ANSWER_WITHIN_S)

@@ -60,7 +60,7 @@ class GrpcServer:
 
     def renew(self) -> None:
         """Show the certificate that is in the files now; raises `ListenError`."""
-        renew(self._server, self.app)
+        renew(self._server, self.app, "h2")
 
     def revoke(self) -> None:
         """End the calls whose token is not in force any more."""

@@ -71,7 +71,7 @@ class Listener:
 
     def renew(self) -> None:
         """Show the certificate that is in the files now; raises `ListenError`."""
-        renew(self._accepting, self._settings)
+        renew(self._accepting, self._settings, "http/1.1")
 
     async def stop(self) -> None:
         """Accept no more, let the requests under way end within `drain_ms`, close what is left."""
@@ -130,7 +130,7 @@ def shown(address: Any) -> str:
 
 
 def tls_context(settings: Listening, *protocols: str) -> ssl.SSLContext | None:
-    """TLS 1.2 or later with the configured certificate, if there is one; raises `ListenError` if it cannot be used.
+    """TLS 1.2 or later with the certificate in the files, if one is configured; raises `ListenError` if it cannot be used.
 
     The protocols are what clients are told that is spoken here (ALPN).
     """
@@ -140,20 +140,6 @@ def tls_context(settings: Listening, *protocols: str) -> ssl.SSLContext | None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if protocols:
         context.set_alpn_protocols(protocols)
-    _load(context, settings)
-    return context
-
-
-def renew(accepting: Accepting | None, settings: Listening) -> None:
-    """Show new connections the certificate that is in the files now; raises `ListenError`, and shows them the old one."""
-    if accepting is not None and accepting.context is not None:
-        # Tried on another one first: a key that does not belong to its certificate must not get into this one.
-        tls_context(settings)
-        _load(accepting.context, settings)
-
-
-def _load(context: ssl.SSLContext, settings: Listening) -> None:
-    assert settings.tls_cert is not None
     try:
         context.load_cert_chain(settings.tls_cert, settings.tls_key)
     except (OSError, ssl.SSLError) as error:
@@ -161,6 +147,22 @@ def _load(context: ssl.SSLContext, settings: Listening) -> None:
         raise ListenError(
             f"cannot use the certificate {settings.tls_cert} with the key {settings.tls_key}: {reason}"
         ) from None
+    if settings.tls_client_ca is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            context.load_verify_locations(settings.tls_client_ca)
+        except (OSError, ssl.SSLError) as error:
+            reason = error.strerror or str(error)
+            raise ListenError(
+                f"cannot use {settings.tls_client_ca} to verify clients' certificates: {reason}"
+            ) from None
+    return context
+
+
+def renew(accepting: Accepting | None, settings: Listening, *protocols: str) -> None:
+    """Show new connections the certificate that is in the files now; raises `ListenError`, and shows them the old one."""
+    if accepting is not None and accepting.context is not None:
+        accepting.context = tls_context(settings, *protocols)
 
 
 class _Server(uvicorn.Server):
