@@ -20,7 +20,7 @@ from tarry.core.timers.timer_queue import TimerQueue
 from tarry.engine.admission.admission import Admission
 from tarry.engine.admission.batches import Batches
 from tarry.engine.admission.idempotency import Idempotency
-from tarry.engine.answer import Answer, failed, settled
+from tarry.engine.answer import Answer
 from tarry.engine.bodies.bodies import Absent
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Horizon
@@ -287,10 +287,7 @@ def answer_a_reschedule_and_do_nothing(patch: pytest.MonkeyPatch) -> None:
     """A rescheduled entry is due when it was due before."""
 
     def nothing(self: DelayedEntries, topic: str, entry_id: int, _: int) -> Answer[DelayedEntry]:
-        try:
-            return settled(self.get(topic, entry_id))
-        except TarryError as error:
-            return failed(error)
+        return self.get(topic, entry_id)
 
     patch.setattr(DelayedEntries, "reschedule", nothing)
 

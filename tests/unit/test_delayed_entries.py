@@ -7,6 +7,7 @@ import pytest
 from tarry.core.errors import Conflict, DelayTooLong, Invalid, NotFound
 from tarry.core.limits import HOUR_MS, MINUTE_MS
 from tarry.core.policy import Policy
+from tarry.engine.answer import Answer
 from tarry.engine.queries import delayed_entries
 from tarry.engine.settings import EngineSettings
 from tests.unit.engine_kit import Bench
@@ -121,8 +122,7 @@ def test_what_is_due_cannot_be_changed(bench: Bench) -> None:
         bench.refused(operations.reschedule("orders", entry_id, bench.now_ms), Conflict)
     bench.refused(operations.cancel("orders", 2), NotFound)
     bench.refused(operations.cancel("bills", 0), NotFound)
-    with pytest.raises(NotFound):
-        operations.get("orders", -1)
+    bench.refused(operations.get("orders", -1), NotFound)
 
 
 def test_the_longest_delay_holds_for_rescheduling(bench: Bench) -> None:
@@ -138,7 +138,10 @@ def test_a_page_of_what_waits(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> 
     later(bench, *(b"%d" % n for n in range(6)), key="even")
     bench.publish("orders", b"at once")
     later(bench, b"7", key="odd")
-    listed: Any = bench.engine.delayed.list
+
+    def listed(*place: str, **asked: Any) -> Any:
+        return bench.ask(bench.engine.delayed.list(*place, **asked))
+
     assert [entry.entry_id for entry in listed("orders", limit=4).entries] == [0, 1, 2, 3]
     page = listed("orders", limit=4, start=listed("orders", limit=4).next or -1)
     assert ([entry.payload for entry in page.entries], page.next) == ([b"4", b"5", b"7"], None)
@@ -147,7 +150,7 @@ def test_a_page_of_what_waits(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> 
     assert (page.entries, page.next) == ([], 4)
     assert [entry.entry_id for entry in listed("orders", key="odd", start=4).entries] == [7]
     assert listed("orders", key="even", limit=2).next == 2
-    assert bench.engine.delayed.get("orders", 7).key == "odd"
+    assert bench.ask(bench.engine.delayed.get("orders", 7)).key == "odd"
     for bad in ({"limit": 0}, {"limit": 1001}, {"start": -1}):
         with pytest.raises(Invalid):
             listed("orders", **bad)
@@ -172,3 +175,26 @@ def test_carried_forward_it_is_still_as_it_was_changed() -> None:
     assert reader.payloads == [b"c"]
     bench.leap(HOUR_MS)
     assert reader.payloads == [b"c", b"b"]
+
+
+def test_nothing_is_told_of_a_command_that_a_crash_may_undo(bench: Bench) -> None:
+    """Another client that was told of a cancel must not find the entry alive after a crash."""
+    bench.subscribe("orders")
+    later(bench, b"a", b"b")
+    delayed = bench.engine.delayed
+    first: list[Answer[Any]] = [
+        delayed.cancel("orders", 0),
+        delayed.reschedule("orders", 1, bench.now_ms + HOUR_MS),
+    ]
+    others: list[Answer[Any]] = [
+        delayed.get("orders", 0), delayed.get("orders", 1), delayed.list("orders"), delayed.cancel("orders", 0),
+        delayed.reschedule("orders", 0, bench.now_ms), delayed.get("nowhere", 0),
+    ]  # fmt: skip
+    assert not any(answer.settled for answer in (*first, *others)), "nothing is durable yet"
+    for answer in first:
+        bench.ask(answer)
+    assert all(answer.settled for answer in others)
+    assert bench.ask(others[1]).due_at_ms == bench.now_ms + HOUR_MS
+    assert [entry.entry_id for entry in bench.ask(others[2]).entries] == [1]
+    for refused in (others[0], others[3], others[4], others[5]):
+        bench.refused(refused, NotFound)

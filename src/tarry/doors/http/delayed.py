@@ -74,13 +74,13 @@ class DelayedEndpoints:
         """GET …/delayed."""
         name = reach_topic(request)
         asked = read_query(request.scope, DelayedQuery)
-        page = self._engine.delayed.list(name.full, key=asked.key, start=asked.start, limit=asked.limit)
+        page = await self._engine.delayed.list(name.full, key=asked.key, start=asked.start, limit=asked.limit)
         return json_response(DelayedPageAnswer(entries=[_shown(one) for one in page.entries], next=page.next))
 
     async def get(self, request: Request) -> Response:
         """GET …/delayed/{entry_id}."""
         name = reach_topic(request)
-        return json_response(_shown(self._engine.delayed.get(name.full, _entry_id(request))))
+        return json_response(_shown(await self._engine.delayed.get(name.full, _entry_id(request))))
 
     async def cancel(self, request: Request) -> Response:
         """DELETE …/delayed/{entry_id}."""

@@ -6,7 +6,9 @@ and key-shared subscriptions never get it, and every subscription is done with i
 delays, may have got it before.
 """
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 import msgspec
 import numpy as np
@@ -15,13 +17,15 @@ from msgspec import Struct
 from tarry.core import admission
 from tarry.core.errors import Conflict, Invalid, NotFound, TarryError
 from tarry.core.names import parse_topic
-from tarry.engine.answer import Answer, failed
+from tarry.engine.answer import Answer
 from tarry.engine.queries.paging import check_limit
 from tarry.engine.topics.topic import Topic
 from tarry.ledger.record import Entry, Key, decode_entry
 
 if TYPE_CHECKING:
     from tarry.engine.journal import Journal
+
+T = TypeVar("T")
 
 LOOK_AT: Final = 5_000
 """Entries looked at for one page."""
@@ -53,13 +57,44 @@ class DelayedPage(Struct, frozen=True):
 
 
 class DelayedEntries:
-    """Looks at entries that wait, and changes when they are due."""
+    """Looks at entries that wait, and changes when they are due.
+
+    What is told of an entry, a refusal too, may follow from a command that is not durable yet: it is told once that is.
+    """
 
     def __init__(self, journal: "Journal") -> None:
         self._journal = journal
 
-    def list(self, topic: str, *, key: str | None = None, start: int = 0, limit: int = 100) -> DelayedPage:
+    def list(
+        self, topic: str, *, key: str | None = None, start: int = 0, limit: int = 100
+    ) -> Answer[DelayedPage]:
         """A page of what waits in a topic, of one key or all. It may be short, or empty, and still have a next page."""
+        return self._told(lambda: self._page(topic, key, start, limit))
+
+    def get(self, topic: str, entry_id: int) -> Answer[DelayedEntry]:
+        """One that waits; fails with `NotFound`, or with `Conflict` for one that is due already."""
+        return self._told(lambda: _view(self._find(self._journal.topics.find(topic), entry_id)[1]))
+
+    def cancel(self, topic: str, entry_id: int) -> Answer[DelayedEntry]:
+        """See that nobody gets an entry: every subscription is done with it."""
+        return self._written(lambda: self._cancelled(topic, entry_id))
+
+    def reschedule(self, topic: str, entry_id: int, due_at_ms: int) -> Answer[DelayedEntry]:
+        """Give an entry another due instant, within the policy's longest delay."""
+        return self._written(lambda: self._moved(topic, entry_id, due_at_ms))
+
+    def _told(self, look: Callable[[], T]) -> Answer[T]:
+        """What a look finds now, or why it finds nothing."""
+        answer: Answer[T] = Answer()
+        try:
+            found = look()
+            told = answer.unless_error(lambda: found)
+        except TarryError as error:
+            told = answer.unless_error(partial(_refuse, error))
+        self._journal.when_durable(self._journal.ledger.next_seq - 1, told)
+        return answer
+
+    def _page(self, topic: str, key: str | None, start: int, limit: int) -> DelayedPage:
         if start < 0:
             raise Invalid("start", "is negative")
         check_limit(limit)
@@ -77,37 +112,24 @@ class DelayedEntries:
                 entries.append(_view(entry))
         return DelayedPage(entries, int(waiting[len(ids)]) if len(waiting) > len(ids) else None)
 
-    def get(self, topic: str, entry_id: int) -> DelayedEntry:
-        """One that waits; raises `NotFound`, or `Conflict` for one that is due already."""
-        return _view(self._find(self._journal.topics.find(topic), entry_id)[1])
+    def _cancelled(self, topic: str, entry_id: int) -> tuple[Entry, DelayedEntry]:
+        old, entry = self._find(self._journal.topics.find(topic), entry_id)
+        gone = msgspec.structs.replace(
+            entry, fire_at_ms=0, payload=b"", headers={}, carries=old, cancelled=True
+        )
+        return gone, _view(entry)
 
-    def cancel(self, topic: str, entry_id: int) -> Answer[DelayedEntry]:
-        """See that nobody gets an entry: every subscription is done with it."""
-        try:
-            found = self._journal.topics.find(topic)
-            old, entry = self._find(found, entry_id)
-            gone = msgspec.structs.replace(
-                entry, fire_at_ms=0, payload=b"", headers={}, carries=old, cancelled=True
-            )
-            return self._write(gone, _view(entry))
-        except TarryError as error:
-            return failed(error)
-
-    def reschedule(self, topic: str, entry_id: int, due_at_ms: int) -> Answer[DelayedEntry]:
-        """Give an entry another due instant, within the policy's longest delay."""
-        try:
-            found = self._journal.topics.find(topic)
-            old, entry = self._find(found, entry_id)
-            if due_at_ms < 0:
-                raise Invalid("due_at_ms", "is negative")
-            policy = self._journal.policies.effective(found.name, parse_topic(found.name).namespace_name)
-            now_ms = self._journal.clock.now_ms()
-            admission.check_delay(due_at_ms - now_ms, policy)
-            _, fire_at_ms = admission.instants(due_at_ms, now_ms, self._journal.floor_ms, policy)
-            moved = msgspec.structs.replace(entry, fire_at_ms=fire_at_ms, due_at_ms=due_at_ms, carries=old)
-            return self._write(moved, _view(moved))
-        except TarryError as error:
-            return failed(error)
+    def _moved(self, topic: str, entry_id: int, due_at_ms: int) -> tuple[Entry, DelayedEntry]:
+        found = self._journal.topics.find(topic)
+        old, entry = self._find(found, entry_id)
+        if due_at_ms < 0:
+            raise Invalid("due_at_ms", "is negative")
+        policy = self._journal.policies.effective(found.name, parse_topic(found.name).namespace_name)
+        now_ms = self._journal.clock.now_ms()
+        admission.check_delay(due_at_ms - now_ms, policy)
+        _, fire_at_ms = admission.instants(due_at_ms, now_ms, self._journal.floor_ms, policy)
+        moved = msgspec.structs.replace(entry, fire_at_ms=fire_at_ms, due_at_ms=due_at_ms, carries=old)
+        return moved, _view(moved)
 
     def next_due_at_ms(self, topic: Topic) -> int | None:
         """When the next entry of a topic is due; None if none waits, or if too many of other topics are due before it."""
@@ -141,10 +163,19 @@ class DelayedEntries:
         entry = decode_entry(body)
         return Key(entry.fire_at_ms, seq), entry
 
-    def _write(self, record: Entry, view: DelayedEntry) -> Answer[DelayedEntry]:
-        answer: Answer[DelayedEntry] = Answer()
-        self._journal.append([record], answer.unless_error(lambda: view), essential=record.cancelled)
-        return answer
+    def _written(self, make: Callable[[], tuple[Entry, DelayedEntry]]) -> Answer[DelayedEntry]:
+        """Write the record that is made, and tell what is shown of it; or tell why there is none."""
+        try:
+            record, view = make()
+            answer: Answer[DelayedEntry] = Answer()
+            self._journal.append([record], answer.unless_error(lambda: view), essential=record.cancelled)
+            return answer
+        except TarryError as error:
+            return self._told(partial(_refuse, error))
+
+
+def _refuse(error: TarryError) -> NoReturn:
+    raise error
 
 
 def _view(entry: Entry) -> DelayedEntry:
