@@ -66,6 +66,8 @@ class Checker:
         """The clock's reading with which this life began."""
         self.reads_late: Callable[[], bool] = lambda: False
         """Whether due messages wait for bodies from the index for longer than others wait for them."""
+        self.late_ms = 0
+        """What was due by this instant, in this life, was perhaps overtaken because its body took so long."""
         self.stopped = False
         """The disk has failed: nothing more is shown in this life."""
         self.flying: dict[str, str] = {}
@@ -78,10 +80,16 @@ class Checker:
         """The server starts anew, at a step of the run."""
         self.life += 1
         self.frames += 1
+        self.late_ms = 0
         self.life_step = step
         self.clock.now_ms()
         self.life_since = len(self.clock.readings) - 1
         self.flying.clear()
+
+    def ticked(self) -> None:
+        """The engine has had a turn."""
+        if self.reads_late():
+            self.late_ms = self.highest_ms()
 
     # Time
 
@@ -240,7 +248,7 @@ class Checker:
         """Of one key, owner and namespace, nothing that was accepted before it and fires before it may still be waiting."""
         if msg.touched or not msg.accepted or msg.accepted.due_at_ms is None or self.model.limited:
             return
-        if msg.order is None or msg.batch or self._is_carried(msg.order) or self.reads_late():
+        if msg.order is None or msg.batch or self._is_carried(msg.order):
             # Messages of a batch take their places when its files are read, in lanes of their own.
             return
         fires_ms = max(msg.accepted.due_at_ms, msg.floor_ms)
@@ -251,7 +259,7 @@ class Checker:
                 and not other.touched
                 and not other.batch
                 and other.born < msg.born
-                and self._fires_by(other) <= fires_ms
+                and self.late_ms < self._fires_by(other) <= fires_ms
                 and not (
                     other.ended or other.verdict_life >= 0 or other.message.ttl_ms or other.message.group
                 )
@@ -487,8 +495,10 @@ class Checker:
         """Of a message that ended with its whole batch nothing is remembered: then it was not sent."""
         if not msg.doomed:
             broken(f"{msg.token} cannot be found any more")
-        # An end that a crash took away is not known to whoever cancels the batch after it.
-        if msg.token in self.model.places or msg.ended or msg.verdict_life == self.life:
+        sent = msg.ended or msg.verdict_life == self.life
+        # An end that a crash took away is not known to whoever cancels the batch after it by an earlier clock.
+        sent |= msg.verdict_life >= 0 and not self.model.clock_set_back
+        if msg.token in self.model.places or sent:
             broken(f"{msg.token} was sent, but cannot be found any more")
 
     def _check_end(self, msg: Msg, view: MessageView) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tarry.core.delivery import Delivered, Retry
-from tarry.core.errors import Conflict, Unavailable
+from tarry.core.errors import Conflict, NotFound, Unavailable
 from tarry.core.message import Message, MessageQuery
 from tarry.core.policy import Policy
 from tarry.core.sets.seqset import SMALLEST_BLOCK_BITS
@@ -471,3 +471,26 @@ def test_what_waits_behind_a_body_keeps_its_segment() -> None:
     world.run(30_000)
     assert world.settle(world.engine.get(behind)).state == "sent"
     assert tokens(world)[-2:] == [b"first", b"behind"]
+
+
+def test_a_command_that_waits_for_a_verdict_hears_that_its_batch_was_cancelled() -> None:
+    """It waited for a message that may have been sent, by a clock that was ahead; the batch ended it, and nobody said so."""
+    world = World(settings=EngineSettings(clock_slack_ms=0))
+    adopted = world.engine.batches.adopt("batch", staged(world, b"one", after_ms=10_000))
+    commit_all(world)
+    assert adopted.settled
+    id_ = world.ids.make(world.batches.by_name["batch"].first_seq, world.clock.now_ms() + 10_000)
+    world.run(8_000)
+    schedule(world, Message(destination="t", delay_ms=0))
+    world.run(1_000)
+    world.kill()
+    # Before this clock showed what it did, it may have shown more.
+    world.clock.jump(-8_000)
+    world.start()
+    world.run(10)
+    waiting = world.engine.cancel(id_)
+    world.run(10)
+    assert not waiting.settled
+    assert world.settle(world.engine.batches.cancel("batch")).remaining == 0
+    world.run(10)
+    assert isinstance(waiting.error(), NotFound)

@@ -340,9 +340,11 @@ class Simulation:
 
     # The engine's own steps
 
-    def tick(self) -> None:
-        """A turn of the engine."""
-        self.world.tick()
+    def tick(self) -> int:
+        """A turn of the engine; gives the instant at which it wants the next."""
+        wake_ms = self.world.tick()
+        self.checker.ticked()
+        return wake_ms
 
     def commit_frame(self) -> int:
         """The ledger writes a frame; gives the number of its records."""
@@ -424,7 +426,7 @@ class Simulation:
         """Time passes."""
         kind = self.random.random()
         if kind < 0.3:
-            ahead_ms = self.world.tick() - self.clock.now_ms()
+            ahead_ms = self.tick() - self.clock.now_ms()
             if 0 < ahead_ms < 10_000:
                 self.clock.advance(ahead_ms)
         elif kind < 0.9:
@@ -565,7 +567,7 @@ class Simulation:
         """Do all there is to do at this instant; gives the instant at which the engine wants to go on."""
         # However small its batches are, a turn sees to one thing that a client asked for.
         for _ in range(300 + 3 * self._tokens):
-            wake_ms = self.world.tick()
+            wake_ms = self.tick()
             busy = wake_ms == 0
             while self.commit_frame():
                 busy = True

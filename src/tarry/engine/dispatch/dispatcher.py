@@ -572,6 +572,7 @@ class Dispatcher:
         """All versions in a range were ended, except those that are being sent."""
         for seq in [seq for seq in (*self.flights.by_seq, *self._postponed) if first_seq <= seq <= last_seq]:
             self.killed(seq)
+        self.end_writer.settle_dead(first_seq, last_seq)
 
     def being_sent_between(self, first_seq: int, last_seq: int) -> list[Flight]:
         """Messages in a range that are handed out and have no verdict yet."""

@@ -137,6 +137,11 @@ class EndWriter:
                 for callback in self._waiting.pop(seq, ()):
                     callback()
 
+    def settle_dead(self, first_seq: int, last_seq: int) -> None:
+        """Versions in a range have ended without a record of their own: those that wait for a verdict on one look again."""
+        dead = self._journal.dead
+        self.settled([seq for seq in self._waiting if first_seq <= seq <= last_seq and seq in dead])
+
     def settle_all(self) -> None:
         """There will be no more verdicts: nobody waits for one any longer."""
         self.settled(list(self._waiting))
