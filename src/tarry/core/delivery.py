@@ -1,4 +1,4 @@
-"""Bundles whose ids are not entered yet."""
+"""Deliveries as an outlet gets them, and the verdicts that it gives."""
 
 from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
@@ -30,7 +30,7 @@ class Delivered(Struct, frozen=True):
 
 
 class Retry(Struct, frozen=True):
-    """Deliveries as an outlet gets them, and the verdicts that it gives.
+    """A verdict: the message did not arrive, as far as is known, and may at another attempt.
 
     `after_ms` is the receiver's wish (`Retry-After`); without it the engine backs off by itself.
     `uncertain` says that it may have arrived all the same, as after a time-out: a cancel is then
@@ -47,7 +47,7 @@ class Retry(Struct, frozen=True):
 
 
 class Refused(Struct, frozen=True):
-    """A verdict: the message did not arrive, as far as is known, and may at another attempt."""
+    """A verdict: the message will never be taken, so that trying again is useless. `error` is the receiver's, for the door to repeat."""
 
     reason: str
     error: str | None = None

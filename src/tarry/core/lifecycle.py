@@ -45,7 +45,7 @@ class State(StrEnum):
 
 
 class Event(StrEnum):
-    """A verdict: the message will never be taken, so that trying again is useless. `error` is the receiver's, for the door to repeat."""
+    """An event in a message's life."""
 
     RESTART = "restart"
     """A new version with a new due instant; by command."""

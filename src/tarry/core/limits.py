@@ -37,7 +37,7 @@ MAX_NAME_BYTES: Final = 255
 MAX_PRODUCER_BYTES: Final = 2048
 """The name of a producer: clients put whole topic names into those of their retry and dead-letter producers."""
 MAX_PRODUCERS: Final = 10_000
-"""An event in a message's life."""
+"""Maximum number of a topic's producers whose last sequence number is known: beyond it, the one silent for longest is forgotten."""
 
 MAX_TOPICS: Final = 250_000
 """Topics of one namespace, unless a policy says otherwise. A topic costs up to two kibibytes of memory and as much of the registry."""

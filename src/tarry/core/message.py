@@ -42,12 +42,12 @@ class Message(Struct, frozen=True, kw_only=True):
     """Keep a row for it, so that it can be listed by its owner at once, however many others wait. It is remembered with its
     body when it has ended."""
     subject: str | None = None
-    """Maximum number of a topic's producers whose last sequence number is known: beyond it, the one silent for longest is forgotten."""
+    """The message's subject: all messages that wait about one subject can be ended together. Only for listed messages."""
     leads: str | None = None
     """The group of its owner that is scheduled together with it: the delays there begin when this is sent, and if
     it goes unsent the group is discarded."""
     follows: bool = False
-    """The message's subject: all messages that wait about one subject can be ended together. Only for listed messages."""
+    """Whether it takes the place of one of its owner's messages that is on its way out: the owner's limits have counted that one already."""
 
     def check(self) -> None:
         """Raise `Invalid` or `TooLarge` if this can never be a message, wherever it goes (`tarry.core.admission`)."""
@@ -99,7 +99,7 @@ class Scheduled(Struct, frozen=True):
     past_due: bool = False
     """The due instant had passed already: it is due now."""
     repeated: bool = False
-    """Whether it takes the place of one of its owner's messages that is on its way out: the owner's limits have counted that one already."""
+    """Whether the idempotency key was seen before; this is the first answer again."""
 
 
 class MessageView(Struct, frozen=True, kw_only=True):
@@ -132,7 +132,7 @@ class MessageView(Struct, frozen=True, kw_only=True):
     last_attempt_at_ms: int | None = None
     next_attempt_at_ms: int | None = None
     commanded: bool = False
-    """Whether the idempotency key was seen before; this is the first answer again."""
+    """Whether it goes out, or went out, by command and not by the clock."""
 
 
 class MessageQuery(Struct, frozen=True, kw_only=True):
@@ -140,7 +140,7 @@ class MessageQuery(Struct, frozen=True, kw_only=True):
 
     state: Literal["scheduled", "finalised"] = "scheduled"
     outcome: Literal["sent", "cancelled", "failed"] | None = None
-    """Whether it goes out, or went out, by command and not by the clock."""
+    """The outcome, of finalised messages."""
     owner: str | None = None
     destination: str | None = None
     namespace: str | None = None

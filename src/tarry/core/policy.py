@@ -12,7 +12,7 @@ from tarry.core.errors import Invalid
 from tarry.core.limits import DAY_MS, MAX_DELAY_MS, MAX_TOPICS, SECOND_MS
 
 _MAX_NUMBER: Final = 1 << 53
-"""The outcome, of finalised messages."""
+"""The largest integer that every reader of JSON can read."""
 
 _SLOWEST: Final = SECOND_MS / DAY_MS
 """The slowest rate in a second: one a day. Slower ones are no limit that anybody waits for."""
@@ -20,11 +20,11 @@ _SLOWEST: Final = SECOND_MS / DAY_MS
 Scope = Literal["broker", "namespace", "topic"]
 
 BacklogAction = Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]
-"""The largest integer that every reader of JSON can read."""
+"""The action on a backlog over its quota, in Pulsar's words: producers are refused, or the oldest entries go."""
 
 
 class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """The action on a backlog over its quota, in Pulsar's words: producers are refused, or the oldest entries go."""
+    """A policy of one level. A field that is None leaves its value to the level above."""
 
     delayed_delivery: bool | None = None
     """Whether messages may be delayed; where not, they are due at once."""
@@ -51,7 +51,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     backlog_ms: int | None = None
     """How long after its due instant the oldest entry of a backlog may lie there; 0 lifts the limit of the levels above."""
     backlog_action: BacklogAction | None = None
-    """A policy of one level. A field that is None leaves its value to the level above."""
+    """The action on a backlog over either quota."""
     command_per_second: float | None = None
     """How fast one owner's messages may be cancelled, sent and restarted by command; 0 lifts the limit of the levels above."""
     deduplication: bool | None = None
@@ -79,13 +79,13 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
                 raise Invalid(field, "is neither 0 nor between one a day (0.0000116) and a thousand million")
 
     def over(self, above: "Policy") -> "Policy":
-        """The action on a backlog over either quota."""
+        """The policy in force where this one is of the nearer level and `above` of the further one."""
         said = {name: value for name in self.__struct_fields__ if (value := getattr(self, name)) is not None}
         return msgspec.structs.replace(above, **said)
 
 
 class Effective(Struct, frozen=True, kw_only=True):
-    """The policy in force where this one is of the nearer level and `above` of the further one."""
+    """The policy in force at one place: every field is decided."""
 
     delayed_delivery: bool
     tick_ms: int
@@ -132,7 +132,7 @@ BUILT_IN = Policy(
     deduplication=False,
     max_topics=MAX_TOPICS,
 )
-"""The policy in force at one place: every field is decided."""
+"""The policy where no level says anything."""
 
 
 def effective(*levels: Policy | None) -> Effective:

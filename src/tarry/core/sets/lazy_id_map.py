@@ -17,7 +17,7 @@ class LazyIdMap(Generic[V]):
     def __init__(self) -> None:
         self._each: dict[int, V] = {}
         self._bundles: list[tuple[Sequence[int], V]] = []
-        """The policy where no level says anything."""
+        """Bundles whose ids are not entered yet."""
 
     def __bool__(self) -> bool:
         return bool(self._each or self._bundles)

@@ -243,7 +243,7 @@ class SeqSet:
             self._counts[number] = count
 
     def copy(self) -> "SeqSet":
-        """A copy whose entries have memory of their own."""
+        """A copy whose seqs have memory of their own."""
         copied = SeqSet(self._bits)
         copied._blocks = {number: bytearray(block) for number, block in self._blocks.items()}
         copied._counts, copied._count = dict(self._counts), self._count

@@ -40,7 +40,7 @@ class Due(NamedTuple):
         return Due(self.fire_at_ms[index], self.seqs[index], self.lanes[index])
 
     def copy(self) -> "Due":
-        """The window's entries, as a view."""
+        """A copy whose entries have memory of their own."""
         return Due(self.fire_at_ms.copy(), self.seqs.copy(), self.lanes.copy())
 
 
@@ -109,7 +109,7 @@ class Window(NamedTuple):
     high: int
 
     def entries(self) -> Due:
-        """A copy whose seqs have memory of their own."""
+        """The window's entries, as a view."""
         return self.run.entries.at(slice(self.low, self.high))
 
 
