@@ -41,6 +41,7 @@ class Rule(NamedTuple):
     def mark(self, errors: Errors, numbers: NDArray[Any], given: Any = True) -> None:
         """Note the error at the rows whose number is given and breaks the rule."""
         broken = self.broken(numbers) & given
+        # Nearly always none: then neither rows nor the error are made.
         if broken.any():
             mark(errors, broken, self.error())
 
@@ -53,6 +54,8 @@ def _at_most(field: str, limit: int) -> Rule:
 
 DESTINATION_SIZE: Final = _at_most("destination", limits.MAX_DESTINATION_BYTES)
 PAYLOAD_SIZE: Final = _at_most("payload", limits.MAX_PAYLOAD_BYTES)
+NO_DESTINATION: Final = Rule(lambda code: code < 0, lambda: Invalid("destination", "is missing"))
+"""Of a coded column: -1 is the code of a row without a destination."""
 HEADERS: Final = Rule(
     lambda count: count > limits.MAX_HEADERS,
     lambda: Invalid("headers", f"there are more than {limits.MAX_HEADERS}"),
@@ -83,22 +86,17 @@ def check_destination(destination: str) -> None:
     """Raise unless a destination is there and not too long."""
     DESTINATION_SIZE.check(utf8_bytes("destination", destination))
     if not destination:
-        raise no_destination()
+        raise NO_DESTINATION.error()
 
 
 def mark_destinations(errors: Errors, destinations: Sequence[str], codes: NDArray[np.int32]) -> None:
     """Note the rows whose destination, by its code, is missing or too long."""
-    mark(errors, codes < 0, no_destination())
+    NO_DESTINATION.mark(errors, codes)
     for code, destination in enumerate(destinations):
         try:
             check_destination(destination)
         except TarryError as error:
             mark(errors, codes == code, error)
-
-
-def no_destination() -> Invalid:
-    """A message has no destination."""
-    return Invalid("destination", "is missing")
 
 
 def check_owner(owner: str) -> None:
@@ -123,16 +121,10 @@ def check_headers(headers: Mapping[str, str | None]) -> None:
 
 DUE: Final = Rule(lambda due_at_ms: due_at_ms < 0, lambda: Invalid("due_at_ms", "is before 1970"))
 DELAY: Final = Rule(lambda delay_ms: delay_ms < 0, lambda: Invalid("delay_ms", "is negative"))
-
-
-def two_times() -> Invalid:
-    """A message has a due instant and a delay."""
-    return Invalid("delay_ms", "give a due instant or a delay, not both")
-
-
-def no_time() -> Invalid:
-    """A message has neither a due instant nor a delay."""
-    return Invalid("due_at_ms", "give a due instant or a delay")
+TWO_TIMES: Final = Rule(
+    lambda both: both != 0, lambda: Invalid("delay_ms", "give a due instant or a delay, not both")
+)
+NO_TIME: Final = Rule(lambda timed: timed == 0, lambda: Invalid("due_at_ms", "give a due instant or a delay"))
 
 
 # How long it may wait, and when it goes out
@@ -208,6 +200,8 @@ def mark_delays(errors: Errors, delay_ms: NDArray[np.int64], policies: Timing) -
     """Note the rows whose delays are longer than their policies take."""
     longest_ms = longest_delay(policies, MANY)
     broken = delay_ms > longest_ms
+    if not broken.any():
+        return
     for row in np.flatnonzero(broken).tolist():
         errors.setdefault(row, DelayTooLong(int(np.broadcast_to(longest_ms, broken.shape)[row])))
 

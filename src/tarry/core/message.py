@@ -75,12 +75,12 @@ class Message(Struct, frozen=True, kw_only=True):
     def _check_times(self) -> None:
         if self.due_at_ms is not None:
             if self.delay_ms is not None:
-                raise admission.two_times()
+                raise admission.TWO_TIMES.error()
             admission.DUE.check(self.due_at_ms)
         elif self.delay_ms is not None:
             admission.DELAY.check(self.delay_ms)
         elif self.group is None:
-            raise admission.no_time()
+            raise admission.NO_TIME.error()
 
     def _check_group(self, group: str) -> None:
         if not group:

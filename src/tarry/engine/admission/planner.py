@@ -60,10 +60,11 @@ class Planner:
         places = [(bound.destination, bound.namespace) for bound in bounds]
         contents.check_records(self._journal.ledger.unit_max_bytes, places, codes, errors)
         self._mark_limits(contents.owners, bounds, codes, now_ms, errors)
-        rows = np.delete(np.arange(contents.count), _rows(errors))
-        if not len(rows):
-            return [], errors
+        rows = np.arange(contents.count)
         if errors:
+            rows = np.delete(rows, _rows(errors))
+            if not len(rows):
+                return [], errors
             contents, codes, fire, due, delay = (
                 contents.take(rows), codes[rows], fire[rows], due[rows], delay[rows],
             )  # fmt: skip
@@ -118,15 +119,16 @@ def _times(
     neither = ~(columns.due_at_ms.given | columns.delay_ms.given)
     dues, has_due = _filled(columns.due_at_ms, defaults.due_at_ms, neither)
     delays, has_delay = _filled(columns.delay_ms, defaults.delay_ms, neither)
-    mark(errors, has_due & has_delay, admission.two_times())
+    admission.TWO_TIMES.mark(errors, has_due & has_delay)
     admission.DUE.mark(errors, dues, has_due)
     admission.DELAY.mark(errors, delays, has_delay)
-    mark(errors, ~(has_due | has_delay), admission.no_time())
+    admission.NO_TIME.mark(errors, has_due | has_delay)
     # Beyond all policies a delay is as good as any other, and no number for the sums below.
     beyond_ms = MAX_DELAY_MS + 1
     asked = np.where(has_delay, now_ms + np.minimum(delays, beyond_ms), np.minimum(dues, now_ms + beyond_ms))
-    # Rows in error may hold anything.
-    asked[_rows(errors)] = now_ms
+    if errors:
+        # Rows in error may hold anything.
+        asked[_rows(errors)] = now_ms
     return asked, np.maximum(asked - now_ms, 0)
 
 
@@ -142,7 +144,7 @@ def _filled(
 
 def _units_of(sizes: NDArray[np.int32], unit_max_bytes: int) -> Iterator[slice]:
     """The rows in pieces, each of which fits a unit."""
-    ends = np.cumsum(sizes.astype(np.int64) + ROW_BYTES)
+    ends = np.cumsum(sizes + ROW_BYTES, dtype=np.int64)
     most_bytes, low = min(UNIT_BYTES, unit_max_bytes), 0
     while low < len(ends):
         before = int(ends[low - 1]) if low else 0
