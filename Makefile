@@ -83,7 +83,7 @@ linearizable: .dev ## record concurrent commands on real servers for MINUTES=30 
 
 .PHONY: fuzz
 fuzz: .dev ## feed every door of a real server what it accepts, SEEDS=20 times, about a minute each; a failure prints its seed
-	@$(BIN)/python -m tests.fuzz $(if $(filter command line environment,$(origin SEEDS)),--seeds $(SEEDS)) $(ARGS)
+	@GRPC_VERBOSITY=ERROR $(BIN)/python -m tests.fuzz $(if $(filter command line environment,$(origin SEEDS)),--seeds $(SEEDS)) $(ARGS)
 
 .PHONY: container
 container: .dev ## build the container file and run the image, as root on Debian: five minutes and 4 GB of disk

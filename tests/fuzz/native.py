@@ -57,19 +57,26 @@ class Native:
             ),
         }
 
-    async def _post(self, message: dict[str, Any]) -> None:
+    async def _post(self, message: dict[str, Any], key: bytes | None = None) -> None:
         content = json.dumps(message).encode(errors="surrogatepass")
-        answer = await self._ask(
-            "POST", "/v1/messages", content=content, headers={"content-type": "application/json"}
-        )
+        headers: dict[bytes, bytes] = {b"content-type": b"application/json"}
+        if key is not None:
+            headers[b"idempotency-key"] = key
+        answer = await self._ask("POST", "/v1/messages", content=content, headers=headers)
         if answer.status_code == 201:
             self.accepted.append(answer.json()["id"])
 
     async def _schedule(self) -> None:
-        message = self._message()
-        if self.values.chance(0.2):
-            message["idempotency_key"] = self.values.text(260)
-        await self._post(message)
+        values = self.values
+        # A few keys over and over, and some that are none.
+        key = values.one(
+            None,
+            None,
+            None,
+            values.name().encode(),
+            values.text(260).encode().replace(b"\n", b"").strip(b" \0"),
+        )
+        await self._post(self._message(), None if key is None else key.replace(b"\0", b""))
 
     async def _group(self) -> None:
         """A full group, or more than that."""

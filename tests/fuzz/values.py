@@ -1,5 +1,6 @@
 """Values that nobody chooses who wishes the server well: at the edges, beyond them, and far too many."""
 
+import json
 import random
 import time
 from typing import Any, Final
@@ -95,6 +96,41 @@ class Values:
     def payload(self) -> str:
         """A payload, seldom a large one."""
         return self.text(self.one(10, 10, 1_000, 100_000 if self.chance(0.1) else 10))
+
+    def data(self, most: int = 300) -> bytes:
+        """Bytes of any kind."""
+        return self.random.randbytes(self.one(0, 1, 5, self.random.randrange(1, most + 1)))
+
+    def mutated(self, data: bytes) -> bytes:
+        """Bytes like these, with some of them changed, left out, or too many."""
+        changed = bytearray(data)
+        for _ in range(self.one(1, 1, 3, 30)):
+            at = self.random.randrange(len(changed) + 1)
+            match self.random.randrange(4):
+                case 0 if at < len(changed):
+                    changed[at] ^= 1 << self.random.randrange(8)
+                case 1:
+                    del changed[at : at + self.one(1, 4, 100)]
+                case 2:
+                    changed[at:at] = self.data(20)
+                case _:
+                    changed[at : at + 4] = self.one(b"\xff" * 4, b"\0" * 4, b"\x7f\xff\xff\xff")
+        return bytes(changed)
+
+    def document(self) -> bytes:
+        """JSON of any shape, or nearly."""
+        deep = self.one(50, 900, 3_000, 100_000)
+        text = json.dumps(self.text(self.one(10, 3_000)))
+        return bytes(
+            self.one(
+                text.encode(), b"null", b"[]", b"{}", b"-0.0", b"", b"{", b'{"a":1,"a":2}', b"\xff\xfe", b'"\\ud800"',
+                b"[" * deep + b"]" * deep, b'{"a":' * deep + b"1" + b"}" * deep, b"9" * self.one(20, 400, 5_000),
+                b"[" + b",".join([b"1e400", b"-1e-400", b"1.7976931348623157e308"]) + b"]",
+                b"[" + b",".join([text.encode()] * self.one(3, 1_000)) + b"]",
+                json.dumps({f"k{n}": n for n in range(self.one(3, 2_000))}).encode(),
+                json.dumps({"total": self.integer(), "name": self.text(50), "list": [self.integer(), [], {}]}).encode(),
+            )
+        )  # fmt: skip
 
     def some(self, **fields: Any) -> dict[str, Any]:
         """Some of these fields; each is a function that makes its value."""
