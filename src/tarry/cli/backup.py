@@ -17,10 +17,12 @@ from tarry.core.errors import TarryError, Unavailable
 HOLD_MS = 600_000
 """How long the server waits for a word from a backup; it gets one every half minute."""
 
-Target = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where it goes; empty or not there.")]
+Target = Annotated[
+    Path, typer.Argument(metavar="FOLDER", help="Folder for the backup; empty, or not there yet.")
+]
 Source = Annotated[Path, typer.Argument(metavar="BACKUP", help="The folder of a backup.")]
 NewData = Annotated[
-    Path, typer.Option("--data", metavar="FOLDER", help="The data folder to make; empty or not there.")
+    Path, typer.Option("--data", metavar="FOLDER", help="The data folder to make; empty, or not there yet.")
 ]
 
 
@@ -33,7 +35,7 @@ def add_to(app: typer.Typer) -> None:
 def backup(
     folder: Target, json: Json = False, data: Data = None, url: Url = None, config: ConfigFile = None
 ) -> None:
-    """Copy a running server into a folder, consistently; it goes on meanwhile.
+    """Copy a running server into a folder, consistently; the server goes on meanwhile.
 
     Run it on the server's machine, as its user: it reads the data folder. It needs a token with the role admin for all namespaces.
     """
@@ -73,7 +75,7 @@ def backup(
 
 
 def restore(source: Source, data: NewData, config: ConfigFile = None) -> None:
-    """Make a data folder of a backup; every file is proved. Then start the server on it."""
+    """Make a data folder from a backup; every file is proved. Then start the server on that folder."""
     from tarry.serve.restore import restore as make
 
     loaded: Config = load(config, os.environ, {"data": str(data)}).config

@@ -36,35 +36,45 @@ def schedule(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Parquet, CSV or NDJSON.")],
     name: Annotated[
         str | None,
-        typer.Option(help="The batch's name: the same again is no second batch. Else the file's."),
+        typer.Option(help="Name of the batch (default: the file name). The same name twice schedules once."),
     ] = None,
     format: Annotated[
         Literal["parquet", "csv", "ndjson"] | None,
-        typer.Option(help="Where the file's name does not say it."),
+        typer.Option(help="Format of the file, if its name does not end in it."),
     ] = None,
-    destination: Annotated[str | None, typer.Option(metavar="DEST", help="Where a row names none.")] = None,
-    owner: Annotated[str, typer.Option(help="Where a row names none.")] = "",
+    destination: Annotated[
+        str | None, typer.Option(metavar="DEST", help="Destination of rows that name none.")
+    ] = None,
+    owner: Annotated[str, typer.Option(help="Owner of rows that name none.")] = "",
     namespace: Annotated[
-        str | None, typer.Option(help="Where a row names none, and DEST is no topic.")
+        str | None, typer.Option(help="Namespace of rows that name none and go to no topic.")
     ] = None,
-    timezone: Annotated[str, typer.Option(help="Of due instants without a zone.")] = "UTC",
+    timezone: Annotated[str, typer.Option(help="Zone of due instants that have none.")] = "UTC",
     due_column: Annotated[str | None, typer.Option(help="The column of due instants, if not due.")] = None,
     delay_column: Annotated[
-        str | None, typer.Option(help="Of delays in milliseconds, if not delay_ms.")
+        str | None, typer.Option(help="The column of delays in milliseconds, if not delay_ms.")
     ] = None,
-    payload_column: Annotated[str | None, typer.Option(help="Of payloads, if not payload.")] = None,
-    destination_column: Annotated[str | None, typer.Option(help="Of destinations.")] = None,
-    namespace_column: Annotated[str | None, typer.Option(help="Of namespaces.")] = None,
-    owner_column: Annotated[str | None, typer.Option(help="Of owners.")] = None,
-    key_column: Annotated[str | None, typer.Option(help="Of order keys.")] = None,
-    headers_column: Annotated[str | None, typer.Option(help="Of headers, as maps of strings.")] = None,
-    ttl_column: Annotated[str | None, typer.Option(help="Of times to live, if not ttl_ms.")] = None,
-    ignore_unknown: Annotated[bool, typer.Option(help="Leave out columns that are no field.")] = False,
+    payload_column: Annotated[
+        str | None, typer.Option(help="The column of payloads, if not payload.")
+    ] = None,
+    destination_column: Annotated[str | None, typer.Option(help="The column of destinations.")] = None,
+    namespace_column: Annotated[str | None, typer.Option(help="The column of namespaces.")] = None,
+    owner_column: Annotated[str | None, typer.Option(help="The column of owners.")] = None,
+    key_column: Annotated[str | None, typer.Option(help="The column of order keys.")] = None,
+    headers_column: Annotated[
+        str | None, typer.Option(help="The column of headers, as maps of strings.")
+    ] = None,
+    ttl_column: Annotated[
+        str | None, typer.Option(help="The column of times to live, if not ttl_ms.")
+    ] = None,
+    ignore_unknown: Annotated[
+        bool, typer.Option(help="Ignore columns that are not a message's field.")
+    ] = False,
     json: Json = False,
     url: Url = None,
     config: ConfigFile = None,
 ) -> None:
-    """Schedule every row of a file, or, if one cannot be, none.
+    """Schedule every row of a file, or none if one row is bad.
 
     [bold]tarry bulk schedule letters.parquet --due-column send_at --payload-column body --destination letters[/bold]
     """
@@ -145,7 +155,7 @@ def _stage(
 
 
 def list_(
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of batches.")] = 50,
     json: Json = False,
     url: Url = None,
     config: ConfigFile = None,

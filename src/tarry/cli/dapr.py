@@ -39,26 +39,28 @@ def run(
         list[str] | None, typer.Argument(help="The application; after -- if it has options.")
     ] = None,
     app_id: Annotated[str | None, typer.Option(help="The application's id.")] = None,
-    app_port: Annotated[int | None, typer.Option(help="The port it listens on.")] = None,
-    app_protocol: Annotated[str | None, typer.Option(help="How it listens: http or grpc.")] = None,
+    app_port: Annotated[int | None, typer.Option(help="The application's port.")] = None,
+    app_protocol: Annotated[
+        str | None, typer.Option(help="The application's protocol: http or grpc.")
+    ] = None,
     resources_path: Annotated[
         list[Path] | None, typer.Option(help="A folder or file of components and subscriptions.")
     ] = None,
     config: Annotated[Path | None, typer.Option(help="A Dapr Configuration file.")] = None,
     namespace: Annotated[str | None, typer.Option(help="Dapr's namespace of the application.")] = None,
     enable_app_health_check: Annotated[
-        bool, typer.Option("--enable-app-health-check", help="Give it messages only while it is healthy.")
+        bool, typer.Option("--enable-app-health-check", help="Deliver only while the application is healthy.")
     ] = False,
     app_health_check_path: Annotated[
-        str | None, typer.Option(help="Where it tells its health, over HTTP.")
+        str | None, typer.Option(help="Path of its health check, over HTTP.")
     ] = None,
     app_health_probe_interval: Annotated[int | None, typer.Option(help="Seconds between two checks.")] = None,
     app_health_probe_timeout: Annotated[int | None, typer.Option(help="Milliseconds for an answer.")] = None,
     app_health_threshold: Annotated[
-        int | None, typer.Option(help="Bad answers that make it unhealthy.")
+        int | None, typer.Option(help="Bad answers in a row that make it unhealthy.")
     ] = None,
     disable_init_endpoints: Annotated[
-        str | None, typer.Option(help="Endpoints of it that are not asked: subscribe, config.")
+        str | None, typer.Option(help="Endpoints not to ask at the start: subscribe, config.")
     ] = None,
     dapr_http_port: Annotated[int, typer.Option(help="Port of Dapr's HTTP API; -1: a free one.")] = -1,
     dapr_grpc_port: Annotated[int, typer.Option(help="Port of Dapr's gRPC API; -1: a free one.")] = -1,

@@ -14,7 +14,7 @@ from tarry.core.errors import Unavailable
 
 Verify = Annotated[bool, typer.Option("--verify/--no-verify", help="Compare afterwards.")]
 
-_index = typer.Typer(no_args_is_help=True, help="Compare the index with the ledger, and make it again.")
+_index = typer.Typer(no_args_is_help=True, help="Compare the index with the ledger, or rebuild it.")
 
 
 def add_to(app: typer.Typer) -> None:
@@ -24,7 +24,7 @@ def add_to(app: typer.Typer) -> None:
 
 @_index.command()
 def verify(data: Data = None, config: ConfigFile = None, as_json: Json = False) -> None:
-    """Compare the index with what the ledger says; exit code 1 if they differ. A server may be running."""
+    """Compare the index with the ledger; exit code 1 if they differ. A server may be running."""
     with _opened(data, config) as opened:
         _tell(opened.verify(), as_json)
 

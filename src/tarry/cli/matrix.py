@@ -89,7 +89,7 @@ def register(
 def events(
     user: User = None, room: Room = None, json: Json = False, url: Url = None, config: ConfigFile = None
 ) -> None:
-    """List delayed events that wait, the next due first."""
+    """List pending delayed events, the next due first."""
     now = show.now_ms()
     with connect(config, url) as client:
         found = list(_waiting(client, user, room))
@@ -113,7 +113,7 @@ def events(
 def cancel(
     user: User = None,
     room: Room = None,
-    all_: Annotated[bool, typer.Option("--all", help="Of all users, for all rooms.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Events of all users, for all rooms.")] = False,
     url: Url = None,
     config: ConfigFile = None,
 ) -> None:
@@ -157,7 +157,9 @@ def _waiting(client: Client, user: str | None, room: str | None) -> Iterator[Mes
 
 def user(
     name: Annotated[str, typer.Argument(help="The local part of the user's id: alice for @alice:localhost.")],
-    admin: Annotated[bool, typer.Option("--admin", help="An administrator of the homeserver.")] = False,
+    admin: Annotated[
+        bool, typer.Option("--admin", help="Make the user an administrator of the homeserver.")
+    ] = False,
     password_stdin: Annotated[
         bool, typer.Option("--password-stdin", help="Read the password from standard input, without asking.")
     ] = False,
@@ -187,7 +189,7 @@ def user(
 
 
 def homeserver(data: Data = None, config: ConfigFile = None) -> None:
-    """Run the private homeserver in the foreground: what `tarry up` does where none is configured.
+    """Run the private homeserver in the foreground, as `tarry up` does if none is configured.
 
     The exit code is 7 where it cannot be installed: trying again at once helps nobody.
     """

@@ -52,14 +52,18 @@ def schedule(
     in_: In = None,
     at: At = None,
     key: Annotated[str | None, typer.Option(help="Order key.")] = None,
-    owner: Annotated[str | None, typer.Option(help="Whose message it is; limits count by owner.")] = None,
-    namespace: Annotated[str | None, typer.Option(help="tenant/namespace, where DEST is no topic.")] = None,
-    group: Annotated[str | None, typer.Option(help="Of a group at most one message is sent.")] = None,
+    owner: Annotated[str | None, typer.Option(help="The message's owner; limits count by owner.")] = None,
+    namespace: Annotated[str | None, typer.Option(help="tenant/namespace, if DEST is no topic.")] = None,
+    group: Annotated[
+        str | None, typer.Option(help="The message's group: at most one of a group is sent.")
+    ] = None,
     ttl: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Give up if not sent so long after it was due.")
+        str | None, typer.Option(metavar="DURATION", help="Time after the due instant at which to give up.")
     ] = None,
     header: Headers = None,
-    idempotency_key: Annotated[str | None, typer.Option(help="A repeated one gets the first answer.")] = None,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="Key; a repeated one gets the first answer.")
+    ] = None,
     file: Annotated[
         str | None,
         typer.Option("--file", "-f", metavar="FILE", help="Many: one JSON object a line; - is stdin."),
@@ -150,13 +154,15 @@ def _print_outcome(number: int, outcome: Scheduled | TarryError) -> None:
 
 
 def list_(
-    state: Annotated[Literal["scheduled", "finalised"], typer.Option(help="Which ones.")] = "scheduled",
-    owner: Annotated[str | None, typer.Option(help="Only this owner's.")] = None,
-    destination: Annotated[str | None, typer.Option(help="Only to this destination.")] = None,
-    namespace: Annotated[str | None, typer.Option(help="Only of this tenant/namespace.")] = None,
-    key: Annotated[str | None, typer.Option(help="Only with this key.")] = None,
-    group: Annotated[str | None, typer.Option(help="Only of this group.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 50,
+    state: Annotated[
+        Literal["scheduled", "finalised"], typer.Option(help="State of the messages.")
+    ] = "scheduled",
+    owner: Annotated[str | None, typer.Option(help="Only messages of this owner.")] = None,
+    destination: Annotated[str | None, typer.Option(help="Only messages to this destination.")] = None,
+    namespace: Annotated[str | None, typer.Option(help="Only messages of this tenant/namespace.")] = None,
+    key: Annotated[str | None, typer.Option(help="Only messages with this order key.")] = None,
+    group: Annotated[str | None, typer.Option(help="Only messages of this group.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of messages.")] = 50,
     json: Json = False,
     url: Url = None,
     config: ConfigFile = None,
@@ -193,14 +199,14 @@ def list_(
 
 
 def show_(id_: Id, json: Json = False, url: Url = None, config: ConfigFile = None) -> None:
-    """Show one message: what was asked, and what has become of it."""
+    """Show one message: its schedule, its state and its outcome."""
     with connect(config, url) as client:
         message = client.get(id_)
     _show(message, json)
 
 
 def cancel(ids: Ids, json: Json = False, url: Url = None, config: ConfigFile = None) -> None:
-    """Cancel messages. Once it is answered, the message never goes out."""
+    """Cancel messages. A message whose cancel was answered never goes out."""
     _each(ids, lambda client, id_: client.cancel(id_), json, url, config)
 
 
@@ -217,7 +223,7 @@ def restart(
     url: Url = None,
     config: ConfigFile = None,
 ) -> None:
-    """Begin the original delay again, or give a new one with --in or --at."""
+    """Restart messages: their original delay again, or a new time with --in or --at."""
     when = times(in_, at)
     _each(ids, lambda client, id_: client.restart(id_, **when), json, url, config)
 

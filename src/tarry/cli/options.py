@@ -19,7 +19,7 @@ ConfigFile = Annotated[
     typer.Option("--config", metavar="FILE", help="Configuration file; else $TARRY_CONFIG, ./tarry.toml."),
 ]
 Url = Annotated[str | None, typer.Option("--url", help="The server; else $TARRY_URL, else as configured.")]
-Json = Annotated[bool, typer.Option("--json", help="For machines: one JSON object a line.")]
+Json = Annotated[bool, typer.Option("--json", help="Output for machines: one JSON object a line.")]
 In = Annotated[str | None, typer.Option("--in", metavar="DELAY", help="Delay, like 250ms, 90s, 1h30m, 2w.")]
 At = Annotated[
     str | None, typer.Option("--at", metavar="INSTANT", help="Due instant, like 2027-01-01T00:00:00Z.")

@@ -13,7 +13,7 @@ from tarry.cli.show import say
 from tarry.cli.supervisor import CANNOT_RUN_HERE
 from tarry.config import Config, load
 
-Once = Annotated[bool, typer.Option("--once", help="Index what is durable now, and stop.")]
+Once = Annotated[bool, typer.Option("--once", help="Index the records that are durable now, and stop.")]
 
 
 def add_to(app: typer.Typer) -> None:

@@ -19,11 +19,13 @@ from tarry.client.shapes import Delayed
 from tarry.core.names import parse_topic
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic, short or persistent://….")]
-Ids = Annotated[list[str] | None, typer.Argument(metavar="[MESSAGE-ID]...", help="As in 7:42 or 7:42:0.")]
-Key = Annotated[str | None, typer.Option("--key", "-k", help="Of all that wait, those with this key.")]
+Ids = Annotated[
+    list[str] | None, typer.Argument(metavar="[MESSAGE-ID]...", help="Message ids, like 7:42 or 7:42:0.")
+]
+Key = Annotated[str | None, typer.Option("--key", "-k", help="All pending messages with this key.")]
 EARLIER_LEDGER: Final = 1
 """The ledger of every message in ids of earlier versions; the ledger of a topic's messages is this and its incarnation."""
-All = Annotated[bool, typer.Option("--all", help="All that wait in the topic.")]
+All = Annotated[bool, typer.Option("--all", help="All pending messages of the topic.")]
 
 
 class Part(NamedTuple):
@@ -62,7 +64,7 @@ def list_(
     url: Url = None,
     config: ConfigFile = None,
 ) -> None:
-    """List the messages of a topic that wait for their delivery time, in the order of their publication."""
+    """List the pending messages of a topic, in the order of their publication."""
     with connect(config, url, retry_for_s=5.0) as client:
         for number, found in enumerate(_pending(client, topic, key)):
             if number == count:

@@ -12,7 +12,7 @@ from tarry.cli.server import Data
 
 Since = Annotated[
     str | None,
-    typer.Option("--since", metavar="AGE", help="Count ends of the last so long, like 1h, 7d; else all."),
+    typer.Option("--since", metavar="AGE", help="Count only ends of this last time, like 1h or 7d."),
 ]
 Html = Annotated[str | None, typer.Option("--html", metavar="FILE", help="Write one HTML page with charts.")]
 
@@ -33,7 +33,7 @@ def report(
     data: Data = None,
     config: ConfigFile = None,
 ) -> None:
-    """Say what is due when, how late messages were sent, why some failed, and whose they are; with Spark."""
+    """Report upcoming messages, lateness, failures and the heaviest owners; with Spark."""
     since_ms = 0 if since is None else show.now_ms() - duration_ms(since, "--since")
 
     def job(spark: Any, options: dict[str, str]) -> Any:

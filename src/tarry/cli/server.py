@@ -51,7 +51,7 @@ def serve(
 
 
 def up(data: Data = None, host: Host = None, port: Port = None, config: ConfigFile = None) -> None:
-    """Run everything, and start again what ends by itself: the way to use Tarry on one machine."""
+    """Run server and pipeline, and restart each when it ends: the way to use Tarry on one machine."""
     from tarry.cli.homeserver import beside
     from tarry.cli.ports import taken
     from tarry.cli.supervisor import Child, Supervisor

@@ -21,7 +21,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def config_(json: Json = False, config: ConfigFile = None) -> None:
-    """Print the configuration in force, and where each value came from. Secrets are masked."""
+    """Print the configuration in force, and the source of each value. Secrets are masked."""
     loaded = load(config, os.environ)
     if json:
         show.as_json(

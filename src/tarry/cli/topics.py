@@ -22,7 +22,7 @@ BRIEF_WAIT_MS: Final = 500
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic, short or tenant/namespace/topic.")]
 Start = Annotated[
-    Literal["earliest", "latest"], typer.Option("--from", help="Where a new subscription begins.")
+    Literal["earliest", "latest"], typer.Option("--from", help="The beginning of a new subscription.")
 ]
 Count = Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many.")]
 
@@ -59,13 +59,16 @@ def publish(
 
 def consume(
     topic: Topic,
-    subscription: Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Made if it is not there.")],
+    subscription: Annotated[
+        str, typer.Argument(metavar="SUBSCRIPTION", help="The subscription; made if it is not there.")
+    ],
     type_: Annotated[
-        Literal["exclusive", "shared", "failover", "key_shared"], typer.Option("--type", help="If it is new.")
+        Literal["exclusive", "shared", "failover", "key_shared"],
+        typer.Option("--type", help="Type of a new subscription."),
     ] = "shared",
     start: Start = "earliest",
     count: Count = None,
-    ack: Annotated[bool, typer.Option(help="Acknowledge what was printed; without, it comes again.")] = True,
+    ack: Annotated[bool, typer.Option(help="Acknowledge printed entries; without, they come again.")] = True,
     wait: Annotated[bool, typer.Option(help="Wait for more; without, stop when there are none.")] = True,
     json: Json = False,
     url: Url = None,
@@ -89,7 +92,7 @@ def tail(
     url: Url = None,
     config: ConfigFile = None,
 ) -> None:
-    """Follow a topic: print its entries as they come and how late they are, and leave no trace."""
+    """Follow a topic: print its entries as they come and how late they are, without a durable subscription."""
     name = topic_of(topic)
     watcher = f"tail-{secrets.token_hex(6)}"
     with connect(config, url, retry_for_s=10.0) as client:

@@ -21,23 +21,23 @@ class DaprApp(Listening, frozen=True, kw_only=True):
     app_port: Annotated[int, Meta(ge=1, le=65535)] | None = None
     """The port on which the application receives messages. Without it there are no subscriptions but streaming ones."""
     app_protocol: Literal["http", "grpc"] = "http"
-    """How the application receives messages."""
+    """Protocol over which the application receives messages."""
     app_host: str = "127.0.0.1"
-    """Where the application is."""
+    """Host name or address of the application."""
     app_token: Secret | None = None
-    """A token that is shown to the application, as `dapr-api-token`."""
+    """Token that the door shows to the application, as `dapr-api-token`."""
     app_concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 100
-    """Messages that the application gets at one time, for each subscription."""
+    """Maximum messages that the application handles at one time, for each subscription."""
     app_health_check: bool = False
     """Whether the application is asked for its health; while it is unhealthy its subscriptions are closed, and messages wait at their brokers."""
     app_health_check_path: str = "/healthz"
-    """Where an application over HTTP answers 2xx while it is healthy; one over gRPC has `AppCallbackHealthCheck`."""
+    """Path at which an application over HTTP answers 2xx while it is healthy; one over gRPC has `AppCallbackHealthCheck`."""
     app_health_interval_ms: Annotated[int, Meta(ge=10, le=limits.DAY_MS)] = 5_000
     """The time from one health check to the next."""
     app_health_timeout_ms: Annotated[int, Meta(ge=1, le=limits.HOUR_MS)] = 500
-    """How long the application may take over its answer."""
+    """Longest time for the application's answer to a health check."""
     app_health_threshold: Annotated[int, Meta(ge=1, le=1000)] = 3
-    """Bad answers in a row that make it unhealthy; one good answer makes it healthy."""
+    """Bad answers in a row that make the application unhealthy; one good answer makes it healthy."""
     disable_init_endpoints: tuple[Literal["config", "subscribe"], ...] = ()
     """With `subscribe` the application is not asked what it subscribes to; files and streams remain. With `config` it is not asked for its actors, which are not served here: the log only warns of them."""
     namespace: Annotated[str, Meta(min_length=1)] = "default"
@@ -49,11 +49,11 @@ class DaprApp(Listening, frozen=True, kw_only=True):
     sidecar_http: str | None = None
     """Address of a real sidecar's HTTP API, to which everything but pub/sub is passed on."""
     sidecar_grpc: str | None = None
-    """Address (`host:port`) of a real sidecar's gRPC API, for the same."""
+    """Address (`host:port`) of a real sidecar's gRPC API, to which everything but pub/sub is passed on."""
     max_body_bytes: Annotated[int, Meta(ge=1024, le=1 << 30)] = 8 << 20
-    """One request."""
+    """Maximum size of one request."""
     max_retries: Annotated[int, Meta(ge=0)] | None = None
-    """How often a message that the application did not take is given to it again. By default for ever; with a dead-letter topic, as in Dapr, not at all."""
+    """Maximum retries of a message that the application did not take. By default without end; with a dead-letter topic, as in Dapr, none."""
     retry_min_ms: Annotated[int, Meta(ge=1, le=limits.HOUR_MS)] = 500
     """The wait before the first retry; it doubles with each further one."""
     retry_max_ms: Annotated[int, Meta(ge=1, le=limits.DAY_MS)] = 60_000
@@ -64,6 +64,6 @@ class Dapr(DaprApp, frozen=True, kw_only=True):
     """Dapr's pub/sub, with scheduled publish."""
 
     enabled: bool | None = None
-    """Whether the door is open. If nothing is said, `tarry up` opens it and `tarry serve` does not."""
+    """Whether the door is open. If unset, `tarry up` opens it and `tarry serve` does not."""
     apps: tuple[DaprApp, ...] = ()
     """Further applications, each as a `[[doors.dapr.apps]]` table with the keys above and ports of its own."""

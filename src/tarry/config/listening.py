@@ -20,10 +20,10 @@ class Listening(Table, frozen=True, kw_only=True):
     tls_key: Path | None = None
     """The certificate's private key (PEM)."""
     tls_client_ca: Path | None = None
-    """Certificates (PEM) of those who sign clients' certificates. With it a client that shows none of them is refused."""
+    """Certificates (PEM) of the authorities that sign clients' certificates. If set, a client without such a certificate is refused."""
     max_connections: Annotated[int, Meta(ge=0)] = 0
-    """Connections at once; 0 takes a share of what the system's limit on open files leaves beside the ledger and sending."""
+    """Maximum number of connections. 0: a share of the open-files limit, after the files that the ledger and sending need."""
     idle_timeout_ms: Annotated[int, Meta(ge=1_000, le=limits.DAY_MS)] = 60_000
-    """A connection that sends no request for so long is closed."""
+    """Time after which a connection without a request is closed."""
     drain_ms: Annotated[int, Meta(ge=0, le=limits.HOUR_MS)] = 10_000
-    """How long requests under way may still take at a shutdown."""
+    """Longest time for requests under way to finish at a shutdown."""

@@ -15,9 +15,9 @@ from tarry.config.settings import Token
 INTRODUCTION: Final = """\
 # Configuration
 
-Tarry needs none: without any, the server listens on 127.0.0.1:8080 and keeps its data in `./tarry-data`.
+Tarry runs without any settings: it then listens on 127.0.0.1:8080 and keeps its data in `./tarry-data`.
 
-A value comes from the first of these that has it:
+A value comes from the first of these sources that has it:
 
 1. the command line (`--data`, `--host`, `--port`, `--url`);
 2. an environment variable: `TARRY_`, then the name in capitals, with two underscores between a table and its
@@ -27,8 +27,8 @@ A value comes from the first of these that has it:
    relative to its own folder;
 4. the default.
 
-`tarry config` prints what is in force and where each value came from, with secrets masked. An unknown key or an
-unknown `TARRY_` variable is an error that names it, and so is a value that cannot be: nothing is ignored.
+`tarry config` prints the settings in force and the source of each, with secrets masked. An unknown key, an unknown
+`TARRY_` variable and a value of the wrong type or range are errors that name it: nothing is ignored.
 `tarry doctor` checks the rest of what Tarry needs.
 
 ```toml
@@ -59,11 +59,11 @@ allow = ["10.1.0.0/16", ".svc.cluster.local"]
 ```
 
 Certificates and tokens may be replaced while the server runs: at a SIGHUP (`kill -HUP $(cat tarry-data/lock)`; not from the
-terminal that it was started in) it reads their files and the `[[tokens]]` again. New connections are shown what is in the
-certificates' files now. Tokens may be added, removed and changed; the connections, consumers and streams of one that is gone, or has
-other roles or namespaces, end, and their clients come again with what holds now. What cannot be used is logged, and nothing of
-it counts: the server goes on with what it had. The last token cannot be removed so, nor can a variable (`TARRY_TOKENS`) of a process that runs be changed.
-Everything else takes a restart.
+terminal that it was started in) the server reads their files and the `[[tokens]]` again. New connections get the new
+certificate. Tokens may be added, removed and changed; the connections, consumers and streams of a token that is gone, or has
+other roles or namespaces, end, and their clients connect again under the new rights. If any of it cannot be used, the error is
+logged and the server keeps all the old certificates or tokens. The last token cannot be removed this way, and a variable
+(`TARRY_TOKENS`) of a running process cannot be changed. All other settings take a restart.
 
 """
 
@@ -95,20 +95,30 @@ at the most. `tarry_token_limited_total` in `/metrics` counts how often a token 
 
 TOLD: Final = {
     "webhook": "How messages go out to `http://` and `https://` destinations; see [outlets/webhook.md](outlets/webhook.md).",
-    "policies.broker": "What holds where neither the API nor a nearer policy (of a namespace or a topic) says anything.",
+    "policies.broker": "The broker's policy: it holds where neither the API nor a nearer policy (of a namespace or a topic) sets a value.",
 }
 """Instead of what the code says of a table, where that is meant for programmers."""
 
 MORE: Final = {
     "engine.backoff_min_ms": "The wait after the first failed attempt; it doubles with each further one.",
     "engine.backoff_max_ms": "The longest wait between two attempts.",
-    "engine.mark_every_ms": "How often the watermark is written down.",
-    "engine.reclaim_every_ms": "How often the ledger is looked through for segments that nobody needs.",
+    "engine.lead_ms": "How far ahead of the clock versions are loaded into the wheel.",
+    "engine.wheel_entries": "Maximum number of entries in the wheel, of 18 bytes each; beyond it entries are loaded only as others go out.",
+    "engine.concurrency": "Maximum number of calls of other systems under way; a broker takes many messages in one call.",
+    "engine.concurrency_per_host": "Maximum number of these calls to one destination host, so that a slow host leaves places to others.",
+    "engine.attempts": "Number of failed attempts after which a message ends as failed, and goes to the dead-letter topic.",
+    "engine.carry_after_ms": "A message still unsent this long after its due time is rewritten at the end of the ledger, so that old segments can be deleted (R9).",
+    "engine.flush_every_ms": "Interval at which changes are written to the registry.",
+    "engine.snapshot_every_ms": "Interval at which a checksummed snapshot of the registry is made; two are kept.",
+    "engine.finalised_retention_rows_per_owner": "Maximum number of one owner's listed messages among these.",
+    "engine.unread_retention_ms": "How long a topic without subscriptions keeps its entries.",
+    "engine.mark_every_ms": "Interval at which the watermark is written to the ledger.",
+    "engine.reclaim_every_ms": "Interval at which the ledger is searched for segments that nothing needs.",
     "engine.finalised_retention_ms": "How long a finalised message can still be looked up.",
-    "engine.finalised_retention_rows": "How many finalised messages can be looked up at most.",
+    "engine.finalised_retention_rows": "Maximum number of finalised messages that can be looked up.",
     "engine.idempotency_retention_ms": "How long a repeated idempotency key gets the first answer again.",
 }
-"""Descriptions that the code does not have."""
+"""Descriptions for operators, where the code has none, or one that is meant for programmers."""
 
 
 def reference() -> str:
@@ -143,7 +153,7 @@ def _rows(table: type[Struct], name: str, *, variables: bool = True) -> list[tup
         leaf = full.removeprefix(prefix)
         if "." in leaf:
             continue
-        told = " ".join((texts.get(leaf) or MORE.get(full, "")).split()).replace("|", "\\|")
+        told = " ".join((MORE.get(full) or texts.get(leaf, "")).split()).replace("|", "\\|")
         variable = (f"`{field.variable}`",) if variables else ()
         rows.append((f"`{leaf}`", _shown(field.default), *variable, told))
     return rows

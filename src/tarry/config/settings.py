@@ -27,11 +27,11 @@ class Ledger(Table, frozen=True, kw_only=True):
     segment_bytes: Annotated[int, Meta(ge=1 << 20, le=1 << 32)] = 64 << 20
     """Size of one segment file. Each is filled with zeros ahead of use."""
     commit_max_records: Annotated[int, Meta(ge=1, le=1 << 20)] = 8192
-    """How many records go into one frame, and so into one sync, at most."""
+    """Maximum number of records in one frame, and so in one sync."""
     commit_max_bytes: Annotated[int, Meta(ge=1 << 16, le=1 << 30)] = 8 << 20
-    """How many bytes go into one frame at most."""
+    """Maximum size of one frame."""
     queue_max_bytes: Annotated[int, Meta(ge=1 << 20)] = 256 << 20
-    """How much may wait for the disk before new work is refused for the moment."""
+    """Maximum bytes that wait for the disk; beyond it new work is refused (503) until the disk catches up."""
     spare_segments: Annotated[int, Meta(ge=2, le=64)] = 2
     """Segments kept filled with zeros ahead of use: the next one, and the reserve."""
 
@@ -42,40 +42,40 @@ class Http(Listening, frozen=True, kw_only=True):
     port: Annotated[int, Meta(ge=0, le=65535)] = 8080
     """Port to listen on; 0 takes a free one and prints it."""
     body_timeout_ms: Annotated[int, Meta(ge=100, le=limits.HOUR_MS)] = 30_000
-    """A body must be complete within this; a stream must show its next piece within it."""
+    """Longest time for a request's body to arrive whole, or for the next piece of a stream."""
     max_body_bytes: Annotated[int, Meta(ge=1024, le=1 << 30)] = 8 << 20
-    """One JSON body, and one line of NDJSON."""
+    """Maximum size of a JSON body, or of one line of NDJSON."""
     max_batches: Annotated[int, Meta(ge=1, le=10_000)] = 32
-    """Batch requests under way at once; each may hold a few megabytes. Of several tokens none gets more than half."""
+    """Maximum number of batch requests under way; each may hold a few megabytes. With several tokens, none gets more than half."""
     batch_timeout_ms: Annotated[int, Meta(ge=1_000, le=limits.DAY_MS)] = limits.HOUR_MS
-    """How long a batch request may take as a whole, however its client keeps it going."""
+    """Longest time for a batch request as a whole, however steadily its client sends."""
     max_sessions: Annotated[int, Meta(ge=1, le=1_000_000)] = 1_000
-    """Consumers at once, long poll and event streams together. Of several tokens none gets more than half."""
+    """Maximum number of open consumers, long poll and event streams together. With several tokens, none gets more than half."""
     session_idle_ms: Annotated[int, Meta(ge=1_000, le=limits.DAY_MS)] = 60_000
-    """A consumer that asks for nothing and holds nothing is forgotten after this."""
+    """Time after which a consumer that makes no requests and holds no entries is forgotten."""
     ack_timeout_ms: Annotated[int, Meta(ge=100, le=12 * limits.HOUR_MS)] = 60_000
-    """Unacknowledged for so long, an entry is delivered again; a request may say otherwise."""
+    """Time after which an unacknowledged entry is delivered again; a request may set another."""
     metrics_open: bool = False
     """Serve /metrics without a token."""
     allowed_hosts: tuple[str, ...] = ()
-    """Without tokens, further names by which browsers may reach the server."""
+    """Further host names by which browsers may reach a server without tokens."""
 
 
 class Pipeline(Table, frozen=True, kw_only=True):
-    """The Spark program that keeps the index of what waits and the history of what became of it."""
+    """The Spark program that keeps the index of scheduled messages and the history of finalised ones."""
 
     enabled: bool = True
-    """Whether `tarry up` runs it beside the server. Without Java the server goes on alone."""
+    """Whether `tarry up` runs the pipeline beside the server. Without Java the server goes on alone."""
     master: Annotated[str, Meta(min_length=1)] = "local[2]"
     """The Spark master: this machine, or a cluster's address."""
     connect_timeout_ms: Annotated[int, Meta(ge=1_000, le=limits.HOUR_MS)] = 60_000
-    """How long a cluster may take to give the first executor."""
+    """Longest wait for a cluster's first executor."""
     spark: Annotated[dict[str, str], DOTTED] = {}
     """Further settings of Spark by their own names, such as `spark.executor.memory = "4g"`. Others can see them: secrets go into `storage_options`."""
     ship: bool = True
-    """Whether a cluster's executors are sent this package; if not, it is installed there. What it imports is installed there either way."""
+    """Whether Tarry's package is sent to a cluster's executors; if not, install it there. Install the packages that it imports either way."""
     python: str | None = None
-    """The Python that executors run; by default the one that runs the driver."""
+    """The Python of the executors; by default that of the driver."""
     tables: Path | None = None
     """Folder or address of the tables (`s3://…`, `gs://…`, `abfss://…`); by default `tables` in the data folder."""
     storage_options: Annotated[dict[str, str], SECRET] = {}
@@ -83,47 +83,47 @@ class Pipeline(Table, frozen=True, kw_only=True):
     server: str | None = None
     """Address of the server, for a driver or executors that cannot see the data folder: the ledger is then read from there."""
     token: Secret | None = None
-    """The token for that: role admin, all namespaces."""
+    """The token for `server`: role admin, all namespaces."""
     token_file: Path | None = None
-    """A file that holds it, on the driver's machine."""
+    """A file that holds the token for `server`, on the driver's machine."""
     flush_rows: Annotated[int, Meta(ge=1, le=10_000_000)] = 500_000
-    """So many records are indexed at once, and up to four times as many where more have piled up."""
+    """Number of records that are indexed at once; up to four times as many when more have piled up."""
     flush_every_ms: Annotated[int, Meta(ge=0, le=limits.DAY_MS)] = 60_000
-    """How long fewer than that may wait to be indexed."""
+    """Longest wait of a record to be indexed when fewer than `flush_rows` have come."""
     cascade_every_ms: Annotated[int, Meta(ge=1_000, le=limits.DAY_MS)] = 30_000
-    """How often slots that have come near are split, and small files put together."""
+    """Interval at which slots that are due soon are split, and small files merged."""
     keep_bodies: bool = False
     """Whether the history keeps the payloads of messages that were sent."""
     keep_versions_ms: Annotated[int, Meta(ge=10 * limits.MINUTE_MS, le=30 * limits.DAY_MS)] = limits.HOUR_MS
-    """How long files that were replaced stay for those who still read them; longer than any job takes."""
+    """How long replaced files stay for readers of an older version; set it longer than any job takes."""
     keep_history_ms: Annotated[int, Meta(ge=limits.DAY_MS, le=limits.MAX_DELAY_MS)] = 90 * limits.DAY_MS
-    """How long the history remembers."""
+    """How long the history keeps a message."""
     nice: Annotated[int, Meta(ge=0, le=19)] = 10
-    """How far the program steps back for the server on the same machine."""
+    """The pipeline's niceness: a higher one leaves more of the processor to the server on the same machine."""
 
 
 class Log(Table, frozen=True, kw_only=True):
     """The server's log, on standard error. Never an id, a payload or a token."""
 
     format: Literal["plain", "json"] = "plain"
-    """Lines for people or for machines."""
+    """Format of log lines: `plain` for people, `json` for machines."""
     level: Literal["debug", "info", "warning", "error"] = "info"
-    """The least that is said."""
+    """The lowest level that is logged."""
 
 
 class Traces(Table, frozen=True, kw_only=True):
     """OpenTelemetry traces from the accept of a message to its delivery; they need the extra `otel`."""
 
     endpoint: str | None = None
-    """Where a collector takes OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces. Without it nothing is traced."""
+    """Address of a collector's OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces. Without it nothing is traced."""
     headers: Annotated[dict[str, str], SECRET] = {}
     """Headers that the collector requires, such as `authorization`."""
     ratio: Annotated[float, Meta(ge=0, le=1)] = 1.0
-    """The share of requests that are traced, of those whose caller has not decided it (`traceparent`)."""
+    """Share of requests that are traced, among those whose caller has not decided it (`traceparent`)."""
     service: Annotated[str, Meta(min_length=1)] = "tarry"
     """The service name in traces."""
     timeout_ms: Annotated[int, Meta(ge=100, le=limits.MINUTE_MS)] = 10_000
-    """How long the collector may take for what it is sent."""
+    """Longest time for the collector to take one batch of spans."""
 
 
 class Token(Table, frozen=True, kw_only=True):
@@ -134,15 +134,15 @@ class Token(Table, frozen=True, kw_only=True):
     token: Secret | None = None
     """The token itself."""
     token_file: Path | None = None
-    """A file that holds it."""
+    """A file that holds the token."""
     sha256: Annotated[str, Meta(pattern="^[0-9a-fA-F]{64}$")] | None = None
-    """The SHA-256 of it, in hexadecimal."""
+    """The SHA-256 of the token, in hexadecimal."""
     roles: Annotated[tuple[Role, ...], Meta(min_length=1)]
     """Any of `admin`, `produce`, `consume`."""
     namespaces: Annotated[tuple[str, ...], Meta(min_length=1)] = ("*",)
-    """Which `tenant/namespace` it may touch; `["*"]` is all of them."""
+    """The namespaces (`tenant/namespace`) that the token reaches; `["*"]` is all of them."""
     operations_per_second: Annotated[float, Meta(ge=0, le=1_000_000)] = 0
-    """How many operations a second it may make, over all doors and connections together, at least 1; 0 sets no limit."""
+    """Maximum operations a second with this token, over all doors and connections together, at least 1; 0 sets no limit."""
 
 
 class Policies(Table, frozen=True, kw_only=True):
@@ -157,7 +157,7 @@ class Config(Table, frozen=True, kw_only=True):
     data: Annotated[Path, Meta(min_length=1)] = "tarry-data"
     """The data folder. One server at a time owns it."""
     url: str | None = None
-    """Where the command line finds the server; by default where `[http]` says."""
+    """Address of the server for the command line; by default that of `[http]`."""
     token: Secret | None = None
     """The token that the command line shows to the server."""
     tls_client_cert: Path | None = None
