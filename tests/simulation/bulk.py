@@ -10,8 +10,7 @@ from tarry.core.message import Scheduled
 from tarry.core.names import parse_topic
 from tarry.core.timers.lanes import lane_of
 from tarry.engine.answer import Answer
-from tarry.index.manifest import Manifest, ManifestFile
-from tarry.index.staging import DOOR
+from tarry.index.manifest import DOOR, Manifest, ManifestFile
 from tarry.ledger.record import Put, encode
 from tarry.testing.index import StagedRow
 from tests.simulation.model import HOSTS, TOPICS, Msg, Promise

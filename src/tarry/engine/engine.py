@@ -31,7 +31,7 @@ from tarry.engine.admission.admission import Admission
 from tarry.engine.admission.adoption import Adoption
 from tarry.engine.admission.columns import Columns, ColumnsScheduled
 from tarry.engine.answer import Answer, failed
-from tarry.engine.dispatch.dispatcher import Dispatcher
+from tarry.engine.dispatch.dispatcher import Dispatcher, OnSent
 from tarry.engine.dispatch.setting_aside import end_set_aside
 from tarry.engine.due.horizon import Offload
 from tarry.engine.flights.flights import Launch
@@ -47,7 +47,7 @@ from tarry.engine.state.recovery import recover
 from tarry.engine.topics.topics import Topics
 from tarry.engine.upkeep.backups import Backups
 from tarry.engine.upkeep.upkeep import Upkeep
-from tarry.index.index import Index
+from tarry.index.index import Index, View
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import PolicySet
 from tarry.registry.registry import Registry
@@ -63,6 +63,7 @@ class EngineStats(Struct, frozen=True, kw_only=True):
     next_seq: int
     durable_seq: int
     watermark_ms: int
+    horizon_ms: int
     low_space: bool
     failed: str | None
     owners: int
@@ -136,6 +137,25 @@ class Engine:
         return self.journal.catalogue
 
     @property
+    def ledger(self) -> Ledger:
+        """The ledger, for whoever reads its frames and figures."""
+        return self.journal.ledger
+
+    @property
+    def index_view(self) -> View:
+        """The index as it is read now."""
+        return self.journal.horizon.view
+
+    @property
+    def ids(self) -> Ids:
+        """Makes and reads ids, and what else depends on the installation's key."""
+        return self.journal.ids
+
+    def tell_of_sent(self, on_sent: OnSent) -> None:
+        """Have a function told of what is sent: the door, the lateness and how many."""
+        self.dispatcher.on_sent = on_sent
+
+    @property
     def traced(self) -> bool:
         """Whether somebody is told of what is accepted and sent."""
         return self.journal.tracer is not None
@@ -200,6 +220,7 @@ class Engine:
             next_seq=journal.ledger.next_seq,
             durable_seq=journal.ledger.durable_seq,
             watermark_ms=journal.watermark.fire_at_ms,
+            horizon_ms=journal.horizon.at.fire_at_ms,
             low_space=journal.ledger.low_space,
             failed=None if journal.ledger.failed is None else str(journal.ledger.failed),
             owners=len(journal.pending.by_holder),
@@ -337,6 +358,10 @@ class Engine:
             return answer
         except TarryError as error:
             return failed(error)
+
+    def broker_policy(self) -> Effective:
+        """What is in force in no namespace at all: only the broker has a say."""
+        return self.journal.policies.effective(None, "")
 
     def effective_policy(self, topic: str | None, namespace: str) -> Effective:
         """What is in force at a topic or in a namespace."""

@@ -9,6 +9,9 @@ from msgspec import Meta, Struct
 from tarry.core.limits import MAX_DELAY_MS, MAX_DESTINATION_BYTES, MAX_NAME_BYTES, MAX_OWNER_BYTES, NEVER_MS
 from tarry.ledger.record import StagedFile
 
+DOOR: Final = "bulk"
+"""The door of messages that came in a batch."""
+
 MAX_FILES: Final = 10_000
 """Files of one batch: its record must fit a frame, and every one of them becomes a live file of the index."""
 

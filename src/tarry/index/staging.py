@@ -25,14 +25,11 @@ from tarry.core.holder import Holder, by_namespace
 from tarry.core.timers.slots import Slot, sizes_for
 from tarry.index.files import filesystem_of, write_file
 from tarry.index.incoming import Incoming, Mapping, read
-from tarry.index.manifest import MAX_FILES, Manifest, ManifestFile, Place
+from tarry.index.manifest import DOOR, MAX_FILES, Manifest, ManifestFile, Place
 from tarry.index.schema import PUT, STAGED
 from tarry.ledger.columns import Coded, count_holders, holders_of, lanes_of, lengths_of
 from tarry.ledger.disk import sync_path
 from tarry.ledger.puts import encode_bodies, place_text
-
-DOOR: Final = "bulk"
-"""The door of messages that came in a batch."""
 
 CHUNK_ROWS: Final = 500_000
 CHUNK_BYTES: Final = 64 * 1024 * 1024

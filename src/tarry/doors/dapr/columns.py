@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from tarry.core.errors import TarryError
 from tarry.core.message import Message
-from tarry.engine.admission.columns import Columns
+from tarry.engine.api import Columns
 from tarry.engine.engine import Engine
 from tarry.ledger.columns import Contents, Numbers, bytes_column, coded, int32_column, no_numbers
 

@@ -7,11 +7,9 @@ from functools import partial
 
 from tarry.core.errors import TarryError
 from tarry.engine.answer import Answer
+from tarry.engine.api import Consumer, NewEntry, Subscription
+from tarry.engine.api import Received as Entry
 from tarry.engine.engine import Engine
-from tarry.engine.topics.consumer import Consumer
-from tarry.engine.topics.consumer import Received as Entry
-from tarry.engine.topics.entries import NewEntry
-from tarry.engine.topics.subscription import Subscription
 from tarry.outlets.dapr.component import OwnMessage, Receive, Received, Reply
 from tarry.outlets.dapr.receiving import Receivers, ended
 

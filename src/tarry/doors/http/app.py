@@ -120,7 +120,7 @@ class HttpApp:
         self._schedule_batch = batches.schedule
         self._open_paths = OPEN_PATHS | ({"/metrics"} if settings.metrics_open else set())
         sent = Sent(engine.clock)
-        engine.dispatcher.on_sent = sent.observe
+        engine.tell_of_sent(sent.observe)
         overview = OverviewEndpoints(engine, __version__, access, sent, self._sessions, batches, progress)
         status = StatusEndpoints(
             engine,

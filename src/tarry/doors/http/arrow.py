@@ -27,8 +27,7 @@ from tarry.doors.http.gate import keep_pace
 from tarry.doors.http.problems import encode, problem_of
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import BatchDefaults
-from tarry.engine.admission.arrow import COLUMNS, columns_of
-from tarry.engine.admission.columns import ColumnsScheduled
+from tarry.engine.api import COLUMNS, ColumnsScheduled, columns_of
 from tarry.engine.engine import Engine
 from tarry.ledger.columns import int64_column, numbers_of
 

@@ -10,8 +10,8 @@ from tarry.doors.http.bodies import check_json, decode, header, read_body
 from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import BackupAnswer, BackupRequest
+from tarry.engine.api import Backup
 from tarry.engine.engine import Engine
-from tarry.engine.upkeep.backups import Backup
 
 _decoder = msgspec.json.Decoder(BackupRequest)
 
@@ -57,7 +57,7 @@ class BackupEndpoints:
             name=backup.name,
             until_ms=backup.until_ms,
             snapshot=backup.snapshot,
-            ledger_id=self._engine.journal.ledger.ledger_id.hex(),
+            ledger_id=self._engine.ledger.ledger_id.hex(),
         )
 
 

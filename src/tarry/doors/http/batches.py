@@ -41,8 +41,8 @@ from tarry.doors.http.problems import HttpRefusal, timed_out, unsupported
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import BatchDefaults
 from tarry.doors.http.shares import Shares
-from tarry.engine.admission.columns import Columns
 from tarry.engine.answer import Answer
+from tarry.engine.api import Columns
 from tarry.engine.engine import Engine
 
 T = TypeVar("T")

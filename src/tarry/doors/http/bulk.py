@@ -22,7 +22,7 @@ from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.gate import caller_of
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import AdoptedAnswer, AdoptedBatchesAnswer, BatchesQuery
-from tarry.engine.admission.adoption import BatchView
+from tarry.engine.api import BatchView
 from tarry.engine.engine import Engine
 from tarry.index.inspection import inspect
 from tarry.index.manifest import Manifest
@@ -63,8 +63,8 @@ class BulkEndpoints:
         for namespace in manifest.namespaces:
             caller.require_namespace(namespace)
         folder = self._folder()
-        known = self._engine.journal.batches.by_name.get(name)
-        if known is not None and not all(map(caller.covers, known.row.namespaces)):
+        known = self._engine.batches.namespaces_of(name)
+        if known is not None and not all(map(caller.covers, known)):
             # Of another tenant's batch nothing is shown but that its name is taken.
             raise Conflict("there is a batch with this name and other messages", "reused")
         if known is None:

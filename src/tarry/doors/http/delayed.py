@@ -15,8 +15,8 @@ from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import Taken, Times
 from tarry.doors.http.topics import reach_topic
+from tarry.engine.api import DelayedEntry
 from tarry.engine.engine import Engine
-from tarry.engine.queries.delayed_entries import DelayedEntry
 
 EntryId = Annotated[int, Meta(ge=0, le=(1 << 53) - 1)]
 

@@ -12,8 +12,7 @@ import msgspec
 from msgspec import UNSET
 
 from tarry.doors.http.shapes import EntryAnswer
-from tarry.engine.topics.consumer import Received
-from tarry.engine.topics.entry_batch import EntryBatch, EntrySpan
+from tarry.engine.api import EntryBatch, EntrySpan, Received
 from tarry.ledger.read_record import ReadPut
 
 _HEAD: Final = b'{"entry_id":%%d,"published_at_ms":%d,'

@@ -22,7 +22,7 @@ from tarry.doors.http.sessions import Sessions
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import EventsQuery
 from tarry.doors.http.subscriptions import reach_subscription
-from tarry.engine.topics.entry_batch import ids_of
+from tarry.engine.api import ids_of
 
 
 class EventEndpoint:

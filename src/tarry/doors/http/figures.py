@@ -6,7 +6,7 @@ from msgspec import Meta, Struct
 
 from tarry.doors.http.sent import RecentlySent
 from tarry.doors.http.shapes import MAX_PAGE, Milliseconds, Taken
-from tarry.engine.queries.upcoming import MAX_BUCKETS
+from tarry.engine.api import MAX_BUCKETS
 
 
 class MeAnswer(Struct, kw_only=True):

@@ -74,7 +74,7 @@ class LedgerEndpoints:
     def _ledger(self, request: Request) -> Ledger:
         if not self._engine.ready:
             raise Unavailable("the server is starting")
-        return self._engine.journal.ledger
+        return self._engine.ledger
 
 
 class _Frames(Response):

@@ -27,7 +27,7 @@ from tarry.core.unreadable import UNREADABLE
 from tarry.doors.http.bodies import explain, message_of, payload_of, times_of
 from tarry.doors.http.problems import problem_of
 from tarry.doors.http.shapes import BatchDefaults, BatchLine, BatchRefusal, PlainLine
-from tarry.engine.admission.columns import Columns, ColumnsScheduled
+from tarry.engine.api import Columns, ColumnsScheduled
 from tarry.ledger.columns import Coded, Contents, Numbers, bytes_column, coded, no_numbers, one_value
 
 Piece = bytes | TarryError

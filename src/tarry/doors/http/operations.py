@@ -13,8 +13,7 @@ from tarry.core.policy import Effective, Policy
 from tarry.core.rights import HTTP, Right, right_of
 from tarry.doors.http import delayed, figures, shapes
 from tarry.doors.http.batches import MAX_BATCH_KEY_BYTES
-from tarry.engine.queries.upcoming import Upcoming
-from tarry.engine.topics.topics import TopicStats
+from tarry.engine.api import TopicStats, Upcoming
 from tarry.index.manifest import Manifest, Place
 
 JSON: Final = "application/json"

@@ -34,8 +34,8 @@ from tarry.doors.http.gate import caller_of
 from tarry.doors.http.sent import Sent
 from tarry.doors.http.sessions import Sessions
 from tarry.doors.http.status import reasons_of
+from tarry.engine.api import Subscription
 from tarry.engine.engine import Engine
-from tarry.engine.topics.subscription import Subscription
 from tarry.index.progress import Progress
 
 MAX_SLOTS: Final = 5_000
@@ -95,7 +95,7 @@ class OverviewEndpoints:
                 batches=self._batches.under_way,
                 next_due_at_ms=stats.next_due_at_ms,
                 watermark_ms=stats.watermark_ms,
-                horizon_ms=engine.journal.horizon.at.fire_at_ms,
+                horizon_ms=stats.horizon_ms,
                 counters=stats.counters,
                 recent=self._sent.recent(),
                 ledger=self._ledger(),
@@ -104,7 +104,7 @@ class OverviewEndpoints:
         )
 
     def _ledger(self) -> LedgerFigures:
-        ledger = self._engine.journal.ledger
+        ledger = self._engine.ledger
         segments = ledger.segments()
         return LedgerFigures(
             first_seq=ledger.first_seq,
@@ -120,7 +120,7 @@ class OverviewEndpoints:
         progress = self._progress()
         if progress is None:
             return None
-        lag = max(0, self._engine.journal.ledger.durable_seq - progress.cursor)
+        lag = max(0, self._engine.ledger.durable_seq - progress.cursor)
         return PipelineFigures(
             up=progress.is_up(now_ms),
             state=progress.state,
@@ -143,7 +143,7 @@ class OverviewEndpoints:
     async def slots(self, request: Request) -> Response:
         """GET /v1/slots."""
         self._let_see(request)
-        view = self._engine.journal.horizon.view
+        view = self._engine.index_view
         found = view.slots()
         return json_response(
             SlotsAnswer(

@@ -44,8 +44,7 @@ class PolicyEndpoints:
             return self._engine.effective_policy(name, parse_topic(name).namespace_name)
         if scope == "namespace":
             return self._engine.effective_policy(None, name)
-        # In no namespace at all: only the broker has a say.
-        return self._engine.journal.policies.effective(None, "")
+        return self._engine.broker_policy()
 
     async def put(self, request: Request) -> Response:
         """PUT: set all of it; what is left out is left to the level above."""

@@ -13,8 +13,7 @@ from typing import Final, NamedTuple
 
 from tarry.core.errors import NotFound, TarryError
 from tarry.doors.http.handed import Handed
-from tarry.engine.topics.consumer import Consumer, Received
-from tarry.engine.topics.entry_batch import about_bytes, ids_of
+from tarry.engine.api import Consumer, Received, about_bytes, ids_of
 
 GATHER_BYTES: Final = 4 * 1024 * 1024
 """About how much one answer or the unsent part of a stream may hold; one entry may pass it."""

@@ -10,7 +10,7 @@ from tarry.doors.http.entries import prepare
 from tarry.doors.http.session import Session, SessionKey, Stream
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shares import Shares
-from tarry.engine.topics.topics import Topics
+from tarry.engine.api import Topics
 
 SWEEP_S: Final = 0.25
 """How exactly an acknowledgement timeout is kept."""

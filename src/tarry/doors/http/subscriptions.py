@@ -25,8 +25,8 @@ from tarry.doors.http.shapes import (
     SubscribeRequest,
 )
 from tarry.doors.http.topics import reach_topic
+from tarry.engine.api import Received
 from tarry.engine.engine import Engine
-from tarry.engine.topics.consumer import Received
 
 _subscribe_decoder = msgspec.json.Decoder(SubscribeRequest)
 _receive_decoder = msgspec.json.Decoder(ReceiveRequest)

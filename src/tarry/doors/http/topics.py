@@ -14,8 +14,8 @@ from tarry.doors.http.gate import caller_of
 from tarry.doors.http.problems import HttpRefusal
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import PublishAnswer, PublishRequest, TopicsAnswer, TopicsQuery
+from tarry.engine.api import NewEntry
 from tarry.engine.engine import Engine
-from tarry.engine.topics.entries import NewEntry
 
 NDJSON_TYPE = b"application/x-ndjson"
 

@@ -19,7 +19,7 @@ from tarry.doors.matrix.errors import MatrixError
 from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.settings import EVENTS, FUTURES
 from tarry.doors.matrix.wire import Request
-from tarry.engine.queries.commands import Ending
+from tarry.engine.api import Ending
 from tarry.outlets.matrix.homeserver import FAILURES
 from tarry.outlets.matrix.outlet import DEACTIVATED, is_deactivated
 

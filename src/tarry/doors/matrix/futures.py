@@ -57,8 +57,8 @@ class Futures:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._engine = parts.engine
-        self._tokens = Tokens(parts.engine.journal.ids)
-        self._group_key = parts.engine.journal.ids.secret("matrix-future-groups")
+        self._tokens = Tokens(parts.engine.ids)
+        self._group_key = parts.engine.ids.secret("matrix-future-groups")
         settings = parts.settings
         self._guesses = Guesses(settings.future_guesses, settings.future_guesses_pause_ms)
         self._rates = Rates()

@@ -25,7 +25,7 @@ from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.paths import Route
 from tarry.doors.matrix.settings import EVENTS, FUTURES
 from tarry.doors.matrix.wire import Answered, Request, ok, read_object
-from tarry.engine.queries.commands import Ending
+from tarry.engine.api import Ending
 from tarry.outlets.matrix.verdict import KeptError
 
 APP: Final = "/_matrix/app/v1"

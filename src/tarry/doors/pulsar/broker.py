@@ -8,8 +8,8 @@ from tarry.core.access import Access
 from tarry.doors.pulsar.exclusivity import Producing
 from tarry.doors.pulsar.rules import RuleBook
 from tarry.doors.pulsar.schema import Schemas
+from tarry.engine.api import Topic
 from tarry.engine.engine import Engine
-from tarry.engine.topics.topic import Topic
 
 
 class Broker:

@@ -11,9 +11,8 @@ from tarry.doors.pulsar.delivery import frames_of
 from tarry.doors.pulsar.figures import about
 from tarry.doors.pulsar.frames import NO_ID, Places, varint
 from tarry.doors.pulsar.ids import places_in
-from tarry.engine.topics.consumer import Consumer as EngineConsumer
-from tarry.engine.topics.consumer import Received
-from tarry.engine.topics.subscription import Subscription
+from tarry.engine.api import Consumer as EngineConsumer
+from tarry.engine.api import Received, Subscription
 
 if TYPE_CHECKING:
     from tarry.doors.pulsar.connection import Connection

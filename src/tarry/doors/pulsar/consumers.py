@@ -15,10 +15,8 @@ from tarry.doors.pulsar.frames import NO_ID, Malformed, text
 from tarry.doors.pulsar.ids import entry_of, is_of, ledger_of
 from tarry.doors.pulsar.schema import read_schema
 from tarry.engine.answer import Answer
-from tarry.engine.topics.consumer import Consumer as EngineConsumer
-from tarry.engine.topics.subscription import Subscription, SubscriptionType
-from tarry.engine.topics.topic import Topic
-from tarry.engine.topics.topics import Topics
+from tarry.engine.api import Consumer as EngineConsumer
+from tarry.engine.api import Subscription, SubscriptionType, Topic, Topics
 
 if TYPE_CHECKING:
     from tarry.doors.pulsar.connection import Connection, Take

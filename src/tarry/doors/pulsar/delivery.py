@@ -10,7 +10,7 @@ from itertools import chain
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.frames import Places, message_head, message_heads, metadata_of, with_checksum
 from tarry.doors.pulsar.producer import DOOR
-from tarry.engine.topics.consumer import Received
+from tarry.engine.api import Received
 
 
 def frames_of(consumer: bytes, places: Places, epoch: int | None, entries: Sequence[Received]) -> bytes:

@@ -16,7 +16,7 @@ from tarry.core.errors import (
     Unavailable,
 )
 from tarry.doors.pulsar import wire_pb2 as wire
-from tarry.engine.topics.topics import FULL
+from tarry.engine.api import FULL
 
 Code = wire.ServerError
 

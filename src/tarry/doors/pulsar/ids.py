@@ -9,7 +9,7 @@ from typing import Final
 
 from tarry.core.names import partition_number
 from tarry.doors.pulsar.frames import NO_ID, Places, places_of
-from tarry.engine.topics.topic import Topic
+from tarry.engine.api import Topic
 
 EARLIER_LEDGER: Final = 1
 """The ledger of every topic in ids that earlier versions gave out."""

@@ -36,8 +36,7 @@ from tarry.doors.pulsar.frames import (
 from tarry.doors.pulsar.ids import ledger_of
 from tarry.doors.pulsar.traces import callers_of
 from tarry.engine.answer import Answer
-from tarry.engine.topics.entries import NewEntry
-from tarry.engine.topics.topics import Published
+from tarry.engine.api import NewEntry, Published
 
 if TYPE_CHECKING:
     from tarry.doors.pulsar.connection import Connection

@@ -15,10 +15,8 @@ from tarry.core.errors import NotFound
 from tarry.core.names import parse_topic, unpartitioned
 from tarry.doors.pulsar.errors import Code, Refused
 from tarry.engine.answer import Answer
+from tarry.engine.api import EMPTY, Subscription, Topic
 from tarry.engine.engine import Engine
-from tarry.engine.state.catalogue import EMPTY
-from tarry.engine.topics.subscription import Subscription
-from tarry.engine.topics.topic import Topic
 
 Level = Literal["namespace", "topic"]
 

@@ -9,7 +9,7 @@ one by one, each by the rules of its own life (R11).
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -36,8 +36,7 @@ from tarry.engine.journal import Journal
 from tarry.engine.queries.commands import Commands
 from tarry.engine.tracing import accepted
 from tarry.engine.upkeep.upkeep import Upkeep
-from tarry.index.manifest import Manifest, Place, Terms
-from tarry.index.staging import DOOR
+from tarry.index.manifest import DOOR, Manifest, Place, Terms
 from tarry.ledger.frame import ROW_BYTES
 from tarry.ledger.record import Adopt, CancelBatch, Key, Spared, encode
 
@@ -102,6 +101,11 @@ class Adoption:
         """Batches to be cancelled of which some may have been sent before a restart: those are tried again first."""
         self._tried = False
         """Whether that has been done with everything."""
+
+    def namespaces_of(self, name: str) -> Sequence[str] | None:
+        """Namespaces of an adopted batch; None if none has this name."""
+        known = self._journal.batches.by_name.get(name)
+        return None if known is None else known.row.namespaces
 
     def place(self, index: str, covers: Callable[[str], bool]) -> Place:
         """Where to stage and on what terms, as far as somebody reaches."""

@@ -400,6 +400,10 @@ class Topics:
         except TarryError as error:
             return failed(error)
 
+    def expire(self, sub: Subscription, before_ms: int) -> bool:
+        """Be done with the entries that could be had before an instant; whether there is more to look at."""
+        return self._journal.retention.expire(sub, before_ms)
+
     def first_published(self, topic: Topic, at_ms: int) -> int:
         """The first entry of a topic that was published at an instant or later."""
         low, high = topic.first, topic.visible

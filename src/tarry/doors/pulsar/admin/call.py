@@ -14,8 +14,8 @@ from tarry.core.names import TopicName, parse_namespace, parse_topic
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.pulsar.admin.refusals import RestError, no_namespace, no_topic
 from tarry.doors.pulsar.broker import Broker
+from tarry.engine.api import Topic
 from tarry.engine.engine import Engine
-from tarry.engine.topics.topic import Topic
 
 T = TypeVar("T")
 

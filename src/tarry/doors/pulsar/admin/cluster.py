@@ -46,8 +46,7 @@ async def health(call: Call) -> Response:
 
 async def configuration(call: Call) -> Response:
     """Answer the questions of Pulsar's tools about a broker's configuration, delays among them."""
-    # In no namespace at all: only the broker has a say.
-    broker = call.engine.journal.policies.effective(None, "")
+    broker = call.engine.broker_policy()
     return answer(
         {
             "clusterName": CLUSTER,

@@ -10,8 +10,7 @@ from tarry.doors.pulsar.admin.call import Call, Routes, answer
 from tarry.doors.pulsar.admin.refusals import RestError, no_subscription
 from tarry.doors.pulsar.admin.subscriptions import shown_message
 from tarry.doors.pulsar.ids import entry_of, is_of, ledger_of, text_of_id
-from tarry.engine.topics.retention import backlog_bytes
-from tarry.engine.topics.topic import Topic
+from tarry.engine.api import Topic, backlog_bytes
 
 
 class MessageId(Struct, frozen=True):

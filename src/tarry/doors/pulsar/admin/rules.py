@@ -13,7 +13,7 @@ from tarry.core.names import parse_topic, unpartitioned
 from tarry.doors.pulsar.admin.call import Call, Endpoint, Routes, answer
 from tarry.doors.pulsar.admin.refusals import RestError
 from tarry.doors.pulsar.rules import STRATEGIES, AutoTopicCreation, Level, Limit, Rules
-from tarry.engine.topics.topics import MAX_PARTITIONS
+from tarry.engine.api import MAX_PARTITIONS
 
 MAX_LIMIT: Final = (1 << 31) - 1
 MAX_PROPERTIES: Final = 1_000

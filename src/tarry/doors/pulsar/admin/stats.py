@@ -6,10 +6,7 @@ from typing import Any, Final, NamedTuple
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.broker import Broker
 from tarry.doors.pulsar.ids import text_of_id
-from tarry.engine.topics.consumer import Consumer
-from tarry.engine.topics.retention import backlog_bytes, delayed_ids
-from tarry.engine.topics.subscription import Subscription
-from tarry.engine.topics.topic import Topic
+from tarry.engine.api import Consumer, Subscription, Topic, backlog_bytes, delayed_ids
 
 TYPES: Final = {
     "exclusive": "Exclusive",

@@ -20,10 +20,7 @@ from tarry.doors.pulsar.figures import instant
 from tarry.doors.pulsar.frames import metadata_of
 from tarry.doors.pulsar.ids import is_of, ledger_of, text_of_id
 from tarry.doors.pulsar.producer import DOOR
-from tarry.engine.topics.consumer import Received
-from tarry.engine.topics.retention import LOOK_AT
-from tarry.engine.topics.subscription import Subscription
-from tarry.engine.topics.topic import Topic
+from tarry.engine.api import LOOK_AT, Received, Subscription, Topic
 
 
 async def list_(call: Call) -> Response:
@@ -169,7 +166,7 @@ async def _expire(call: Call, sub: Subscription) -> None:
     before_ms = call.engine.clock.now_ms() - call.number("seconds") * SECOND_MS
     more = True
     while more:
-        more = call.engine.journal.retention.expire(sub, before_ms)
+        more = call.engine.topics.expire(sub, before_ms)
         # Others have their turn while a large backlog is looked at.
         await asyncio.sleep(0)
     # Its acknowledgements were enqueued one after another: the last of them has to be durable.

@@ -15,7 +15,7 @@ from tarry.doors.pulsar.admin.stats import Shown, internal_stats, partitioned_st
 from tarry.doors.pulsar.errors import Refused
 from tarry.doors.pulsar.ids import ledger_of
 from tarry.doors.pulsar.stored_schemas import StoredSchemas
-from tarry.engine.topics.topic import Topic
+from tarry.engine.api import Topic
 
 _PARTITION: Final = re.compile(r"(.*)-partition-[0-9]+")
 

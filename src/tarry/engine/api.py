@@ -1,0 +1,56 @@
+"""The names of the engine that doors may use beside the façade: value types, what is waited for, and bounds.
+
+Where in the engine each is made is no concern of a door; `.importlinter` keeps doors to this module, `engine` and `answer`.
+"""
+
+from tarry.engine.admission.adoption import BatchView
+from tarry.engine.admission.arrow import COLUMNS, columns_of
+from tarry.engine.admission.columns import Columns, ColumnsScheduled
+from tarry.engine.answer import Answer, failed, settled
+from tarry.engine.queries.commands import Ending
+from tarry.engine.queries.delayed_entries import DelayedEntry
+from tarry.engine.queries.upcoming import MAX_BUCKETS, Upcoming
+from tarry.engine.state.catalogue import EMPTY
+from tarry.engine.topics.consumer import Consumer, Received
+from tarry.engine.topics.entries import NewEntry
+from tarry.engine.topics.entry_batch import EntryBatch, EntrySpan, about_bytes, ids_of
+from tarry.engine.topics.retention import LOOK_AT, backlog_bytes, delayed_ids
+from tarry.engine.topics.subscription import Subscription, SubscriptionType
+from tarry.engine.topics.topic import Topic
+from tarry.engine.topics.topics import FULL, MAX_PARTITIONS, Published, Topics, TopicStats
+from tarry.engine.upkeep.backups import Backup
+
+__all__ = [
+    "COLUMNS",
+    "EMPTY",
+    "FULL",
+    "LOOK_AT",
+    "MAX_BUCKETS",
+    "MAX_PARTITIONS",
+    "Answer",
+    "Backup",
+    "BatchView",
+    "Columns",
+    "ColumnsScheduled",
+    "Consumer",
+    "DelayedEntry",
+    "Ending",
+    "EntryBatch",
+    "EntrySpan",
+    "NewEntry",
+    "Published",
+    "Received",
+    "Subscription",
+    "SubscriptionType",
+    "Topic",
+    "TopicStats",
+    "Topics",
+    "Upcoming",
+    "about_bytes",
+    "backlog_bytes",
+    "columns_of",
+    "delayed_ids",
+    "failed",
+    "ids_of",
+    "settled",
+]

@@ -1,0 +1,90 @@
+"""What the import contracts cannot say: cycles with the imports for types counted, reaches, what an import brings along."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+SOURCES = Path(__file__).parent.parent.parent / "src"
+
+KNOWN_CYCLES = {
+    "tarry.doors.pulsar": 8,
+    "tarry.engine": 19,
+    "tarry.grpc": 3,
+}
+"""Cycles that are still there, by package: how many modules are in them. A cycle may only become smaller, and go."""
+
+REACH = re.compile(r"engine\.(journal|dispatcher|upkeep|flights|horizon)\b(?! import)")
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for path in SOURCES.joinpath("tarry").rglob("*.py"):
+        name = ".".join(path.relative_to(SOURCES).with_suffix("").parts)
+        found[name.removesuffix(".__init__")] = path
+    return found
+
+
+def imports(known: dict[str, Path]) -> dict[str, set[str]]:
+    """Which modules each imports, those that it needs for its types alone too."""
+    return {name: set(_imported(known, path)) - {name} for name, path in known.items()}
+
+
+def _imported(known: dict[str, Path], path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom) and node.module in known:
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from (name if name in known else node.module for name in names)
+
+
+def reached(graph: dict[str, set[str]], start: str) -> set[str]:
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        for name in graph[waiting.pop()] - seen:
+            seen.add(name)
+            waiting.append(name)
+    return seen
+
+
+def cycles(graph: dict[str, set[str]]) -> list[set[str]]:
+    reach = {name: reached(graph, name) for name in graph}
+    found = {frozenset(other for other in reach[name] if name in reach[other]) for name in graph}
+    return [set(cycle) for cycle in found if len(cycle) > 1]
+
+
+def test_a_cycle_is_found() -> None:
+    assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [{"b", "c"}]
+
+
+def test_modules_do_not_import_each_other_in_circles() -> None:
+    found = cycles(imports(modules()))
+    sizes = dict.fromkeys(KNOWN_CYCLES, 0)
+    for cycle in found:
+        package = next(
+            (one for one in KNOWN_CYCLES if all(name.startswith(one + ".") for name in cycle)), None
+        )
+        assert package is not None, f"a new cycle: {sorted(cycle)}"
+        sizes[package] += len(cycle)
+    assert sizes == KNOWN_CYCLES, [sorted(cycle) for cycle in found]
+
+
+def test_doors_do_not_reach_through_the_engine() -> None:
+    reaches = [
+        f"{path.relative_to(SOURCES)}:{at}: {line.strip()}"
+        for path in SOURCES.joinpath("tarry/doors").rglob("*.py")
+        for at, line in enumerate(path.read_text().splitlines(), 1)
+        if REACH.search(line)
+    ]
+    assert not reaches
+
+
+def test_the_engine_starts_without_what_only_the_pipeline_needs() -> None:
+    """Delta tables are for the server that has an index, and for staging; no engine reads them itself."""
+    code = "import sys, tarry.engine.engine as _; print(*{'deltalake', 'pyspark'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
