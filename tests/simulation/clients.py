@@ -352,6 +352,7 @@ class Clients:
         self._sim.ask(f"restart {msg.token} {new}", self._sim.engine.restart(id_, **new), then)
 
     def _restarted(self, msg: Msg, low_ms: int, since: int, view: MessageView) -> None:
+        self._sim.note_due(view.due_at_ms or 0)
         if msg.eager:
             msg.promises = [Promise(0, since)]
             return
@@ -359,7 +360,6 @@ class Clients:
             raise Violation(
                 f"{msg.token} was restarted for {low_ms} and is said to be due at {view.due_at_ms}"
             )
-        self._sim.note_due(view.due_at_ms)
         msg.promises = [Promise(view.due_at_ms, since)]
 
     def _moved(self, msg: Msg, before: list[Promise], answer: Answer[Any], unclear: bool) -> None:

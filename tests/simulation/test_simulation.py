@@ -22,7 +22,6 @@ from tarry.engine.admission.batches import Batches
 from tarry.engine.admission.idempotency import Idempotency
 from tarry.engine.answer import Answer
 from tarry.engine.bodies.bodies import Absent
-from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Horizon
 from tarry.engine.flights.flight import Departure
 from tarry.engine.flights.flights import Flights
@@ -196,11 +195,6 @@ def begin_a_batch_before_it_is_adopted(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Batches, "unindexed", lambda self, cursor, _: unindexed(self, cursor, 1 << 62))
 
 
-def forget_the_dead_that_wait(patch: pytest.MonkeyPatch) -> None:
-    """R8: the dead are forgotten while some of them wait for their turn, outside the wheel."""
-    patch.setattr(Dispatcher, "holds_any", property(lambda self: False))
-
-
 def deliver_delayed_entries_at_once(patch: pytest.MonkeyPatch) -> None:
     """R5: shared subscriptions get a delayed entry before it is due."""
     patch.setattr(Subscription, "ignores_delay", property(lambda self: True))
@@ -348,7 +342,6 @@ SABOTAGES: dict[Callable[[pytest.MonkeyPatch], None], dict[str, int]] = {
     },
     begin_a_batch_without_its_files: {"adopt": 20},
     begin_a_batch_before_it_is_adopted: {"adopt": 30, "index": 30, "wait": 60, "commit": 6, "work": 30},
-    forget_the_dead_that_wait: {**INDEXED, "command": 40, "wait": 40},
     deliver_delayed_entries_at_once: {},
     fire_twice: {},
     keep_siblings: {},
