@@ -5,7 +5,7 @@ group, with the ends of all others in the same unit. A unit has half of its room
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from tarry.core import limits
 from tarry.core.errors import TooLarge
@@ -20,6 +20,11 @@ _HEADER_BYTES: Final = 10
 """What a header takes beside its name and value: their lengths."""
 
 
+def is_large(payload_bytes: Any, unit_max_bytes: int) -> Any:
+    """Whether a payload, or each of an array, is so large that its record has to be measured: nearly none is."""
+    return payload_bytes > unit_max_bytes - BESIDE_BYTES
+
+
 def check_record(
     unit_max_bytes: int,
     payload_bytes: int,
@@ -31,9 +36,6 @@ def check_record(
     listed: bool = False,
 ) -> None:
     """Raise `TooLarge` for a message whose later records may not fit; `names` are its other texts."""
-    if not group and payload_bytes + BESIDE_BYTES <= unit_max_bytes:
-        # As nearly every message: it need not be measured.
-        return
     headers_bytes = sum(len(name.encode()) + len(value.encode()) for name, value in headers.items())
     names_bytes = sum(len(name.encode()) for name in names if name is not None)
     record_bytes = (

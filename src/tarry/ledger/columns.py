@@ -20,7 +20,7 @@ from tarry.core import admission
 from tarry.core.admission import Errors, mark
 from tarry.core.errors import TarryError
 from tarry.core.holder import Holder
-from tarry.core.record_size import BESIDE_BYTES, check_record
+from tarry.core.record_size import check_record, is_large
 from tarry.core.timers.lanes import lane_of
 
 T = TypeVar("T")
@@ -96,7 +96,7 @@ class Contents(Struct, frozen=True):
     ) -> None:
         """Note the rows whose later records may not fit; `places` are destinations with their namespaces."""
         lengths = lengths_of(self.payloads)
-        large = lengths > unit_max_bytes - BESIDE_BYTES
+        large = is_large(lengths, unit_max_bytes)
         for row in np.flatnonzero(large).tolist() if large.any() else ():
             headers = None if self.headers is None else self.headers[row].as_py()
             key = None if self.keys is None else self.keys[row].as_py()

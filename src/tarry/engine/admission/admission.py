@@ -190,7 +190,8 @@ class Admission:
 
         def durable(error: TarryError | None) -> None:
             for seq, (put, answer) in enumerate(zip(puts, answers, strict=True), first):
-                self._idempotency.leave(put)
+                if put.idempotency_key is not None:
+                    self._idempotency.leave(put, put.idempotency_key)
                 if error is not None:
                     answer.fail(error)
                 else:
@@ -204,7 +205,8 @@ class Admission:
                 answer.fail(error)
             return
         for put, answer in zip(puts, answers, strict=True):
-            self._idempotency.enter(put, answer)
+            if put.idempotency_key is not None:
+                self._idempotency.enter(put, put.idempotency_key, answer)
 
     # Columns
 

@@ -10,7 +10,7 @@ from tarry.core.errors import Invalid
 from tarry.core.holder import Holder
 from tarry.core.message import Message
 from tarry.core.names import TOPIC_SCHEME
-from tarry.core.record_size import check_record
+from tarry.core.record_size import check_record, is_large
 from tarry.engine.admission.destinations import Destinations
 from tarry.engine.admission.idempotency import fingerprint
 from tarry.engine.admission.owner_limits import OwnerLimits
@@ -81,11 +81,20 @@ class FirstVersions:
         if asked_ms is not None and delay_ms is not None:
             admission.check_delay(delay_ms, policy)
             due_at_ms, fire_at_ms = admission.instants(asked_ms, now_ms, self._journal.floor_ms, policy)
-        names = message.key, message.owner, message.group, message.subject, namespace, message.idempotency_key
-        check_record(
-            self._journal.ledger.unit_max_bytes, len(message.payload), message.headers, destination, names,
-            group=message.group is not None, listed=message.listed,
-        )  # fmt: skip
+        unit_max_bytes = self._journal.ledger.unit_max_bytes
+        if message.group is not None or is_large(len(message.payload), unit_max_bytes):
+            names = (
+                message.key,
+                message.owner,
+                message.group,
+                message.subject,
+                namespace,
+                message.idempotency_key,
+            )
+            check_record(
+                unit_max_bytes, len(message.payload), message.headers, destination, names,
+                group=message.group is not None, listed=message.listed,
+            )  # fmt: skip
         if message.group is not None:
             self._journal.groups.check(
                 holder, message.group, asked_ms is not None, limits.MAX_GROUP_MEMBERS,

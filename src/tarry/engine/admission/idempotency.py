@@ -27,16 +27,13 @@ class Idempotency:
         self._in_flight: dict[_Key, tuple[bytes, Answer[Scheduled]]] = {}
         """By key: the first request's fingerprint and answer, until that is durable."""
 
-    def enter(self, put: Put, answer: Answer[Scheduled]) -> None:
+    def enter(self, put: Put, key: str, answer: Answer[Scheduled]) -> None:
         """A first request is on its way to the ledger."""
-        if put.idempotency_key is not None:
-            key = put.namespace, put.owner, put.idempotency_key
-            self._in_flight[key] = put.fingerprint, answer
+        self._in_flight[put.namespace, put.owner, key] = put.fingerprint, answer
 
-    def leave(self, put: Put) -> None:
+    def leave(self, put: Put, key: str) -> None:
         """A first request is durable, or never will be."""
-        if put.idempotency_key is not None:
-            self._in_flight.pop((put.namespace, put.owner, put.idempotency_key), None)
+        self._in_flight.pop((put.namespace, put.owner, key), None)
 
     def repeated(self, message: Message) -> Answer[Scheduled] | None:
         """The first answer again, if this key was seen with the same request."""
