@@ -47,10 +47,11 @@ class Loaded:
 class _Lane:
     """One connection and what is under way on it."""
 
-    __slots__ = ("began_ns", "reply", "rest", "socket")
+    __slots__ = ("began_ns", "reply", "requests", "rest", "socket")
 
-    def __init__(self, connected: socket.socket, reply: Reply) -> None:
+    def __init__(self, connected: socket.socket, requests: Iterator[bytes], reply: Reply) -> None:
         self.socket = connected
+        self.requests = requests
         self.reply = reply
         self.rest: memoryview | None = None
         self.began_ns = 0
@@ -84,22 +85,26 @@ def connect(port: int, count: int = 1) -> list[socket.socket]:
 
 def drive(
     sockets: Sequence[socket.socket],
-    requests: Iterator[bytes],
+    requests: Iterator[bytes] | Sequence[Iterator[bytes]],
     make_reply: Callable[[], Reply],
     seconds: float = math.inf,
 ) -> Loaded:
-    """Send for so long, or until there are no more requests; wait for every reply. Closes the sockets."""
+    """Send for so long, or until there are no more requests; wait for every reply. Closes the sockets.
+
+    A request goes to whichever connection is free; where it names its connection, each has a sequence of its own.
+    """
     latencies = array("q")
+    each = requests if isinstance(requests, Sequence) else [requests] * len(sockets)
     gc.disable()
     try:
         with select.epoll() as poll:
             lanes: dict[int, _Lane] = {}
-            for connected in sockets:
+            for connected, own in zip(sockets, each, strict=True):
                 connected.setblocking(False)
-                lanes[connected.fileno()] = _Lane(connected, make_reply())
+                lanes[connected.fileno()] = _Lane(connected, own, make_reply())
                 poll.register(connected, select.EPOLLIN)
             began_ns = perf_counter_ns()
-            _run(poll, lanes, requests, began_ns + seconds * 1e9, latencies)
+            _run(poll, lanes, began_ns + seconds * 1e9, latencies)
             took_s = (perf_counter_ns() - began_ns) / 1e9
     finally:
         gc.enable()
@@ -111,13 +116,12 @@ def drive(
 def _run(
     poll: select.epoll,
     lanes: dict[int, _Lane],
-    requests: Iterator[bytes],
     until_ns: float,
     latencies: "array[int]",
 ) -> None:
     busy = 0
     for lane in lanes.values():
-        request = next(requests, None)
+        request = next(lane.requests, None)
         if request is not None:
             lane.begin(request, poll)
             busy += 1
@@ -135,7 +139,7 @@ def _run(
                 continue
             now_ns = perf_counter_ns()
             latencies.append(now_ns - lane.began_ns)
-            request = next(requests, None) if now_ns < until_ns else None
+            request = next(lane.requests, None) if now_ns < until_ns else None
             if request is None:
                 busy -= 1
             else:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from bench.peers import beanstalkd, bullmq, postgresql, rabbitmq, redis
+from bench.peers import beanstalkd, bullmq, nats, postgresql, rabbitmq, redis
 from bench.peers.peer import FAILURES, Entrant, Peer
 from bench.run import Run
 
@@ -13,6 +13,7 @@ ENTRANTS: Final[list[Entrant]] = [
     *postgresql.ENTRANTS,
     *bullmq.ENTRANTS,
     *rabbitmq.ENTRANTS,
+    *nats.ENTRANTS,
 ]
 
 

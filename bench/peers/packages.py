@@ -1,4 +1,4 @@
-"""Where the peers' programs come from: the system, or Debian packages and npm, unpacked below `bench/.cache`.
+"""Where the peers' programs come from: the system, or Debian packages, npm and Go modules, below `bench/.cache`.
 
 Nothing is installed on the system and no service is started: packages are downloaded by apt, with those that they
 depend on and the system lacks, and only unpacked. That needs no root, only apt's lists.
@@ -83,3 +83,20 @@ def npm_modules(*wanted: str) -> Path:
             )
         done.touch()
     return folder
+
+
+def go_program(module: str, version: str) -> Path:
+    """A program of a Go module, built here at one version."""
+    folder = CACHE / "go" / f"{module.replace('/', '-')}@{version}"
+    if not folder.exists():
+        if shutil.which("go") is None:
+            raise Skipped("go is not here, which builds it; type: apt-get install golang-go")
+        building = CACHE / "go" / "building"
+        command = ["go", "install", f"{module}@{version}"]
+        env = {**os.environ, "GOBIN": str(building)}
+        ran = subprocess.run(command, env=env, cwd=CACHE, capture_output=True, text=True, check=False)
+        if ran.returncode != 0:
+            # Its own words name the proxy that somebody uses, and what is skipped is kept with its reason.
+            raise Skipped(f"go could not fetch or build it; to see why, type: {' '.join(command)}")
+        building.rename(folder)
+    return next(folder.iterdir())

@@ -1,9 +1,11 @@
 """The benchmark's own arithmetic and its report: what is said of measurements, without any measurement."""
 
+import socket
 import struct
 from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
+from threading import Thread
 from xml.etree import ElementTree
 
 import pytest
@@ -12,11 +14,12 @@ from bench import plots, report, results
 from bench.aims import AIMS, MET, MISSED, Aim
 from bench.figures import Figure, Figures, said
 from bench.parts import NAMES, PARTS
+from bench.peers import nats
 from bench.peers.rabbitmq import Confirmed, publish
 from bench.plan import NORMAL, SIZES, Plan
 from bench.results import Result
 from bench.run import TARRY, Run
-from bench.wire import Refused
+from bench.wire import Refused, drive
 
 
 def result(part: str, figures: Figures, plan: Plan = NORMAL) -> Result:
@@ -161,3 +164,63 @@ def test_a_publish_is_three_frames() -> None:
     assert [kind for kind, _ in kinds] == [1, 2, 3]
     assert kinds[1][1].endswith(b"\x04" + b"1500")
     assert kinds[2][1] == b"body"
+
+
+def stored(number: int) -> bytes:
+    answer = b'{"stream":"bench", "seq":%d}' % number
+    return b"MSG answers.0 1 %d\r\n%b\r\n" % (len(answer), answer)
+
+
+def test_nats_answers_are_counted_whole_and_byte_by_byte() -> None:
+    several = nats.Answers(iter([2, 1]))
+    data = stored(1) + b"PING\r\n" + stored(2)
+    assert [several.feed(data[at : at + 1]) for at in range(len(data))] == [False] * (len(data) - 1) + [True]
+    assert several.feed(stored(3))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'MSG answers.0 1 46\r\n{"error":{"code":400},"stream":"bench","seq":0}\r\n',
+        b"HMSG answers.0 1 16 16\r\nNATS/1.0 503\r\n\r\n\r\n",
+        b"-ERR 'Unknown Protocol Operation'\r\n",
+        stored(1) + b"garbage\r\n",
+    ],
+)
+def test_what_nats_refuses_is_an_error(answer: bytes) -> None:
+    with pytest.raises(Refused):
+        nats.Answers(1).feed(answer)
+
+
+def test_a_schedule_of_nats_says_its_sizes() -> None:
+    line, _, rest = nats.publish(b"answers.3", b"1.3.9", 1_700_000_000.25, b"body").partition(b"\r\n")
+    *words, head, whole = line.split()
+    assert words == [b"HPUB", b"later.1.3.9", b"answers.3"]
+    assert rest[: int(head)].endswith(b"\r\n\r\n")
+    assert b"Nats-Schedule: @at 2023-11-14T22:13:20.250+00:00\r\n" in rest
+    assert rest[int(head) : int(whole)] == b"body"
+    assert rest[int(whole) :] == b"\r\n"
+
+
+def test_a_connection_sends_its_own_requests_where_each_has_some() -> None:
+    class Line:
+        def feed(self, data: bytes) -> bool:
+            return data.endswith(b"\n")
+
+    pairs = [socket.socketpair() for _ in range(2)]
+    came: list[list[bytes]] = [[], []]
+
+    def answer(lane: int) -> None:
+        with pairs[lane][1] as end:
+            while data := end.recv(100):
+                came[lane].append(data)
+                end.sendall(b"done\n")
+
+    servers = [Thread(target=answer, args=(lane,)) for lane in range(2)]
+    for server in servers:
+        server.start()
+    own = [iter([b"a", b"b"]), iter([b"c"])]
+    assert drive([ours for ours, _ in pairs], own, Line).replies == 3
+    for server in servers:
+        server.join()
+    assert came == [[b"a", b"b"], [b"c"]]
