@@ -98,7 +98,7 @@ demo: .dev .java ## every door with its real client, a crash in the middle, and 
 	@$(BIN)/python -m demo $(ARGS)
 
 .PHONY: bench
-bench: .dev .java ## measure Tarry beside its peers: 40 minutes; in parts: ARGS="--only schedule,lateness" (--help lists them)
+bench: .dev .java ## measure Tarry beside its peers: 40 minutes; in parts: ARGS="--only schedule,lateness" (--help lists them); with another commit in turns: ARGS="--against REV"
 	@$(BIN)/python -m bench $(ARGS)
 
 .PHONY: bench-many

@@ -1,6 +1,6 @@
 """`make bench`: measures Tarry beside its peers and the machine's limits, part by part, and writes the report.
 
-python -m bench [--quick | --full | --tiny] [--only PART,PART] [--no-peers] [--folder DIR] [--out DIR] [--report]
+python -m bench [--quick | --full | --tiny] [--only PART,PART] [--no-peers] [--folder DIR] [--out DIR] [--report | --against REV]
 
 Each part's result is kept as JSON; the report is made of all that are there, so that parts can be measured one by one.
 """
@@ -9,9 +9,10 @@ import argparse
 import sys
 import time
 import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from bench import machine, plots, report, results
+from bench import against, machine, plots, report, results
 from bench.parts import NAMES, PARTS, Part
 from bench.plan import SIZES, Plan
 from bench.processes import CACHE, ROOT
@@ -66,7 +67,11 @@ def arguments() -> argparse.Namespace:
         "--folder", type=Path, default=CACHE, help="where data folders are made; not a RAM disk"
     )
     parser.add_argument("--out", type=Path, help="write results and report there and not to bench/")
-    parser.add_argument("--report", action="store_true", help="measure nothing, write the report again")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--report", action="store_true", help="measure nothing, write the report again")
+    instead.add_argument(
+        "--against", metavar="REV", help="measure this checkout and another commit in turns, without peers"
+    )
     parser.set_defaults(size="normal")
     return parser.parse_args()
 
@@ -75,9 +80,6 @@ def main() -> int:
     """Read the arguments, measure, report."""
     given = arguments()
     plan = SIZES[given.size]
-    out: Path | None = given.out or (HOME if plan.size in KEPT or given.report else None)
-    failed: list[str] = []
-    kept = results.load_all(out / "results", NAMES) if out else []
     if not given.report:
         given.folder.mkdir(parents=True, exist_ok=True)
         if machine.file_system(given.folder) in ("tmpfs", "ramfs"):
@@ -86,25 +88,59 @@ def main() -> int:
                 file=sys.stderr,
             )
             return 1
-        for part in parts_of(given.only, everything=plan.size == "full"):
-            try:
-                found = measured(part, plan, given.folder, peers=not given.no_peers, command=_command(given))
-            except Exception:  # noqa: BLE001 - whatever it was, it is shown
-                # One part that fails has not made the others worthless.
-                traceback.print_exc()
-                print(f"bench: {part.name} failed; see above", file=sys.stderr)
-                failed.append(part.name)
-                continue
-            if out:
-                found.save(out / "results")
-            kept = [result for result in kept if result.part != part.name] + [found]
-            # After each part, so that a run which is broken off has not been for nothing.
-            _write(out, kept)
-    text = _write(out, kept)
-    print(text)
+    parts = [] if given.report else parts_of(given.only, everything=plan.size == "full")
+    failed = compare(given, plan, parts) if given.against else beside_peers(given, plan, parts)
     if failed:
         print(f"bench: failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def beside_peers(given: argparse.Namespace, plan: Plan, parts: Sequence[Part]) -> list[str]:
+    """Measure parts beside the peers and write the report of all that was ever kept; gives the parts that failed."""
+    out: Path | None = given.out or (HOME if plan.size in KEPT or given.report else None)
+    kept = results.load_all(out / "results", NAMES) if out else []
+
+    def one(part: Part) -> None:
+        found = measured(part, plan, given.folder, peers=not given.no_peers, command=_command(given))
+        if out:
+            found.save(out / "results")
+        kept[:] = [result for result in kept if result.part != part.name] + [found]
+        # After each part, so that a run which is broken off has not been for nothing.
+        _write(out, kept)
+
+    failed = _each(parts, one)
+    print(_write(out, kept))
+    return failed
+
+
+def compare(given: argparse.Namespace, plan: Plan, parts: Sequence[Part]) -> list[str]:
+    """Measure parts with another commit and with this checkout in turns; gives the parts that failed."""
+    new, found = against.here(), list[against.Compared]()
+    where = machine.describe(given.folder)
+    with against.checkout(given.against) as old:
+
+        def one(part: Part) -> None:
+            found.append(against.measured(part, plan, given.folder, old, new))
+            if given.out:
+                given.out.mkdir(parents=True, exist_ok=True)
+                (given.out / "AGAINST.md").write_text(against.report(found, old, new, where))
+
+        failed = _each(against.comparable(parts), one)
+        print(against.report(found, old, new, where))
+    return failed
+
+
+def _each(parts: Sequence[Part], measure: Callable[[Part], None]) -> list[str]:
+    """Do it for each part; gives those that failed, which has not made the others worthless."""
+    failed = []
+    for part in parts:
+        try:
+            measure(part)
+        except Exception:  # noqa: BLE001 - whatever it was, it is shown
+            traceback.print_exc()
+            print(f"bench: {part.name} failed; see above", file=sys.stderr)
+            failed.append(part.name)
+    return failed
 
 
 def _command(given: argparse.Namespace) -> str:

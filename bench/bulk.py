@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from bench.http_wire import Http
 from bench.plan import PAYLOAD_BYTES
-from bench.processes import cpu_s, environment, python
+from bench.processes import cpu_s, python, tarry_environment
 from bench.run import Run
 from bench.tarry_server import TarryServer
 from tarry.pipeline import datasource
@@ -49,7 +49,7 @@ def _turn(run: Run, spark: Any, file: Path, server: TarryServer) -> None:
     _add(run, "bulk", time.monotonic() - began, cpu_s() - cpu)
     command = python("tarry", "bulk", "schedule", str(file), "--name", "file", "--url", url)
     began, cpu = time.monotonic(), cpu_s()
-    subprocess.run(command, check=True, env=environment(), cwd=file.parent, stdout=subprocess.DEVNULL)
+    subprocess.run(command, check=True, env=tarry_environment(), cwd=file.parent, stdout=subprocess.DEVNULL)
     _add(run, "bulk file", time.monotonic() - began, cpu_s() - cpu)
     # The connection from before is long closed.
     server.http = Http(server.port)

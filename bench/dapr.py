@@ -22,7 +22,7 @@ from bench.peers import packages
 from bench.peers.peer import Skipped
 from bench.peers.redis import command
 from bench.plan import CONNECTIONS, PAYLOAD_BYTES
-from bench.processes import Process, environment, free_port, python
+from bench.processes import Process, environment, free_port, python, tarry_environment
 from bench.run import Run
 from bench.wire import RECV_BYTES, Loaded, connect, drive
 
@@ -60,7 +60,7 @@ class Door:
         self._process = Process(
             python("tarry", "serve", "--data", str(folder / "data"), "--port", "0"),
             folder / "log",
-            env=environment(),
+            env=tarry_environment(),
             cwd=folder,
         )
         self._process.wait_for_line("ready on")

@@ -74,14 +74,10 @@ class Figures:
 
     def ratio(self, ours: tuple[str, str], theirs: tuple[str, str]) -> Figure | None:
         """One figure over another, turn by turn, for only what was measured side by side can be compared."""
-        over, under = self.get(*ours), self.get(*theirs)
-        if over is None or under is None:
-            return None
-        pairs = zip(over.values, under.values, strict=False)
-        return Figure([a / b for a, b in pairs if b]) if all(under.values) else None
+        return turn_by_turn(self.get(*ours), self.get(*theirs))
 
     def take(self, other: "Figures") -> None:
-        """Take the figures of another part as well."""
+        """Take the figures of another part, or of another turn, as well."""
         for (who, what), figure in other._figures.items():
             self._figures.setdefault((who, what), Figure()).values.extend(figure.values)
         self.skipped |= other.skipped
@@ -93,6 +89,13 @@ class Figures:
         for (who, what), figure in self._figures.items():
             found.setdefault(who, {})[what] = figure.values
         return found
+
+
+def turn_by_turn(over: Figure | None, under: Figure | None) -> Figure | None:
+    """One figure over another, value by value; nothing where one of them is missing or was nought."""
+    if over is None or under is None or not all(under.values):
+        return None
+    return Figure([a / b for a, b in zip(over.values, under.values, strict=False)])
 
 
 def short(value: float) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from bench.load_http import HOUR_MS, fill
 from bench.plan import PAYLOAD_BYTES
-from bench.processes import CannotStart, Process, cpu_s, environment, processes_below, python
+from bench.processes import CannotStart, Process, cpu_s, processes_below, python, tarry_environment
 from bench.run import Run
 from bench.tarry_server import TarryServer
 
@@ -27,7 +27,7 @@ def measure(run: Run) -> None:
         pipeline = Process(
             python("tarry", "pipeline", "--data", str(place / "data")),
             place / "pipeline.log",
-            env=environment(),
+            env=tarry_environment(),
             cwd=place,
             keep_output=False,
         )

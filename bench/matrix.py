@@ -21,7 +21,7 @@ from bench.figures import Figures, Lateness
 from bench.http_wire import HttpReply
 from bench.peers.peer import Skipped
 from bench.peers.synapse import SynapseServer, call, wait_for
-from bench.processes import CannotStart, Process, environment, free_port, python
+from bench.processes import CannotStart, Process, environment, free_port, python, tarry_environment
 from bench.run import TARRY, Run
 from bench.wire import connect, drive
 
@@ -65,7 +65,7 @@ class Door:
         self._process = Process(
             python("tarry", "serve", "--data", str(folder / "data"), "--port", "0"),
             folder / "log",
-            env=environment(),
+            env=tarry_environment(),
             cwd=folder,
         )
         self._process.wait_for_line("ready on")

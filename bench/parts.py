@@ -34,6 +34,8 @@ class Part:
     """What it takes at the normal size on two idle cores, once everything is fetched."""
     usual: bool = True
     """Whether it belongs to a run that names no parts."""
+    apart: bool = True
+    """Whether all of Tarry that it measures runs in processes of its own: only these can be another commit's."""
 
 
 PARTS: Final = (
@@ -45,8 +47,8 @@ PARTS: Final = (
     Part("pulsar", "the Pulsar door beside a real Pulsar", pulsar.measure, 8),
     Part("dapr", "the Dapr door", dapr.measure, 3),
     Part("matrix", "the Matrix door beside Synapse's own delayed events", matrix.measure, 5),
-    Part("pipeline", "index stream, cascade, lateness beside a cascade", pipeline.measure, 3),
-    Part("bulk", "ten million from a DataFrame", bulk.measure, 5),
+    Part("pipeline", "index stream, cascade, lateness beside a cascade", pipeline.measure, 3, apart=False),
+    Part("bulk", "ten million from a DataFrame", bulk.measure, 5, apart=False),
     Part(
         "waiting",
         "ten million in the index: memory, restart, lateness",

@@ -6,10 +6,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Final, Self
+from typing import IO, ClassVar, Final, Self
 
 ROOT: Final = Path(__file__).parent.parent
 CACHE: Final = ROOT / "bench" / ".cache"
@@ -26,14 +26,35 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def environment() -> dict[str, str]:
-    """The environment for our own processes: this tree's code, and no settings from outside."""
+class _Measured:
+    """The checkout whose Tarry is started."""
+
+    tree: ClassVar[Path] = ROOT
+
+
+@contextmanager
+def tarry_of(tree: Path) -> Iterator[None]:
+    """Start the Tarry of another checkout for a while; the benchmark's own processes stay those of this one."""
+    before, _Measured.tree = _Measured.tree, tree
+    try:
+        yield
+    finally:
+        _Measured.tree = before
+
+
+def tarry_environment() -> dict[str, str]:
+    """The environment for Tarry, of the checkout that is measured."""
+    return environment(_Measured.tree)
+
+
+def environment(tree: Path = ROOT) -> dict[str, str]:
+    """The environment for our own processes: one checkout's Tarry, this benchmark, and no settings from outside."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("TARRY_", "PYTHON"))}
     return {
         **kept,
-        "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+        "PYTHONPATH": f"{tree / 'src'}{os.pathsep}{ROOT}",
         # A server in use does not compile its modules at each start, whatever is set out here.
-        "PYTHONPYCACHEPREFIX": str(CACHE / "pycache"),
+        "PYTHONPYCACHEPREFIX": str(tree / "bench" / ".cache" / "pycache"),
     }
 
 

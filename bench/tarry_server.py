@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.http_wire import Http
-from bench.processes import Process, cpu_s_of, environment, python
+from bench.processes import Process, cpu_s_of, python, tarry_environment
 
 TOPIC: Final = "/v1/topics/public/default/bench"
 DESTINATION: Final = "persistent://public/default/bench"
@@ -22,7 +22,7 @@ class TarryServer:
         self._process = Process(
             python("tarry", "serve", "--data", str(folder / "data"), "--port", "0"),
             folder / "log",
-            env=environment(),
+            env=tarry_environment(),
             cwd=folder,
         )
         line = self._process.wait_for_line("ready on")

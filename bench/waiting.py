@@ -18,7 +18,7 @@ from bench import lateness
 from bench.http_wire import Http
 from bench.load_http import HOUR_MS
 from bench.plan import PAYLOAD_BYTES
-from bench.processes import environment, python
+from bench.processes import python, tarry_environment
 from bench.run import Run
 from bench.tarry_server import TarryServer
 
@@ -108,5 +108,5 @@ def _write(file: Path, rows: int, size: int) -> None:
 
 def _run(*arguments: str, cwd: Path) -> None:
     subprocess.run(
-        python("tarry", *arguments), check=True, env=environment(), cwd=cwd, stdout=subprocess.DEVNULL
+        python("tarry", *arguments), check=True, env=tarry_environment(), cwd=cwd, stdout=subprocess.DEVNULL
     )

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from bench.results import Result
 
 ROOT = Path(__file__).parents[2]
@@ -36,3 +38,28 @@ def test_an_unknown_part_is_refused_with_the_names_of_all(tmp_path: Path) -> Non
     assert "There is no part everything" in done.stderr
     assert "schedule" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_this_checkout_is_measured_against_a_commit(tmp_path: Path) -> None:
+    done = bench("--tiny", "--only", "memory", "--against", "HEAD", "--out", str(tmp_path))
+    if "it has other locks" in done.stderr:
+        pytest.skip(
+            "the locks are being changed: the last commit cannot be measured until they are committed"
+        )
+    assert done.returncode == 0, done.stderr
+    report = (tmp_path / "AGAINST.md").read_text()
+    assert report in done.stdout
+    resident = next(line for line in report.splitlines() if line.startswith("| resident "))
+    _, old, new, ratio, _ = (cell.strip() for cell in resident.strip("|").split("|"))
+    assert old.endswith(" M")
+    assert new.endswith(" M")
+    # The same commit, but for what is not committed yet.
+    assert 0.5 < float(ratio) < 2
+    # Nothing of it is taken for a result.
+    assert [file.name for file in tmp_path.iterdir()] == ["AGAINST.md"]
+
+
+def test_a_commit_that_is_not_here_is_refused() -> None:
+    done = bench("--tiny", "--only", "memory", "--against", "never")
+    assert done.returncode == 1
+    assert "there is no such commit here" in done.stderr

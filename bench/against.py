@@ -1,0 +1,149 @@
+"""This checkout against another commit: the same load on the Tarry of each, in turns, in one run.
+
+The load and the ways of measuring are this checkout's for both; only Tarry's processes are the other's. Both run in one
+environment, so that a commit with other locks cannot be measured.
+"""
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from bench import machine, results
+from bench.figures import Figure, Figures, said, turn_by_turn
+from bench.parts import Part
+from bench.plan import Plan
+from bench.processes import CACHE, ROOT, tarry_of
+from bench.run import TARRY, Run
+from bench.tables import table
+
+LOCKS: Final = ("requirements/base.txt", "requirements/dev.txt")
+"""What .venv is made of."""
+MARGIN: Final = 0.05
+"""A ratio that is further from 1 than this in every turn is a difference to be explained."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """A commit that is compared, and where its code is."""
+
+    name: str
+    tree: Path
+
+
+@dataclass
+class Compared:
+    """A part, measured with the older and with the newer commit."""
+
+    part: str
+    load: str
+    """The machine's load average at the start."""
+    old: Figures = field(default_factory=Figures)
+    new: Figures = field(default_factory=Figures)
+
+
+@contextmanager
+def checkout(revision: str) -> Iterator[Side]:
+    """Another commit in a work tree of its own, which goes afterwards."""
+    commit = _git("rev-parse", "--verify", "--quiet", "--short=10", f"{revision}^{{commit}}")
+    if commit is None:
+        raise SystemExit(
+            f"--against {revision}: there is no such commit here. Name a commit, a branch or a tag."
+        )
+    if changed := _git("diff", "--name-only", commit, "--", *LOCKS):
+        since = _git("log", "-1", "--format=%h", "--", *LOCKS)
+        raise SystemExit(
+            f"--against {revision}: it has other locks ({', '.join(changed.split())}), and one .venv cannot serve both. "
+            f"Commits from {since} on have the locks of this checkout."
+        )
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="against-", dir=CACHE) as folder:
+        tree = Path(folder).resolve() / "tree"
+        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", tree, commit], cwd=ROOT, check=True)
+        try:
+            yield Side(commit, tree)
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", tree], cwd=ROOT, check=False)
+
+
+def here() -> Side:
+    """This checkout, as it is."""
+    return Side(results.commit(), ROOT)
+
+
+def comparable(parts: Sequence[Part]) -> list[Part]:
+    """The parts that can be measured with another commit's Tarry; says which cannot."""
+    for part in parts:
+        if not part.apart:
+            print(
+                f"bench: {part.name} is left out: it runs code of Tarry in the benchmark's own process, "
+                "where another commit's cannot take its place",
+                file=sys.stderr,
+            )
+    return [part for part in parts if part.apart]
+
+
+def turns(repeats: int, old: Side, new: Side) -> Iterator[tuple[int, Side]]:
+    """Who is measured after whom: the old commit and the new one in each turn."""
+    for turn in range(1, repeats + 1):
+        yield turn, old
+        yield turn, new
+
+
+def measured(part: Part, plan: Plan, folder: Path, old: Side, new: Side) -> Compared:
+    """Measure one part, without peers, in turns."""
+    load = dict(machine.describe(folder))
+    found = Compared(part.name, next(value for name, value in load.items() if name.startswith(machine.LOAD)))
+    for turn, side in turns(plan.repeats, old, new):
+        run = Run(part.name, replace(plan, repeats=1), folder, peers=False)
+        run.say(f"{side.name}, turn {turn} of {plan.repeats}")
+        with tarry_of(side.tree):
+            part.measure(run)
+        (found.old if side is old else found.new).take(run.figures)
+    return found
+
+
+def report(compared: Sequence[Compared], old: Side, new: Side, where: Sequence[tuple[str, str]]) -> str:
+    """Every figure of both with its ratio."""
+    how = (
+        f"Measured in turns, {old.name} first in each, with the load of this checkout. Values are medians with the lowest and "
+        "the highest; a ratio is new / old, turn by turn. The last column says where it is more than "
+        f"{MARGIN:.0%} away from 1 in every turn. Rows of {machine.WHO} show how much the machine itself changed."
+    )
+    parts = [
+        f"# {new.name} against {old.name}",
+        how,
+        table(["", ""], [list(row) for row in where if not row[0].startswith(machine.LOAD)]),
+    ]
+    for one in compared:
+        rows = [_row(one, who, what) for who, figures in one.new.values().items() for what in figures]
+        head = ["what", f"old, {old.name}", f"new, {new.name}", "new / old", "in every turn"]
+        parts += [f"## {one.part}", f"{machine.LOAD}: {one.load}.", table(head, rows)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _row(one: Compared, who: str, what: str) -> list[str]:
+    before, now = one.old.get(who, what), one.new.get(who, what)
+    ratio = turn_by_turn(now, before)
+    name = what if who == TARRY else f"{who}: {what}"
+    return [name, said(before), said(now), said(ratio), verdict(ratio)]
+
+
+def verdict(ratio: Figure | None) -> str:
+    """Whether all turns agree that there is a difference, and which."""
+    if ratio is None:
+        return ""
+    low, high = ratio.spread
+    if low > 1 + MARGIN:
+        return "more"
+    return "less" if high < 1 - MARGIN else ""
+
+
+def _git(*words: str) -> str | None:
+    """What git says, or nothing where it refuses."""
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
