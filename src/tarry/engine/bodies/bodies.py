@@ -58,7 +58,7 @@ class Fetch(NamedTuple):
 
 
 class Bodies:
-    """DecodedBatch bodies and holds those that took long to get."""
+    """Reads bodies and holds those that took long to get."""
 
     def __init__(self, ledger: Ledger, horizon: Horizon, offload: Offload, clock: Clock) -> None:
         self.enqueued: dict[int, bytes] = {}

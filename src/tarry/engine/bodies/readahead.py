@@ -81,7 +81,7 @@ class Slice:
 
 
 class Readahead:
-    """DecodedBatch what is due, for the most part before it is."""
+    """Reads and decodes bodies up to 1.5 s before their fire instant; a miss is read at the instant."""
 
     def __init__(self, bodies: Bodies, horizon: Horizon, sizes: BodySizes) -> None:
         self._bodies = bodies
