@@ -361,11 +361,8 @@ def test_a_server_whose_disk_failed_shows_nothing_more_and_a_start_shows_everyth
     consumer = world.engine.topics.subscription("t", "s").attach("c", got.extend)
     consumer.flow(10)
     delayed = world.engine.delayed
-    for look in (lambda: delayed.get("t", 1), lambda: delayed.list("t")):
-        with pytest.raises(Unavailable, match="the disk failed"):
-            look()
     answers: list[Answer[Any]] = [
-        *lost, delayed.cancel("t", 1), delayed.reschedule("t", 1, later_ms), world.engine.get(waiting),
+        *lost, delayed.get("t", 1), delayed.list("t"), delayed.cancel("t", 1), delayed.reschedule("t", 1, later_ms), world.engine.get(waiting),
         world.engine.list_messages(MessageQuery()), world.engine.list_messages(MessageQuery(state="finalised")),
     ]  # fmt: skip
     assert [type(answer.error()) for answer in answers] == [Unavailable] * len(answers)
