@@ -170,9 +170,9 @@ class Way:
                 getattr(found, name, None) for name in ("field", "limit", "max_delay_ms", "state", "wait_ms")
             ]
             return (type(found), *about)
-        key = self.engine.journal.ids.read(found if isinstance(found, str) else found.id)
+        key = self.world.ids.read(found if isinstance(found, str) else found.id)
         assert key is not None
-        put = self.world.engine.journal.bodies.version(key[0])
+        put = self.world.bodies.version(key[0])
         assert put.fire_at_ms == key[1]
         if isinstance(found, Scheduled):
             assert found.due_at_ms == put.due_at_ms

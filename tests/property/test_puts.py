@@ -51,7 +51,7 @@ TYPES = {
 
 
 PLANNER = Planner(
-    (journal := World().engine.journal), Destinations(journal, {}), OwnerLimits(journal.pending)
+    (journal := World().journal), Destinations(journal, {}), OwnerLimits(journal.pending)
 )  # fmt: skip
 
 

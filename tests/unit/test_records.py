@@ -194,7 +194,7 @@ def test_bodies_from_columns_decode_as_what_they_say() -> None:
             "headers": pa.array([None, [("a", "b")], []], pa.map_(pa.string(), pa.string())),
         }
     )
-    journal = World().engine.journal
+    journal = World().journal
     planner = Planner(journal, Destinations(journal, {}), OwnerLimits(journal.pending))
     defaults = Message(destination="", owner="bob", door="http")
     (plan,), errors = planner.plan(columns_of(batch, defaults), defaults, 1000)
