@@ -134,8 +134,8 @@ def _row(one: Compared, who: str, what: str) -> list[str]:
 
 
 def verdict(ratio: Figure | None) -> str:
-    """Whether all turns agree that there is a difference, and which."""
-    if ratio is None:
+    """Whether all turns agree that there is a difference, and which; one turn alone agrees with nobody."""
+    if ratio is None or len(ratio.values) < 2:
         return ""
     low, high = ratio.spread
     if low > 1 + MARGIN:

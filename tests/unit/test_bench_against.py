@@ -71,7 +71,14 @@ def test_two_commits_are_reported_with_the_ratio_of_each_turn() -> None:
 
 @pytest.mark.parametrize(
     ("ratios", "verdict"),
-    [([1.06, 1.2], "more"), ([1.04, 1.2], ""), ([0.94, 0.5], "less"), ([0.96, 0.5], ""), ([0.5, 2.0], "")],
+    [
+        ([1.06, 1.2], "more"),
+        ([1.04, 1.2], ""),
+        ([0.94, 0.5], "less"),
+        ([0.96, 0.5], ""),
+        ([0.5, 2.0], ""),
+        ([2.0], ""),
+    ],
 )
 def test_a_difference_is_one_that_all_turns_show(ratios: list[float], verdict: str) -> None:
     assert against.verdict(Figure(ratios)) == verdict
