@@ -20,6 +20,7 @@ METHODS: Final = ("PublishEvent", "BulkPublishEvent", "BulkPublishEventAlpha1", 
 STREAM: Final = "SubscribeTopicEventsAlpha1"
 WITHIN_S: Final = 20
 LISTENS_S: Final = 0.3
+CONNECTIONS: Final = 20
 
 Pairs = tuple[tuple[str, str | bytes], ...]
 
@@ -182,7 +183,10 @@ class DaprGrpc:
     # Bare connections
 
     async def _frames(self) -> None:
-        """Say what no client says, and listen for a moment."""
+        """Say what no client says, on several connections: most end at the first frame that is wrong."""
+        await asyncio.gather(*(self._garbage() for _ in range(CONNECTIONS)))
+
+    async def _garbage(self) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._port)
         try:
             writer.write(garbage(self.values, SERVICE + self.values.one(*METHODS, STREAM)))
