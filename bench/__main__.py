@@ -43,7 +43,7 @@ def parts_of(words: list[str] | None, *, everything: bool) -> list[Part]:
 
 
 def arguments() -> argparse.Namespace:
-    """What was asked for."""
+    """The command line's options."""
     listed = "\n".join(
         f"  {part.name:11} {part.about} ({part.minutes:.0f} min){'' if part.usual else ', only by name or --full'}"
         for part in PARTS
@@ -144,7 +144,7 @@ def _each(parts: Sequence[Part], measure: Callable[[Part], None]) -> list[str]:
 
 
 def _command(given: argparse.Namespace) -> str:
-    """What was typed, without the folders, which are somebody's own."""
+    """The command as typed, without folders, which are somebody's own."""
     words = [f"--{given.size}"] if given.size != "normal" else []
     words += ["--only", *given.only] if given.only else []
     words += ["--no-peers"] if given.no_peers else []

@@ -14,7 +14,7 @@ MET, MISSED, UNKNOWN = "yes", "**no**", "not measured"
 
 @dataclass(frozen=True)
 class Aim:
-    """What the project set out to reach."""
+    """A number that the project set out to reach."""
 
     part: str
     text: str
@@ -30,7 +30,7 @@ class Aim:
     """Every single value has to reach it, and not the median."""
 
     def figure(self, figures: Figures) -> Figure | None:
-        """What was measured."""
+        """The measured figure."""
         if self.over is not None:
             return figures.ratio((TARRY, self.what), (self.over, self.what))
         return figures.get(TARRY, self.what)

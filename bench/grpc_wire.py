@@ -9,7 +9,7 @@ from tarry.grpc.hpack import written
 
 
 def greeting() -> bytes:
-    """What a client begins with; it lets the server send as much as it likes."""
+    """The first bytes of a client; they let the server send as much as it likes."""
     windows = frames.settings((frames.INITIAL_WINDOW_SIZE, frames.MAX_WINDOW_BYTES))
     more = frames.MAX_WINDOW_BYTES - frames.FIRST_WINDOW_BYTES
     return frames.PREFACE + windows + frames.number(frames.WINDOW_UPDATE, 0, more)

@@ -28,7 +28,7 @@ IN_FLIGHT, LANES, BATCH = 256, 4, 256
 
 
 def describe(folder: Path) -> list[tuple[str, str]]:
-    """What it is, for the head of the report."""
+    """Describe the machine, for the head of the report."""
     cpu = next(
         (line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         platform.machine(),

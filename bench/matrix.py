@@ -80,7 +80,7 @@ class Door:
 
 @dataclass
 class Target:
-    """Who is measured: an address that takes delayed events, and a user there."""
+    """The measured server: an address that takes delayed events, and a user there."""
 
     who: str
     port: int

@@ -41,7 +41,7 @@ FAREWELL_S: Final = 20
 
 @dataclass
 class Tally:
-    """What the participants saw."""
+    """Counts of what the participants saw."""
 
     late_ms: "array[float]" = field(default_factory=lambda: array("d"))
     false_leaves: list[str] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.WriteTransport", transport)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Whoever waits is told."""
+        """Tell the waiting request that its connection is lost."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(error or ConnectionResetError("the server closed a connection"))
 
@@ -151,7 +151,7 @@ class Size:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of it."""
+    """The outcome of a load."""
 
     restarts: int
     took_s: float

@@ -158,7 +158,7 @@ def processes_below(root: int) -> list[int]:
 
 
 def _family(root: int) -> dict[int, list[str]]:
-    """What the kernel says of a process and of everything below it, by id, from the field after the name on."""
+    """The kernel's figures of a process and of all its descendants, by id, from the field after the name on."""
     fields: dict[int, list[str]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():

@@ -39,7 +39,7 @@ Arrivals = Callable[[], NDArray[np.float64]]
 
 
 class Broker(Protocol):
-    """Who is measured."""
+    """The measured broker."""
 
     def cpu_s(self) -> float:
         """Processor time that it has used."""
@@ -276,7 +276,7 @@ def real_burst(topic: Topic, count: int, reader: Reader) -> Lateness:
 
 
 def own_burst(topic: Topic, count: int) -> Lateness:
-    """The same as frames that are only counted: the server's own part."""
+    """A burst whose frames are only counted: the server's own part."""
     connection = Wire(topic.port)
     connection.subscribe(topic.name, "burst")
     connection.permit(2 * count)

@@ -15,7 +15,7 @@ from bench.processes import ROOT
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a part."""
+    """The result of one part."""
 
     part: str
     plan: Plan

@@ -129,7 +129,7 @@ def _said(figures: Figures, who: str, what: str, parts: Iterable[str]) -> list[s
 
 
 def memory(result: Result) -> list[str]:
-    """What a pending message costs."""
+    """The table of memory for each pending message."""
     figures = result.figures
     count = result.plan.pending
     return listed(
@@ -324,7 +324,7 @@ def bulk(result: Result) -> list[str]:
 
 
 def waiting(result: Result) -> list[str]:
-    """What those cost that wait in the index."""
+    """The table of costs of messages that wait in the index."""
     figures = result.figures
     count = result.plan.many if result.part == "many" else result.plan.waiting
     name = f"waiting {count}"
@@ -351,7 +351,7 @@ def waiting(result: Result) -> list[str]:
 
 
 def idle(result: Result) -> list[str]:
-    """What a pipeline costs that has nothing to do."""
+    """The table of costs of an idle pipeline."""
     figures = result.figures
     return listed(
         figures,

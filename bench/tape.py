@@ -58,7 +58,7 @@ class Tape:
         return numbers, np.frombuffer(self._at_ns, np.int64)[pieces] / 1e6
 
     def own_lateness(self) -> Lateness:
-        """Of Tarry's entries: from the due instant to the one at which the server took them up."""
+        """Lateness of Tarry's entries: from the due instant to the one at which the server took them up."""
         found = np.array(_OURS.findall(self.read()), np.int64)
         return Lateness.of((found[:, 0] - found[:, 1]).astype(np.float64))
 
@@ -75,5 +75,5 @@ def late_ms(tape: Tape, due_at_ms: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def lateness(tape: Tape, due_at_ms: NDArray[np.float64]) -> Lateness:
-    """The same, summed up."""
+    """Summary of the lateness of a tape's entries."""
     return Lateness.of(late_ms(tape, due_at_ms))

@@ -32,7 +32,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Loaded:
-    """What came of a load."""
+    """The outcome of a load."""
 
     replies: int
     seconds: float

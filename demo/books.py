@@ -1,4 +1,4 @@
-"""What was asked for and what came, by door: the demonstration's own record, kept apart from Tarry's."""
+"""Requests and deliveries, by door: the demonstration's own record, kept apart from Tarry's."""
 
 import threading
 import time
@@ -22,7 +22,7 @@ class Page:
     repeats: int = 0
 
     def scheduled(self, name: str, due_at_ms: int) -> None:
-        """It was accepted."""
+        """Note that a message was accepted."""
         self.due_at_ms[name] = due_at_ms
 
     def arrived(self, name: str, at_ms: int) -> None:
@@ -50,7 +50,7 @@ class Page:
 
 
 def offences(pages: list[Page]) -> list[str]:
-    """What must not be: lost or early."""
+    """Messages that were lost or early, which must not be."""
     found: list[str] = []
     for page in pages:
         missing = page.due_at_ms.keys() - page.arrived_at_ms.keys()

@@ -24,7 +24,7 @@ TOPIC: Final = "persistent://public/default/{}"
 
 
 class DoorClient(Protocol):
-    """What the demonstration does with a door."""
+    """The demonstration's use of one door."""
 
     page: Page
 

@@ -1,4 +1,4 @@
-"""What the demonstration stands on: `tarry up` in a folder of its own, on free ports, and the server inside it to be killed."""
+"""The stage of the demonstration: `tarry up` in a folder of its own, on free ports, and the server inside it to be killed."""
 
 import contextlib
 import os

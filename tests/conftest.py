@@ -1,4 +1,4 @@
-"""What holds for all tests."""
+"""Fixtures and rules for all tests."""
 
 import gc
 import os
@@ -45,7 +45,7 @@ FILLING: Final = "tests/simulation/test_simulation.py::test_every_guarantee_hold
 
 
 def scope_of(nodeid: str) -> str:
-    """What is given to one worker as a whole: a file, or a folder where that saves a second Synapse or Spark."""
+    """The unit of tests that one worker gets as a whole: a file, or a folder where that saves a second Synapse or Spark."""
     if nodeid.startswith(FILLING):
         return nodeid
     file = nodeid.partition("::")[0]

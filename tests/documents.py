@@ -118,7 +118,7 @@ class Reader:
         self._settings = environment(PATH=path, **settings) | {"PYTHONPATH": f"{ROOT / 'src'}:{ROOT}"}
 
     def typed(self, block: Block) -> str:
-        """What is typed: the block, with what is other here."""
+        """The block as typed, with its replacements for a test."""
         text = block.text
         for told, here in self.swaps.items():
             text = text.replace(told, here)

@@ -35,7 +35,7 @@ _random: Final = random.SystemRandom()
 
 
 def environment(**settings: str) -> dict[str, str]:
-    """What commands of this tree run in."""
+    """Environment for commands of this tree."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TARRY_")}
     return kept | {"PYTHONPATH": str(ROOT / "src"), **settings}
 

@@ -11,7 +11,7 @@ WITHIN_S: Final = 90.0
 
 
 async def until(look: Callable[[], Any], within_s: float = WITHIN_S) -> Any:
-    """What `look` finds, once it is true; what it gives may be awaitable."""
+    """Wait for `look` to find something true, and give that; what it gives may be awaitable."""
     deadline = time.monotonic() + within_s
     while True:
         found = look()
@@ -28,7 +28,7 @@ def wait_until(
     say: Callable[[], str] = lambda: "it never came to be",
     within_s: float = WITHIN_S,
 ) -> None:
-    """The same without a loop; `say` tells how it is if it never comes to be."""
+    """Wait for `look` without an event loop; `say` tells how it is if it never comes to be."""
     deadline = time.monotonic() + within_s
     while not look():
         assert time.monotonic() < deadline, say()

@@ -1,4 +1,4 @@
-"""What is asked of every server in the comparison, ours included."""
+"""The interface of every server in the comparison, ours included."""
 
 import subprocess
 from collections.abc import Callable

@@ -85,7 +85,7 @@ class PostgreSQL:
         self._session().close_after(simple(TABLE))
 
     def _wait_until_up(self) -> None:
-        """It listens a moment before it takes anybody in."""
+        """Wait until the server takes clients in: it listens a moment before."""
         until = time.monotonic() + 30
         while True:
             try:
@@ -152,7 +152,7 @@ class PostgreSQL:
 
 
 class PostgreSQLCopy(PostgreSQL):
-    """The same with COPY for its batches."""
+    """PostgreSQL with COPY for its batches."""
 
     def batched(self, seconds: float) -> float:
         """COPY."""

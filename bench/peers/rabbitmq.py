@@ -58,7 +58,7 @@ class RabbitMQ:
             raise
 
     def _wait_until_up(self) -> None:
-        """It listens a moment before it takes anybody in."""
+        """Wait until the server takes clients in: it listens a moment before."""
         until = time.monotonic() + START_WITHIN_S
         while True:
             try:

@@ -50,7 +50,7 @@ class Element:
 
     @property
     def text(self) -> str:
-        """What it shows."""
+        """The element's visible text."""
         return str(self._browser.get(self._path + "/text"))
 
 
@@ -192,7 +192,7 @@ class Browser:
         return {"clip": {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}}
 
     def log(self) -> list[str]:
-        """What the page's console said since the last time."""
+        """The lines of the page's console since the last call."""
         return [entry["message"] for entry in self.post("/se/log", type="browser")]
 
     def close(self) -> None:

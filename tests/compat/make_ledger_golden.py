@@ -124,7 +124,7 @@ def quickly_fired() -> Encoded:
 
 
 def encoded() -> list[Encoded]:
-    """Some of each kind, whole and as short as they may be."""
+    """Records of each kind, whole and as short as they may be."""
     kinds = [kind for kind in get_args(Record) if kind is not Entry]
     whole = [*(sample(kind, "record", n) for n in range(3) for kind in kinds), *entries()]
     short = [sample(kind, "record", 1) for kind in kinds]

@@ -57,7 +57,7 @@ def acks() -> SavedSet:
 
 
 def value_type(table: Table[Any]) -> Any:
-    """What the rows of a table hold."""
+    """The type of a table's rows."""
     return get_args(table._decoder.type)[2]
 
 

@@ -49,7 +49,7 @@ def assert_same(of: Struct, was: dict[str, Any]) -> None:
 
 
 def written_then(now: Any, was: Any) -> Any:
-    """What is read now, without the fields that nobody knew then."""
+    """A record as read now, without the fields that came later."""
     if isinstance(was, dict) and isinstance(now, dict):
         return {field: written_then(now.get(field, "not there"), was[field]) for field in was}
     if isinstance(was, list) and isinstance(now, list) and len(now) == len(was):

@@ -40,7 +40,7 @@ def begins(now: Any, was: Any) -> bool:
 
 
 def migrated(was: dict[str, Any]) -> dict[str, Any]:
-    """What was in a registry of format 1, as it stands in one of format 2: without a namespace, where there is to be one."""
+    """The content of a registry of format 1, as it stands in one of format 2: without a namespace, where there is to be one."""
     tables = dict(was["tables"])
     for name in ("groups", "idempotency", "owners"):
         tables[name] = [[["", *key], searched, value] for key, searched, value in tables[name]]

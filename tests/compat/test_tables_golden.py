@@ -17,7 +17,7 @@ FOLDERS = sorted(path.name for path in GOLDEN.glob("tables-v*"))
 
 
 def log_of(table: Path) -> list[dict[str, Any]]:
-    """What the commits of a table say, without what is another each time."""
+    """The commits of a table, without the fields that differ each time."""
     said: list[dict[str, Any]] = []
     for path in sorted((table / "_delta_log").glob("*.json")):
         for action in map(json.loads, path.read_text().splitlines()):

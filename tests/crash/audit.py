@@ -38,7 +38,7 @@ def audit(books: Books) -> list[str]:
 
 
 def missing(books: Books) -> list[str]:
-    """What must still come, for whoever waits until all has come."""
+    """Messages that must still come, for a test that waits for all of them."""
     view = View(books)
     return [*_lost(view), *_not_seen_by_a_subscription(view)]
 
@@ -237,7 +237,7 @@ def _not_seen_by_a_subscription(view: View) -> Iterator[str]:
 
 
 def _states(view: View) -> Iterator[str]:
-    """What the server says of a message is what became of it."""
+    """Check that the state of a message at the server is its outcome in the books."""
     for label, state in view.books.states.items():
         message = view.messages[label]
         delivered = view.delivered(message)

@@ -1,4 +1,4 @@
-"""What clients of a server wrote down for themselves: what they asked, what they were answered, what they got.
+"""Books that a server's clients keep for themselves: requests, answers, deliveries.
 
 Nothing in here comes from the server's files or its own state, so that an audit of these books is independent
 of it. Every message has a label of its own, which is also how its payload begins; the rest of the payload
@@ -136,7 +136,7 @@ class Message:
         return self.lowest_due_at(now_ms())
 
     def lowest_due_at(self, at_ms: int) -> int:
-        """The same, as of an instant: for an attempt that failed, and later commands found it not sent."""
+        """`lowest_due_ms` as of an instant: for an attempt that failed, and later commands found it not sent."""
         floors = [self.floor_ms]
         for command in self.commands:
             if command.verb == "cancel" or command.asked_at_ms > at_ms:

@@ -110,7 +110,7 @@ class IndexedCampaign(Campaign):
         self.driver_kills += 1
 
     def _look_after_driver(self) -> None:
-        """Whoever ends without having been killed has a reason that somebody should know."""
+        """Watch the driver: if it ends without having been killed, its reason is shown."""
         process = self.driver.process
         if process is not None and (code := process.poll()) is not None:
             self.books.complaints.append(

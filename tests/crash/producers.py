@@ -73,7 +73,7 @@ class Producer(threading.Thread):
             self.close()
 
     def actions(self) -> list[Callable[[], None]]:
-        """What it does, one at a time and as often as it is in here."""
+        """The producer's actions, one at a time and as often as they are listed."""
         return [
             self._single, self._single, self._keyed, self._webhook, self._webhook, self._lines, self._arrow,
             self._publish, self._publish_again, self._group, self._command, self._command, self._command,

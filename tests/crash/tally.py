@@ -1,4 +1,4 @@
-"""What `tarry audit` must count, by the books of the clients.
+"""The counts that `tarry audit` must give, by the books of the clients.
 
 Of most messages it is certain what became of them. What was never answered may or may not have been accepted, so that a
 count has a lowest and a highest value; what went out is always certain, because somebody has got it.
@@ -39,7 +39,7 @@ def disagreements(books: Books, counts: Mapping[str, int], upto_ms: int) -> list
 
 
 def _fates(message: Message, over: set[str | None]) -> set[str]:
-    """What may have become of a message that did not go out, or was said to be cancelled."""
+    """Possible outcomes of a message that did not go out, or whose cancel was answered."""
     if message.cancelled or (message.batch is not None and message.batch.cancelled_at_ms):
         return {CANCELLED}
     if message.group is None:

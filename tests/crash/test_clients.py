@@ -68,7 +68,7 @@ def connect(server: ServerProcess) -> socket.socket:
 
 
 def exchange(server: ServerProcess, sent: bytes) -> bytes:
-    """What comes back for these bytes, up to the end of the connection. The client ends its side first."""
+    """The server's answer to these bytes, up to the end of the connection. The client ends its side first."""
     with connect(server) as connection:
         # The server may have ended it before it has heard everything.
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What the first page promises: schedule, SIGKILL, start again, and it arrives once, on time, not a millisecond early."""
+"""The promise of the first page: schedule, SIGKILL, start again, and it arrives once, on time, not a millisecond early."""
 
 import http.client
 import json

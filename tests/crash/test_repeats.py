@@ -56,7 +56,7 @@ def end_all(client: Client) -> None:
 
 
 def the_rest(client: Client) -> list[Any]:
-    """What is in the topic and was not read yet."""
+    """Entries of the topic that were not read yet."""
     found: list[Any] = []
     while some := client.receive(TOPIC, "reader", max=100, wait_ms=300):
         client.ack(TOPIC, "reader", [one.entry_id for one in some])

@@ -163,7 +163,7 @@ class Campaign:
             ]
 
     async def _look_at(self, server: ServerProcess) -> None:
-        """It is alive, and nothing took long or went wrong."""
+        """Check that the server is alive, that no turn took long, and that no message was isolated."""
         assert not server.ended, _end_of(server)
         async with plain_client(server.url) as client:
             assert (await client.get("/healthz")).status_code == 200

@@ -133,7 +133,7 @@ class Values:
         )  # fmt: skip
 
     def some(self, **fields: Any) -> dict[str, Any]:
-        """Some of these fields; each is a function that makes its value."""
+        """A random choice of these fields; each is a function that makes its value."""
         return {name: make() for name, make in fields.items() if self.chance(0.4)}
 
     def policy(self) -> dict[str, Any]:

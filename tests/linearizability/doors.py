@@ -137,7 +137,7 @@ class Doors:
         return ("ok", answer["due_at_ms"]) if status == 200 else ("conflict", None)
 
     async def receive(self) -> list[tuple[int, int]]:
-        """What the subscription gives, by number and entry id."""
+        """Receive the subscription's entries, by number and entry id."""
         status, answer = await self._ask("POST", f"{self._native}{_GROUP}/receive", json={"wait_ms": 500})
         assert status == 200, answer
         return [(int(one["payload"]), int(one["entry_id"])) for one in answer["messages"]]

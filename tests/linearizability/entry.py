@@ -52,7 +52,7 @@ class EntryModel(Struct, frozen=True):
                 yield life
 
     def _gone(self, life: Life, event: Happened) -> Iterator[Life]:
-        """It does not wait."""
+        """States of an entry that does not wait any more."""
         if life.phase in ("cancelled", "sending", "sent"):
             yield life
         elif life.phase == "scheduled" and event.to_ms >= life.not_before_ms:

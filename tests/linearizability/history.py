@@ -17,7 +17,7 @@ class Steps(Protocol):
 
 
 class History(Struct, frozen=True):
-    """What is known of one message, and the model by which it is judged."""
+    """The history of one message, and the model by which it is judged."""
 
     number: int
     model: Steps

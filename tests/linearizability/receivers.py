@@ -43,7 +43,7 @@ class Subject:
         self.attempts: list[Operation[Happened]] = []
 
     def manner(self) -> Manner:
-        """What to do to the next attempt; once all is done that was to be done, it is accepted."""
+        """The manner of treating the next attempt; after the last planned one, attempts are accepted."""
         return self._manners.pop(0) if self._manners else "accept"
 
     def note(self, got: float, got_ms: int, manner: Manner, answered: float) -> None:

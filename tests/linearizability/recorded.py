@@ -20,7 +20,7 @@ FAR_MS = 1_000
 
 
 class Recorded:
-    """What all kinds of messages have in common."""
+    """The common part of all kinds of recorded messages."""
 
     commands: Sequence[str]
     weights: Sequence[int]

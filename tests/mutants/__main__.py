@@ -33,7 +33,7 @@ _FAILED: Final = re.compile(r"^(?:FAILED|ERROR) (\S+\.py(?:::.+?)?)(?: - .*)?$",
 
 
 class Verdict(NamedTuple):
-    """What came of a mutant."""
+    """The outcome of a mutant."""
 
     outcome: Literal["noticed", "unnoticed", "broken"]
     said: str

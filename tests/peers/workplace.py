@@ -30,7 +30,7 @@ class Door:
 
 
 class Workplace:
-    """What a suite gets to run in. At its end the servers are killed and the folder is removed."""
+    """The workplace in which a suite runs. At its end the servers are killed and the folder is removed."""
 
     def __init__(self, suite: str) -> None:
         self._own = tempfile.TemporaryDirectory(prefix=f"tarry-peers-{suite}-")

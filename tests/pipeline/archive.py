@@ -21,7 +21,7 @@ SHORT_LIVED: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
 
 def options() -> str:
-    """What the Java of a test's Spark is started with."""
+    """Options of the Java of a test's Spark."""
     archive = _archive()
     # An archive that does not fit is left alone; whoever reads what Java prints must not be told so.
     return f"{SHORT_LIVED} -XX:SharedArchiveFile={archive} -Xlog:disable" if archive.exists() else SHORT_LIVED

@@ -91,7 +91,7 @@ def _inline(work: Callable[[], Any], done: Callable[[Exception | None], None]) -
 
 
 class Row(NamedTuple):
-    """What a task of the index stream says."""
+    """A row as a task of the index stream writes it."""
 
     first_seq: int
     last_seq: int

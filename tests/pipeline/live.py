@@ -1,4 +1,4 @@
-"""What the files of a version of the index add up to: the versions that live, with key and checksum.
+"""Living versions, computed from the files of one version of the index, with key and checksum.
 
 For tests, which compare whole indexes; the server reads ranges (`tarry.index.delta`).
 """

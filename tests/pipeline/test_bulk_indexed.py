@@ -40,7 +40,7 @@ def index_all(writer: Writer) -> None:
 
 
 def delivered(writer: Writer) -> list[str]:
-    """What is in the topic, in order."""
+    """The topic's entries, in order."""
     sub = writer.settle(writer.engine.topics.subscribe("orders", "reader", "shared", start="earliest"))
     got: list[str] = []
     reader = sub.attach("r", lambda entries: got.extend(entry.payload.decode() for entry in entries))

@@ -1,4 +1,4 @@
-"""The same program on a cluster, with workers that cannot see the server's ledger: they read it from the server."""
+"""The pipeline on a cluster, with workers that cannot see the server's ledger: they read it from the server."""
 
 import json
 from collections.abc import Iterator

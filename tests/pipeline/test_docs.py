@@ -44,7 +44,7 @@ def tarry(
 
 
 def typed(tarry: Shell, page: str) -> list[str]:
-    """What the commands of a page print, line by line. Each must succeed: what follows it would run."""
+    """The output of a page's commands, line by line. Each must succeed: the next one would run all the same."""
     told = []
     for line in "".join(block.text for block in runnable(page, "sh")).splitlines():
         program, *words = shlex.split(line.partition("&&")[0], comments=True)

@@ -1,4 +1,4 @@
-"""What may go wrong around a commit: a driver killed at any point, two at once, a lost checkpoint. Nothing lost, none twice.
+"""Failures around a commit: a driver killed at any point, two at once, a lost checkpoint. Nothing lost, none twice.
 
 The drivers are real processes, killed by SIGKILL while they index a ledger; instead of Spark, which is slow to start, they
 run the stream's tasks themselves.

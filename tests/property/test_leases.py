@@ -1,4 +1,4 @@
-"""What is given out and handed over, entered late, against plain dicts that have everything at once."""
+"""Leases that are given and handed over, entered late, against plain dicts that have everything at once."""
 
 from collections.abc import Sequence
 from typing import Any, cast

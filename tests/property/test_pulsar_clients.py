@@ -247,7 +247,7 @@ class Clients(RuleBasedStateMachine):
 
 
 class DeduplicatingClients(Clients):
-    """The same clients where a policy turns deduplication on."""
+    """Clients of topics whose policy turns deduplication on."""
 
     deduplicates = True
 

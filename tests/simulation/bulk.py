@@ -37,7 +37,7 @@ class Batch:
 
 
 class Bulk:
-    """What jobs do."""
+    """Jobs of bulk scheduling."""
 
     def __init__(self, sim: "Simulation") -> None:
         self._sim = sim

@@ -245,7 +245,7 @@ class Checker:
         return msg
 
     def _check_order(self, msg: Msg) -> None:
-        """Of one key, owner and namespace, nothing that was accepted before it and fires before it may still be waiting."""
+        """Check order: no message of this key, owner and namespace that was accepted and fires before this one may still wait."""
         if msg.touched or not msg.accepted or msg.accepted.due_at_ms is None or self.model.limited:
             return
         if msg.order is None or msg.batch or self._is_carried(msg.order):
@@ -492,7 +492,7 @@ class Checker:
                 broken(f"{publication.token} was published and is nowhere")
 
     def _check_gone(self, msg: Msg) -> None:
-        """Of a message that ended with its whole batch nothing is remembered: then it was not sent."""
+        """Check a message that is not found: one that ended with its whole batch is not remembered, and must not have been sent."""
         if not msg.doomed:
             broken(f"{msg.token} cannot be found any more")
         sent = msg.ended or msg.verdict_life == self.life

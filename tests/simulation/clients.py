@@ -34,7 +34,7 @@ ANYWHERE = (*HOSTS, *TOPICS, *HOSTS, *TOPICS, *HOSTS, *TOPICS, EAGER, FLEETING)
 
 
 class Clients:
-    """What the owners of messages do."""
+    """Owners of messages, who schedule and command them."""
 
     def __init__(self, sim: "Simulation") -> None:
         self._sim = sim
@@ -101,7 +101,7 @@ class Clients:
         )  # fmt: skip
 
     def promise(self, msg: Msg) -> Promise | None:
-        """What is promised if the request is taken now; None if it has been taken already."""
+        """The promise that accepting the request now makes; None if it has been taken already."""
         self._sim.say_message(msg)
         if not msg.promises:
             msg.first_frame = self._checker.frames

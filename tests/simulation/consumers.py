@@ -42,7 +42,7 @@ MANY = 1_000_000
 
 
 class Consumers:
-    """What goes on around topics."""
+    """Clients of topics."""
 
     def __init__(self, sim: "Simulation") -> None:
         self._sim = sim

@@ -48,7 +48,7 @@ ENOUGH_SEEDS: Final = 2_000
 
 
 class Coverage:
-    """What one run has met; `look` is called after every step."""
+    """Cases that one run has met; `look` is called after every step."""
 
     def __init__(self) -> None:
         self.met: Counter[str] = Counter()
@@ -89,7 +89,7 @@ class Coverage:
             self.note("clock set back while a chain waits")
 
     def ended(self, sim: "Simulation") -> Counter[str]:
-        """What the run has met, once it is over."""
+        """The cases that the run has met, once it is over."""
         failed, met = sim.world.disk.failed, self.met
         met["failed sync"] += failed["sync"]
         met["failed write"] += failed["write"]

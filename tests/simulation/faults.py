@@ -1,4 +1,4 @@
-"""What goes wrong in one run: crashes, disks that fail or fill up or go bad, clocks that jump."""
+"""Faults of one run: crashes, disks that fail or fill up or go bad, clocks that jump."""
 
 import errno
 from collections.abc import Callable
@@ -15,7 +15,7 @@ JUMPS_MS = (-1, -50, -1_000, -70_000, -3_600_000, 50, 10_000, 3_600_000)
 
 
 class Faults:
-    """What nobody wants."""
+    """The faults that a run injects."""
 
     def __init__(self, sim: "Simulation") -> None:
         self._sim = sim

@@ -1,4 +1,4 @@
-"""What the outside world knows: what was asked, what was answered, what was seen to arrive.
+"""Knowledge of the outside world: requests, answers, arrivals.
 
 Nothing here looks into the engine. After a crash a client knows of an unanswered operation only that it may or may
 not have happened; the records below say so (`maybe`), and the checker believes no more than they say.
@@ -30,12 +30,12 @@ ELSEWHERE = "acme/other"
 
 
 def holder_of(message: Message) -> tuple[str, str]:
-    """Whose a message is."""
+    """The holder of a message."""
     return message.namespace or DEFAULT_NAMESPACE, message.owner
 
 
 def group_of(message: Message) -> tuple[str, str, str | None]:
-    """What a group is known by."""
+    """The identity of a message's group."""
     return message.namespace or DEFAULT_NAMESPACE, message.owner, message.group
 
 

@@ -1,4 +1,4 @@
-"""Those who change their mind about what they published with a delay: they reschedule it, or take it back."""
+"""Producers who change their mind about delayed entries: they reschedule them, or cancel them."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ DELAYS_MS = (0, 1, 20, 1_500, 90_000)
 
 
 class Recalls:
-    """What goes on around delayed entries."""
+    """Commands on delayed entries."""
 
     def __init__(self, sim: "Simulation") -> None:
         self._sim = sim

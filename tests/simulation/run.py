@@ -51,7 +51,7 @@ def run_seed(
 
 
 class Runs(NamedTuple):
-    """What many runs came to."""
+    """The results of many runs."""
 
     failures: list[tuple[int, str]]
     """The seeds that failed, with what is to be said of each."""

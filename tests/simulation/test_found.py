@@ -89,7 +89,7 @@ def test_a_burst_makes_no_topic_that_it_puts_nothing_into() -> None:
 
 
 def test_a_sibling_that_is_ended_while_it_waits_makes_room_in_its_chain() -> None:
-    """It stayed at the head of its chain for ever."""
+    """The sibling stayed at the head of its chain for ever."""
     world = World(settings=EngineSettings(concurrency=1))
     *_, sibling = schedule(
         world,
@@ -276,7 +276,7 @@ def test_what_may_have_been_sent_stays_so_when_a_limit_puts_it_off() -> None:
 
 
 def test_a_command_that_waits_for_an_attempt_hears_of_a_carried_version() -> None:
-    """It waited for the old version, which was never tried again."""
+    """The command waited for the old version, which was never tried again."""
     every_ms = {"reclaim_every_ms": 1, "snapshot_every_ms": 1, "flush_every_ms": 1}
     world = World(ledger_settings=SMALL, settings=EngineSettings(**every_ms))  # type: ignore[arg-type]
     (id_,) = schedule(world, Message(destination="sim://h/1", delay_ms=1_000))
@@ -318,7 +318,7 @@ def test_a_chain_that_is_carried_after_the_clock_was_set_back_is_not_early() -> 
 
 
 def test_a_message_that_may_have_been_sent_stays_so_when_its_chain_is_carried() -> None:
-    """It waited behind another owner's, was carried with it untried, and a cancel was answered though it had arrived."""
+    """The message waited behind another owner's, was carried with it untried, and a cancel was answered though it had arrived."""
     world = World(settings=EngineSettings(carry_after_ms=0, batch=1))
     arrived, other = schedule(
         world,

@@ -206,7 +206,7 @@ def fire_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_siblings(patch: pytest.MonkeyPatch) -> None:
-    """Of a group at most one."""
+    """At most one message of a group is sent."""
     patch.setattr(Groups, "ends_of_siblings", lambda self, put, origin, now_ms: [])
 
 
@@ -292,7 +292,7 @@ def give_out_after_the_disk_failed(patch: pytest.MonkeyPatch) -> None:
 
 
 def take_the_last_due_first(patch: pytest.MonkeyPatch) -> None:
-    """What is due goes out in the order of the fire instants, of one order key one after another."""
+    """Due messages go out in the order of their fire instants, those of one order key one after another."""
     pop_due = Horizon.pop_due
 
     def reversed_(self: Horizon, now_ms: int, limit: int) -> Due:

@@ -393,7 +393,7 @@ class Simulation:
             self._worked.append(lambda: done(error))
 
     def work_last(self) -> None:
-        """What was offloaded last is done at once."""
+        """Do the work at once that was offloaded last."""
         work, done = self.world.offloaded.pop()
         done(_error_of(work))
 

@@ -50,7 +50,7 @@ class Podman:
         return _succeeded(self._run(["bash", "-euo", "pipefail", "-c", text], folder, within_s))
 
     def inspect(self, name: str) -> Any:
-        """What it knows of an image or a container."""
+        """Podman's facts about an image or a container."""
         return json.loads(self("inspect", name))[0]
 
     def _run(self, command: list[str], folder: Path, within_s: float) -> "subprocess.CompletedProcess[str]":

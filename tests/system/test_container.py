@@ -72,7 +72,7 @@ class Container:
         return self.podman("exec", self.name, *command, within_s=within_s)
 
     def said(self) -> str:
-        """What it said last."""
+        """The container's last lines."""
         ended = self.podman.try_to("logs", "--tail=100", self.name)
         return ended.stdout + ended.stderr
 
@@ -89,7 +89,7 @@ class Container:
         return answer.json() if answer.content else None
 
     def received(self, topic: str, wait_ms: int) -> list[Any]:
-        """What a new subscription of a topic gets, from the beginning."""
+        """Entries that a new subscription of a topic gets, from the beginning."""
         path = f"/v1/topics/public/default/{topic}/subscriptions/me"
         self.call(path, {"start": "earliest"}, "PUT")
         return list(self.call(f"{path}/receive", {"wait_ms": wait_ms})["messages"])

@@ -1,4 +1,4 @@
-"""What the tests of Dapr's components share: a receiver that keeps what it got, and waiting for it."""
+"""Shared parts of the tests of Dapr's components: a receiver that keeps what it got, and waiting for it."""
 
 import asyncio
 from collections.abc import Mapping

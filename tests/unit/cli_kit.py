@@ -12,7 +12,7 @@ from tarry.cli import main
 
 
 class Ended(NamedTuple):
-    """What a command has left behind."""
+    """The end of a command: its exit code and output."""
 
     code: int
     out: str

@@ -1,4 +1,4 @@
-"""What the tests of the Dapr door share: a server with the door open, and applications that receive."""
+"""Shared parts of the tests of the Dapr door: a server with the door open, and applications that receive."""
 
 import asyncio
 import contextlib

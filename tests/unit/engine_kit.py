@@ -1,4 +1,4 @@
-"""What the tests of the engine share: a world whose receiver says nothing unless the test does, and consumers."""
+"""Shared parts of the tests of the engine: a world whose receiver says nothing unless the test does, and consumers."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -162,7 +162,7 @@ class Bench(World):
         self.rest()
 
     def arrived(self) -> list[bytes]:
-        """What the receiver got, in order."""
+        """Messages that the receiver got, in order."""
         return [arrival.delivery.payload for arrival in self.outlet.arrivals]
 
     # The disk

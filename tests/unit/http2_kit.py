@@ -107,7 +107,7 @@ class Client:
     # What came back
 
     def of(self, kind: int, stream: int | None = None) -> list[bytes]:
-        """What the frames of a kind say."""
+        """The payloads of all frames of one kind."""
         return [one[3] for one in self.got if one[0] == kind and stream in (None, one[2])]
 
     def data(self, stream: int) -> bytes:

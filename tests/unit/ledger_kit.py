@@ -1,4 +1,4 @@
-"""What the tests of the ledger share: records, a clock that stands still, and the checker."""
+"""Shared parts of the tests of the ledger: records, a clock that stands still, and the checker."""
 
 from random import Random
 
@@ -51,7 +51,7 @@ def contents(ledger: Ledger) -> list[Encoded]:
 
 
 class Model:
-    """What the ledger should hold: it is told every append and every answer."""
+    """A model of the ledger's content, told of every append and every answer."""
 
     def __init__(self) -> None:
         self.units: list[tuple[int, list[Encoded]]] = []

@@ -1,4 +1,4 @@
-"""What the tests of the Matrix door share: a tiny homeserver, and a whole server with the door in front of it.
+"""Shared parts of the tests of the Matrix door: a tiny homeserver, and a whole server with the door in front of it.
 
 The homeserver here does what a test tells it to: it records what it is sent, and fails when it should. What a real one makes of
 it all is tested in `tests/conformance/matrix`.
@@ -71,7 +71,7 @@ class TinyHomeserver:
 
     @property
     def events(self) -> list[Sent]:
-        """What was sent into rooms by the application service."""
+        """Events that the application service sent into rooms."""
         return [
             sent
             for sent in self.got

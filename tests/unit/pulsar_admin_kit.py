@@ -60,7 +60,7 @@ class Admin:
             return answer.result()
 
     async def get(self, path: str, **query: Any) -> Any:
-        """What is there; None for an answer without content."""
+        """GET a path's JSON; None for an answer without content."""
         response = await self.request("GET", path, **query)
         assert response.status_code in (200, 204), response.text
         return response.json() if response.content else None

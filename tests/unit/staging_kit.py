@@ -1,4 +1,4 @@
-"""What the tests of batches share: a place to stage in, rows, and stagers."""
+"""Shared parts of the tests of batches: a place to stage in, rows, and stagers."""
 
 from pathlib import Path
 from typing import Any

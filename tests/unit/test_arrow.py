@@ -48,7 +48,7 @@ def errors(done: ColumnsScheduled) -> dict[int, tuple[str, str]]:
 
 
 def same(one: MessageView, two: MessageView) -> None:
-    """The same message, but for its id."""
+    """Check that two messages are equal but for their ids."""
     for name in one.__struct_fields__:
         if name != "id":
             assert getattr(one, name) == getattr(two, name), name

@@ -1,4 +1,4 @@
-"""What the audit counts where the beginning of the ledger, or of the history, is gone. No Spark."""
+"""Counts of the audit where the beginning of the ledger, or of the history, is gone. No Spark."""
 
 from typing import Any
 

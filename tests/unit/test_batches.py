@@ -1,4 +1,4 @@
-"""What the records of batches add up to: counts, the dead, and what a restart has again."""
+"""The state of batches from their records: counts, the dead, and what a restart has again."""
 
 from typing import Any
 

@@ -351,7 +351,7 @@ def test_the_end_of_a_batchs_message_is_found_for_as_long_as_outcomes_are_kept(t
 
 
 def test_a_batch_that_is_adopted_after_the_watermark_was_taken_back_is_sent(bench: BulkBench) -> None:
-    """What was due before the watermark of the start was taken for dead, though it was adopted later, and was lost."""
+    """Messages due before the watermark of the start were taken for dead, though adopted later, and were lost."""
     bench.clock.jump(HOUR_MS)
     for _ in range(20):
         # A clock that stays ahead is believed in the end.

@@ -1,4 +1,4 @@
-"""What `tarry doctor` says of the homeserver, the brokers and the collector that the configuration names: each is broken once."""
+"""Findings of `tarry doctor` about the homeserver, the brokers and the collector that the configuration names: each is broken once."""
 
 import json
 import time

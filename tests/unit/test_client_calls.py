@@ -1,4 +1,4 @@
-"""What the client sends and how it reads answers, without a connection."""
+"""Requests of the client and its reading of answers, without a connection."""
 
 import base64
 import json

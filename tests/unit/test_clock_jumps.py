@@ -179,7 +179,7 @@ def test_a_clock_that_was_ahead_for_seconds_makes_nothing_late(bench: Bench) -> 
 
 
 def test_a_clock_that_was_ahead_for_long_makes_new_messages_late_for_a_minute_at_most(bench: Bench) -> None:
-    """It was believed in the end; then the watermark is lowered."""
+    """The clock was believed in the end; then the watermark is lowered."""
     ahead_and_back(bench, 3 * TRUSTED_AFTER_MS)
     assert bench.watermark.fire_at_ms > bench.now_ms + 3_000_000
     bench.wait(2_000)
@@ -260,7 +260,7 @@ def test_a_cancel_after_a_crash_with_the_clock_set_back_does_not_deny_what_was_h
 
 
 def test_one_that_its_group_has_ended_holds_up_nobody_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It waits for its instant, which the clock was set back from; then it ends, and a sweep takes it out of the wheel."""
+    """The version waits for its instant, from which the clock was set back; then it ends, and a sweep takes it out of the wheel."""
     monkeypatch.setattr(upkeep, "SWEEP_DEAD", 0)
     bench = Bench(settings=EngineSettings(concurrency=1))
     bench.schedule(FOREIGN, payload=b"first", key="k", delay_ms=1)

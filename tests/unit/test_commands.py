@@ -255,7 +255,7 @@ def test_a_restarted_message_is_found_by_its_id_through_many_versions(bench: Ben
 
 
 def test_a_heartbeat_does_not_read_the_ledger(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of what is commanded by its id the newest bodies are in memory, as far as they fit, and only while they live."""
+    """The newest bodies of messages commanded by id are in memory, as far as they fit, and only while they live."""
     read: list[int] = []
     ledger = bench.ledger
     from_disk = ledger.read
@@ -354,7 +354,7 @@ def test_where_delays_are_off_a_restart_is_due_now(bench: Bench) -> None:
 
 
 def test_what_was_overdue_at_a_recovery_counts_as_being_sent(bench: Bench) -> None:
-    """It may have been handed out before the crash, so a cancel waits for the next verdict (R11)."""
+    """An overdue message may have been handed out before the crash, so a cancel waits for the next verdict (R11)."""
     done = bench.schedule(FOREIGN, delay_ms=1)
     bench.wait(1)
     bench.attempt().arrive()

@@ -1,4 +1,4 @@
-"""What an application is told beside an event: the message's metadata and its trace context, over HTTP and gRPC."""
+"""Metadata beside an event for an application: the message's metadata and its trace context, over HTTP and gRPC."""
 
 import asyncio
 import contextlib

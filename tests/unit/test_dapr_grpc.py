@@ -325,7 +325,7 @@ async def test_a_stream_that_is_wrong_is_refused(tmp_path: Path) -> None:
 
 
 async def test_a_second_initial_request_ends_a_stream(tmp_path: Path) -> None:
-    """It was taken for an answer to the event without an id."""
+    """The second request was taken for an answer to the event without an id."""
     async with dapr(tmp_path) as doors, client(doors) as calls, asyncio.timeout(WITHIN_S):
         stream = calls.stream()
         await stream.write(opening("t"))

@@ -1,4 +1,4 @@
-"""What an application is given: subscriptions of every kind, and SUCCESS, RETRY, DROP as Dapr treats them."""
+"""Deliveries to an application: subscriptions of every kind, and SUCCESS, RETRY, DROP as Dapr treats them."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What `scheduledSendTime` may say, and that nothing else is ever taken for now."""
+"""Values of `scheduledSendTime`; no other value is ever taken for now."""
 
 import contextlib
 from datetime import UTC, datetime, timedelta

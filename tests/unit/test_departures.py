@@ -50,7 +50,7 @@ class Calls(Bench):
         self.leap(1)
 
     def answer(self, *payloads: bytes, verdict: Verdict | None = None) -> None:
-        """The same verdict on some of those that are under way, at one time."""
+        """Give one verdict on several flights under way, at one time."""
         chosen = [one for one in self.outlet.under_way if one.delivery.payload in payloads]
         assert len(chosen) == len(payloads)
         self.outlet.answer([(attempt, verdict or Delivered()) for attempt in chosen])

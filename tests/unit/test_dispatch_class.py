@@ -1,4 +1,4 @@
-"""What messages have in common is decided once for all of them, and what sets one apart is seen."""
+"""Messages of one dispatch class are decided about once, and a difference between messages is seen."""
 
 from typing import Any
 

@@ -101,7 +101,7 @@ def test_pulsar(reader: Reader) -> None:
 
 
 def _last_id(reader: Reader) -> str:
-    """What `list-delayed` calls the entry of which the page says `7:42`."""
+    """The id in `list-delayed` of the entry that the page calls `7:42`."""
     listing = runnable("docs/doors/pulsar.md")[-1]._replace(text="tarry pulsar topics list-delayed orders\n")
     return str(re.findall(r"^(\d+:\d+):", reader.run(listing), re.MULTILINE)[-1])
 

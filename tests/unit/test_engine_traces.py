@@ -1,4 +1,4 @@
-"""What the engine tells a tracer: of what is accepted, and of each attempt to send it, over any number of lives."""
+"""Reports of the engine to a tracer: accepted messages, and each attempt to send one, over any number of lives."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -32,7 +32,7 @@ def put(payload: bytes, number: int) -> ReadPut:
 def entry_batch(
     first_id: int, count: int, at_ms: int = 7, payload: bytes = b"x", *, prepared: bool = False
 ) -> EntryBatch:
-    """Of the numbers from one on, which were read together with one before and one behind."""
+    """An entry batch of the numbers from one on, read together with one before and one behind."""
     numbers = range(first_id - 1, first_id + count + 1)
     puts = [put(payload, number) for number in numbers]
     span = EntrySpan(
@@ -118,7 +118,7 @@ def test_some_of_it_may_be_prepared() -> None:
 
 
 def received(bench: Bench, *orders: str) -> list[Sequence[Received]]:
-    """What a consumer that prepares gets of messages for these topics that are due at one instant."""
+    """The entries that a preparing consumer gets when messages for these topics are due at one instant."""
     bench.subscribe("orders", "s")
     got: list[Sequence[Received]] = []
     consumer = bench.engine.topics.subscription(full("orders"), "s").attach("c", got.append, prepare=prepare)

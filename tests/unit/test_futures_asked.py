@@ -1,4 +1,4 @@
-"""What a request for futures asks for."""
+"""Reading of requests for futures."""
 
 import json
 from typing import Any

@@ -235,7 +235,7 @@ def test_a_group_has_a_limit_of_members(bench: Bench) -> None:
 
 
 def test_the_ends_of_a_group_fit_into_the_ledger_together() -> None:
-    """Of a listed message its end remembers the content."""
+    """The end of a listed message remembers its content."""
     bench = Bench(ledger_settings=LedgerSettings(segment_bytes=1 << 20))
     large = Message(destination=FOREIGN, group="g", delay_ms=10, listed=True, payload=bytes(20_000))
     limit = bench.refused(bench.engine.schedule(large), TooLarge).limit

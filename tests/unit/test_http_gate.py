@@ -1,4 +1,4 @@
-"""Who is let in, and to what, through the real server with tokens; and what a slow or strange client gets."""
+"""Access to the real server with tokens, and its treatment of slow or strange clients."""
 
 import asyncio
 import hashlib

@@ -151,7 +151,7 @@ def test_answers_are_lines_in_order_with_their_numbers() -> None:
 
 
 def asked(columns: Columns) -> dict[str, list[Any]]:
-    """What the rows of columns say, None where they say nothing."""
+    """The values of columns, row by row; None where a row has none."""
 
     def few(column: Coded[str]) -> list[str | None]:
         return [None if code < 0 else column.values[code] for code in column.codes.tolist()]
@@ -278,7 +278,7 @@ def test_the_short_way_reaches_no_further() -> None:
 
 
 def test_a_plain_line_is_a_line() -> None:
-    """The same fields, with the same types and bounds."""
+    """A plain line has the fields of a line, with their types and bounds."""
     whole = {field.name: field for field in msgspec.structs.fields(BatchLine)}
     for field in msgspec.structs.fields(PlainLine):
         assert (field.type, field.default) == (whole[field.name].type, None)

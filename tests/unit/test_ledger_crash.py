@@ -58,7 +58,7 @@ def crashed_after(nth: int, seed: int, again_at: int | None = None) -> tuple[Sim
 
 
 def check_recovered(disk: SimulatedDisk, model: Model) -> None:
-    """What is found is right, is durable by now, and the ledger can go on."""
+    """Check that the recovered records are right and durable, and that the ledger can go on."""
     found = model.check_after_restart(open_ledger(disk))
     disk.crash()
     ledger = open_ledger(disk)

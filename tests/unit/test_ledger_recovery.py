@@ -74,7 +74,7 @@ class Built:
         put(self.disk, FIRST, start, spoiled)
 
     def refused(self, *words: str, at: int) -> None:
-        """It is damage, at this place, and nothing was changed."""
+        """Check that opening raises damage at this place, and changes nothing."""
         before = get(self.disk, FIRST)
         with pytest.raises(Damage) as caught:
             open_ledger(self.disk)
@@ -84,7 +84,7 @@ class Built:
         assert get(self.disk, FIRST) == before
 
     def kept(self, frames: int, noted: bool) -> None:
-        """It opens with so many records, and is clean from then on."""
+        """Check that the ledger opens with so many records, and is clean from then on."""
         ledger = open_ledger(self.disk)
         assert contents(ledger) == self.records[:frames]
         assert bool(ledger.notes) == noted

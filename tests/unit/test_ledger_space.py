@@ -226,7 +226,7 @@ def test_the_plan_is_never_too_hopeful() -> None:
 
 
 def test_the_plan_does_not_become_too_gloomy() -> None:
-    """It counts a header for each unit; over many segments that must not add up to segments."""
+    """The plan counts a header for each unit; over many segments these must not add up to segments."""
     ledger = open_ledger(SimulatedDisk(1))
     room = ledger._writer.space
     for _ in range(100):

@@ -1,4 +1,4 @@
-"""Whose token it is: how long the homeserver's answer is believed, and for whom."""
+"""Owners of tokens: how long the homeserver's answer is believed, and for whom."""
 
 from collections.abc import AsyncIterator
 

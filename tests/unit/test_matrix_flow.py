@@ -57,7 +57,7 @@ class TracedFlow(Told):
         return super().accept(operation, door, messages, callers)
 
     def close(self) -> None:
-        """It sends nothing."""
+        """Close the tracer, which sends nothing."""
 
 
 async def test_what_is_accepted_and_sent_is_told_with_the_trace_of_its_request(

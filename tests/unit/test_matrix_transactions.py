@@ -1,4 +1,4 @@
-"""What the homeserver tells the application service, and what Tarry makes of it."""
+"""Transactions of the homeserver to the application service, and Tarry's use of them."""
 
 import time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is pure of `make peers`: reading outputs, reasons, stored results and the page. No suite is run here."""
+"""The pure parts of `make peers`: reading outputs, reasons, stored results and the page. No suite is run here."""
 
 from pathlib import Path
 

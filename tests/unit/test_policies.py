@@ -244,7 +244,7 @@ def test_over_the_limit_at_sending_means_later_and_never_lost(bench: Bench, dest
 
 
 def test_the_limit_at_sending_is_kept_past_a_minute_and_a_restart(bench: Bench) -> None:
-    """Those put off for longer than a minute get a new version (R9); they are not charged again for it."""
+    """Messages put off for longer than a minute get a new version (R9); they are not charged again for it."""
     set_policy(bench, "broker", "", send_per_second=0.1)
     for n in range(12):
         bench.schedule(FOREIGN, payload=b"%02d" % n, owner="ann", delay_ms=1)

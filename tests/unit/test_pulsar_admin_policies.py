@@ -20,7 +20,7 @@ def delayed(active: bool = True, tick: int = 1000, longest: int = 0, **more: int
 
 
 def applied_as(**said: int) -> dict[str, Any]:
-    """What is in force has a granularity always."""
+    """The policy in force, which always has a granularity."""
     return delayed(**said, timePartitionGranularityInMillis=300_000)  # type: ignore[arg-type]
 
 

@@ -1,4 +1,4 @@
-"""What is due soon stands by: it is read ahead, within bounds, and nothing about it changes but the speed."""
+"""Read-ahead of messages due soon: within bounds, and with no effect but speed."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -229,7 +229,7 @@ class Fills:
 
 
 def fired_and_read(bench: Bench) -> list[bytes]:
-    """What is due in a moment, as the ledger has it: nobody was there when it was fired."""
+    """Entries of messages due in a moment, read from the ledger: no consumer was there when they were fired."""
     bench.wait(1)
     return bench.reader(bench.subscribe("orders", start="earliest")).payloads
 

@@ -225,7 +225,7 @@ def test_what_everybody_has_taken_is_kept_for_a_while(bench: Bench, crashed: boo
 
 @pytest.mark.parametrize("crashed", [False, True])
 def test_without_retention_it_goes_after_some_minutes(bench: Bench, crashed: bool) -> None:
-    """Who seeks back a little, or comes a little late, finds it; nothing else in the topic need happen for it to go."""
+    """A reader that seeks back a little, or comes a little late, finds the entry; it goes without any other event in the topic."""
     sub = bench.subscribe("orders")
     bench.publish("orders", b"a", b"b")
     reader = bench.reader(sub)

@@ -150,7 +150,7 @@ async def served(tmp_path: Path) -> AsyncIterator[World]:
 async def walk(
     served: World, rows: Any, client: Any = None, unknown: int = 401, role: int = 403
 ) -> list[str]:
-    """What came out otherwise than the rows say."""
+    """Requests whose outcome differs from their rows."""
     wrong = []
     for operation, right in rows.items():
         method, _, path = operation.partition(" ")

@@ -27,7 +27,7 @@ ANY_SIZE = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_len
 
 
 class Service:
-    """What comes goes back; `/held` waits to be let go."""
+    """An echo service; `/held` waits to be let go."""
 
     def __init__(self) -> None:
         self.let_go = asyncio.Event()

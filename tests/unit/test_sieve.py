@@ -1,4 +1,4 @@
-"""What spares SQLite a look-up: rows written of late, and a sieve for keys that were never there. Neither may be wrong."""
+"""Filters that save SQLite look-ups: rows written of late, and a sieve for keys that were never there. Neither may be wrong."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -33,7 +33,7 @@ def put_keys(registry: Registry, start: int, count: int) -> None:
 
 
 def asked(registry: Registry) -> list[str]:
-    """What SQLite is asked from now on by look-ups."""
+    """The queries that look-ups make of SQLite from now on."""
     statements: list[str] = []
     registry._reader.set_trace_callback(statements.append)
     return statements

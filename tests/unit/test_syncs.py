@@ -18,7 +18,7 @@ from tarry.registry import snapshots
 
 @pytest.fixture
 def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What is asked of the system, in order: syncs by the name of their file, and renames by the new name."""
+    """Requests to the operating system, in order: syncs by the name of their file, and renames by the new name."""
     told: list[str] = []
 
     def of(descriptor: int) -> str:

@@ -229,7 +229,7 @@ def test_whose_a_group_is_is_known_while_it_has_waiting_members(bench: Bench) ->
 
 
 def test_of_two_that_are_told_to_go_the_first_is_chosen_at_once(bench: Bench) -> None:
-    """Whoever is told that its message goes out can rely on it, also if somebody else is told so a moment later."""
+    """A client who is told that its message goes out can rely on it, also if another client asks a moment later."""
     timed = bench.schedule(FOREIGN, payload=b"timed", group="g", delay_ms=1000)
     first: Scheduled = bench.schedule(FOREIGN, payload=b"first", group="g")
     second = bench.schedule(FOREIGN, payload=b"second", group="g")

@@ -1,4 +1,4 @@
-"""What topics cost: memory and registry of one with one entry, flushes with very many, and how many a namespace may have."""
+"""Costs of topics: memory and registry of one with one entry, flushes with very many, and how many a namespace may have."""
 
 import gc
 import tracemalloc

@@ -1,4 +1,4 @@
-"""What is coming is counted from the wheel, the tail and the index: each message once, whoever holds it."""
+"""Counts of upcoming messages, from the wheel, the tail and the index: each message once, wherever it is."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a receiver gets from the outlet, and what the outlet makes of its answer."""
+"""Requests of the outlet to a receiver, and its verdicts on the answers."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""What a destination is. A URL that could be read in two ways must not be read at all."""
+"""Destinations of the webhook outlet. A URL that could be read in two ways must not be read at all."""
 
 import socket
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address

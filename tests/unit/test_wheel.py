@@ -1,4 +1,4 @@
-"""What is packed works by itself: the wheel in a fresh environment, without this folder."""
+"""The package works by itself: the wheel in a fresh environment, without this folder."""
 
 import os
 import subprocess

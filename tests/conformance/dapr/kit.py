@@ -32,12 +32,12 @@ class Sidecar:
 
     @property
     def address(self) -> str:
-        """Of the gRPC API, as the Python SDK takes it."""
+        """Address of the gRPC API, as the Python SDK takes it."""
         return f"127.0.0.1:{self.grpc_port}"
 
     @property
     def environment(self) -> dict[str, str]:
-        """What an application beside it is told."""
+        """Environment of an application beside the server."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("TARRY_", "DAPR_"))}
         return kept | {"DAPR_HTTP_PORT": str(self.http_port), "DAPR_GRPC_PORT": str(self.grpc_port)}
 

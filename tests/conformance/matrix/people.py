@@ -34,7 +34,7 @@ class Person:
         self.token: str = account["access_token"]
 
     def at(self, url: str) -> "Person":
-        """The same user through another address."""
+        """This user through another address."""
         return Person(self._http, url, self.account)
 
     async def ask(

@@ -79,6 +79,6 @@ async def sdk(scenario: str, person: Person, room_id: str, **more: Any) -> Async
 
 
 async def ran(scenario: str, person: Person, room_id: str, **more: Any) -> Any:
-    """What came of a scenario that ends by itself."""
+    """The output of a scenario that ends by itself."""
     async with sdk(scenario, person, room_id, **more) as started:
         return await started.said("done")

@@ -45,7 +45,7 @@ class Up:
             self._process = subprocess.Popen(command, cwd=folder, env=self._settings, stdout=log, stderr=log)
 
     def said(self) -> str:
-        """What it has printed; an error if it has ended."""
+        """The process's output; an error if it has ended."""
         text = self._log.read_text()
         assert self._process.poll() is None, text
         return text

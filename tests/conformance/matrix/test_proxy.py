@@ -1,4 +1,4 @@
-"""What is not about delayed events goes to the homeserver and comes back as it is; errors of the door's own have CORS."""
+"""Requests that are not about delayed events go to the homeserver and come back as they are; errors of the door's own have CORS."""
 
 import asyncio
 import os

@@ -49,7 +49,7 @@ async def test_power_levels_do_not_matter_when_scheduling(alice: Person, bob: Pe
 
 
 async def test_membership_is_judged_when_sending(alice: Person, bob: Person, room: str) -> None:
-    """Who left, or was banned, sends nothing any more; who has joined in the meantime does."""
+    """A user who left, or was banned, sends nothing any more; one who has joined in the meantime does."""
     early = await bob.delay(room, text("joined by then"), ms=SOON_MS)
     await bob.join(room)
     assert (await bob.finalised(early))["outcome"] == "send"

@@ -1,4 +1,4 @@
-"""What the tests with the real client share: a server with the Pulsar door in a process of its own, and clients for it."""
+"""Shared parts of the tests with the real client: a server with the Pulsar door in a process of its own, and clients for it."""
 
 import contextlib
 import re

@@ -117,7 +117,7 @@ def conf(server: Broker, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def told(conf: Path, commands: list[str]) -> dict[str, str]:
-    """What each command prints. One machine runs them all, in Pulsar's shell: the same commands, started once."""
+    """The output of each command. One machine runs them all, in Pulsar's shell: the same commands, started once."""
     classes, script = class_path(TOOLS), conf.with_name("commands.txt")
     script.write_text("".join(f"admin {command}\n" for command in commands))
     printed = _COLOUR.sub("", java(classes, SHELL, "-c", str(conf), "-f", str(script)).stdout)

@@ -1,4 +1,4 @@
-"""What the real client does with topics, beside delays: produce and consume in every way that it has."""
+"""Topics with the real client, beside delays: produce and consume in every way that it has."""
 
 import re
 from pathlib import Path

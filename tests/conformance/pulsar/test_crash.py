@@ -24,7 +24,7 @@ WITHIN_S = 120
 
 
 class Books:
-    """What was said and heard, over all lives of the server."""
+    """Requests and answers, over all lives of the server."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -1,4 +1,4 @@
-"""What only the Java client does: NotAllowedError as an exception of its own, and reconsume-later. `make soak` runs it."""
+"""Features that only the Java client has: NotAllowedError as an exception of its own, and reconsume-later. `make soak` runs it."""
 
 import subprocess
 from pathlib import Path

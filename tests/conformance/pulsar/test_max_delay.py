@@ -40,7 +40,7 @@ def test_six_seconds_against_a_limit_of_five(server: Broker, client: pulsar.Clie
 
 
 def test_the_neighbours_are_unharmed(server: Broker, client: pulsar.Client, topic: str) -> None:
-    """Of a hundred that are on their way together, the ten that are too long fail, each by itself."""
+    """Ten of a hundred messages sent together have too long a delay; these fail, each by itself."""
     server.policy(place_of(topic), {"max_delay_ms": 5_000})
     consumer = client.subscribe(topic, "sub", pulsar.ConsumerType.Shared, initial_position=Earliest)
     producer = client.create_producer(topic, send_timeout_millis=20_000)

@@ -107,7 +107,7 @@ def test_what_survives_a_restart(tmp_path: Path, topic: str) -> None:
 
 
 def test_a_client_goes_on_over_a_crash_by_itself(tmp_path: Path, topic: str) -> None:
-    """What it has sent and not heard of it sends again, and nothing is there twice."""
+    """A client sends unanswered messages again, and none is stored twice."""
     results: list[Any] = []
     with broker(tmp_path / "data", DEDUPLICATES) as server:
         port = int(server.url.rpartition(":")[2])

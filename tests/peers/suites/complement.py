@@ -123,7 +123,7 @@ class Timed:
             self.ids.append(answer["delay_id"])
 
     def again(self, number: int) -> Check:
-        """The same transaction without its body."""
+        """Send the transaction again, without its body."""
 
         def check(scene: Scene) -> None:
             if not self.ids:

@@ -282,7 +282,7 @@ def _order(arrival: Arrival) -> str:
 
 
 def _told(arrival: Arrival) -> dict[str, str]:
-    """What an application is told beside an event, as far as it is the message's own."""
+    """Metadata that an application gets beside an event, as far as they are the message's own."""
     return {
         name: value
         for name, value in arrival.headers.items()

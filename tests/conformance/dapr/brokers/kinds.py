@@ -1,4 +1,4 @@
-"""What the contract needs to know of each broker: its component's metadata, and what must be there beforehand."""
+"""Kinds of brokers, as the contract needs to know them: its component's metadata, and what must be there beforehand."""
 
 from typing import ClassVar
 from uuid import uuid4

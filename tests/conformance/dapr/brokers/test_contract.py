@@ -1,4 +1,4 @@
-"""What every broker's component does, on the real broker."""
+"""The contract of every broker's component, on the real broker."""
 
 import asyncio
 import gc

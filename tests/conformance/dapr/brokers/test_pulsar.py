@@ -100,7 +100,7 @@ async def test_one_at_a_time_keeps_the_order(broker: PulsarBroker) -> None:
 
 
 async def test_what_was_done_out_of_order_is_not_done_again(broker: PulsarBroker) -> None:
-    """Of messages that were written together the first is held for ever: the others stay done for the next member."""
+    """The first of several messages written together is held for ever: the others stay done for the next member."""
     topic = await broker.topic()
     component, heir = broker.component(), broker.component()
     never = asyncio.Event()
@@ -187,7 +187,7 @@ async def test_few_producers_serve_many_topics(broker: PulsarBroker, monkeypatch
 
 @pytest.fixture
 def standalone(apache_pulsar: PulsarBroker) -> tuple[PulsarBroker, PulsarServer]:
-    """What only a real one has: an interface for its operators."""
+    """A real standalone, which alone has an interface for its operators."""
     assert isinstance(apache_pulsar.server, PulsarServer)
     return apache_pulsar, apache_pulsar.server
 

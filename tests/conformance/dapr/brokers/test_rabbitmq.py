@@ -28,7 +28,7 @@ async def raw(rabbitmq: Broker) -> AsyncIterator[AbstractChannel]:
 
 
 async def as_dapr_declares(channel: AbstractChannel, topic: str, group: str) -> aio_pika.abc.AbstractQueue:
-    """What Dapr's component declares by default; the broker refuses whatever differs from what is there."""
+    """Dapr's default declarations; the broker refuses a declaration that differs from an existing one."""
     await channel.declare_exchange(topic, "fanout", durable=True, auto_delete=True)
     queue = await channel.declare_queue(
         f"{group}-{topic}", durable=True, auto_delete=True, arguments={"x-queue-type": "classic"}
