@@ -173,7 +173,7 @@ def check_clock_since(ledger: Path, now_s: float) -> Iterator[Finding]:
         yield Finding(
             "clock",
             "bad",
-            f"{written_s - now_s:.0f} s behind what it was when {ledger} was written; set it, or what is due waits so long",
+            f"{written_s - now_s:.0f} s behind its reading when {ledger} was written; set it, or due messages wait so long",
         )
 
 

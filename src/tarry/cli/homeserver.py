@@ -31,7 +31,7 @@ class Beside(NamedTuple):
 
 
 def private(config: Config) -> PrivateSynapse:
-    """Its files."""
+    """The files of the private homeserver."""
     return PrivateSynapse(Path(config.data) / FOLDER)
 
 

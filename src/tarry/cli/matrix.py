@@ -21,7 +21,7 @@ from tarry.config import load
 from tarry.core.errors import Conflict, Invalid, NotFound, RateLimited, TarryError, Unavailable
 
 NAMESPACES: Final = ("matrix/events", "matrix/futures")
-"""Whose messages are delayed events: those of MSC4140, and the futures of its older draft."""
+"""Namespaces of delayed events: those of MSC4140, and the futures of its older draft."""
 
 User = Annotated[str | None, typer.Option("--user", help="Only this user's, like @alice:example.org.")]
 Room = Annotated[str | None, typer.Option("--room", help="Only for this room, like !abc:example.org.")]
@@ -65,7 +65,8 @@ def register(
 
     if not server_name or set(server_name) & set("@/ \t\n"):
         raise Invalid(
-            "server_name", f"{server_name!r} is none; it is what stands after the colon of a user's id"
+            "server_name",
+            f"{server_name!r} is not a server name; give the part after the colon of a user's id",
         )
     settings = load(config, os.environ).config
     path = Path(settings.data, "registration.yaml") if output is None else Path(output)

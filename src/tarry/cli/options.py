@@ -30,7 +30,7 @@ Headers = Annotated[
 
 
 class Times(TypedDict, total=False):
-    """When, as the client wants it."""
+    """The time of a message, as the client wants it."""
 
     delay_ms: int
     due_at_ms: int
@@ -82,12 +82,12 @@ def topic_of(text: str) -> str:
 
 
 def server_url(config: Config) -> str:
-    """Where the configured server is, seen from this machine."""
+    """Address of the configured server, as seen from this machine."""
     return config.url if config.url is not None else url_of(config.http)
 
 
 def url_of(listening: Listening) -> str:
-    """Where a listener is, seen from this machine."""
+    """Address of a listener, as seen from this machine."""
     # An address that means «every address» is none to connect to.
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listening.host, listening.host)  # noqa: S104
     shown = f"[{host}]" if ":" in host else host
@@ -95,7 +95,7 @@ def url_of(listening: Listening) -> str:
 
 
 def connect(config_file: str | None, url: str | None, *, retry_for_s: float = 0.0) -> Client:
-    """The client for a command. A person is told at once that nobody answers; nothing is tried for long."""
+    """The client for a command. It gives up soon, so that a person hears at once that no server answers."""
     config = load(config_file, os.environ).config
     return Client(url or server_url(config), config.token, tls=client_tls(config), retry_for_s=retry_for_s)
 

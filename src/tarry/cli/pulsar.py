@@ -76,11 +76,11 @@ def _of_topic(name: str) -> str:
 
 
 class DelayedDelivery:
-    """The commands for one kind of place."""
+    """The commands for namespaces, or for topics."""
 
     def __init__(self, path: Callable[[str], str]) -> None:
         self._path = path
-        """Where the policy of a place is, from its name."""
+        """The path of a namespace's or topic's policy, from its name."""
 
     def add_to(self, group: typer.Typer) -> None:
         """Add these commands."""

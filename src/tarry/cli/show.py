@@ -71,7 +71,7 @@ def printable(text: str) -> str:
 
 
 def payload(data: bytes, limit: int | None = None) -> str:
-    """A payload as text, or in hexadecimal where it is none."""
+    """A payload as text, or in hexadecimal if it is not text."""
     try:
         shown = printable(data.decode())
     except UnicodeDecodeError:
@@ -90,7 +90,7 @@ def brief_instant(at_ms: int | None) -> str:
 
 
 def brief_destination(destination: str) -> str:
-    """A destination without what goes without saying."""
+    """A destination without its default parts."""
     return destination.removeprefix(TOPIC_SCHEME + DEFAULT_NAMESPACE + "/").removeprefix(TOPIC_SCHEME)
 
 

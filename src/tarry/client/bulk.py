@@ -37,7 +37,7 @@ _batch = reads(Batch)
 
 
 def place_of_batch(name: str) -> Call[dict[str, Any]]:
-    """Where to stage a batch, and on what terms."""
+    """The staging place of a batch, and its terms."""
     return Call("GET", _path(name) + "/place", reads(dict[str, Any]), repeatable=True)
 
 

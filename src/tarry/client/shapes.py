@@ -41,7 +41,7 @@ class Message(Struct, kw_only=True):
     """Counted from the due instant."""
 
     def body(self) -> dict[str, Any]:
-        """As the API wants it."""
+        """The message as the API takes it."""
         given: dict[str, Any] = {name: getattr(self, name) for name in _AS_THEY_ARE}
         given |= time_fields(self.delay, self.delay_ms, self.due_at, self.due_at_ms)
         given |= payload_fields(self.payload)

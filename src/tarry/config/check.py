@@ -1,4 +1,4 @@
-"""Rules between settings: each alone may be fine and together they are not.
+"""Rules between settings, whose values may be fine alone and wrong together.
 
 Raises `ConfigError` naming where the value came from. The one rule of safety is here: nobody is
 served on an address that others can reach without tokens.
@@ -150,7 +150,7 @@ def _check_matrix(matrix: Matrix, sources: Mapping[str, str]) -> None:
         except ValueError:
             place = sources.get("doors.matrix.trusted_proxies")
             raise ConfigError(
-                f"{place}: doors.matrix.trusted_proxies: {network} is no address and no network such as 10.0.0.0/8"
+                f"{place}: doors.matrix.trusted_proxies: {network} is neither an address nor a network such as 10.0.0.0/8"
             ) from None
 
 

@@ -1,4 +1,4 @@
-"""Where in a TOML file each key stands. `tomllib` reads values and forgets their places.
+"""Line numbers of keys in a TOML file. `tomllib` reads values and forgets their lines.
 
 A scan by lines, good enough to point at: it knows tables, arrays of tables, dotted and quoted keys, and
 skips what is inside multi-line strings. A key that it misses is shown without a line.

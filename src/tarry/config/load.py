@@ -193,7 +193,7 @@ def _build(table: type[Struct], prefix: str, values: Mapping[str, Value]) -> Any
 
 
 def _place(prefix: str, values: Mapping[str, Value]) -> str:
-    """Where the values of a table came from, for an error that does not say which one it means."""
+    """The sources of a table's values, for an error that does not say which value it means."""
     places = {value.source for name, value in values.items() if name.startswith(prefix)}
     return ", ".join(sorted(places)) or "default"
 

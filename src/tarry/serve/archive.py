@@ -27,21 +27,21 @@ PIECE_BYTES: Final = 1 << 20
 
 
 class Source(Protocol):
-    """What bytes are read from."""
+    """A source of bytes."""
 
     def read(self, size: int, /) -> bytes:
         """Up to so many more bytes; none at the end."""
 
 
 class Content(Struct, frozen=True):
-    """What one file of a backup holds."""
+    """Size and digest of one file of a backup."""
 
     size_bytes: int
     sha256: str
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
-    """What a backup is of."""
+    """The manifest of a backup."""
 
     format: int = FORMAT
     tarry: str
@@ -108,11 +108,9 @@ def read_manifest(folder: Path) -> Manifest:
         text = path.read_bytes()
         sum_ = (folder / (MANIFEST + SUM)).read_bytes().strip()
     except OSError as error:
-        raise Unavailable(
-            f"{folder} is no backup, or one that was never finished: {error.strerror}"
-        ) from None
+        raise Unavailable(f"{folder} is no backup, or an unfinished one: {error.strerror}") from None
     if hashlib.sha256(text).hexdigest().encode() != sum_:
-        raise Damage(str(path), 0, "it does not match its checksum")
+        raise Damage(str(path), 0, "the manifest does not match its checksum")
     try:
         manifest = msgspec.json.decode(text, type=Manifest)
     except msgspec.DecodeError as error:
@@ -152,7 +150,7 @@ def copy(
                 break
             write(piece)
         if size_bytes is not None and copied < size_bytes:
-            raise Damage(str(path), copied, "there is less than there should be")
+            raise Damage(str(path), copied, "the file is shorter than expected")
         while copied < padded_bytes:
             write(bytes(min(PIECE_BYTES, padded_bytes - copied)))
         out.flush()
@@ -164,7 +162,7 @@ def copy_proved(source: BinaryIO, path: Path, expected: Content, name: str) -> N
     """Copy a file of a backup; raises `Damage` if it is not what was written."""
     found = copy(source, path, lambda _: None)
     if found != expected:
-        raise Damage(name, 0, "this file of the backup is not what was written")
+        raise Damage(name, 0, "this file of the backup differs from its digest in the manifest")
 
 
 def prove(source: BinaryIO, expected: Content, name: str) -> None:
@@ -173,7 +171,7 @@ def prove(source: BinaryIO, expected: Content, name: str) -> None:
     while piece := source.read(PIECE_BYTES):
         digest.update(piece)
     if digest.hexdigest() != expected.sha256:
-        raise Damage(name, 0, "this file of the backup is not what was written")
+        raise Damage(name, 0, "this file of the backup differs from its digest in the manifest")
     source.seek(0)
 
 

@@ -43,7 +43,7 @@ Renew = Callable[[], None]
 
 
 class Begun(NamedTuple):
-    """What the server has answered to the beginning of a backup."""
+    """The server's answer to the beginning of a backup."""
 
     snapshot: str
     ledger_id: str

@@ -1,4 +1,4 @@
-"""Whose trace a request belongs to: from the listener to the tracer, past the doors, which need not know of it.
+"""The trace that a request belongs to: from the listener to the tracer, past the doors, which need not know of it.
 
 Only where something is traced are applications wrapped in these. What a request begins has its trace too; the engine's own turns and
 what it sends are no part of any request (`tarry.engine.loop.driver`).
@@ -38,7 +38,7 @@ def traced_app(app: Any, engine: Engine) -> Any:
 
 
 def traced_rpc(service: Service, engine: Engine) -> Service:
-    """The same for a gRPC service."""
+    """A gRPC service whose calls have their callers' traces."""
     return TracedRpc(service) if engine.traced else service
 
 
@@ -81,7 +81,7 @@ class TracedRpc:
         self._service.admit(call)
 
     def unary(self, path: str) -> Unary | None:
-        """What serves a method with one message each way."""
+        """The function that serves a method with one message each way."""
         serve = self._service.unary(path)
         if serve is None:
             return None
@@ -93,7 +93,7 @@ class TracedRpc:
         return traced
 
     def streaming(self, path: str) -> Streaming | None:
-        """What serves a method of another kind: none of them accepts messages."""
+        """The function that serves a method of another kind: none of them accepts messages."""
         return self._service.streaming(path)
 
 

@@ -28,7 +28,7 @@ class Connected(Protocol):
 
     @property
     def busy(self) -> bool:
-        """Whether it is not to be disturbed, although it was waiting when it was last looked at."""
+        """Whether the connection must not be closed now, although it waited when it was last looked at."""
 
     def abort(self) -> None:
         """Close at once."""
@@ -82,7 +82,7 @@ class ConnectionBudget:
 
     @property
     def figures(self) -> tuple[Figure, ...]:
-        """What the metrics tell of all connections."""
+        """Figures of all connections, for the metrics."""
         return (
             Figure(
                 name="tarry_connections",
@@ -116,7 +116,7 @@ class ConnectionBudget:
 
 
 class Part(Generic[Connection]):
-    """What one listener has of the room, and who is in it."""
+    """One listener's share of the connections, and the connections in it."""
 
     def __init__(self, room: ConnectionBudget, name: str, asked: int, files_each: int) -> None:
         self.name = name

@@ -64,7 +64,7 @@ async def sweep_on(part: "Part[HttpConnection]", idle_s: float) -> None:
 
 
 class QuickCycle(RequestResponseCycle):
-    """What uvicorn needs to know of a request that it did not parse."""
+    """The facts that uvicorn needs of a request that it did not parse."""
 
     keep_alive = True
     more_body = False
@@ -155,7 +155,7 @@ class HttpConnection(HttpToolsProtocol):
     """The request whose head was read just now, and whose task is held back until it is clear whether it needs one."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """It begins, if there is room for it."""
+        """Begin the connection, if the listener has a place for it."""
         fits = self.known.enter(self)
         self._socket = transport
         self.unread = Unread(transport)
@@ -167,7 +167,7 @@ class HttpConnection(HttpToolsProtocol):
         self.known.waiting[self] = self._heard_at = time.monotonic()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It has ended."""
+        """End the connection."""
         self.known.leave(self)
         super().connection_lost(exc)
 
@@ -281,7 +281,7 @@ class HttpConnection(HttpToolsProtocol):
         self.on_response_complete()
 
     def on_response_complete(self) -> None:
-        """It waits for the next request, or begins the one that has come meanwhile."""
+        """Wait for the next request, or begin the one that has come meanwhile."""
         # As uvicorn's own, but without a timer for every answer: the sweep closes who stays silent.
         self.server_state.total_requests += 1
         if self._socket.is_closing():

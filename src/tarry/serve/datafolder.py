@@ -61,17 +61,17 @@ class DataFolder:
 
     @property
     def ledger(self) -> Path:
-        """Where the ledger is."""
+        """The ledger's folder."""
         return self.path / LEDGER
 
     @property
     def registry(self) -> Path:
-        """Where the registry is."""
+        """The registry's folder."""
         return self.path / REGISTRY
 
     @property
     def pipeline(self) -> Path:
-        """Where the pipeline's progress is."""
+        """The folder of the pipeline's progress."""
         return self.path / PIPELINE
 
     def id_key(self) -> bytes:
@@ -152,7 +152,7 @@ def owner_pid(path: Path) -> int | None:
 
 
 def explain(path: Path, error: OSError) -> str:
-    """What an error of the operating system means for this path, and what to do."""
+    """The meaning of an error of the operating system for this path, and the remedy."""
     advice = {
         errno.EROFS: "is on a read-only file system; remount it or set `data` to another folder",
         errno.EACCES: "may not be used by this user; change its owner or set `data` to another folder",
@@ -189,7 +189,7 @@ def _read_pid(lock: int) -> int:
 
 
 def _write_durably(file: Path, content: bytes) -> None:
-    """All of it or nothing, whenever the power goes: write aside, sync, rename, sync the folder."""
+    """Write a file whole or not at all, whenever the power goes: write aside, sync, rename, sync the folder."""
     aside = file.with_name(file.name + ".new")
     descriptor = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:

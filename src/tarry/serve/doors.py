@@ -18,11 +18,11 @@ class Door(Protocol):
 
     @property
     def mounts(self) -> Mapping[str, Asgi]:
-        """What it serves on the native API's port, by the beginning of the path; access is its own business."""
+        """The door's applications on the native API's port, by the beginning of the path; access is their own business."""
 
     @property
     def figures(self) -> Sequence[Figure]:
-        """What it tells the metrics."""
+        """The door's figures for the metrics."""
 
     def bind(self) -> list[str]:
         """Take its addresses, so that a taken one is told before anything is opened; gives them as URLs."""

@@ -17,13 +17,13 @@ from tarry.serve.listener import begin, renew, taken, tls_context
 from tarry.serve.unread import Unread
 
 FRAME_BYTES: Final = 64 * 1024
-"""What a request may have beside its body."""
+"""Maximum bytes of a request beside its body."""
 MAX_STREAMS: Final = 1_000
 """Calls at once on one connection."""
 HELD_BODIES: Final = 8
 """How many of the largest requests a connection may have in parts."""
 MAX_UNREAD_BYTES: Final = 1 << 20
-"""What a client may leave unread before nothing more is read from it."""
+"""Maximum bytes that a client may leave unread before nothing more is read from it."""
 
 log = logging.getLogger("tarry.dapr")
 
@@ -130,7 +130,7 @@ class GrpcTransport(asyncio.Protocol):
         """A client is there."""
         self._transport = transport
         if not self._server.enter(self):
-            log.warning("a gRPC connection is refused: as many as are allowed are open")
+            log.warning("a gRPC connection is refused: the maximum number is open")
             transport.abort()
             return
         transport.set_write_buffer_limits(high=MAX_UNREAD_BYTES)

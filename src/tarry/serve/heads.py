@@ -12,9 +12,9 @@ from typing import Any, Final
 MAX_KNOWN_FIELDS: Final = 1_024
 MAX_KNOWN_HEAD_BYTES: Final = 2_048
 MAX_KNOWN_HEADS: Final = 16_384
-"""Whole ones, of half that size at the most: as many heartbeats have heads of their own."""
+"""Maximum number of whole heads, of half that size at the most: as many heartbeats have heads of their own."""
 _ONCE: Final = b"PUT "
-"""What has its transaction in its path does not come again, unless an answer was lost."""
+"""PUT targets carry a transaction id and rarely repeat, so whole PUT heads are not cached."""
 HEAD_END: Final = b"\r\n\r\n"
 _LINE_END: Final = b"\r\n"
 _LINE: Final = re.compile(rb"(PUT|POST) (/[!$%-;=@-Z_a-z~]*)(?:\?([!$%-;=?-Z_a-z~]*))? HTTP/1\.1")
@@ -29,13 +29,13 @@ Answering = Callable[[bytes, Client, Reply], bool]
 """Gets the body of a request that has come whole, and who sends it; says whether it will reply."""
 
 Quick = Callable[[Any], Answering | None]
-"""What an application may have beside ASGI, as `quick`: it gets a scope without the connection and with the raw path alone,
-and gives what answers requests with that head. That saves a task and two dozen calls; and what it gives is kept for the
+"""A function that an application may have beside ASGI, as `quick`: it gets a scope without the connection and with the raw path alone,
+and gives the function that answers requests with that head. That saves a task and two dozen calls; and what it gives is kept for the
 next such head."""
 
 
 def quick_scope(scope: Any) -> Any:
-    """What an application's `quick` is told of a request that was parsed."""
+    """The scope of a parsed request, for an application's `quick`."""
     return {name: value for name, value in scope.items() if name not in ("client", "server", "path")}
 
 
@@ -50,7 +50,7 @@ class _Fields:
 
 
 class Heads:
-    """What answers requests, by their heads. Only those that were answered are kept: nobody fills the memory who is not let in."""
+    """Functions that answer requests, by their heads. Only heads that were answered are kept: a stranger cannot fill the memory."""
 
     def __init__(self, quick: Quick | None) -> None:
         self._quick = quick
@@ -74,7 +74,7 @@ class Heads:
             self._whole[head] = answering, body_bytes
 
     def find(self, data: bytes) -> tuple[Answering, bytes] | None:
-        """What answers it and the body, if this is one whole request whose fields were kept."""
+        """The function that answers a request, and its body, if this is one whole request whose fields were kept."""
         end = data.find(HEAD_END) + len(HEAD_END)
         head = data[:end]
         known = self._whole.get(head)
@@ -85,7 +85,7 @@ class Heads:
         return known[0], data[end:]
 
     def _ask_again(self, head: bytes) -> tuple[Answering, int] | None:
-        """What answers a request with known fields and another line, and how long its body is."""
+        """The function that answers a request with known fields and another line, and the length of its body."""
         line_end = head.find(_LINE_END)
         fields = self._fields.get(head[line_end:])
         if fields is None or self._quick is None or len(head) > MAX_KNOWN_HEAD_BYTES:

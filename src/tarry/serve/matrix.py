@@ -36,7 +36,7 @@ LOOK_EVERY_S: Final = 0.5
 
 
 class Registration(Struct, kw_only=True):
-    """What Tarry needs of an application service's registration."""
+    """The parts of an application service's registration that Tarry needs."""
 
     as_token: str
     hs_token: str
@@ -112,7 +112,7 @@ def policies_of(config: Matrix) -> dict[str, Policy]:
 
 
 def settings_of(config: Matrix, tokens: Registration) -> MatrixSettings:
-    """What the configuration says about the door."""
+    """The door's settings, from the configuration."""
     shared = set(MatrixSettings.__struct_fields__) & set(config.__struct_fields__)
     return MatrixSettings(hs_token=tokens.hs_token, **{name: getattr(config, name) for name in shared})
 

@@ -1,11 +1,11 @@
-"""What the C library does with memory that is freed."""
+"""Limits on freed memory that the C library keeps."""
 
 import ctypes
 from typing import Final
 
 M_TRIM_THRESHOLD: Final = -1
 M_MMAP_THRESHOLD: Final = -3
-"""What they are called in glibc's `malloc.h`."""
+"""Their numbers in glibc's `malloc.h`."""
 
 
 def keep_memory(block_bytes: int, all_bytes: int) -> None:

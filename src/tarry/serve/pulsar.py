@@ -57,7 +57,7 @@ class PulsarDoor:
 
     @property
     def figures(self) -> Sequence[Figure]:
-        """What it refused."""
+        """Figures of the messages and connections that the door refused."""
         return (
             Figure(
                 name="tarry_pulsar_delays_refused",
@@ -85,7 +85,7 @@ class PulsarDoor:
         return f"{'pulsar+ssl' if self._settings.tls_cert else 'pulsar'}://{shown(address)}"
 
     def _url_under(self, host: str) -> str:
-        """Where the door is for somebody who knows this machine under a name, as in a request's `Host`."""
+        """The door's address for a client that knows this machine under a name, as in a request's `Host`."""
         if self._settings.advertised_url:
             return self._settings.advertised_url
         name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
@@ -135,7 +135,7 @@ class PulsarDoor:
 
     @property
     def max_unread_bytes(self) -> int:
-        """What a client may leave unread before it gets no more."""
+        """Maximum bytes that a client may leave unread before it gets no more."""
         return self._settings.max_connection_bytes
 
     async def _keep_alive(self) -> None:
@@ -170,7 +170,7 @@ class PulsarTransport(asyncio.Protocol):
         assert self._door.broker is not None
         self._transport = transport
         if not self._door.part.enter(self):
-            log.warning("a connection is refused: as many as are allowed are open")
+            log.warning("a connection is refused: the maximum number is open")
             transport.abort()
             return
         transport.set_write_buffer_limits(high=self._door.max_unread_bytes)

@@ -69,7 +69,7 @@ FAREWELL_S: Final = 5.0
 
 KEPT_BLOCK_BYTES: Final = 16 * 1024 * 1024
 KEPT_BYTES: Final = 64 * 1024 * 1024
-"""Of freed memory: the largest block that is kept, and how much in all."""
+"""Limits on kept freed memory: the largest block, and the bytes in all."""
 
 
 def serve(load: Callable[[], Loaded], set_aside: Sequence[int] = ()) -> int:
@@ -170,7 +170,7 @@ class Server:
         self._running = False
         """Whether the ledger was read to its end."""
         self.fault: Exception | None = None
-        """What escaped from the engine, if anything did: it cannot go on."""
+        """The fault that escaped from the engine, if any: it cannot go on."""
         self.on_fault: Callable[[], object] | None = None
 
     async def start(self) -> str:
@@ -323,7 +323,7 @@ class Server:
         )
 
     def renew(self, load: Callable[[], Loaded]) -> None:
-        """Read certificates and tokens again. What cannot be used is told, and what it would replace stays."""
+        """Read certificates and tokens again. If some cannot be used, the log says so and the old ones stay."""
         renewing = [door.renew for door in self._doors]
         if self._listener is not None:
             renewing.append(self._listener.renew)
@@ -383,7 +383,7 @@ class Server:
             log.info("stopped")
 
     async def _let_attempts_end(self, engine: Engine) -> None:
-        """What is on its way may arrive: its verdict is worth a moment, or it is sent again next time."""
+        """Wait a moment for the verdicts of messages in flight: without them these are sent again next time."""
         deadline = time.monotonic() + self._config.http.drain_ms / 1000
         while time.monotonic() < deadline:
             flights = engine.dispatcher.flights.by_seq.values()
@@ -425,7 +425,7 @@ def doors_of(config: Config, access: Access, room: ConnectionBudget) -> list[Doo
 
 
 def tracer_of(config: Config) -> "OtelTracer | None":
-    """Who is told of what is accepted and sent. Its packages are not even imported where nobody is."""
+    """The tracer of accepted and sent messages. Its packages are not even imported where nothing is traced."""
     if config.traces.endpoint is None:
         return None
     try:
@@ -438,7 +438,7 @@ def tracer_of(config: Config) -> "OtelTracer | None":
 
 
 def namespace_policies(config: Config) -> dict[str, Policy]:
-    """What the configuration of doors says about the namespaces that are theirs."""
+    """Policies of the doors' own namespaces, from their configuration."""
     if not config.doors.matrix.enabled:
         return {}
     from tarry.serve.matrix import policies_of
@@ -447,13 +447,13 @@ def namespace_policies(config: Config) -> dict[str, Policy]:
 
 
 def ledger_settings(config: Config) -> LedgerSettings:
-    """What the configuration says about the ledger."""
+    """The ledger's settings, from the configuration."""
     given = config.ledger
     return LedgerSettings(**{name: getattr(given, name) for name in given.__struct_fields__})
 
 
 def door_settings(config: Config) -> HttpSettings:
-    """What the configuration says about the native HTTP door."""
+    """The native HTTP door's settings, from the configuration."""
     http = config.http
     shared = set(HttpSettings.__struct_fields__) & set(http.__struct_fields__)
     given = {name: getattr(http, name) for name in shared}
@@ -461,7 +461,7 @@ def door_settings(config: Config) -> HttpSettings:
 
 
 def tokens_of(config: Config) -> list[Token]:
-    """What the configuration says about who may do what, and how fast; reads the files that hold tokens."""
+    """Rights and rates of tokens, from the configuration; reads the files that hold tokens."""
     return [
         Token.of(
             token.name,

@@ -47,7 +47,7 @@ class Watchdog:
 
     @property
     def figures(self) -> list[Figure]:
-        """Its figures, for `/metrics`."""
+        """The watchdog's figures, for `/metrics`."""
         return [
             Figure(
                 name="tarry_loop_longest_turn_seconds",
@@ -124,7 +124,7 @@ class Watchdog:
         self._signed.set()
 
     def _places(self) -> str:
-        """Where the loop's thread is: places in the code alone, nothing of what it holds."""
+        """The stack of the loop's thread: places in the code alone, no values."""
         frame = sys._current_frames().get(self._watched)
         if frame is None:
             return "(its thread has ended)"

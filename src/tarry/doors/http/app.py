@@ -331,7 +331,7 @@ def _status_routes(status: StatusEndpoints) -> list[Route]:
 
 
 async def _no_such_path(_scope: Scope, _receive: Receive, _send: Send) -> None:
-    raise HttpRefusal(404, "no-such-path", "there is nothing at this path; /openapi.json lists what there is")
+    raise HttpRefusal(404, "no-such-path", "there is nothing at this path; /openapi.json lists all paths")
 
 
 async def _decline(scope: Scope, receive: Receive, send: Send) -> None:

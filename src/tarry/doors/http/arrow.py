@@ -129,7 +129,7 @@ def read_batches(body: bytes, max_bytes: int = MAX_BATCH_BYTES) -> list[pa.Recor
             batch.validate(full=True)
         batches = _decoded(batches, max_bytes)
     except (pa.ArrowException, OSError, ValueError, struct.error) as error:
-        raise Invalid("body", f"is not a good Arrow IPC stream: {str(error)[:200]}") from None
+        raise Invalid("body", f"is not a valid Arrow IPC stream: {str(error)[:200]}") from None
     return batches
 
 
@@ -162,7 +162,7 @@ def _is_compressed(metadata: bytes) -> bool:
 
 
 def _field(metadata: bytes, table: int, number: int) -> int | None:
-    """Where a table keeps one of its fields; None if it has its default."""
+    """The column of a table that holds a field; None if the field has its default."""
     vtable = table - struct.unpack_from("<i", metadata, table)[0]
     if 4 + 2 * number >= struct.unpack_from("<H", metadata, vtable)[0]:
         return None

@@ -20,7 +20,7 @@ class Handed:
         return bool(self._late_at)
 
     def add(self, entry_ids: Sequence[int], late_at: float) -> None:
-        """These, in ascending order, were handed over, perhaps again."""
+        """Note that these entries, in ascending order, were handed over, perhaps again."""
         self._late_at.add(entry_ids, late_at)
         self._first_late_at = min(self._first_late_at, late_at)
 

@@ -30,7 +30,7 @@ class Figure(Struct, frozen=True, kw_only=True):
     """By the value of the label; where there is none, of the empty one."""
     label: str | None = None
     counts: bool = False
-    """Whether it only ever rises."""
+    """Whether the figure only ever rises."""
 
 
 class Metrics:
@@ -208,7 +208,7 @@ class _PipelineFigures(Collector):
         self._progress = progress
 
     def collect(self) -> Iterator[Metric]:
-        """Whether it runs; and if it ever did here, how far it is."""
+        """Whether the pipeline runs; and if it ever did here, its progress."""
         progress, now_ms = self._progress(), time.time_ns() // 1_000_000
         is_up = progress is not None and progress.is_up(now_ms)
         yield GaugeMetricFamily("tarry_pipeline_up", "1 while the pipeline runs here", value=float(is_up))

@@ -36,7 +36,7 @@ class PolicyEndpoints:
         if policy is None and query.or_empty:
             policy = Policy()
         if policy is None:
-            raise NotFound("no policy is set here; ?effective=true shows what is in force")
+            raise NotFound("no policy is set here; ?effective=true shows the one in force")
         return json_response(policy)
 
     def _effective(self, scope: Scope, name: str) -> Effective:

@@ -22,7 +22,7 @@ FIRST_PERMITS: Final = 4
 MAX_PERMITS: Final = 4096
 
 Entries = Sequence[Received]
-"""As the engine gives them: of a burst, a sheaf."""
+"""Entries as the engine gives them: those of a burst as an entry batch."""
 
 
 class SessionKey(NamedTuple):

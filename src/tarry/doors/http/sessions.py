@@ -24,7 +24,7 @@ class Sessions:
         self._settings = settings
         self._sessions: dict[SessionKey, Session] = {}
         self._callers: dict[Session, Caller] = {}
-        """Whose place each session has."""
+        """The caller in whose share each session is."""
         self._places = Shares(settings.max_sessions, "consumer sessions", access)
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False

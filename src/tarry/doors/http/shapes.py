@@ -190,7 +190,7 @@ class NackRequest(Taken, kw_only=True):
 
 
 class SeekRequest(Taken, kw_only=True):
-    """Where to go on reading: an entry, or the first one published at or after an instant."""
+    """The entry at which to go on reading, or the first one published at or after an instant."""
 
     entry_id: EntryId | None = None
     at_ms: Milliseconds | None = None

@@ -85,7 +85,7 @@ def reasons_of(engine: Engine) -> list[str]:
     if stats.failed is not None:
         reasons.append("the ledger could not be written; the log says why; restart once that is mended")
     if stats.low_space:
-        reasons.append("the disk is nearly full; what was accepted is safe, nothing new is accepted")
+        reasons.append("the disk is nearly full; accepted messages are safe, new ones are refused")
     if engine.trouble is not None:
-        reasons.append("the index cannot be read; what is in it will be late; the log says why")
+        reasons.append("the index cannot be read; messages in it will be late; the log says why")
     return reasons

@@ -60,7 +60,10 @@ class SubscriptionEndpoints:
         asked = await self._read(request, _subscribe_decoder, SubscribeRequest())
         if asked.dead_letter_topic is not None:
             if asked.max_redeliveries is None:
-                raise Invalid("max_redeliveries", "say after how many a dead letter is one")
+                raise Invalid(
+                    "max_redeliveries",
+                    "is missing; a dead-letter topic needs the number of redeliveries before it",
+                )
             dead = parse_topic(asked.dead_letter_topic, "dead_letter_topic")
             caller_of(request).require_namespace(dead.namespace_name)
         await self._topics.subscribe(
