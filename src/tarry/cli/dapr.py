@@ -132,7 +132,7 @@ class Together:
         self._running: list[subprocess.Popen[str]] = []
 
     def run(self) -> int:
-        """Until one of them ends, or a signal comes; gives the exit code."""
+        """Wait until the server or the application ends, or a signal comes; gives the exit code."""
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, lambda *_: self._stop())
         # In a group of its own: Ctrl-C must not end it before the application.

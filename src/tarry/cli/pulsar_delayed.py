@@ -59,7 +59,9 @@ def add_to(group: typer.Typer) -> None:
 def list_(
     topic: Topic,
     key: Key = None,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="Maximum number of messages.")
+    ] = None,
     json: Json = False,
     url: Url = None,
     config: ConfigFile = None,

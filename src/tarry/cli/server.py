@@ -76,7 +76,7 @@ def up(data: Data = None, host: Host = None, port: Port = None, config: ConfigFi
         # Before anything is started: a server that cannot listen would be started again and again.
         for line in lines:
             say(line)
-        say("stop what has them, or set other ports; 0 takes a free one")
+        say("stop the programs that use them, or set other ports; 0 takes a free one")
         sys.exit(1)
     print(banner(loaded.config), flush=True)
     if homeserver is not None:

@@ -146,7 +146,7 @@ class Supervisor:
                 os.waitpid(ended.si_pid, 0)
 
     def _sleep(self, wake: int) -> None:
-        """Until a child ends, a signal comes, or one is to be started again."""
+        """Wait until a child ends, a signal comes, or a child is to be started again."""
         starts = [child.start_at_s for child in self._children if child.start_at_s is not None]
         timeout_s = max(0.0, min(starts) - time.monotonic()) if starts else None
         ready, _, _ = select.select([wake], [], [], timeout_s)

@@ -24,7 +24,7 @@ Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic, short or t
 Start = Annotated[
     Literal["earliest", "latest"], typer.Option("--from", help="The beginning of a new subscription.")
 ]
-Count = Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after so many.")]
+Count = Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after this number of entries.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -69,7 +69,7 @@ def consume(
     start: Start = "earliest",
     count: Count = None,
     ack: Annotated[bool, typer.Option(help="Acknowledge printed entries; without, they come again.")] = True,
-    wait: Annotated[bool, typer.Option(help="Wait for more; without, stop when there are none.")] = True,
+    wait: Annotated[bool, typer.Option(help="Wait for more entries; without, stop at the end.")] = True,
     json: Json = False,
     url: Url = None,
     config: ConfigFile = None,

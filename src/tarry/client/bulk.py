@@ -27,7 +27,7 @@ class Batch(Struct, frozen=True, kw_only=True):
 
 
 class BatchPage(Struct, frozen=True):
-    """Some batches, the newest first."""
+    """A page of batches, the newest first."""
 
     batches: list[Batch]
     next_page: int | None = None

@@ -37,7 +37,7 @@ class Answered(NamedTuple):
 
     status: int
     headers: Mapping[str, str]
-    """With names in lower case."""
+    """Headers of the answer, with names in lower case."""
     body: bytes
 
 

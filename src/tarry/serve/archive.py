@@ -30,7 +30,7 @@ class Source(Protocol):
     """A source of bytes."""
 
     def read(self, size: int, /) -> bytes:
-        """Up to so many more bytes; none at the end."""
+        """Read up to so many more bytes; none at the end."""
 
 
 class Content(Struct, frozen=True):
@@ -56,7 +56,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
     @property
     def size_bytes(self) -> int:
-        """How large it is."""
+        """Size of the backup's files."""
         return sum(file.size_bytes for file in self.files.values())
 
 

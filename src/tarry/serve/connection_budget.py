@@ -70,7 +70,7 @@ class ConnectionBudget:
         return part
 
     def share(self, files_each: int) -> int:
-        """How many connections a listener may have that asks for no number."""
+        """The number of connections of a listener that asks for none."""
         if self._files is None:
             return MAX_CONNECTIONS
         sharing = sum(1 for part in self.parts if not part.asked)
@@ -125,7 +125,7 @@ class Part(Generic[Connection]):
         self.files_each = files_each
         self.open: set[Connection] = set()
         self.refused = 0
-        """How many were turned away for want of room."""
+        """Number of connections that were turned away for want of a place."""
         self.arriving: dict[asyncio.Task[None], None] = {}
         """Connections that were accepted and are not in yet, the oldest first."""
         self.waiting: OrderedDict[Connection, float] = OrderedDict()

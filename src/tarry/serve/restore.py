@@ -77,7 +77,7 @@ def _restore_tables(backup: Path, files: dict[str, Content], tables: str) -> Non
     there = pyarrow.fs.FileSelector(root, allow_not_found=True)
     if filesystem.get_file_info(there):
         raise Unavailable(
-            f"{tables} is not empty: there are tables already; remove them or configure another place"
+            f"{tables} is not empty: there are tables already; remove them or configure another folder"
         )
     for name, expected in files.items():
         target = f"{root.rstrip('/')}/{name.removeprefix(f'{TABLES}/')}"

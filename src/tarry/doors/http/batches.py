@@ -76,7 +76,7 @@ class Batches:
 
     @property
     def under_way(self) -> int:
-        """How many are under way."""
+        """Number of batch requests under way."""
         return self._places.taken
 
     async def schedule(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -27,7 +27,7 @@ class Figure(Struct, frozen=True, kw_only=True):
     name: str
     text: str
     values: Callable[[], Mapping[str, float]]
-    """By the value of the label; where there is none, of the empty one."""
+    """Values by the value of the label; a figure without a label has the empty one."""
     label: str | None = None
     counts: bool = False
     """Whether the figure only ever rises."""
@@ -190,7 +190,7 @@ class _OtherFigures(Collector):
         self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
-        """Each as it is now."""
+        """The present value of each figure."""
         for figure in self._figures:
             labels = [] if figure.label is None else [figure.label]
             kind = CounterMetricFamily if figure.counts else GaugeMetricFamily

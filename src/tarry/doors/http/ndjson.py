@@ -92,7 +92,7 @@ def read_plain(pieces: Sequence[Piece], defaults: BatchDefaults, caller: Caller)
 
 
 def read_lines(pieces: Sequence[Piece], defaults: BatchDefaults, caller: Caller) -> list[Line]:
-    """Each line with its payload and times in the plainest form, or the reason why it is none."""
+    """Each line with its payload and times in the plainest form, or the reason why it is no message."""
     lines: list[Line] = []
     limited = caller.namespaces is not None
     for piece in pieces:
@@ -253,7 +253,7 @@ def write_columns(
 
 _ANSWER: Final = b'{"id":"%b","due_at_ms":%d,"past_due":%b,"repeated":false}\n'
 _DUE_DIGITS: Final = 13
-"""From 2001 to 2286."""
+"""Digits of a due instant in milliseconds, from 2001 to 2286."""
 _PLAIN_ANSWER: Final = np.frombuffer(_ANSWER % (bytes(ID_CHARS), 10 ** (_DUE_DIGITS - 1), b"false"), np.uint8)
 _ID_AT: Final = _ANSWER.index(b"%b")
 _DUE_AT: Final = _ANSWER.index(b"%d") + ID_CHARS - 2

@@ -51,7 +51,7 @@ _REFUSALS: Final = {
     408: "The body did not arrive in time",
     409: "The state of things does not allow it; `state` names it",
     413: "Larger than its limit",
-    415: "The content type is none that is taken here",
+    415: "The content type is not taken here",
     429: "A limit is reached; `Retry-After` says when to try again where that helps",
     503: "Cannot be taken now: starting, stopping, or no room on disk",
 }

@@ -113,7 +113,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         {200: {JSON: shapes.AdoptedAnswer}}, refusals=(404,),
     ),
     Operation(
-        "GET", "/v1/batches/{batch}/place", "placeOfBatch", "Where to stage a batch, and on what terms",
+        "GET", "/v1/batches/{batch}/place", "placeOfBatch", "The staging place of a batch, and its terms",
         {200: {JSON: Place}},
     ),
     Operation(
@@ -143,7 +143,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         {200: {JSON: delayed.DelayedAnswer}}, refusals=(404, 409),
     ),
     Operation(
-        "DELETE", _DELAYED + "/{entry_id}", "cancelDelayed", "Cancel a delayed entry: nobody gets it",
+        "DELETE", _DELAYED + "/{entry_id}", "cancelDelayed", "Cancel a delayed entry: no consumer gets it",
         {200: {JSON: delayed.DelayedAnswer}}, refusals=(404, 409),
     ),
     Operation(
@@ -206,7 +206,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         )
     ),
     Operation(
-        "GET", "/v1/ledger", "ledger", "What there is of the ledger",
+        "GET", "/v1/ledger", "ledger", "The bounds of the ledger",
         {200: {JSON: shapes.LedgerAnswer}},
     ),
     Operation(
@@ -226,7 +226,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         refusals=(404, 408, 413, 415),
     ),
     Operation("DELETE", "/v1/backups/{backup}", "endBackup", "A backup is done", {204: None}, refusals=(404,)),
-    Operation("GET", "/v1/me", "me", "What the token may do", {200: {JSON: figures.MeAnswer}}),
+    Operation("GET", "/v1/me", "me", "The roles and namespaces of the token", {200: {JSON: figures.MeAnswer}}),
     Operation(
         "GET", "/v1/overview", "overview", "Figures of the whole server", {200: {JSON: figures.OverviewAnswer}},
     ),

@@ -43,7 +43,7 @@ class Lateness:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of messages."""
         return sum(self.buckets)
 
     def within_ms(self, share: float) -> int:
@@ -81,7 +81,7 @@ class Sent:
 
     def __init__(self, clock: Clock) -> None:
         self.doors: dict[str, Lateness] = {}
-        """Since the process began."""
+        """Lateness by door, since the process began."""
         self._clock = clock
         self._steps: deque[tuple[int, dict[str, Lateness]]] = deque(maxlen=STEPS)
         """The steps in which anything was sent, by their numbers."""

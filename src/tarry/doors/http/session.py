@@ -83,7 +83,7 @@ class Session:
             self.consumer.nack([entry.entry_id])
 
     def gather(self, count: int) -> list[Entries]:
-        """Up to so many entries of those at hand, within a bound of bytes, as the engine gave them."""
+        """Entries at hand, up to a number and a bound of bytes, as the engine gave them."""
         consumer = self.consumer
         taken: list[Entries] = []
         left, size = count, 0
@@ -199,7 +199,7 @@ class Waiter:
         self.woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def wake(self, _: object = None) -> None:
-        """Something has happened."""
+        """Wake the waiting request: something has happened."""
         _wake(self.woken)
 
 

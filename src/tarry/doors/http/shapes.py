@@ -152,7 +152,7 @@ class SubscribeRequest(Taken, kw_only=True):
     type: Literal["exclusive", "shared", "failover", "key_shared"] = "shared"
     start: Literal["earliest", "latest"] | EntryId = "latest"
     durable: bool = True
-    """One that is not lives in memory, while a consumer is attached."""
+    """Whether the subscription outlives its consumers; one that is not durable lives in memory, while a consumer is attached."""
     dead_letter_topic: str | None = None
     max_redeliveries: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
 
