@@ -1,4 +1,4 @@
-"""How things look in a terminal: instants, delays, payloads, tables.
+"""Text for a terminal: instants, delays, payloads, tables.
 
 What comes from messages is shown with control characters made visible, so that a payload cannot play
 with the terminal.

@@ -27,7 +27,7 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     """A policy of one level. A field that is None leaves its value to the level above."""
 
     delayed_delivery: bool | None = None
-    """Whether messages may be delayed; where not, they are due at once."""
+    """Whether messages may be delayed; if not, they are due at once."""
     tick_ms: int | None = None
     """Due instants are rounded up to a multiple of this."""
     slot_ms: int | None = None
@@ -35,29 +35,29 @@ class Policy(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit
     max_delay_ms: int | None = None
     """The longest delay; 0 lifts the limit of the levels above."""
     max_pending_per_owner: int | None = None
-    """How many messages of one owner may wait; 0 lifts the limit of the levels above."""
+    """Maximum number of one owner's pending messages; 0 lifts the limit of the levels above."""
     accept_per_second: float | None = None
-    """How fast one owner may schedule; 0 lifts the limit of the levels above."""
+    """Messages a second that one owner may schedule; 0 lifts the limit of the levels above."""
     send_per_second: float | None = None
-    """How fast one owner's messages go out; over it means later, never lost. 0 lifts the limit."""
+    """Messages a second of one owner that go out; further ones go out later and are never lost. 0 lifts the limit."""
     message_ttl_ms: int | None = None
     """How long after its due instant an entry of a topic waits to be acknowledged; 0 lifts the limit of the levels above."""
     retention_ms: int | None = None
-    """How long a topic keeps what every subscription has acknowledged; 0 not at all, -1 for ever."""
+    """How long a topic keeps entries that every subscription has acknowledged; 0 not at all, -1 for ever."""
     retention_bytes: int | None = None
-    """How much of that it keeps at the most; -1 has no bound."""
+    """Maximum bytes of acknowledged entries that a topic keeps; -1 has no bound."""
     backlog_bytes: int | None = None
-    """How much one subscription may have unacknowledged; 0 lifts the limit of the levels above."""
+    """Maximum bytes that one subscription may have unacknowledged; 0 lifts the limit of the levels above."""
     backlog_ms: int | None = None
     """How long after its due instant the oldest entry of a backlog may lie there; 0 lifts the limit of the levels above."""
     backlog_action: BacklogAction | None = None
     """The action on a backlog over either quota."""
     command_per_second: float | None = None
-    """How fast one owner's messages may be cancelled, sent and restarted by command; 0 lifts the limit of the levels above."""
+    """Commands a second (cancel, send, restart) on one owner's messages; 0 lifts the limit of the levels above."""
     deduplication: bool | None = None
-    """Whether what a producer sends again, as its sequence ids say, is taken once; clients of the Pulsar door."""
+    """Whether a message that its producer sends again, as its sequence id says, is taken once; for clients of the Pulsar door."""
     max_topics: int | None = None
-    """How many topics a namespace may have, partitions included; 0 lifts the limit of the levels above."""
+    """Maximum number of a namespace's topics, partitions included; 0 lifts the limit of the levels above."""
 
     def check(self) -> None:
         """Raise `Invalid` for a value that cannot be."""
