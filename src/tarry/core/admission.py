@@ -55,7 +55,7 @@ def _at_most(field: str, limit: int) -> Rule:
 DESTINATION_SIZE: Final = _at_most("destination", limits.MAX_DESTINATION_BYTES)
 PAYLOAD_SIZE: Final = _at_most("payload", limits.MAX_PAYLOAD_BYTES)
 NO_DESTINATION: Final = Rule(lambda code: code < 0, lambda: Invalid("destination", "is missing"))
-"""Of a coded column: -1 is the code of a row without a destination."""
+"""In a coded column, -1 is the code of a row without a destination."""
 HEADERS: Final = Rule(
     lambda count: count > limits.MAX_HEADERS,
     lambda: Invalid("headers", f"there are more than {limits.MAX_HEADERS}"),

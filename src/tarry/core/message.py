@@ -29,7 +29,7 @@ class Message(Struct, frozen=True, kw_only=True):
     owner: str = ""
     door: str = "http"
     namespace: str | None = None
-    """Whose policies apply where the destination is not a topic; None is `public/default`."""
+    """The namespace whose policies apply if the destination is not a topic; None is `public/default`."""
     due_at_ms: int | None = None
     delay_ms: int | None = None
     group: str | None = None

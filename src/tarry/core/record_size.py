@@ -11,13 +11,13 @@ from tarry.core import limits
 from tarry.core.errors import TooLarge
 
 BESIDE_BYTES: Final = 32 * 1024
-"""What a message has beside its payload, at the most: headers, names, and its destination a second time where it is fired."""
+"""Maximum bytes of a message beside its payload: headers, names, and its destination a second time where it is fired."""
 
 GROWTH_BYTES: Final = 512
 """By how much a record is larger than its texts and payload: numbers, keys, and the lengths of fields."""
 
 _HEADER_BYTES: Final = 10
-"""What a header takes beside its name and value: their lengths."""
+"""Bytes of a header beside its name and value: their lengths."""
 
 
 def is_large(payload_bytes: Any, unit_max_bytes: int) -> Any:

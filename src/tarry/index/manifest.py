@@ -49,7 +49,7 @@ class Place(Struct, frozen=True, kw_only=True):
     """Where a policy is set: what is in force there."""
     topics: dict[str, Terms]
     unit_max_bytes: int = 1 << 40
-    """What the largest record of a message may have; a server of an earlier version does not say."""
+    """Maximum bytes of a message's record; a server of an earlier version does not say."""
 
 
 class ManifestFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -64,7 +64,7 @@ class Contents(Struct, frozen=True):
     """A column of maps of strings."""
 
     def take(self, rows: NDArray[np.int64]) -> "Contents":
-        """These rows, in this order."""
+        """The contents of these rows, in this order."""
         index = int64_column(rows)
         return Contents(
             len(rows),

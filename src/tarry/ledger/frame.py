@@ -83,7 +83,7 @@ class Header(NamedTuple):
 
 
 class BadFrame(Exception):
-    """These bytes are not the frame that belongs here. What that means is for the caller to decide."""
+    """An error: these bytes are not the frame that belongs here. The caller decides what follows."""
 
 
 def segment_id_of(ledger_id: bytes, number: int) -> int:

@@ -340,7 +340,7 @@ class Catalogued(Struct, tag=int(Kind.CATALOGUE), array_like=True, frozen=True):
     """Something that has a name and is no message is said to be there, or with None to be gone: a tenant, a schema."""
 
     sort: str
-    """What it is: `tenant`, `namespace`, `schema`."""
+    """The sort of thing: `tenant`, `namespace`, `schema`."""
     name: str
     value: bytes | None
     """All there is to say of it, in JSON."""

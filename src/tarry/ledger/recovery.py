@@ -1,4 +1,4 @@
-"""What is done with what a crash left behind: one decision table.
+"""The treatment of a ledger's end after a crash: one decision table.
 
 Frames are written one at a time, each only after the one before it was synced (R1). So a crash can
 spoil at most the last frame of the newest segment, and every other bad byte is damage:
@@ -64,7 +64,7 @@ log = logging.getLogger(__name__)
 
 
 class Verdict(Enum):
-    """What is done about the end of the newest segment."""
+    """The treatment of the newest segment's end."""
 
     KEEP = "keep"
     TRUNCATE = "truncate"
@@ -72,7 +72,7 @@ class Verdict(Enum):
 
 
 class End(NamedTuple):
-    """What follows the last good frame: the left-hand columns of the table."""
+    """The bytes after the last good frame, classified: the left-hand columns of the table."""
 
     only_zeros: bool
     later_frame: bool
@@ -98,7 +98,7 @@ class Recovered(NamedTuple):
     sealed: bool
     """Whether it ends with a seal: it was closed cleanly."""
     notes: list[str]
-    """What an operator may want to know."""
+    """Findings that an operator may want to know."""
 
 
 def recover(disk: Disk, folder: str) -> Recovered | None:

@@ -33,7 +33,7 @@ class Frame:
     def __init__(
         self, first_seq: int, fixed: NDArray[np.void], bodies: bytes, place: Place, skip: int, until: int
     ) -> None:
-        """Of the records that begin with `first_seq`, those from row `skip` up to but without row `until`."""
+        """Rows of the records that begin with `first_seq`: those from row `skip` up to but without row `until`."""
         self.first_seq = first_seq + skip
         self.fixed = fixed[skip:until]
         """The fixed parts, an array of dtype FIXED."""

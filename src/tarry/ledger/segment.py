@@ -46,7 +46,7 @@ _NAME: Final = re.compile(r"(\d{8})\.seg")
 
 
 class SegmentInfo(NamedTuple):
-    """What a segment holds, for operators and for reclaim."""
+    """The content of a segment, for operators and for reclaim."""
 
     number: int
     first_seq: int
@@ -57,7 +57,7 @@ class SegmentInfo(NamedTuple):
 
 
 class SegmentHeader(NamedTuple):
-    """What the first block of a segment says."""
+    """The header in the first block of a segment."""
 
     ledger_id: bytes
     number: int
@@ -207,7 +207,7 @@ class Segment:
             self._file = None
 
     def info(self, sealed: bool) -> SegmentInfo:
-        """What it holds."""
+        """The content of the segment."""
         used = self.end if self.walked else self.size_bytes
         return SegmentInfo(self.number, self.first_seq, self.last_seq, used, sealed)
 

@@ -23,7 +23,7 @@ class SegmentSpace:
 
     def __init__(self, free_bytes: int, segment_bytes: int) -> None:
         self.segment_bytes = segment_bytes
-        """What fits into a new segment."""
+        """Bytes that fit into a new segment."""
         self.free_bytes = free_bytes
         self.rolls = 0
         self.plan_free_bytes = free_bytes
@@ -42,7 +42,7 @@ class SegmentSpace:
         return True
 
     def promise(self, need_bytes: int, prepared: int, essential: bool) -> bool:
-        """The same, taking another segment if need be. The plan has just been made anew."""
+        """Take space, from another segment if need be. The plan has just been made anew."""
         rolls, free_bytes = self._after(need_bytes)
         if prepared - rolls < (0 if essential else RESERVED_SPARES):
             return False

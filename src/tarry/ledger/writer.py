@@ -114,7 +114,7 @@ class Writer:
         """Called on the engine's thread when there may be more room than before, or never will be."""
         self._post: Post | None = None
         self._wake: Wakeup | None = None
-        """What the writer's thread waits for, if there is one."""
+        """The wake-up that the writer's thread waits for, if there is one."""
         self._nudged = False
         """Whether a nudge is on its way: then what is queued meanwhile goes with it."""
         self._defer: Defer | None = None

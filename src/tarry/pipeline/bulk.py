@@ -56,7 +56,7 @@ _OPTIONS: Final = frozenset(
 
 
 class TaskStaged(WriterCommitMessage):
-    """What a task has staged: under which name, in which folder, and what."""
+    """The files that a task has staged, with the batch's name and folder."""
 
     def __init__(self, name: str, token: str, staged: Staged) -> None:
         self.name = name
@@ -65,7 +65,7 @@ class TaskStaged(WriterCommitMessage):
 
 
 class Job(msgspec.Struct, frozen=True):
-    """What a job needs to know. It travels to the executors, and holds no token."""
+    """The facts that a job needs. They travel to the executors, and holds no token."""
 
     options: dict[str, str]
     mapping: incoming.Mapping
@@ -160,7 +160,7 @@ class BulkStreamWriter(DataSourceStreamArrowWriter):
 
 
 def mapping_of(options: Mapping[str, str]) -> incoming.Mapping:
-    """What the options say about columns; raises `Invalid` for one that is not known."""
+    """The mapping of columns in the options; raises `Invalid` for one that is not known."""
     columns = {}
     for name in options:
         field = name.removesuffix("_column")

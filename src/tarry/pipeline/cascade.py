@@ -38,7 +38,7 @@ FEW_BYTES: Final = 8 << 20
 
 
 class RewriteTask(Struct, frozen=True):
-    """What a task needs to know. It travels to the executors."""
+    """The facts that a task needs. They travel to the executors."""
 
     uri: str
     state: State

@@ -25,7 +25,7 @@ class TarrySource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format`."""
+        """The name of the source in `format`."""
         return "tarry"
 
     def schema(self) -> StructType:

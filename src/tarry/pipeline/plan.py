@@ -1,4 +1,4 @@
-"""What the cascade is to do with the files of one version of a table. Pure: files in, a plan out.
+"""Plans of the cascade for the files of one version of a table. Pure: files in, a plan out.
 
 A file is rewritten when its slot has come near and is to be split, when small files have gathered in its slot, or when it
 holds messages of a batch that was cancelled meanwhile. A file below the watermark goes, and so does a staged file of a
@@ -41,7 +41,7 @@ class Rewrite(Struct, frozen=True):
 
 
 class Plan(Struct, frozen=True):
-    """What is to be done with the files of one version."""
+    """The work on the files of one version."""
 
     expired: list[IndexFile]
     """Wholly dead: nothing in them is needed."""

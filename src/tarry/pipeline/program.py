@@ -39,7 +39,7 @@ logging.getLogger("py4j").setLevel(logging.CRITICAL)
 STOP_WITHIN_S: Final = 15.0
 """After this a stop is no longer graceful."""
 SPARK_LOG: Final = "spark.log"
-"""What Java and Spark say, in the work folder; it begins anew with each start."""
+"""The output of Java and Spark, in the work folder; the file begins anew with each start."""
 TRIGGER: Final = "1 second"
 """How often the ledger's head is looked at. Most looks make no batch."""
 MOST_FLUSHES: Final = 4
@@ -49,7 +49,7 @@ MANY_FILES: Final = 500
 
 
 class PipelineSettings(Struct, frozen=True, kw_only=True):
-    """What the program needs to know."""
+    """Settings of the program."""
 
     ledger: dict[str, str]
     """Where the ledger is, as options of the source: `folder`; or `server`, perhaps with `token_file`."""
@@ -119,7 +119,7 @@ class Pipeline:
             raise Stopped
 
     def _ledger_id(self, *, wait: bool) -> bytes:
-        """Whose ledger it is; waits for a server that has not begun one, unless told not to."""
+        """The id of the ledger; waits for a server that has not begun one, unless told not to."""
         told = False
         while True:
             try:

@@ -82,7 +82,7 @@ class Piece(Struct, frozen=True):
 
 
 class Rebuilder:
-    """What a task needs to know. It travels to the executors."""
+    """The facts that a task needs. They travel to the executors."""
 
     def __init__(self, place: Place, pinned: Pinned, default_ms: int, at_ms: int) -> None:
         self._place = place

@@ -77,7 +77,7 @@ class ServerFollower:
                 time.sleep(FIRST_WAIT_S)
 
     def _stretch(self, from_seq: int, upto_seq: int) -> Iterator[Frame]:
-        """What one answer holds: whole frames of one segment."""
+        """The content of one answer: whole frames of one segment."""
         with self._ask(f"/v1/ledger/frames?from_seq={from_seq}&upto_seq={upto_seq}") as answer:
             told = {name.lower(): value for name, value in answer.getheaders()}
             number, offset, first_seq, last_seq, size = (

@@ -59,7 +59,7 @@ class Reporter:
             self._change(state="stopped")
 
     def running(self, cursor: int) -> None:
-        """It has begun, with the index complete up to a seq."""
+        """Report that the pipeline has begun, with the index complete up to a seq."""
         self._change(state="running", cursor=cursor)
         log.info("the pipeline runs", extra={"cursor": cursor, "durable_seq": self._progress.durable_seq})
 

@@ -1,4 +1,4 @@
-"""What nobody needs any more, deleted from a table's folder: replaced files, orphans, the old part of the log.
+"""Retention deletes files that nothing needs any more from a table's folder: replaced files, orphans, the old part of the log.
 
 A file may go when it is in no version that anybody may still be reading: it is not in the newest version, no commit of the last
 `keep_ms` speaks of it, and it is itself older than that. So `keep_ms` must be longer than the longest job and the longest hold of a
@@ -31,7 +31,7 @@ _LOG_FILE: Final = re.compile(r"^(\d{20})\.(json|crc|checkpoint\b.*)$")
 
 
 class Swept(Struct, frozen=True):
-    """What was deleted."""
+    """Counts and bytes of deleted files."""
 
     files: int
     bytes: int

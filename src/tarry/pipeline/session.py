@@ -44,7 +44,7 @@ SMALL: Final[Mapping[str, str]] = {
     "spark.log.level": "FATAL",
     "spark.sql.session.timeZone": "UTC",
 }
-"""What holds where the configuration says nothing: a driver of about a gigabyte."""
+"""Spark's settings where the configuration has none: a driver of about a gigabyte."""
 
 LOCAL: Final[Mapping[str, str]] = {
     "spark.driver.host": "127.0.0.1",
@@ -160,7 +160,7 @@ def _opened(builder: SparkSession.Builder, variables: Mapping[str, str] | None) 
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says, without the stack that follows."""
+    """The text of an error, without the stack that follows."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     # A Java exception that comes through the bridge says first that it does so.
     told = [line for line in lines if not line.startswith("An error occurred while calling")]

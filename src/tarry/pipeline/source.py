@@ -47,7 +47,7 @@ SCHEMA = StructType(
 RANGES = StructType([StructField("first_seq", LongType()), StructField("last_seq", LongType())])
 
 BATCH_ROWS: Final = 2_000_000
-"""What has piled up is taken in large batches: each costs Spark most of a second beside its rows."""
+"""Records that have piled up are taken in large batches: each costs Spark most of a second beside its rows."""
 FLUSH_ROWS: Final = 500_000
 PARTITION_ROWS: Final = 250_000
 TOKEN_VARIABLE: Final = "TARRY_PIPELINE__TOKEN"  # noqa: S105 - its name
@@ -184,7 +184,7 @@ class LedgerSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format`."""
+        """The name of the source in `format`."""
         return "tarry-ledger"
 
     def schema(self) -> StructType:

@@ -33,18 +33,18 @@ from tarry.pipeline.source import Place, records_of
 log = logging.getLogger(__name__)
 
 WRITTEN: Final = "first_seq long, last_seq long, rows long, written string"
-"""What a task says: the range it has covered, and as JSON its files and what it saw."""
+"""The report of a task: the range it has covered, and as JSON its files and what it saw."""
 
 FLUSH_ROWS: Final = 250_000
 FLUSH_BYTES: Final = 64 << 20
-"""What a task holds in memory at once, of bodies above all; then it writes files, and goes on."""
+"""Maximum bytes that a task holds in memory at once, of bodies above all; then it writes files, and goes on."""
 
 ATTEMPTS: Final = 5
 """How often a batch is tried while others commit: the cascade beside it, or a second driver."""
 
 
 class Written(Struct, frozen=True):
-    """What one task wrote and saw."""
+    """The files that one task wrote, and the facts that it saw."""
 
     index: list[IndexFile]
     history: list[IndexFile]
@@ -85,7 +85,7 @@ class Tables(Struct, frozen=True):
 
 
 class Task(Struct, frozen=True):
-    """What a task needs to know. It travels to the executors."""
+    """The facts that a task needs. They travel to the executors."""
 
     index_uri: str
     history_uri: str

@@ -1,4 +1,4 @@
-"""What is done beside the index stream: the cascade, the history's files, and what nobody needs any more.
+"""Work beside the index stream: the cascade, the history's files, and retention.
 
 A round costs little when there is nothing to do. Nothing but speed and room depends on it, so that what goes wrong here is
 said and tried again later.

@@ -49,7 +49,7 @@ class Pinned(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """What was found."""
+    """The findings of a comparison."""
 
     cursor: int
     versions: int

@@ -34,7 +34,7 @@ class Live(Struct, array_like=True, frozen=True):
 
 
 class Ended(Struct, array_like=True, frozen=True):
-    """What became of a message; of one that was listed also what it was."""
+    """The outcome of a message, and of a listed one its content."""
 
     origin: Key
     outcome: str
@@ -52,7 +52,7 @@ class Ended(Struct, array_like=True, frozen=True):
     group: str | None
     error: str | None = None
     kept: Kept | None = None
-    """Of a listed message: what it was."""
+    """The content of a listed message."""
 
 
 class Member(Struct, array_like=True, frozen=True):
@@ -110,7 +110,7 @@ class SubscriptionRow(Struct, array_like=True, frozen=True):
     below: int
     properties: dict[str, str]
     partial: dict[int, list[int]] = {}
-    """What is left of entries that are acknowledged in part."""
+    """The unacknowledged messages of entries that are acknowledged in part."""
     incarnation: int = 0
     """The seq of the record that made it; 0 in what an earlier version wrote."""
 
@@ -143,7 +143,7 @@ class BatchRow(Struct, array_like=True, frozen=True):
 
 
 class Relied(Struct, array_like=True, frozen=True):
-    """What was reclaimed from the ledger because the index has it: up to which seq, and in which index."""
+    """The reclaimed part of the ledger that the index has: up to which seq, and in which index."""
 
     seq: int = 0
     index: str = ""

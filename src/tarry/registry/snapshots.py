@@ -86,7 +86,7 @@ def mark_damaged(folder: str, reason: str) -> None:
 
 
 def marked_damaged(folder: str) -> str | None:
-    """What `mark_damaged` said, if the registry is to be replaced."""
+    """The reason given to `mark_damaged`, if the registry is to be replaced."""
     try:
         with open(os.path.join(folder, MARK), encoding="utf-8") as file:
             return file.read()

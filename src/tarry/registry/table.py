@@ -42,11 +42,11 @@ _NOT_DAMAGE: Final = frozenset(
         sqlite3.SQLITE_NOMEM,
     }
 )
-"""What the disk or the system does not allow at the moment. The file may be in the best order."""
+"""An error: the disk or the system does not allow this at the moment. The file may be in the best order."""
 
 
 def trouble(table: str, error: sqlite3.Error, path: str = "the file") -> TarryError:
-    """What an error of SQLite means: the registry is damaged, or only cannot be used now."""
+    """The meaning of an error of SQLite: the registry is damaged, or only cannot be used now."""
     # The lowest byte is the kind; the rest says more about it.
     # Errors of the module itself have no code.
     if getattr(error, "sqlite_errorcode", 0) & 0xFF in _NOT_DAMAGE:

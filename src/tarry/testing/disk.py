@@ -234,7 +234,7 @@ class SimulatedDisk:
         self._folders.setdefault(folder, _Folder())
 
     def free_bytes(self, folder: str) -> int:
-        """What can still be written."""
+        """Bytes that can still be written."""
         self.check_up()
         return 1 << 60 if self.capacity_bytes is None else max(0, self.capacity_bytes - self._used_bytes())
 

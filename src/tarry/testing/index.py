@@ -237,7 +237,7 @@ class SimulatedView:
         yield counts
 
     def slots(self) -> list[SlotFigures]:
-        """It has no slots."""
+        """The slots, of which there are none."""
         return []
 
     def last_fire_at_ms(self) -> int:

@@ -85,7 +85,7 @@ class Insides(ABC):
 
     @property
     def counters(self) -> Counter[str]:
-        """What was accepted, sent and so on since the ledger began."""
+        """Counts of accepted, sent and other messages since the ledger began."""
         return self.journal.counters
 
     @property

@@ -37,7 +37,7 @@ class Attempt:
         self.arrived = False
         self._outlet = outlet
         self.told = told
-        """Who is told of the verdict."""
+        """The callback for the verdict."""
 
     def arrive(self) -> None:
         """The receiver gets it, once."""
@@ -63,7 +63,7 @@ class SimulatedOutlet:
         self.under_way: list[Attempt] = []
         """Attempts without a verdict, oldest first."""
         self.arrivals: list[Arrival] = []
-        """What the receiver got, in order; a delivery that is repeated is here again."""
+        """Deliveries that the receiver got, in order; a repeated one is here again."""
 
     def check(self, destination: str) -> None:
         """Raise `Invalid` if this is not a destination of the simulation."""
@@ -75,12 +75,12 @@ class SimulatedOutlet:
         return None if key is None else f"{destination} {key}"
 
     async def send(self, delivery: Delivery) -> Verdict:
-        """It arrives at once; for an engine that is driven by an event loop."""
+        """Let the delivery arrive at once; for an engine that is driven by an event loop."""
         self.arrivals.append(Arrival(self.clock.now_ms(), delivery))
         return Delivered()
 
     async def send_many(self, deliveries: Sequence[Delivery]) -> Sequence[Verdict]:
-        """They arrive at once."""
+        """Let the deliveries arrive at once."""
         return [await self.send(delivery) for delivery in deliveries]
 
     def launch(

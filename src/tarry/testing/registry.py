@@ -17,7 +17,7 @@ IMAGES: Final = 32
 
 
 class RegistryDisk:
-    """What of a registry outlives the process."""
+    """The part of a registry that outlives the process."""
 
     def __init__(self) -> None:
         self.images: deque[bytes | None] = deque([None], maxlen=IMAGES)

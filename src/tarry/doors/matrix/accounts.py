@@ -1,4 +1,4 @@
-"""Whose token it is: the homeserver says, and its answer is good for a short time.
+"""Owners of tokens: the homeserver names them, and its answer is good for a short time.
 
 So that a busy client does not cost it a question each time, and events can be listed while it is down. Tokens are not
 kept, only their digests; a token that is logged out through the proxy is forgotten at once.

@@ -27,7 +27,7 @@ _BROKERS: Final = "tarry.outlets.dapr.brokers"
 
 
 class Feature(StrEnum):
-    """What a component does by itself, in Dapr's words."""
+    """Features that a component has by itself, in Dapr's words."""
 
     MESSAGE_TTL = "MESSAGE_TTL"
     """The broker drops what is older than `ttlInSeconds`; elsewhere the door looks at the expiration."""
@@ -36,11 +36,11 @@ class Feature(StrEnum):
 
 
 class Reply(Enum):
-    """What the receiver of a message says."""
+    """The answer of a message's receiver."""
 
     ACK = "ack"
     NACK = "nack"
-    """It comes again, when and how often is the broker's and the component's business."""
+    """The message comes again; when and how often is the broker's and the component's business."""
 
 
 class Received(Struct, frozen=True, kw_only=True):
@@ -79,7 +79,7 @@ class Component(Protocol):
 
     @property
     def features(self) -> frozenset[Feature]:
-        """What it does by itself."""
+        """Features that the component has by itself."""
 
     async def start(self) -> None:
         """Connect. Raises `Unreachable` or `Denied`; may then be called again."""
@@ -153,7 +153,7 @@ async def publish_each(
 
 
 class Surroundings(Struct, frozen=True, kw_only=True):
-    """What a component gets from outside beside its metadata."""
+    """The surroundings of a component, beside its metadata."""
 
     name: str
     """The component's name, for people."""
@@ -163,7 +163,7 @@ class Surroundings(Struct, frozen=True, kw_only=True):
 
 
 class OwnTopics(Protocol):
-    """What `pubsub.tarry` needs of the engine."""
+    """The part of the engine that `pubsub.tarry` needs."""
 
     async def publish(self, topic: str, messages: Sequence["OwnMessage"]) -> None:
         """Append messages to a topic, all or none; they are durable when it returns."""

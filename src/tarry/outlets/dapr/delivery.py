@@ -17,7 +17,7 @@ from tarry.outlets.dapr.repeats import repeat_of
 SCHEME: Final = "dapr"
 CONTENT_TYPE: Final = "content-type"
 REPEAT: Final = "repeat"
-"""What is still to come after this message, of a schedule that repeats."""
+"""The occurrences after this message, of a schedule that repeats."""
 _METADATA: Final = "metadata."
 
 

@@ -8,7 +8,7 @@ from tarry.core.unreadable import UNREADABLE
 
 
 class Identified(msgspec.Struct):
-    """What is read of a CloudEvent."""
+    """The fields of a CloudEvent that are read."""
 
     id: Any = None
 

@@ -36,7 +36,7 @@ class Publisher(Protocol):
         """Whether the application may publish to a topic."""
 
     def at_broker(self, topic: str) -> str:
-        """What the topic is called at the broker."""
+        """The topic's name at the broker."""
 
 
 Find = Callable[[str, str], Publisher | None]
@@ -179,7 +179,7 @@ class DaprOutlet:
 
 
 def verdict_of(error: ComponentError) -> Verdict:
-    """What a broker's refusal means for a message."""
+    """The verdict on a message that a broker refused."""
     if isinstance(error, NeverTaken):
         return Refused(str(error))
     return Retry(str(error), uncertain=isinstance(error, Unreachable) and error.uncertain)

@@ -47,7 +47,7 @@ class Repeat(Struct, frozen=True):
         return self.rhythm.next_ms(due_at_ms, now_ms)
 
     def written(self) -> str:
-        """What is still to come after the next occurrence, as text."""
+        """The repeat that is left after the next occurrence, as text."""
         return self.text if self.left is None else f"R{self.left - 1}/{self.text}"
 
 

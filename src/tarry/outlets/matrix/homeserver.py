@@ -14,11 +14,11 @@ from yarl import URL
 from tarry.outlets.matrix.lines import Answer, Lines
 
 FAILURES: Final = (aiohttp.ClientError, OSError, RuntimeError)
-"""What the HTTP client and the event loops raise for what a homeserver or the network does; a time-out is an `OSError`."""
+"""Errors of the HTTP client and the event loops for faults of a homeserver or the network; a time-out is an `OSError`."""
 
 _KEEPALIVE_S: Final = 15.0
 _OWN_HEADERS: Final = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
-"""What the client would add by itself."""
+"""Headers that the client would add by itself."""
 
 
 class HomeserverSettings(Struct, frozen=True, kw_only=True):

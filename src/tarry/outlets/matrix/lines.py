@@ -67,7 +67,7 @@ class Lines:
         self._all: set[_Line] = set()
         self._new = 0
         self._waiting: deque[asyncio.Future[_Line | None]] = deque()
-        """Who waits for a connection that is free, or for leave to make one (None)."""
+        """Waiters for a connection that is free, or for leave to make one (None)."""
         self._ahead: asyncio.Task[None] | None = None
         self._closed = False
 

@@ -1,4 +1,4 @@
-"""What came of an attempt to send an event: from the homeserver's answer to a verdict.
+"""Verdicts on attempts to send an event, from the homeserver's answer.
 
 A Matrix error is kept as it was said, with its status, so that the door can repeat it. Reasons for people are made
 here and hold nothing that the homeserver or a user wrote but the error code.

@@ -125,7 +125,7 @@ class AddressRules:
         return name in self._allowed_names or name.endswith(self._allowed_domains)
 
     def why_refused(self, host: str, address: Address) -> str | None:
-        """What forbids connecting to this address for this host, or None if it may be done."""
+        """The reason that forbids connecting to this address for this host; None if it is allowed."""
         if self.allows_name(host) or _within(address, self._allowed):
             return None
         kind = forbidden_kind(address)

@@ -62,7 +62,7 @@ class Unsendable(Exception):
 
 
 class Request(Struct, frozen=True):
-    """What goes over the wire, but for the signature and what the HTTP client adds."""
+    """The request as it goes over the wire, without the signature and the HTTP client's own headers."""
 
     headers: dict[str, str]
     body: bytes

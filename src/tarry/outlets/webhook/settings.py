@@ -1,4 +1,4 @@
-"""What an operator can set for the webhook outlet, with defaults that are safe on the open internet."""
+"""Settings of the webhook outlet, with defaults that are safe on the open internet."""
 
 from typing import Literal
 

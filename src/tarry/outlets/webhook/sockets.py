@@ -28,7 +28,7 @@ class AddressRefused(OSError):
 
 
 class Attempt:
-    """What happened to the sockets of one delivery."""
+    """The fate of one delivery's sockets."""
 
     __slots__ = ("host", "opened", "refused")
 

@@ -1,4 +1,4 @@
-"""What a webhook destination is: an absolute `http` or `https` URL, read by one strict parser.
+"""Webhook destinations: an absolute `http` or `https` URL, read by one strict parser.
 
 A URL that two parsers read differently is how a check is passed with one host and the connection made
 to another. So the parser here accepts only what can be read in one way: ASCII, no user name, no

@@ -1,4 +1,4 @@
-"""What came of a request: from status, `Retry-After` or failure to a verdict.
+"""Verdicts on requests, from status, `Retry-After` or failure.
 
 Reasons are short and made here. Nothing that a receiver wrote goes into one, nor any part of the URL
 but its host: a path or query may hold secrets, and the text of the client's errors may hold the URL.
@@ -16,7 +16,7 @@ from tarry.outlets.gateways import PASSED_ON
 from tarry.outlets.retry_after import retry_after_ms
 
 FAILURES: Final = (aiohttp.ClientError, OSError, UnicodeError, RuntimeError)
-"""What the HTTP client and the event loops raise for what a receiver or the network does.
+"""Errors of the HTTP client and the event loops for faults of a receiver or the network.
 
 `TimeoutError` is an `OSError`; uvloop raises `RuntimeError` for some failed connections.
 """

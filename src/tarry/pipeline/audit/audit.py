@@ -44,14 +44,14 @@ class Offender(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True):
-    """What the audit found."""
+    """The findings of an audit."""
 
     counts: dict[str, int]
     offences: dict[str, int]
     """By name, how many."""
     shown: list[Offender]
     notes: list[str]
-    """What could not be proved, and why."""
+    """Notes on facts that could not be proved, and why."""
 
     @property
     def balanced(self) -> bool:

@@ -1,4 +1,4 @@
-"""What the records of the ledger say, as rows: the audit's own reading, beside nobody else's.
+"""Facts in the records of the ledger, as rows: the audit's own reading, beside nobody else's.
 
 A fact is one of: `put` (a version), `end` (a message is finalised), `entry` (a delayed entry of a topic, or the end of its
 delay), `stray` (an entry that should have ended a message), `claim`, `adopt` and `cancel_batch`, `mark`, `subscribe` and `ack`.

@@ -59,9 +59,9 @@ class Report(Struct, frozen=True):
     """Ends from here on are counted."""
     scheduled: int
     by_command: int
-    """Of those: only sent by command."""
+    """Number of those that were sent by command."""
     entries: int
-    """Of those: delayed entries of topics."""
+    """Number of those that are delayed entries of topics."""
     coming: dict[str, list[Bar]]
     """By unit: every one of the next, also those with nothing in them."""
     outcomes: dict[str, int]

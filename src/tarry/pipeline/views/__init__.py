@@ -1,1 +1,1 @@
-"""What people read from Tarry's tables and ledger: the views `scheduled`, `history` and `ledger`."""
+"""The views of Tarry's tables and ledger for people: `scheduled`, `history` and `ledger`."""

@@ -30,14 +30,14 @@ OPEN: Final[Range] = (None, None)
 
 
 class Wanted(Struct, frozen=True):
-    """What rows must be like, by stored column."""
+    """Conditions on rows, by stored column."""
 
     ranges: dict[str, Range] = {}
     """Both ends count; None is open."""
     values: dict[str, list[Any]] = {}
 
     def both(self, other: "Wanted") -> "Wanted":
-        """What both ask for."""
+        """The conditions of both."""
         ranges = {
             name: _both(self.ranges.get(name, OPEN), other.ranges.get(name, OPEN))
             for name in {*self.ranges, *other.ranges}
@@ -103,7 +103,7 @@ class Wanted(Struct, frozen=True):
 
 
 def wanted_by_options(options: Mapping[str, str], stored: Mapping[str, str]) -> Wanted:
-    """What the options `is.COLUMN`, `min.COLUMN` and `max.COLUMN` ask for. Both bounds count."""
+    """The conditions in the options `is.COLUMN`, `min.COLUMN` and `max.COLUMN`. Both bounds count."""
     wanted = Wanted()
     for option, text in options.items():
         how, dot, name = option.partition(".")

@@ -49,7 +49,7 @@ class HistoryFile(Struct, frozen=True):
 
 
 class History(Struct, frozen=True):
-    """What every part needs to know. It travels to the executors."""
+    """The facts that every part needs. They travel to the executors."""
 
     schema: StructType
     wanted: Wanted

@@ -1,4 +1,4 @@
-"""What no view shows: anything by which a message could be commanded or a receiver be entered.
+"""Masking of all that no view shows: anything by which a message could be commanded or a receiver be entered.
 
 The rule, in full:
 

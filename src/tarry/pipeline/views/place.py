@@ -52,7 +52,7 @@ class Whereabouts(Struct, frozen=True):
     storage: dict[str, str] = {}
     """Options of the object store, as delta-rs knows them."""
     moment: Moment | None = None
-    """What to read as of; None is now."""
+    """The moment to read as of; None is now."""
 
 
 def find(options: Mapping[str, str]) -> Whereabouts:
@@ -102,7 +102,7 @@ class LedgerPart(Struct, frozen=True):
 
     @property
     def size_bytes(self) -> int:
-        """What reading it costs, about."""
+        """The cost of reading it, about."""
         return (self.last_seq - self.first_seq + 1) * RECORD_BYTES
 
 

@@ -24,7 +24,7 @@ from tarry.pipeline.views.shape import View, stored_columns
 VIEWS: Final = {view.name: view for view in (SCHEDULED, HISTORY_VIEW, LEDGER)}
 
 TASK_BYTES: Final = 16 << 20
-"""What one task reads, at least; a file is not divided."""
+"""Minimum that one task reads; a file is not divided."""
 
 STREAM_ROWS: Final = 100_000
 """Records of the ledger whose ends one streaming batch covers, unless the option `rows` says otherwise."""

@@ -51,7 +51,7 @@ KIND_NAMES: Final = {int(kind): kind.name.lower() for kind in Kind} | {
 
 
 class Records(Struct, frozen=True):
-    """What every part needs to know. It travels to the executors."""
+    """The facts that every part needs. They travel to the executors."""
 
     schema: StructType
     wanted: Wanted
@@ -98,7 +98,7 @@ def _shown(records: pa.RecordBatch) -> pa.Table:
 
 
 def _told(seq: int, record: Record) -> dict[str, Any]:
-    """What a record says that may be shown. Idempotency keys, fingerprints and references are not."""
+    """The fields of a record that may be shown. Idempotency keys, fingerprints and references are not."""
     match record:
         case Put():
             return _put(seq, record)

@@ -55,7 +55,7 @@ _IN_BODY: Final = frozenset({"payload", "headers", "origin_seq"})
 
 
 class Ended(Struct, frozen=True):
-    """What has ended, as far as one part of the view needs to know."""
+    """The ended versions, as far as one part of the view needs to know them."""
 
     seqs: NDArray[np.int64]
     passed: Watermark
@@ -86,7 +86,7 @@ class FilePart(Struct, frozen=True):
 
     @property
     def size_bytes(self) -> int:
-        """What reading it costs, about."""
+        """The cost of reading it, about."""
         return self.file.size
 
 
@@ -97,7 +97,7 @@ class TailPart(LedgerPart, frozen=True):
 
 
 class Scheduled(Struct, frozen=True):
-    """What every part needs to know. It travels to the executors."""
+    """The facts that every part needs. They travel to the executors."""
 
     schema: StructType
     wanted: Wanted
@@ -174,7 +174,7 @@ def _in_bodies(rows: pa.Table) -> dict[str, list[Any]]:
 
 
 def with_dels(part: FilePart) -> Ended:
-    """What has ended, with the dels of the index that lie in a file's range of fire instants."""
+    """The ended versions, with the dels of the index that lie in a file's range of fire instants."""
     dels = Wanted({"fire_at_ms": (part.file.first_ms, part.file.last_ms), "op": (DEL, DEL)})
     found = [part.ended.seqs]
     for beside in part.beside:

@@ -111,7 +111,7 @@ class InMemory:
 
 
 class Group:
-    """Those who share the messages of a topic."""
+    """A consumer group: members who share the messages of a topic."""
 
     def __init__(self, end: Callable[[], object]) -> None:
         self._end = end

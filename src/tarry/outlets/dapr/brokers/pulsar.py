@@ -76,7 +76,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     client: dict[str, Any]
     home: str
-    """What a topic's name begins with."""
+    """The prefix of a topic's name."""
     producer: dict[str, Any]
     type: str
     position: str
@@ -268,7 +268,7 @@ class PulsarTopics:
 
 
 def message_options(metadata: Mapping[str, str]) -> dict[str, Any]:
-    """What a publish's metadata say of the message; raises `NeverTaken` for a time that is none."""
+    """The message's properties from a publish's metadata; raises `NeverTaken` for an invalid time."""
     options: dict[str, Any] = {}
     properties: dict[str, str] = {}
     for name, value in metadata.items():
@@ -372,7 +372,7 @@ _NEVER: Final = (pulsar.Result.MessageTooBig, pulsar.Result.InvalidTopicName, pu
 
 
 def component_error(error: PulsarException, topic: str = "", *, sent: bool = False) -> ComponentError:
-    """What a failure means; `sent` if a message may have arrived."""
+    """The error for a failure; `sent` if a message may have arrived."""
     result = error.error()
     text = f"Pulsar: {error}"
     if result in _DENIED:

@@ -1,4 +1,4 @@
-"""What the failures of NATS and of its library mean."""
+"""The meaning of failures of NATS and of its library."""
 
 from typing import Final
 
@@ -19,7 +19,7 @@ def is_denial(error: BaseException) -> bool:
 
 
 def component_error(error: BaseException, *, sent: bool = False) -> ComponentError:
-    """What a failure means; `sent` if a message may have arrived."""
+    """The error for a failure; `sent` if a message may have arrived."""
     text = f"JetStream: {error}" if str(error) else f"JetStream: {type(error).__name__}"
     if is_denial(error):
         return Denied(text)

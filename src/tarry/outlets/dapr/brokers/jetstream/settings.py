@@ -34,7 +34,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     acknowledges: bool
     one_at_a_time: bool
     consumer: dict[str, Any]
-    """What else the metadata say of the consumer."""
+    """Further settings of the consumer, from the metadata."""
 
     def config(self, topic: str, inbox: str) -> ConsumerConfig:
         """The consumer of an application's subscription."""

@@ -1,4 +1,4 @@
-"""What the failures of Kafka and of its library mean."""
+"""The meaning of failures of Kafka and of its library."""
 
 from typing import Final
 
@@ -45,7 +45,7 @@ class Denial:
 
 
 def component_error(error: KafkaError, topic: str = "", *, sent: bool = False) -> ComponentError:
-    """What a failure means; `sent` if a record may have arrived."""
+    """The error for a failure; `sent` if a record may have arrived."""
     text = f"Kafka: {error.str()}"
     if error.code() in _DENIED:
         return Denied(text)

@@ -13,7 +13,7 @@ _MARK: Final = "tarry1"
 
 
 class Offsets:
-    """What is done in one partition."""
+    """The offsets of one partition that are done."""
 
     def __init__(self, below: int, note: str = "") -> None:
         self.below = below

@@ -1,4 +1,4 @@
-"""What the failures of RabbitMQ and of its library mean."""
+"""The meaning of failures of RabbitMQ and of its library."""
 
 from typing import Final
 
@@ -25,7 +25,7 @@ REFUSED: Final = (
 
 
 def component_error(error: BaseException, topic: str = "", *, sent: bool = False) -> ComponentError:
-    """What a failure means; `sent` if a message may have arrived."""
+    """The error for a failure; `sent` if a message may have arrived."""
     text = f"RabbitMQ: {error}" if str(error) else f"RabbitMQ: {type(error).__name__}"
     if isinstance(error, REFUSED) or (isinstance(error, ConnectionClosed) and "ACCESS_REFUSED" in text):
         return Denied(text)

@@ -1,4 +1,4 @@
-"""What is declared at RabbitMQ for a topic and for a group, by the component's and the subscription's metadata."""
+"""Declarations at RabbitMQ for a topic and for a group, by the component's and the subscription's metadata."""
 
 from typing import Any, Final
 

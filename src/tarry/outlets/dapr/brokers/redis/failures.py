@@ -1,4 +1,4 @@
-"""What the failures of Redis and of its library mean."""
+"""The meaning of failures of Redis and of its library."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ FAILURES: Final = (RedisError, RedisClusterException, OSError, TimeoutError)
 
 
 def component_error(error: BaseException, *, sent: bool = False) -> ComponentError:
-    """What a failure means; `sent` if the command may have arrived."""
+    """The error for a failure; `sent` if the command may have arrived."""
     text = str(error) or type(error).__name__
     if isinstance(error, AuthenticationError | AuthorizationError | NoPermissionError) or text.startswith(
         ("NOAUTH", "WRONGPASS", "NOPERM")

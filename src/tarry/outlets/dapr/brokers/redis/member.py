@@ -25,7 +25,7 @@ DEFAULT_REDELIVER_MS: Final = 15_000
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What the metadata say beside where Redis is."""
+    """Settings in the metadata beside the address of Redis."""
 
     processing_ms: int
     redeliver_ms: int
