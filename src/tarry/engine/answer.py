@@ -77,14 +77,14 @@ class Answer(Generic[T]):
         return told
 
     def turned(self, make: "Callable[[T], U]") -> "Answer[U]":
-        """What `make` makes of the value, or the error."""
+        """An answer with the value that `make` makes of this one's; errors pass through."""
         answer: Answer[U] = Answer()
         told = answer.unless_error(lambda: make(self.value()))
         self.then(lambda _: told(self._error))
         return answer
 
     def followed(self, by: "Callable[[T], Answer[U]]") -> "Answer[U]":
-        """What comes of the answer that the value leads to, or the error."""
+        """An answer that adopts the outcome of `by(value)`; errors pass through."""
         answer: Answer[U] = Answer()
 
         def came(_: Answer[T]) -> None:
@@ -125,7 +125,7 @@ def settled(value: T) -> Answer[T]:
 
 
 def all_of(answers: Sequence[Answer[T]]) -> Answer[Sequence[Answer[T]]]:
-    """The same answers, once the last of them has come."""
+    """An answer with these answers, once the last of them is settled."""
     result: Answer[Sequence[Answer[T]]] = Answer()
     missing = len(answers) + 1
 

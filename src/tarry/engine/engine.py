@@ -133,7 +133,7 @@ class Engine:
 
     @property
     def catalogue(self) -> Catalogue:
-        """What has a name and is no message: tenants, namespaces, schemas."""
+        """The catalogue: tenants, namespaces, schemas and other named things that are no messages."""
         return self.journal.catalogue
 
     @property
@@ -343,7 +343,7 @@ class Engine:
     # Policies
 
     def policy(self, scope: Scope, name: str) -> Policy | None:
-        """What was set at a place itself; raises `Invalid` for a bad name."""
+        """The policy that was set at a place itself; raises `Invalid` for a bad name."""
         return self.journal.policies.get(scope, name)
 
     def set_policy(self, scope: Scope, name: str, policy: Policy | None) -> Answer[None]:
@@ -360,11 +360,11 @@ class Engine:
             return failed(error)
 
     def broker_policy(self) -> Effective:
-        """What is in force in no namespace at all: only the broker has a say."""
+        """The policy in force outside all namespaces: only the broker has a say."""
         return self.journal.policies.effective(None, "")
 
     def effective_policy(self, topic: str | None, namespace: str) -> Effective:
-        """What is in force at a topic or in a namespace."""
+        """The policy in force at a topic or in a namespace."""
         if topic is not None:
             parsed = parse_topic(topic)
             return self.journal.policies.effective(parsed.full, parsed.namespace_name)

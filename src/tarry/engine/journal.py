@@ -139,9 +139,9 @@ class Journal:
         self.groups = Groups(registry, self.bodies, self.dead)
         self.subjects = Subjects(registry)
         self.relied = Relied()
-        """What was reclaimed because the index has it."""
+        """The bounds of the records that were reclaimed because the index has them."""
         self.replayed_from = 1
-        """Of what ended below this seq, the index alone knows."""
+        """The first replayed seq. Ends below it are known only to the index."""
         self._entering: deque[tuple[int, int]] = deque()
         """By the last seq of each unit that is not durable yet: the first fire instant that it brings."""
         self._on_durable: list[tuple[int, Done]] = []

@@ -1,4 +1,4 @@
-"""What an operator may set about the engine. Every field has a default that is good for one small machine."""
+"""Settings of the engine. Every field has a default that is good for one small machine."""
 
 from msgspec import Struct
 
@@ -25,7 +25,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     concurrency: int = 256
     """Calls of other systems at one time; a broker takes many messages in one."""
     concurrency_per_host: int = 64
-    """Of these, to one destination host, so that a slow one leaves room for the others."""
+    """Maximum number of these to one destination host, so that a slow one leaves room for the others."""
     attempts: int = 20
     """After so many failed attempts a message ends as failed, and goes to the dead-letter topic."""
     backoff_min_ms: int = SECOND_MS
@@ -43,7 +43,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     finalised_retention_ms: int = FINALISED_RETENTION_MS
     finalised_retention_rows: int = FINALISED_RETENTION_ROWS
     finalised_retention_rows_per_owner: int = FINALISED_RETENTION_ROWS_PER_OWNER
-    """Of these, of one owner's listed messages."""
+    """Maximum number of these for one owner's listed messages."""
     unread_retention_ms: int = FINALISED_RETENTION_MS
     """How long a topic to which nobody subscribes keeps its entries."""
     idempotency_retention_ms: int = IDEMPOTENCY_RETENTION_MS

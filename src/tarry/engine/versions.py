@@ -31,7 +31,7 @@ def end_of(
 
 
 def kept_of(put: Put) -> Kept:
-    """What is remembered of a listed message beside its end."""
+    """The part of a listed message that is remembered beside its end."""
     return Kept(put.payload, put.headers, put.delayed_since_ms, put.delay_ms, bool(put.commanded))
 
 
@@ -52,7 +52,7 @@ def end_unread(key: Key, now_ms: int, reason: str) -> Finalise:
 def end_unread_member(
     key: Key, origin: Key, holder: Holder, group: str, outcome: str, now_ms: int, reason: str
 ) -> Finalise:
-    """The same for a member of a group: the group knows more."""
+    """The records that end a member of a group whose version cannot be read: the group knows more."""
     return Finalise(
         key, origin, outcome, now_ms, reason, None, 0, None, 0, holder.namespace, UNREADABLE, None, holder.owner, "", group,
         False,
@@ -60,7 +60,7 @@ def end_unread_member(
 
 
 def new_version(put: Put, key: Key, fire_at_ms: int, **changes: Any) -> Put:
-    """The same message at another instant: a full version that kills the one at `key` (R4)."""
+    """A version of the message at another instant: a full version that kills the one at `key` (R4)."""
     return msgspec.structs.replace(
         put, fire_at_ms=fire_at_ms, origin=put.origin or key, kills=key, idempotency_key=None, **changes
     )

@@ -41,7 +41,7 @@ class Frame:
         self.bodies = bodies
         """The bodies of these records, one after another."""
         self.place = place
-        """Of the first of the frames."""
+        """The place of the first of the frames."""
         self._ends: list[int] | None = None
         if self.count < len(fixed):
             begin = int(fixed["size"][:skip].sum(dtype=np.int64))

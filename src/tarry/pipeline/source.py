@@ -63,7 +63,7 @@ class Place:
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "Place":
-        """What the options of a source say, with the token of this process or of the file that they name."""
+        """The place that the options of a source name, with the token of this process or of the file that they name."""
         folder, server = options.get("folder"), options.get("server")
         if (folder is None) == (server is None):
             raise Invalid("folder", "give the source the option folder or the option server")

@@ -55,7 +55,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     versions: int
     """Alive in the index."""
     from_ledger: int
-    """Of those that ought to be, how many the ledger or staged files prove."""
+    """Number of those that ought to be there which the ledger or staged files prove."""
     index_alone: int
     """The others: older than the ledger."""
     missing: int

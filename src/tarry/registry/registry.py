@@ -139,7 +139,7 @@ class BatchRow(Struct, array_like=True, frozen=True):
     past: bool = False
     """Whether the watermark has passed it, so that its seqs are forgotten."""
     trace: bytes | None = None
-    """Of its acceptance."""
+    """The trace context of its acceptance."""
 
 
 class Relied(Struct, array_like=True, frozen=True):

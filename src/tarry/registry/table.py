@@ -71,7 +71,7 @@ PAUSES: Final = 50
 thousand rows, half a second of a steady load, are written over that half second. But a long flush must go on."""
 
 RECENT_ROWS: Final = 16_384
-"""Of one table, and as many that were written before these: the heartbeats of ten thousand, with what has changed between."""
+"""Number of recent rows kept of one table, and as many that were written before these: the heartbeats of ten thousand, with what has changed between."""
 
 _REMOVED: Final[Any] = object()
 

@@ -29,10 +29,10 @@ T = TypeVar("T")
 
 UNIT_RECORDS: Final = 4096
 UNIT_BYTES: Final = 4 * 1024 * 1024
-"""What one unit of rows holds at the most: a frame is written and synced as a whole."""
+"""Maximum bytes of one unit of rows: a frame is written and synced as a whole."""
 
 ROW_OVERHEAD_BYTES: Final = 512
-"""What a row takes in a unit beside its payload and headers, about."""
+"""Bytes of a row in a unit beside its payload and headers, about."""
 
 
 class Admission:

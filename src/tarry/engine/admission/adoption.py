@@ -59,7 +59,7 @@ class BatchView(Struct, frozen=True, kw_only=True):
     namespaces: list[str]
     cancelled_at_ms: int | None
     repeated: bool = False
-    """It was adopted before; this is the same answer again."""
+    """Whether the batch was adopted before; this is the first answer again."""
 
 
 class BatchPage(Struct, frozen=True):

@@ -83,7 +83,7 @@ class Batch:
         return self.row.first_seq <= seq < self.row.first_seq + self.row.count
 
     def stored(self) -> BatchRow:
-        """What the registry keeps of it."""
+        """The registry's row of the batch."""
         return replace(self.row, waiting=by_namespace(self.waiting), apart=by_namespace(self.apart))
 
 

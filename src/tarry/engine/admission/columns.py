@@ -14,7 +14,7 @@ from tarry.ledger.frame import Unit
 
 
 class Columns(Struct, frozen=True):
-    """What the rows of a batch ask for."""
+    """The rows of a batch, as one column for each field that they give."""
 
     destinations: Coded[str]
     due_at_ms: Numbers
@@ -37,7 +37,7 @@ class Plan(Struct, frozen=True):
 
     unit: Unit
     sizes: NDArray[np.int32]
-    """Of the bodies."""
+    """Sizes of the bodies."""
     rows: NDArray[np.int64]
     fire_at_ms: NDArray[np.int64]
     due_at_ms: NDArray[np.int64]

@@ -32,7 +32,7 @@ class Before:
         return self._holders.get(holder, 0)
 
     def in_group(self, holder: Holder, group: str) -> Sequence[bool]:
-        """Those that join a group, each with whether it has a time."""
+        """The members that join a group, each with whether it has a time."""
         return self._groups.get((holder, group), ())
 
     def add(self, put: Put) -> None:

@@ -28,7 +28,7 @@ from tarry.ledger.puts import encode_bodies, place_text, unit_of_puts
 
 UNIT_ROWS: Final = 8_192
 UNIT_BYTES: Final = 8 * 1024 * 1024
-"""What one unit of columns holds at the most: a frame is written and synced as a whole."""
+"""Maximum bytes of one unit of columns: a frame is written and synced as a whole."""
 
 _NOWHERE: Final = Bound("", "", effective())
 """Rows that are refused because of their destination have this one, until they are left out."""

@@ -43,7 +43,7 @@ AGAIN_MS: Final = 200
 
 
 RECENT_BYTES: Final = 16 * 1024 * 1024
-"""Of bodies that were written last. Ten thousand heartbeats are four million."""
+"""Bytes of the bodies that were written last. Ten thousand heartbeats are four million."""
 
 
 class Absent(Exception):
@@ -62,7 +62,7 @@ class Bodies:
 
     def __init__(self, ledger: Ledger, horizon: Horizon, offload: Offload, clock: Clock) -> None:
         self.enqueued: dict[int, bytes] = {}
-        """Of records that are not durable yet and so cannot be read from the ledger."""
+        """Bodies of records that are not durable yet and so cannot be read from the ledger."""
         self.key_of: Callable[[int, int], Key] = Key
         """The key of an entry of the wheel, which may wait there for a later instant than that of its key."""
         self._ledger = ledger

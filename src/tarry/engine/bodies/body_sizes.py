@@ -34,7 +34,7 @@ class BodySizes:
             self.add(first_seq + at, int(sizes[at]))
 
     def saved(self) -> dict[int, int]:
-        """What there is to remember."""
+        """The sizes that the registry keeps."""
         return dict(self._largest)
 
     def load(self, saved: dict[int, int]) -> None:

@@ -33,7 +33,7 @@ LOOK_EVERY_MS: Final = 500
 
 SLICES: Final = 32
 MAX_SLICE: Final = 256
-"""What is found is read in so many slices, or more if they would be too large: one takes half a millisecond or two."""
+"""Number of slices in which found messages are read, or more if they would be too large: one takes half a millisecond or two."""
 
 PACE_MS: Final = 5
 READ_WITHIN_MS: Final = 400
@@ -41,7 +41,7 @@ READ_WITHIN_MS: Final = 400
 
 MAX_ENTRIES: Final = 100_000
 MAX_BYTES: Final = 48 * 1024 * 1024
-"""Of bodies; what they hold in memory is four or five times that."""
+"""Maximum bytes of bodies read ahead; the objects that hold them take four or five times that."""
 
 WHOLE: Final = 128
 """Slices as large as that are kept whole, and drafted: with fewer, that costs more than it saves."""
@@ -74,7 +74,7 @@ class Slice:
         return int(self.seqs[0])
 
     def some(self, seqs: Iterable[int]) -> DecodedBatch:
-        """Some of them."""
+        """A batch of the messages with these seqs."""
         if self._place_of is None:
             self._place_of = {seq: at for at, seq in enumerate(self.seqs.tolist())}
         return self.reads.at([self._place_of[seq] for seq in seqs])
@@ -103,13 +103,13 @@ class Readahead:
         self._next_look_ms = 0
         self._next_read_ms = 0
         self.prepares: Callable[[str], Prepare | None] = _nobody
-        """Who prepares what comes to a topic, if anybody."""
+        """The function that gives a topic's preparing door, if it has one."""
 
     def __len__(self) -> int:
         return len(self._ready) + sum([len(one.seqs) for one in self._whole.values()])
 
     def take(self, seqs: NDArray[np.int64]) -> list[DecodedBatch]:
-        """What is due now, in this order: it stands by no more. What was read together is due together, if many are."""
+        """Take the messages that are due now, in this order. Messages that were read together are due together, if they are many."""
         parts: list[DecodedBatch] = []
         at = 0
         while at < len(seqs):

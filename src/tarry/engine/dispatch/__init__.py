@@ -1,1 +1,1 @@
-"""What is due goes out: into topics in bursts, to outlets as flights."""
+"""Dispatch: due messages go out, into topics in bursts, to outlets as flights."""

@@ -25,7 +25,7 @@ from tarry.ledger.read_record import PutHead, ReadPut
 from tarry.ledger.record import Key, Kind
 
 _ENTRY_BYTES: Final = 64
-"""What an entry adds to the version that it fires, its topic's name apart."""
+"""Bytes that an entry adds to the version that it fires, its topic's name apart."""
 
 
 class Part(NamedTuple):
@@ -62,11 +62,11 @@ class Lot:
 
     @property
     def size_bytes(self) -> int:
-        """Of their bodies."""
+        """Bytes of the bodies."""
         return sum([part.reads.size_bytes for part in self.parts])
 
     def between(self, start: int, stop: int) -> "Lot":
-        """Some of them."""
+        """A lot of the messages from one position to another."""
         some = Lot()
         reads = joined(part.reads for part in self.parts).at(range(start, stop))
         some.extend(
@@ -155,7 +155,7 @@ class Burst:
         return Key(int(self.fires().min()), 0)
 
     def parts(self, max_bytes: int) -> "list[Burst]":
-        """The same as bursts that each fit one unit of the ledger: nearly always this one alone."""
+        """Split into bursts that each fit one unit of the ledger. Nearly always this one alone."""
         # A topic that got nothing in the end must not be made by it: no record would say so.
         self.by_topic = {topic: lot for topic, lot in self.by_topic.items() if len(lot)}
         extra_bytes = ROW_BYTES + _ENTRY_BYTES + max(len(topic.encode()) for topic in self.by_topic)

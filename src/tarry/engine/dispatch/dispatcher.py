@@ -113,7 +113,7 @@ class Dispatcher:
         """Keys of due messages whose bodies are being fetched, by the first seq of each lot."""
         self._awaiting_since_ms = 0
         self._fetched: deque[Keys] = deque()
-        """Of these, the lots whose bodies are there."""
+        """The batches among these whose bodies are there."""
         journal.bodies.key_of = self._key_of
         self._dispatched_ms = 0
         self._turned_ms = 0
@@ -257,7 +257,7 @@ class Dispatcher:
         self._journal.bodies.hold([key for key, away in zip(keys, absent, strict=True) if away], held)
 
     def _dispatch_fetched(self, now_ms: int) -> None:
-        """What had its turn and waited for its bodies comes before everything else."""
+        """Dispatch messages that had their turn and waited for their bodies, before all others."""
         fires, seqs = self._fetched.popleft()
         del self._awaiting[int(seqs[0])]
         fires, seqs = self._without_dead(fires, seqs)

@@ -17,7 +17,7 @@ Read = ReadPut | ReadEntry | Damage | None
 
 
 class DecodedBatch:
-    """What was read, as columns of one length: each with its body, and for a version with which others it is alike."""
+    """Messages and delayed entries that were read together, as columns of one length: each with its body, and a version with its dispatch class."""
 
     __slots__ = ("alike", "bodies", "draft", "kinds", "read", "shown", "size_bytes")
 
@@ -28,9 +28,9 @@ class DecodedBatch:
         self.kinds: Counter[DispatchClass | None] = Counter()
         """How many of them are alike."""
         self.size_bytes = 0
-        """Of their bodies."""
+        """Bytes of the bodies."""
         self.shown: list[bytes] = []
-        """What a door has prepared of each, if one has."""
+        """The JSON that a door has prepared for each, if one has."""
         self.draft: Draft | None = None
         """The entries that they will become, if these were drafted."""
 
@@ -46,7 +46,7 @@ class DecodedBatch:
         self.size_bytes += len(body)
 
     def at(self, places: Sequence[int]) -> "DecodedBatch":
-        """Some of them."""
+        """A new batch of the rows at these positions. The draft is dropped."""
         some = DecodedBatch()
         some.read = [self.read[at] for at in places]
         some.bodies = [self.bodies[at] for at in places]

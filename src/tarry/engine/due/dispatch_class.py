@@ -1,4 +1,4 @@
-"""What due messages have in common that were scheduled alike.
+"""Dispatch classes: what due messages have in common that were scheduled alike.
 
 Of ten thousand that are due at one instant most are alike in all that deciding about them needs. So that is looked at
 when a message is read, for the most part ahead of its due instant; then it is decided once, and counted.

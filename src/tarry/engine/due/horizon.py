@@ -1,4 +1,4 @@
-"""What waits, by due time: the wheel below the horizon, and the un-indexed tail at or above it (R8).
+"""The horizon: waiting versions by due time, in the wheel below it and in the un-indexed tail at or above it (R8).
 
 Versions that are in the index only, at or above the horizon, cost nothing here. The horizon advances ahead of
 the clock and brings in what comes next: from the pinned view of the index, read in a worker, and from the tail. Dispatch
@@ -43,7 +43,7 @@ TROUBLE_EVERY_MS: Final = 1_000
 
 VERSIONS: Final = "versions"
 KEYS: Final = "keys"
-"""What is read from the index: whether there is a newer version, and what is due next."""
+"""The name of the reads of keys: whether there is a newer version of the index, and which messages are due next."""
 
 
 class Horizon:
@@ -59,7 +59,7 @@ class Horizon:
         """The watermark at the beginning. The index may hold versions below one of its ceilings, and no word of their end."""
         self.index = index
         self.view: View = NoView()
-        """What is read: the newest version, and with it the staged files of batches that it does not hold."""
+        """The view that is read: the newest version, and with it the staged files of batches that it does not hold."""
         self.on_earlier: Callable[[int], None] | None = None
         """Called when something was added that is due before everything else."""
         self.blocked = False
@@ -76,11 +76,11 @@ class Horizon:
         self._behind = False
         """Whether the last step stopped short of the lead."""
         self._under_way: set[str] = set()
-        """What is being read from the index."""
+        """Names of the reads that are under way."""
         self._moved = False
         """A file of the view is gone: a newer one is looked for before anything else is read."""
         self._troubles: dict[str, str] = {}
-        """What could not be read the last time, and why."""
+        """Reasons of the reads that failed the last time, by their names."""
         self._again_at_ms = 0
         """After trouble: when the index is tried again."""
         self._followed_ms = -FOLLOW_EVERY_MS

@@ -32,11 +32,11 @@ class Boarding:
         """Crowded hosts at which a place was given back."""
 
     def wait(self, flight: Flight) -> None:
-        """It leaves as soon as there is a place."""
+        """Let a flight wait for a place."""
         self._ready.setdefault(flight.lane, deque()).append(flight)
 
     def land(self, flight: Flight) -> None:
-        """It is under way no more; the last of a departure gives the place back."""
+        """Take a flight off: it is under way no more, and the last of a departure gives the place back."""
         departure, flight.departure = flight.departure, None
         assert departure is not None
         departure.away -= 1
@@ -50,7 +50,7 @@ class Boarding:
                 self._freed.add(host)
 
     def board(self, may_leave: Callable[[Flight], bool]) -> list[Departure]:
-        """Who leaves now. A flight is asked when it is its turn, and if it may not leave it is dropped."""
+        """Choose the flights that leave now. A flight is asked when it is its turn, and if it may not leave it is dropped."""
         leaving: list[Departure] = []
         while self._freed:
             host = self._freed.pop()

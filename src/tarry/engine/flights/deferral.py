@@ -20,7 +20,7 @@ MAX_HELD: Final = 10_000
 """Orders remembered whose chain waits for a later attempt; beyond it those whose instant has passed are let go of."""
 
 RECORD_BYTES: Final = 256
-"""What a record that ends a version or puts another in its place can have beyond the body of that version."""
+"""Maximum bytes of a record that ends or replaces a version, beyond the body of that version."""
 
 
 class Deferral:

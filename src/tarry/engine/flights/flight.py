@@ -30,7 +30,7 @@ class Flight:
         self.together = together
         """How many the outlet takes in one call."""
         self.size_bytes = size_bytes
-        """Of its body."""
+        """Bytes of the body."""
         self.lane = lane_of(head.namespace, head.owner, head.door)
         self.host = host_of(head.destination)
         self.order = outlet.order_key(head.destination, head.key)
@@ -45,7 +45,7 @@ class Flight:
         self.put: Put | None = None
         """The whole version of a listed message, which is remembered when it ends."""
         self.reference: str | None = None
-        """What the receiver calls it."""
+        """The receiver's name for the message."""
         self.span: Sending | None = None
         """The attempt under way, where somebody is told of it."""
         self.departure: Departure | None = None

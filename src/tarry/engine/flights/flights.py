@@ -101,7 +101,7 @@ class Flights:
         self._keys: list[Key] = []
         """A heap of the keys of flights; those that are over are dropped late."""
         self._at_hand: dict[int, ReadPut | Put] = {}
-        """Of what is due just now: what there is to send, until it was seen who has a place."""
+        """Decoded bodies of messages that became due this turn, kept until it is known which flights have a place, so that they are not decoded twice."""
         self._away: dict[str, Flight] = {}
         """By the id of its delivery: who is under way."""
         self._told_retries: dict[str, int] = {}
@@ -253,7 +253,7 @@ class Flights:
         )  # fmt: skip
 
     def _puts(self, flights: list[Flight]) -> Sequence[ReadPut | Put | Damage | None]:
-        """What there is to send: at hand, or read again."""
+        """The versions to send: at hand, or read again."""
         found = [self._at_hand.get(flight.key.seq) for flight in flights]
         if None not in found:
             return found
@@ -347,7 +347,7 @@ class Flights:
                 self._retry(flight, at_ms)
 
     def _outcome(self, flight: Flight, verdict: Verdict, now_ms: int) -> Outcome:
-        """What an attempt came to, as it is told."""
+        """The outcome of an attempt, as it is told."""
         if isinstance(verdict, Delivered):
             return "sent"
         if isinstance(verdict, Missing):
@@ -377,7 +377,7 @@ class Flights:
         self._end_writer.when_settled(seq, settled)
 
     def _wait_again(self, flight: Flight, put: Put, now_ms: int) -> None:
-        """It was tried before its instant, and refused: it waits for that."""
+        """Put a message off that was tried before its instant, and refused: it waits for that instant."""
         fire_at_ms = admission.earliest(put.due_at_ms or now_ms, now_ms, self._journal.floor_ms)
         version = new_version(put, flight.key, fire_at_ms, commanded="", attempts=0)
         self._finish([flight], Event.NOT_DELIVERED, lambda: [version], now_ms)

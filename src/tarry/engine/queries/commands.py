@@ -48,7 +48,7 @@ class Ending(Struct, frozen=True, kw_only=True):
 
     reason: str
     error: str | None = None
-    """The same in the words of a door."""
+    """The error in the words of a door."""
     namespace: str | None = None
     spare_owner: str | None = None
     """Whose messages are left alone."""
@@ -107,7 +107,7 @@ class Commands:
             return failed(error)
 
     def after_flush(self, read: Callable[[], Any]) -> Answer[Any]:
-        """What a look into the registry finds once it is up to date."""
+        """Answer with the result of a look into the registry once it is up to date."""
         return self._finding.after_flush(read)
 
     # Commands
@@ -160,7 +160,7 @@ class Commands:
         return self._finding.find(id, act, namespace)
 
     def _charged(self, act: Callable[[Found], Answer[T]]) -> Callable[[Found], Answer[T]]:
-        """The same, unless the owner of the message has commanded too much of late."""
+        """An action that is refused if the owner of the message has commanded too much of late."""
 
         def charge(found: Found) -> Answer[T]:
             put = found.put

@@ -84,7 +84,7 @@ class DelayedEntries:
         return self._written(lambda: self._moved(topic, entry_id, due_at_ms))
 
     def _told(self, look: Callable[[], T]) -> Answer[T]:
-        """What a look finds now, or why it finds nothing."""
+        """Answer with the result of a look, or with its error, once the records that it saw are durable."""
         answer: Answer[T] = Answer()
         try:
             found = look()

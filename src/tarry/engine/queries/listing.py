@@ -86,7 +86,7 @@ def _is_absent(journal: Journal, key: Key) -> bool:
 
 
 def _from_view(view: View, low: Key, high: Key, absent: list[Key]) -> Waiting:
-    """What the index has in a range, and the bodies of other keys too, within a bound."""
+    """The versions of the index in a range, and the bodies of other keys too, within a bound."""
     loaded = view.load(low, high, LOOK_AT) if low < high else Loaded(NOTHING, high)
     keys = list(map(Key, loaded.due.fire_at_ms.tolist(), loaded.due.seqs.tolist()))
     wanted = sorted({*absent, *keys})
@@ -102,7 +102,7 @@ def _from_view(view: View, low: Key, high: Key, absent: list[Key]) -> Waiting:
 
 
 def _merged(here: Waiting, there: Waiting) -> Waiting:
-    """What waits here and in the index, as far as both were looked at."""
+    """The waiting versions of memory and of the index together, as far as both were looked at."""
     upto = min(here.upto, there.upto)
     keys = sorted(key for key in (*here.keys, *there.keys) if key < upto)
     return Waiting(keys, there.bodies, upto)

@@ -1,4 +1,4 @@
-"""What concerns an owner or a subject as a whole: list an owner's messages, end many at once."""
+"""Owners and subjects as a whole: list an owner's messages, end many at once."""
 
 from tarry.core.errors import TarryError
 from tarry.core.message import MessagePage, MessageView, OwnedQuery

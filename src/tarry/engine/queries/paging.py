@@ -9,7 +9,7 @@ from tarry.core.errors import Invalid
 MAX_LIMIT: Final = 1_000
 
 MAX_NUMBER: Final = (1 << 63) - 1
-"""What fits the columns that instants and seqs are kept in."""
+"""The largest number of the columns that instants and seqs are kept in."""
 
 
 def check_limit(limit: int) -> int:

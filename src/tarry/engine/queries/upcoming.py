@@ -1,4 +1,4 @@
-"""What is coming: how many messages are due in each stretch of time, by door, however many wait.
+"""Counts of coming messages: how many are due in each stretch of time, by door, however many wait.
 
 Nothing is read but numbers. The wheel and the tail are arrays of instants, seqs and lanes; the index says of its files how
 much is in them (`tarry.index.census`). On the engine's thread no more is done than to say which arrays these are and who

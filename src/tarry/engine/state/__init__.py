@@ -1,1 +1,1 @@
-"""What the records add up to, and how a start arrives at it."""
+"""State: what the records add up to, and how a start arrives at it."""

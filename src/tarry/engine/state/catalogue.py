@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Sort = Literal["tenant", "namespace", "schema", "topic"]
 
 EMPTY: Final = b"{}"
-"""What is said of something of which nothing was said."""
+"""The value of an entry about which nothing was said."""
 
 
 class Catalogue:
@@ -46,7 +46,7 @@ class Catalogue:
             self._entered[sort, name] = value
 
     def get(self, sort: Sort, name: str) -> bytes | None:
-        """What was entered, or None."""
+        """The value that was entered, or None."""
         return self._entered.get((sort, name))
 
     def enter(self, sort: Sort, name: str, value: bytes | None) -> Answer[None]:

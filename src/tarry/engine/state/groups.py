@@ -29,7 +29,7 @@ class Groups:
 
     def __init__(self, registry: Registry, bodies: Bodies, dead: DeadSet) -> None:
         self.seqs: set[int] = set()
-        """Of the waiting members. These stay in the ledger, so that their ends can be written at once."""
+        """Seqs of the waiting members. They stay in the ledger, so that their ends can be written at once."""
         self._leaders: dict[int, tuple[Holder, str]] = {}
         """By the first seq of each waiting leader: the holder and the name of its group."""
         self._holders: dict[str, set[Holder]] = {}
@@ -109,7 +109,7 @@ class Groups:
         self._close(holder, name, at_ms, lambda member: member.origin == origin)
 
     def _close(self, holder: Holder, name: str, at_ms: int, is_one: Callable[[Member], bool]) -> None:
-        """Of a group at most one is ever sent: remember that it was. An open group without that one is the next of its name."""
+        """Remember that the one message of a group was sent. An open group without that one is the next of its name."""
         group = self._registry.groups.get(*holder, name)
         if group is not None and group.closed_at_ms is None:
             if not any(map(is_one, group.members)):

@@ -12,9 +12,9 @@ class Policies:
 
     def __init__(self, broker: Policy, namespaces: Mapping[str, Policy] | None = None) -> None:
         self._configured = broker
-        """What the configuration says for the broker; a policy set at run time stands over it."""
+        """The broker's policy from the configuration; one that is set at run time stands over it."""
         self._namespaces = dict(namespaces or {})
-        """What the configuration says for namespaces, likewise."""
+        """The namespaces' policies from the configuration, likewise."""
         self._set: dict[tuple[str, str], Policy] = {}
         self._cache: dict[tuple[str | None, str], Effective] = {}
 
@@ -32,7 +32,7 @@ class Policies:
                 raise Invalid("scope", "is not broker, namespace or topic")
 
     def get(self, scope: Scope, name: str) -> Policy | None:
-        """What was set at a place itself."""
+        """The policy that was set at a place itself."""
         return self._set.get((scope, self.check_name(scope, name)))
 
     def places(self, scope: Scope) -> list[str]:
@@ -53,7 +53,7 @@ class Policies:
         self._cache.clear()
 
     def effective(self, topic: str | None, namespace: str) -> Effective:
-        """What is in force at a topic (a full name), or in a namespace for what is not a topic."""
+        """The policy in force at a topic (a full name), or in a namespace for messages that are not bound for a topic."""
         found = self._cache.get((topic, namespace))
         if found is None:
             found = effective(

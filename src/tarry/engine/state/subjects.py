@@ -23,5 +23,5 @@ class Subjects:
             self._registry.subjects.remove(subject)
 
     def of(self, subject: str) -> list[Key]:
-        """Those that wait."""
+        """The waiting messages of a subject."""
         return self._registry.subjects.get(subject) or []

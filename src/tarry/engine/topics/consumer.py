@@ -86,7 +86,7 @@ class Consumer:
         self.ranges = ranges
         """The hash slots that it gets in a key-shared subscription, if it chose them itself."""
         self.max_unacked = max_unacked
-        """It is given no more while it holds so many entries."""
+        """Maximum number of entries that it holds before it is given more."""
         self.prepare = prepare
         self.permits = 0
         self.unacked = 0

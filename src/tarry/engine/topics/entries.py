@@ -14,7 +14,7 @@ from tarry.ledger.record import NO_PUT, Entry
 
 
 class NewEntry(Struct, frozen=True, kw_only=True):
-    """What is to be published."""
+    """An entry to publish."""
 
     payload: bytes
     headers: dict[str, str] = {}

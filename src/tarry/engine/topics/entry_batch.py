@@ -29,12 +29,12 @@ class EntrySpan(NamedTuple):
     seqs: "array[int]"
     """The keys of these versions."""
     shown: Sequence[bytes]
-    """What a door has prepared of each, or nothing."""
+    """The JSON that a door has prepared for each, or nothing."""
     size_bytes: int
-    """Of all that were read together."""
+    """Bytes of all the messages that were read together."""
 
     def between(self, start: int, stop: int) -> "EntrySpan":
-        """Some of them."""
+        """A span of the entries from one position to another."""
         first = self.places.start
         return self._replace(entry_ids=self.entry_ids[start:stop], places=slice(first + start, first + stop))
 

@@ -45,7 +45,7 @@ class Grace:
         self._marks: deque[Mark] = deque()
         self._newest: dict[Topic, Mark] = {}
         self._entries = 0
-        """Of all marks."""
+        """Number of entries in all marks."""
 
     @property
     def waiting(self) -> int:

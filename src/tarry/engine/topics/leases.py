@@ -29,11 +29,11 @@ class Leases:
         self._count_for(consumer, len(entry_ids))
 
     def holder(self, entry_id: int) -> "Consumer | None":
-        """Who has this one."""
+        """The consumer that holds an entry."""
         return self._holders.each().get(entry_id)
 
     def below(self, entry_id: int) -> list[int]:
-        """What is held of the entries below one."""
+        """The held entries below an entry id."""
         return [held for held in self._holders.each() if held < entry_id]
 
     def release(self, entry_ids: Iterable[int]) -> list[int]:

@@ -22,7 +22,7 @@ KEPT_BYTES: Final = 24 * 1024 * 1024
 AGED_BYTES: Final = 4 * 1024 * 1024
 """For batches that are not young any more; and how much above that is let go of at a time, which takes milliseconds."""
 EACH_BYTES: Final = 300
-"""What an entry takes beside its payload, about."""
+"""Bytes of an entry beside its payload, about."""
 
 
 class RecentEntries:
@@ -37,9 +37,9 @@ class RecentEntries:
         self._first_seqs: list[int] = []
         """Where the batches begin, in order: their records lie one after another."""
         self._sizes: deque[int] = deque()
-        """Of the batches, in bytes."""
+        """Sizes of the batches, in bytes."""
         self.batches_bytes = 0
-        """What the batches take, about."""
+        """Bytes of all batches, about."""
         self._old = 0
         """How many of the batches are not young any more."""
 

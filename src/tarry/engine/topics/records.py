@@ -1,4 +1,4 @@
-"""What the records about topics add up to: every topic, its entries and its subscriptions.
+"""Topics as their records add up: every topic, its entries and its subscriptions.
 
 A record is decided when it is enqueued or replayed (`decide`), and an entry is seen by consumers once it is durable
 (`appended`). Nothing here writes: that is `tarry.engine.topics.topics`.
@@ -184,7 +184,7 @@ class TopicRecords:
         return topic.next if topic else 0
 
     def prepares(self, name: str) -> Prepare | None:
-        """Who prepares what comes to a topic, if one of its consumers does."""
+        """The door that prepares the entries of a topic, if one of its consumers belongs to one that does."""
         topic = self.by_name.get(name)
         subscriptions = () if topic is None else topic.subscriptions.values()
         consumers = (consumer for sub in subscriptions for consumer in sub.consumers)
@@ -228,7 +228,7 @@ class TopicRecords:
         return Counter(zip([entry.door for entry in due], late_ms, strict=True))
 
     def ready_unread(self, seq: int) -> bool:
-        """The same for an entry that cannot be read, so that nobody waits for it; whether there is one there."""
+        """Pass over an entry that cannot be read, so that nobody waits for it; whether there is one there."""
         for topic in self.by_name.values():
             if seq in (seqs := topic.waiting_seqs().tolist()):
                 waiting = topic.waiting.between(topic.first, topic.next)
@@ -385,7 +385,7 @@ class TopicRecords:
         yield np.concatenate(found)
 
     def carried(self, entry: Entry, seq: int) -> Entry | None:
-        """The same entry as a new record, to be written at the head of the ledger (R12)."""
+        """The entry as a new record, to be written at the head of the ledger (R12)."""
         topic = self.by_name.get(entry.topic)
         if topic is None or topic.seq(entry.entry_id) != seq:
             return None

@@ -1,4 +1,4 @@
-"""What becomes of entries that nobody takes, or that everybody has taken: time to live, backlog quota, retention.
+"""Retention of entries that nobody takes, or that everybody has taken: time to live, backlog quota, retention.
 
 Time to live counts from the due instant or the publication, whichever is later: an entry that still waits is never done
 with by it. A quota that refuses producers loses nothing, so it counts everything that is stored; one that evicts does lose

@@ -241,7 +241,7 @@ class Subscription:
         self.changed = True
 
     def _given_below(self, below: int) -> list[int]:
-        """What was given out below an entry: what still waits there, or comes again, is not meant."""
+        """The entries below an entry id that were given out; those that still wait, or come again, are not among them."""
         ids = np.arange(self.acked.below, max(self.acked.below, min(below, self._read_at)))
         ids = ids[~(self.acked.contains_many(ids) | self.topic.waiting.contains_many(ids))]
         return [entry_id for entry_id in ids.tolist() if entry_id not in self._queued]
@@ -437,7 +437,7 @@ class Subscription:
         return ids
 
     def _take_again(self, wanted: int) -> list[int]:
-        """Of what comes again the lowest, up to so many, that are still to be given out."""
+        """Take the lowest of the entries that come again, up to so many, that are still to be given out."""
         ids: list[int] = []
         while self._again and len(ids) < wanted:
             room = wanted - len(ids)

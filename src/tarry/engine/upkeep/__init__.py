@@ -1,1 +1,1 @@
-"""What is done once in a while: marks, flushes of the registry, reclaiming of segments, backups."""
+"""Upkeep, done once in a while: marks, flushes of the registry, reclaiming of segments, backups."""

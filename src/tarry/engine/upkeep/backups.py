@@ -90,14 +90,14 @@ class Backups:
         return answer
 
     def renew(self, name: str, for_ms: int) -> Backup:
-        """It goes on; raises `NotFound` if it was given up already."""
+        """Let a backup go on; raises `NotFound` if it was given up already."""
         found = self._find(name)
         renewed = Backup(name=name, until_ms=self._clock.now_ms() + for_ms, snapshot=found.snapshot)
         self._under_way[name] = renewed
         return renewed
 
     def end(self, name: str) -> None:
-        """It has all that it needs; raises `NotFound` if it was given up already."""
+        """End a backup that has all that it needs; raises `NotFound` if it was given up already."""
         self._find(name)
         self._forget(name)
 

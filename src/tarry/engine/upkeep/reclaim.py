@@ -86,7 +86,7 @@ class Living:
         return int(self._last_seqs[min(int(worth[-1]) + 1, CARRY_SEGMENTS, few) - 1])
 
     def upto(self, seq: int) -> list[int]:
-        """Those up to a seq, in order."""
+        """Living seqs up to one, in order."""
         some = [seqs[seqs <= seq] for seqs in self._seqs]
         return np.unique(np.concatenate(some)).tolist() if some else []
 

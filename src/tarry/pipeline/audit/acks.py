@@ -66,7 +66,7 @@ def _early_in_topic(facts: pa.Table) -> pa.Table:
 
 
 def early_in_topic(facts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The same for one topic, whose facts are in the order of the ledger."""
+    """Early acknowledgements of one topic, whose facts are in the order of the ledger."""
     entries = [fact for fact in facts if fact["fact"] == "entry"]
     # Of an entry that was rescheduled the last instant counts, and nobody waits for one that was cancelled.
     fires = {fact["entry_id"]: fact["fire_at_ms"] for fact in entries if fact["fire_at_ms"]}

@@ -130,7 +130,7 @@ def _number(option: str, text: str) -> int:
 
 
 def wanted_of(filters: Iterable[Filter], stored: Mapping[str, str]) -> Wanted:
-    """What pushed filters ask of stored columns; `stored` names the one behind a column of the view."""
+    """The conditions of pushed filters on stored columns; `stored` names the one behind a column of the view."""
     ranges: dict[str, Range] = {}
     values: dict[str, list[Any]] = {}
     for one in filters:

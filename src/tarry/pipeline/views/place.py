@@ -56,7 +56,7 @@ class Whereabouts(Struct, frozen=True):
 
 
 def find(options: Mapping[str, str]) -> Whereabouts:
-    """What the options of a read name: a data folder, or tables, with the ledger beside them, in `ledger` or at `server`."""
+    """The place that the options of a read name: a data folder, or tables, with the ledger beside them, in `ledger` or at `server`."""
     storage = {
         name.removeprefix("storage."): value for name, value in options.items() if name.startswith("storage.")
     }
@@ -141,7 +141,7 @@ def need_tables(place: Whereabouts) -> tuple[TableState, TableState]:
 
 
 class Tail(Struct, frozen=True):
-    """What the records above a cursor say of versions below and above it."""
+    """The facts about versions below and above a cursor in the records above it."""
 
     first_seq: int
     head: int

@@ -85,7 +85,7 @@ class ViewReader(DataSourceReader):
 
 
 class PushedReader(ViewReader):
-    """The same for a data frame that is read once: it takes the filters that Spark pushes down.
+    """A reader for a data frame that is read once: it takes the filters that Spark pushes down.
 
     PySpark keeps the last filters pushed into a data frame and reads it with these ever after, also where it is used again
     without them or with others: `df.filter(…).count()` makes a later `df.count()` wrong, and so is a join of two parts of one

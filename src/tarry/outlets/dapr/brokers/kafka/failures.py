@@ -28,7 +28,7 @@ _NEVER: Final = frozenset(
 
 
 class Denial:
-    """What the library tells beside a failed call, where that says more than the call: that somebody is not let in."""
+    """The library's word beside a failed call, where it says more than the call: that somebody is not let in."""
 
     def __init__(self) -> None:
         self._error: KafkaError | None = None
