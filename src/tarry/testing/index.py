@@ -110,11 +110,15 @@ class SimulatedIndex:
         first = self._cursor + 1 if self._cursor else ledger.first_seq
         if upto < first:
             return
-        for frame in ledger.frames(first):
-            for at in range(frame.count):
-                seq = frame.first_seq + at
-                if first <= seq <= upto:
-                    self._take(seq, frame.fixed[at], frame.body(at))
+        rows = [
+            (seq, frame.fixed[at], frame.body(at))
+            for frame in ledger.frames(first)
+            for at, seq in enumerate(range(frame.first_seq, frame.first_seq + frame.count))
+            if first <= seq <= upto
+        ]
+        # All or nothing, as a commit is: reading stops at damage.
+        for row in rows:
+            self._take(*row)
         self._cursor = upto
         self._commit()
 
