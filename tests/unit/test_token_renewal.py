@@ -225,22 +225,32 @@ def test_where_tokens_come_in_nobody_stays_who_showed_none(tmp_path: Path) -> No
         assert not http.get("/v1/me", headers=bearer("one")).json()["open"]
 
 
-async def test_a_batch_under_way_ends_with_its_token(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "authorization", "name"),
+    [
+        pytest.param(ONE + TWO, TWO, b"Authorization: Bearer one-long-enough\r\n", b"one", id="token"),
+        pytest.param("", ONE, b"", b"anybody", id="nobody"),
+    ],
+)
+async def test_a_batch_under_way_ends_with_what_let_it_in(
+    before: str, after: str, authorization: bytes, name: bytes, tmp_path: Path
+) -> None:
     line = b'{"destination":"t","delay_ms":3600000}\n'
-    with running(tmp_path / "d", SEGMENTS + ONE + TWO) as server:
+    with running(tmp_path / "d", SEGMENTS + before) as server:
         async with asyncio.timeout(WITHIN_S):
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.write(
-                b"POST /v1/messages/batch HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer one-long-enough\r\n"
-                b"Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
+                b"POST /v1/messages/batch HTTP/1.1\r\nHost: localhost\r\n"
+                + authorization
+                + b"Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked\r\n\r\n"
             )
             piece = b"%x\r\n%b\r\n" % (len(line), line)
             writer.write(piece)
             assert b"200" in await reader.readuntil(b"\r\n")
             await reader.readuntil(b'"id"')
-            await asyncio.to_thread(Renewed(server).renew, TWO)
+            await asyncio.to_thread(Renewed(server).renew, after)
             writer.write(piece)
             answer = await reader.readuntil(b"\r\n0\r\n\r\n")
-            assert b"the token one is not in force any more" in answer
+            assert b"the token " + name + b" is not in force any more" in answer
             assert b'"id"' not in answer
             writer.transport.abort()
