@@ -22,7 +22,7 @@ from bench.run import TARRY, Run
 from bench.tables import table
 
 LOCKS: Final = ("requirements/base.txt", "requirements/dev.txt")
-"""What .venv is made of."""
+"""The locks that .venv is made of."""
 MARGIN: Final = 0.05
 """A ratio that is further from 1 than this in every turn is a difference to be explained."""
 
@@ -88,7 +88,7 @@ def comparable(parts: Sequence[Part]) -> list[Part]:
 
 
 def turns(repeats: int, old: Side, new: Side) -> Iterator[tuple[int, Side]]:
-    """Who is measured after whom: the old commit and the new one in each turn."""
+    """The order of measurements: the old commit and the new one in each turn."""
     for turn in range(1, repeats + 1):
         yield turn, old
         yield turn, new
@@ -144,6 +144,6 @@ def verdict(ratio: Figure | None) -> str:
 
 
 def _git(*words: str) -> str | None:
-    """What git says, or nothing where it refuses."""
+    """The output of git, or nothing where it refuses."""
     done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else None

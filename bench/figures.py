@@ -53,9 +53,9 @@ class Figures:
             for what, found in measured.items()
         }
         self.skipped: dict[str, str] = {}
-        """Who could not be measured, and why."""
+        """Peers that could not be measured, and why."""
         self.notes: dict[str, str] = {}
-        """What is to be known of somebody, such as a version."""
+        """Facts about a peer, such as its version."""
 
     def add(self, who: str, what: str, value: float) -> None:
         """Take one more value."""

@@ -159,7 +159,7 @@ class Outcome:
     p99_ms: float
     worst_ms: float
     gone: list[str]
-    """What heartbeats were told that found nothing."""
+    """Answers to heartbeats that found nothing."""
     false_leaves: int
     """Leave events of participants who had not stopped, or a second one of those who had."""
     left: int

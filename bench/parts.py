@@ -31,7 +31,7 @@ class Part:
     about: str
     measure: Callable[[Run], None]
     minutes: float
-    """What it takes at the normal size on two idle cores, once everything is fetched."""
+    """The minutes that it takes at the normal size on two idle cores, once everything is fetched."""
     usual: bool = True
     """Whether it belongs to a run that names no parts."""
     apart: bool = True

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Self
 
 PAYLOAD_BYTES: Final = 200
-"""Of every message, unless a row says otherwise."""
+"""Bytes of every message's payload, unless a row says otherwise."""
 
 SMALL_BYTES: Final = 20
 CONNECTIONS: Final = 64
@@ -35,7 +35,7 @@ class Plan:
     waiting: int
     """How many messages wait in the index when the server is looked at."""
     many: int
-    """The same, of the part that takes long."""
+    """How many messages wait in the part that takes long."""
     waiting_turns: int
     """How often a server with many that wait and an empty one take turns."""
     idle_s: float
@@ -50,7 +50,7 @@ class Plan:
     dapr_burst: int
     """How many messages due at one instant go to Redis."""
     participants: int
-    """Of the conference on the Matrix door."""
+    """How many participants the conference on the Matrix door has."""
     conference_min: float
     topics: int = 100_000
     """How many topics there are, each with an entry, when the longest wait for the server is measured."""

@@ -29,7 +29,7 @@ class Restart:
     on_time_ms: float
     """Until the due instant of the first message that came on time."""
     late_after: int
-    """Of the messages due after that one, how many were late all the same."""
+    """Number of messages due after that one that were late all the same."""
 
 
 def measure(run: Run) -> None:

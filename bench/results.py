@@ -25,7 +25,7 @@ class Result:
     command: str
     commit: str
     machine: list[tuple[str, str]]
-    """What it ran on."""
+    """The machine that it ran on."""
     figures: Figures
 
     def save(self, folder: Path) -> None:

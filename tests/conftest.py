@@ -38,7 +38,7 @@ FIRST: Final = (
     "tests/unit/test_serve_server.py",
     "tests/unit/test_wheel.py",
 )
-"""What takes longest is begun first, so that nobody is left alone with it in the end. The rest follows by name."""
+"""Files that take longest are begun first, so that no worker is left alone with one in the end. The rest follows by name."""
 
 FILLING: Final = "tests/simulation/test_simulation.py::test_every_guarantee_holds"
 """Tests that are given out one by one, and last: they never wait, and so keep every core busy until the end."""

@@ -108,7 +108,7 @@ class Reader:
     def __init__(self, folder: Path, swaps: dict[str, str], **settings: str) -> None:
         self.folder = folder
         self.swaps = swaps
-        """What is other on this machine than on the page."""
+        """Values that differ on this machine from the page."""
         program = folder / ".venv" / "bin" / "tarry"
         program.parent.mkdir(parents=True)
         program.write_text(f'#!/bin/sh\nexec {sys.executable} -m tarry "$@"\n')

@@ -16,7 +16,7 @@ class Skipped(Exception):
 
 
 FAILURES: Final = (Skipped, CannotStart, Refused, AssertionError, OSError, subprocess.SubprocessError)
-"""What may become of a peer. It is left out then, and what is Tarry's is measured all the same."""
+"""Failures of a peer. It is left out then, and Tarry is measured all the same."""
 
 
 class Peer(Protocol):
@@ -45,6 +45,6 @@ class Entrant:
 
     name: str
     promise: str
-    """What is on disk when it answers."""
+    """The part of a request that is on disk when it is answered."""
     start: Callable[[Path], Peer]
     """Start it with a data folder; raises `Skipped`."""

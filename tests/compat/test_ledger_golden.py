@@ -21,7 +21,7 @@ SORTS = {
     *("Put", "Finalise", "published", "fired", "delayed", "Claim", "Ack"),
     *("Subscribe", "Unsubscribe", "Seek", "PolicySet", "Mark", "Topic", "Adopt", "CancelBatch", "Catalogued"),
 }
-"""What there has to be at least one of; the three in small letters are entries."""
+"""Kinds of records that have a golden file; the three in small letters are entries."""
 LATER = sorted(GOLDEN.glob("records-v*/*.json"))
 """Records of kinds that were added to a format version after its golden ledger was made: one file for each."""
 FOLDERS = sorted(path.name for path in GOLDEN.glob("ledger-v*"))

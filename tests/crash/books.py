@@ -59,7 +59,7 @@ class Command:
     """0: no answer came."""
     done: bool = False
     state: str = ""
-    """Of a command that was refused: what the message is already."""
+    """The state of the message for which a command was refused."""
 
 
 @dataclass(slots=True)
@@ -84,7 +84,7 @@ class Message:
     way: Literal["topic", "webhook"]
     destination: str
     floor_ms: int
-    """It must not go out before this instant."""
+    """The instant before which it must not go out."""
     group: str | None = None
     far: bool = False
     noted: bool = False

@@ -23,7 +23,7 @@ class DriverProcess:
         self.log.touch()
         self.process: subprocess.Popen[bytes] | None = None
         self._commits = 0
-        """Of all the lives before this one."""
+        """Number of commits in all the lives before this one."""
 
     def launch(self) -> None:
         """Start it; Spark takes its time, and nobody waits for it."""

@@ -36,7 +36,7 @@ nice = 0
 slot_ms = 5000
 """
 )
-"""What the pipeline does now and then it does often, in small slots, by a Java that is quick to start."""
+"""Settings by which the pipeline does often what it does now and then, in small slots, by a Java that is quick to start."""
 
 
 class CalmProducer(Producer):

@@ -10,7 +10,7 @@ from tests.crash.test_audit import TOPIC, entry, right_books
 
 UPTO_MS = 2_000
 COUNTS = {"sent": 6, "cancelled": 3, "scheduled": 1, "failed": 0, "finalised": 9, "accepted": 10}
-"""Of the right books: sent, restarted, first, before, member and the hook; cancelled, second and ended; far."""
+"""The messages of the right books: sent, restarted, first, before, member and the hook; cancelled, second and ended; far."""
 
 
 def test_right_counts_agree_with_right_books() -> None:

@@ -19,7 +19,7 @@ PEOPLE: Final = ("ann", "bob")
 
 
 class Homeserver(Struct, frozen=True):
-    """What a campaign has to know of it."""
+    """A homeserver, as a campaign knows it."""
 
     url: str
     door_port: int
@@ -27,7 +27,7 @@ class Homeserver(Struct, frozen=True):
     registration: Path
     hs_token: str
     tokens: tuple[str, ...]
-    """Of its users, who are all in the room."""
+    """Tokens of its users, who are all in the room."""
     room: str
 
 

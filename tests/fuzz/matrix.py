@@ -194,7 +194,7 @@ class Matrix:
         )
 
     async def _transaction(self) -> None:
-        """What the homeserver tells: state events by which others may end."""
+        """Transactions of the homeserver: state events by which others may end."""
         values = self.values
         events = [
             values.one(

@@ -46,7 +46,7 @@ class Happened(NamedTuple):
     to_ms: int = NEVER_MS
     """By the clock on the wall: when it was asked for and answered."""
     since_ms: int | None = None
-    """Of a look: when the delay began, by the answer."""
+    """The instant at which the delay began, by the answer to a look."""
 
 
 class Model(Struct, frozen=True):

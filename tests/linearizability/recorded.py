@@ -16,7 +16,7 @@ from tests.linearizability.server import Lives
 from tests.waiting import WITHIN_S
 
 FAR_MS = 1_000
-"""What is due only after this is helped to its end."""
+"""Messages that are due later than this are helped to their end."""
 
 
 class Recorded:

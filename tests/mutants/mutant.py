@@ -18,7 +18,7 @@ class Mutant(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     file: str
     """Relative to the root of the project."""
     harm: str
-    """What would go wrong for a user."""
+    """The harm that a user would meet."""
     old: str
     new: str
     tests: list[str] = []

@@ -31,7 +31,7 @@ def refuse(event, arguments):
 sys.addaudithook(refuse)
 open(os.path.join({folder!r}, f"guarded-{{os.getpid()}}"), "w").close()
 """
-"""What every Python of a worker runs first: it cannot see the server's folder, nor this package where it is installed."""
+"""Code that every Python of a worker runs first: it cannot see the server's folder, nor this package where it is installed."""
 
 
 class Cluster:

@@ -67,7 +67,7 @@ class Checker:
         self.reads_late: Callable[[], bool] = lambda: False
         """Whether due messages wait for bodies from the index for longer than others wait for them."""
         self.late_ms = 0
-        """What was due by this instant, in this life, was perhaps overtaken because its body took so long."""
+        """The instant up to which due messages of this life were perhaps overtaken because their bodies took so long."""
         self.stopped = False
         """The disk has failed: nothing more is shown in this life."""
         self.flying: dict[str, str] = {}

@@ -66,7 +66,7 @@ class Msg:
     first_frame: int = 0
     """How many frames of the ledger there were when it was first asked for."""
     floor_ms: int = 0
-    """It fires no earlier than this, whenever it is due: the clock when it was first asked for."""
+    """The earliest fire instant, whenever it is due: the clock when it was first asked for."""
     ceiling_ms: int = 0
     """If it is due before this, it fires no later: the highest reading of the clock when it was last asked for."""
     asks: int = 0
@@ -181,7 +181,7 @@ class Sub:
     max_redeliveries: int = 0
     durable: bool = True
     loose: bool = False
-    """It is not known of which type it is."""
+    """Whether its type is unknown."""
     accepted: bool = False
     first: int | None = None
     """The first entry that it must get; None while that is not known."""

@@ -471,7 +471,7 @@ def test_what_waits_behind_a_body_keeps_its_segment() -> None:
 
 
 def test_a_command_that_waits_for_a_verdict_hears_that_its_batch_was_cancelled() -> None:
-    """It waited for a message that may have been sent, by a clock that was ahead; the batch ended it, and nobody said so."""
+    """The command waited for a message that may have been sent, by a clock that was ahead; the batch ended it, and nobody said so."""
     world = World(settings=EngineSettings(clock_slack_ms=0))
     adopted = world.engine.batches.adopt("batch", staged(world, b"one", after_ms=10_000))
     commit_all(world)

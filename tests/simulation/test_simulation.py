@@ -365,7 +365,7 @@ SABOTAGES: dict[Callable[[pytest.MonkeyPatch], None], dict[str, int]] = {
         "flow": 20,
     },
 }
-"""What is broken, and what the run dwells on so that it is noticed soon."""
+"""The broken rule, and the weights with which a run notices it soon."""
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGES)

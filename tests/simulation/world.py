@@ -97,7 +97,7 @@ class Simulation:
         self.bulk = Bulk(self)
         self.faults = Faults(self)
         self.open: list[tuple[str, Answer[Any]]] = []
-        """What was asked in this life and is not answered yet."""
+        """Requests of this life that are not answered yet."""
         self.up = False
         self.failing = False
         """The disk has failed: the server takes nothing more, and will be restarted."""

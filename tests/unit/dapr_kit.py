@@ -20,7 +20,7 @@ from tests.waiting import until
 
 WITHIN_S = 30.0
 TEXT = {"event": "text", "contentType": "text/plain"}
-"""What an entry of a bulk must say beside its id."""
+"""Fields that an entry of a bulk must have beside its id."""
 
 
 class Doors:

@@ -17,7 +17,7 @@ from tests.processes import free_port
 
 LISTENERS = ("http", "doors.matrix", "doors.dapr", "doors.dapr:grpc", "doors.pulsar")
 HTTP = LISTENERS[:3]
-"""Those that speak HTTP/1.1."""
+"""Listeners that speak HTTP/1.1."""
 GRPC = "doors.dapr:grpc"
 PULSAR = "doors.pulsar"
 TOKEN = "a-long-enough-token"
@@ -36,7 +36,7 @@ class Strangers:
         self.server = server
         self.ports = ports
         self.client = client
-        """What clients speak TLS with, if the server does."""
+        """The TLS context of clients, if the server speaks TLS."""
         self._stack = contextlib.AsyncExitStack()
 
     def part(self, listener: str) -> Part[Any]:

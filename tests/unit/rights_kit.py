@@ -45,7 +45,7 @@ class Example(Struct, frozen=True, kw_only=True):
     content_type: str = "application/json"
     query: dict[str, str] = {}
     partitions: int = 0
-    """Of the topic in the path."""
+    """How many partitions the topic in the path has."""
     done: tuple[int, ...] = (200, 201, 204)
     """The answers to somebody who has the right."""
 

@@ -13,8 +13,9 @@ NAMELESS: Final = re.compile(r"\s*(The same|Some of|What|Of|Those|Who|It|Them)\b
 def test_first_sentences_begin_with_their_noun_or_verb() -> None:
     nameless = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.value.value.splitlines()[0]}"
-        for path in sorted((ROOT / "src/tarry").rglob("*.py"))
-        if not path.stem.endswith("_pb2")
+        for folder in ("src/tarry", "tests", "bench", "demo")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        if not path.stem.endswith("_pb2") and ".cache" not in path.parts
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if isinstance(node, ast.Expr)
         and isinstance(node.value, ast.Constant)

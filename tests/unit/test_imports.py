@@ -1,4 +1,4 @@
-"""What the import contracts cannot say: cycles with the imports for types counted, reaches, what an import brings along."""
+"""Rules about imports that the contracts cannot state: cycles with the imports for types counted, reaches, what an import brings along."""
 
 import ast
 import re

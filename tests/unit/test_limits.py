@@ -358,7 +358,7 @@ async def test_a_flood_before_connect_ends_the_connection(tmp_path: Path) -> Non
 # Processor time
 
 TEN_TIMES = 10
-"""What a machine may need beyond the figures on the page."""
+"""How many times the figures on the page a busy machine may need."""
 
 
 async def cost_s(work: Callable[[], None]) -> float:

@@ -21,7 +21,7 @@ LENGTH = 16_384
 """As long as a header may be."""
 
 LIMIT_S = 0.5
-"""Of the processor; what is linear takes a thousandth of it."""
+"""Processor time; a linear expression takes a thousandth of it."""
 
 
 def patterns() -> Iterator[tuple[str, "re.Pattern[str] | re.Pattern[bytes]"]]:

@@ -28,7 +28,7 @@ class Sidecar:
         self.http_port = http_port
         self.grpc_port = grpc_port
         self.url = url
-        """Of the native API."""
+        """The native API's address."""
 
     @property
     def address(self) -> str:

@@ -102,7 +102,7 @@ SAID = {
     "clusters list": "standalone",
     "tenants get acme": "ann",
 }
-"""What some of them print."""
+"""The output of some commands."""
 
 
 SHELL, TOOL = "org.apache.pulsar.shell.PulsarShell", "org.apache.pulsar.admin.cli.PulsarAdminTool"

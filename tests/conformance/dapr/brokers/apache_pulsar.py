@@ -20,7 +20,7 @@ from tests.conformance.dapr.brokers.servers import Server
 from tests.processes import free_port
 
 KEY: Final = b"open sesame, open sesame, open sesame!"
-"""What tokens are signed with."""
+"""The key that signs tokens."""
 
 
 def _part(data: bytes) -> str:

@@ -33,7 +33,7 @@ class Broker:
     deadline_s: float
     """How long the broker, or what stands in for it, waits for an acknowledgement where a test waits for that."""
     patience: ClassVar[dict[str, str]] = {}
-    """What sets that deadline: long enough for a busy machine to put it off in time."""
+    """The setting of that deadline: long enough for a busy machine to put it off in time."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
