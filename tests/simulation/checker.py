@@ -86,8 +86,8 @@ class Checker:
         self.life_since = len(self.clock.readings) - 1
         self.flying.clear()
 
-    def ticked(self) -> None:
-        """The engine has had a turn."""
+    def note_late_reads(self) -> None:
+        """Excuse messages that are due by now for their order, if bodies come so late that others go ahead."""
         if self.reads_late():
             self.late_ms = self.highest_ms()
 
@@ -251,6 +251,8 @@ class Checker:
         if msg.order is None or msg.batch or self._is_carried(msg.order):
             # Messages of a batch take their places when its files are read, in lanes of their own.
             return
+        # The turn in which others go ahead is the one that launches them.
+        self.note_late_reads()
         fires_ms = max(msg.accepted.due_at_ms, msg.floor_ms)
         for other in self._of_order(msg.order):
             if (

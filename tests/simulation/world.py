@@ -343,7 +343,7 @@ class Simulation:
     def tick(self) -> int:
         """A turn of the engine; gives the instant at which it wants the next."""
         wake_ms = self.world.tick()
-        self.checker.ticked()
+        self.checker.note_late_reads()
         return wake_ms
 
     def commit_frame(self) -> int:
