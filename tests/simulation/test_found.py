@@ -491,3 +491,28 @@ def test_a_command_that_waits_for_a_verdict_hears_that_its_batch_was_cancelled()
     assert world.settle(world.engine.batches.cancel("batch")).remaining == 0
     world.run(10)
     assert isinstance(waiting.error(), NotFound)
+
+
+def test_a_cancelled_batch_is_told_with_ends_that_are_on_disk() -> None:
+    """The answer counted an end that a crash undid, so that a message went out after nothing remained to go."""
+    world = World(settings=EngineSettings(clock_slack_ms=0))
+    adopted = world.engine.batches.adopt("batch", staged(world, b"one", after_ms=1_000))
+    commit_all(world)
+    assert adopted.settled
+    world.clock.advance(1_500)
+    while not world.outlet.under_way:
+        world.tick()
+        commit_all(world)
+        world.work()
+    (attempt,) = world.outlet.under_way
+    cancelled = world.engine.batches.cancel("batch")
+    commit_all(world)
+    assert not cancelled.settled
+    world.outlet.answer([(attempt, Delivered())])
+    shown = world.engine.batches.batch("batch")
+    for _ in range(3):
+        world.tick()
+    assert not cancelled.settled
+    assert not shown.settled
+    commit_all(world)
+    assert world.settle(cancelled).remaining == 0

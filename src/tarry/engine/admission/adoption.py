@@ -209,10 +209,13 @@ class Adoption:
 
     def _show(self, batch: Batch, *, repeated: bool = False) -> Answer[BatchView]:
         answer: Answer[BatchView] = Answer()
-        self._journal.when_durable(
-            batch.adopt_seq, answer.unless_error(lambda: view_of(batch, repeated=repeated))
-        )
+        self._tell(batch, answer, repeated=repeated)
         return answer
+
+    def _tell(self, batch: Batch, answer: Answer[BatchView], *, repeated: bool = False) -> None:
+        """Answer with the batch as it is now, once its adoption and the ends that it counts are durable (R2)."""
+        view = view_of(batch, repeated=repeated)
+        self._journal.when_durable(self._journal.ledger.next_seq - 1, answer.unless_error(lambda: view))
 
     def list_batches(
         self, limit: int, page: int | None = None, covers: Callable[[str], bool] = lambda _: True
@@ -303,7 +306,7 @@ class Adoption:
                 answer.fail(error)
                 return
             if not rows:
-                answer.settle(view_of(batch))
+                self._tell(batch, answer)
                 return
             last_seq = rows[-1][2].origin.seq
             self._cancel_each(
@@ -315,7 +318,7 @@ class Adoption:
         if batch.apart.total():
             self._upkeep.flush().then(flushed)
         else:
-            answer.settle(view_of(batch))
+            self._tell(batch, answer)
 
     def _cancel_each(
         self, origins: Iterable[Key], done: Callable[[], None], answer: Answer[BatchView]
