@@ -15,7 +15,7 @@ import httpx
 from tarry.config import load
 from tarry.doors.http.settings import HttpSettings
 from tarry.engine.engine import Engine
-from tarry.serve import server as composition
+from tarry.serve.composition import server as composition
 from tarry.serve.datafolder import DataFolder
 
 _SMALL = {"http.port": 0, "ledger.segment_bytes": 1 << 20}

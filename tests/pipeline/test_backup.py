@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from tarry.pipeline.audit.audit import audit
 from tarry.pipeline.stream import Tables
-from tarry.serve.archive import read_manifest
+from tarry.serve.backup.archive import read_manifest
 from tests.pipeline.kit import index_folder
 from tests.processes import running
 from tests.unit.cli_kit import Shell

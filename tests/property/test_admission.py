@@ -23,9 +23,9 @@ from tarry.core.message import Message, Scheduled
 from tarry.core.policy import Effective, Policy, effective
 from tarry.doors.dapr import columns as dapr
 from tarry.doors.http.access import sender
-from tarry.doors.http.arrow import defaults_message
 from tarry.doors.http.bodies import decode, message_of
-from tarry.doors.http.ndjson import as_columns, read_lines, read_plain
+from tarry.doors.http.messages.arrow import defaults_message
+from tarry.doors.http.messages.ndjson import as_columns, read_lines, read_plain
 from tarry.doors.http.shapes import BatchDefaults, BatchLine
 from tarry.engine.admission.arrow import columns_of
 from tarry.engine.admission.columns import ColumnsScheduled

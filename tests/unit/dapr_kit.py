@@ -12,8 +12,8 @@ import httpx
 import msgspec
 from aiohttp import web
 
-from tarry.serve import server as composition
-from tarry.serve.dapr import DaprDoor
+from tarry.serve.composition import server as composition
+from tarry.serve.composition.dapr import DaprDoor
 from tests.processes import free_port
 from tests.serving import Serving, plain_client, serving
 from tests.waiting import until

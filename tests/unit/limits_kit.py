@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from tarry.config import load
-from tarry.serve import server as composition
-from tarry.serve.connection_budget import Part
+from tarry.serve.composition import server as composition
 from tarry.serve.datafolder import DataFolder
+from tarry.serve.transport.connection_budget import Part
 from tests.certificates import certificate
 from tests.processes import free_port
 

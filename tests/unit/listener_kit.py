@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tarry.config.settings import Http
-from tarry.serve.listener import Listener
+from tarry.serve.transport.listener import Listener
 
 
 async def echo(scope: Any, receive: Any, send: Any) -> None:

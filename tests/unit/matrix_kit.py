@@ -17,7 +17,7 @@ from aiohttp import web
 
 from tarry.config import load
 from tarry.engine.engine import Engine
-from tarry.serve import server as composition
+from tarry.serve.composition import server as composition
 from tarry.serve.datafolder import DataFolder
 from tests.serving import plain_client
 from tests.waiting import until

@@ -445,8 +445,8 @@ import pyarrow as pa
 from tarry.core.message import Message
 from tarry.core.access import Access
 from tarry.doors.http.access import sender
-from tarry.doors.http.arrow import read_batches, write_answers
-from tarry.doors.http.ndjson import read_plain, write_columns
+from tarry.doors.http.messages.arrow import read_batches, write_answers
+from tarry.doors.http.messages.ndjson import read_plain, write_columns
 from tarry.doors.http.shapes import BatchDefaults
 from tarry.testing.world import World
 from tests.unit.engine_kit import schedule_arrow

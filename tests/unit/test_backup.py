@@ -15,9 +15,9 @@ import pytest
 from tarry.core.errors import Conflict, Damage, NotFound, Unavailable
 from tarry.engine.upkeep.backups import MAX_BACKUPS
 from tarry.ledger.follow import FolderFollower
-from tarry.serve import backup
-from tarry.serve.archive import PIECE_BYTES, Archive, Content, Manifest, read_manifest
-from tarry.serve.restore import restore
+from tarry.serve.backup import backup
+from tarry.serve.backup.archive import PIECE_BYTES, Archive, Content, Manifest, read_manifest
+from tarry.serve.backup.restore import restore
 from tests.processes import ServerProcess, running
 from tests.serving import serving
 from tests.unit.cli_kit import Shell

@@ -9,7 +9,7 @@ import pytest
 
 from tarry.core.ids import KEY_BYTES, Ids
 from tarry.core.message import Message
-from tarry.doors.http.entries import prepare, show_all, show_each
+from tarry.doors.http.topics.entries import prepare, show_all, show_each
 from tarry.engine.topics import recent_entries as module
 from tarry.engine.topics.consumer import Received
 from tarry.engine.topics.entry_batch import EntryBatch, EntrySpan, about_bytes, ids_of, messages_in

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from tarry.core.errors import Invalid
-from tarry.doors.http import batches
-from tarry.doors.http.arrow import chunks_of, read_batches
+from tarry.doors.http.messages import batches
+from tarry.doors.http.messages.arrow import chunks_of, read_batches
 from tarry.doors.http.settings import HttpSettings
 from tests.serving import Serving, serving
 from tests.waiting import until

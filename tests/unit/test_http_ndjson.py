@@ -10,7 +10,7 @@ from tarry.core.access import Access, Caller
 from tarry.core.errors import Forbidden, Invalid, RateLimited, TarryError, TooLarge
 from tarry.core.message import Message, Scheduled
 from tarry.doors.http.access import sender
-from tarry.doors.http.ndjson import (
+from tarry.doors.http.messages.ndjson import (
     LineSplitter,
     Piece,
     as_columns,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tarry.core.limits import HOUR_MS, MINUTE_MS
-from tarry.doors.http.sent import STEP_MS, STEPS, Lateness, Sent
+from tarry.doors.http.operator.sent import STEP_MS, STEPS, Lateness, Sent
 from tarry.index.progress import Progress, write_progress
 from tarry.testing.clock import SimulatedClock
 from tests.serving import Serving, serving

@@ -24,13 +24,14 @@ from tarry.grpc import connection as http2_connection
 from tarry.grpc import stream as http2_stream
 from tarry.grpc.frames import END_HEADERS, END_STREAM, Code, frame
 from tarry.grpc.hpack import written
-from tarry.serve import accepting, connection_budget, connections, pulsar
-from tarry.serve.accepting import HANDSHAKE_S, TLS_FAREWELL_S
-from tarry.serve.connection_budget import ARRIVING, UNREAD_MS
-from tarry.serve.connections import BODY_SILENCE_MS
-from tarry.serve.grpc_server import MAX_STREAMS
-from tarry.serve.listener import Listener, ListenError
-from tarry.serve.pulsar import CONNECT_WITHIN_S
+from tarry.serve.composition import pulsar
+from tarry.serve.composition.pulsar import CONNECT_WITHIN_S
+from tarry.serve.transport import accepting, connection_budget, connections
+from tarry.serve.transport.accepting import HANDSHAKE_S, TLS_FAREWELL_S
+from tarry.serve.transport.connection_budget import ARRIVING, UNREAD_MS
+from tarry.serve.transport.connections import BODY_SILENCE_MS
+from tarry.serve.transport.grpc_server import MAX_STREAMS
+from tarry.serve.transport.listener import Listener, ListenError
 from tests.unit.http2_kit import CALL
 from tests.unit.limits_kit import BUSY_S, GRPC, HTTP, LISTENERS, PULSAR, Stream, closed, strangers
 from tests.unit.listener_kit import connect, echo, listening
@@ -45,7 +46,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits of seconds in place of those of minutes."""
     for module in (connections, pulsar):
         monkeypatch.setattr(module, "SWEEP_MS", 50)
-    monkeypatch.setattr("tarry.serve.grpc_server.SWEEP_MS", 50)
+    monkeypatch.setattr("tarry.serve.transport.grpc_server.SWEEP_MS", 50)
     monkeypatch.setattr(accepting, "HANDSHAKE_S", 0.5)
     monkeypatch.setattr(pulsar, "CONNECT_WITHIN_S", 0.5)
     monkeypatch.setattr(connections, "BODY_SILENCE_MS", 500)

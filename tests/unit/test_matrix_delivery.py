@@ -307,7 +307,7 @@ async def test_a_homeserver_that_never_answers_is_given_up_and_asked_again() -> 
 async def test_what_is_due_soon_finds_its_connections_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tarry.serve.matrix.SOON_MS", 120_000)
+    monkeypatch.setattr("tarry.serve.composition.matrix.SOON_MS", 120_000)
     async with matrix_serving(tmp_path / "data", schedule_per_second=0) as serving:
         for n in range(20):
             await serving.schedule(f"t{n}", delay=60_000, room=f"!r{n}:example.org")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tarry.serve import server as composition
-from tarry.serve.callers import caller
+from tarry.serve.composition import server as composition
+from tarry.serve.transport.callers import caller
 from tests.unit.matrix_kit import STABLE, bearer, matrix_serving
 from tests.unit.test_engine_traces import PARENT, Accepting, Told
 from tests.waiting import until

@@ -113,7 +113,7 @@ async def test_matrix_routes_and_rows_are_the_same(tmp_path: Path, monkeypatch: 
         made.append(MatrixApp(parts))
         return made[-1]
 
-    monkeypatch.setattr("tarry.serve.matrix.MatrixApp", make)
+    monkeypatch.setattr("tarry.serve.composition.matrix.MatrixApp", make)
     async with matrix_serving(tmp_path / "data"):
         routes = made[0]._paths.routes
     routed = {

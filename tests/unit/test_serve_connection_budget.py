@@ -6,8 +6,13 @@ import pytest
 
 from tarry.config import load
 from tarry.core.access import Access
-from tarry.serve.connection_budget import ARRIVING, MAX_CONNECTIONS, MIN_CONNECTIONS, ConnectionBudget
-from tarry.serve.server import doors_of
+from tarry.serve.composition.server import doors_of
+from tarry.serve.transport.connection_budget import (
+    ARRIVING,
+    MAX_CONNECTIONS,
+    MIN_CONNECTIONS,
+    ConnectionBudget,
+)
 
 
 @pytest.mark.parametrize(("limit", "expected"), [(96, 16), (1024, 624), (20_000, 16_384), (4096, 3312)])

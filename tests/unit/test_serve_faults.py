@@ -11,7 +11,7 @@ import pytest
 from tarry.config import Loaded, load
 from tarry.core.errors import Unavailable
 from tarry.engine.engine import Engine
-from tarry.serve import server as composition
+from tarry.serve.composition import server as composition
 from tests.serving import plain_client, serving
 from tests.waiting import until
 

@@ -17,9 +17,9 @@ from tarry.grpc.call import Call, Streaming, Unary
 from tarry.grpc.connection import CALLS_AT_ONCE
 from tarry.grpc.frames import frame
 from tarry.grpc.hpack import written
-from tarry.serve.connection_budget import ConnectionBudget
-from tarry.serve.grpc_server import GrpcServer
-from tarry.serve.listener import ListenError
+from tarry.serve.transport.connection_budget import ConnectionBudget
+from tarry.serve.transport.grpc_server import GrpcServer
+from tarry.serve.transport.listener import ListenError
 from tests.certificates import certificate
 
 WITHIN_S = 30

@@ -7,8 +7,8 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tarry.config.settings import Http
-from tarry.serve import connections, heads
-from tarry.serve.listener import Listener
+from tarry.serve.transport import connections, heads
+from tarry.serve.transport.listener import Listener
 from tests.unit.listener_kit import Quick, answer_of, connect, listening, request
 
 

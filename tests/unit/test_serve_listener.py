@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from tarry.config.settings import Http
-from tarry.serve import connections
-from tarry.serve import listener as module
-from tarry.serve.listener import Listener, ListenError
+from tarry.serve.transport import connections
+from tarry.serve.transport import listener as module
+from tarry.serve.transport.listener import Listener, ListenError
 from tests.certificates import certificate
 from tests.unit.listener_kit import Quick, answer_of, connect, echo, listening, request
 

@@ -4,7 +4,7 @@ import logging
 import pytest
 
 from tarry.config.settings import Log
-from tarry.serve.logs import JsonLines, PlainLines, set_up
+from tarry.serve.composition.logs import JsonLines, PlainLines, set_up
 
 
 def record(**fields: object) -> logging.LogRecord:

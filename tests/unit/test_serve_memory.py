@@ -11,7 +11,7 @@ MEASURE = """
 import ctypes, resource, sys
 if not hasattr(ctypes.CDLL(None), "mallopt"):
     sys.exit("no glibc")
-from tarry.serve.memory import keep_memory
+from tarry.serve.composition.memory import keep_memory
 keep_memory(16 << 20, 64 << 20)
 blocks = lambda: [bytearray(1 << 20) for _ in range(8)]
 # The first time it is had from the kernel in any case.

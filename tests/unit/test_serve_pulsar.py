@@ -12,9 +12,9 @@ from tarry.config.pulsar import Pulsar
 from tarry.core.access import Access
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.frames import Frames, frame
-from tarry.serve.connection_budget import ConnectionBudget
-from tarry.serve.listener import ListenError
-from tarry.serve.pulsar import PulsarDoor
+from tarry.serve.composition.pulsar import PulsarDoor
+from tarry.serve.transport.connection_budget import ConnectionBudget
+from tarry.serve.transport.listener import ListenError
 from tests.unit.engine_kit import Bench
 
 Type = wire.BaseCommand

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.serve.watchdog import LONG_S, Watchdog
+from tarry.serve.composition.watchdog import LONG_S, Watchdog
 from tests.serving import serving
 from tests.waiting import until
 
@@ -27,7 +27,7 @@ def toil(seconds: float) -> None:
 async def test_a_long_turn_is_told_with_its_place(caplog: pytest.LogCaptureFixture) -> None:
     watchdog = Watchdog(asyncio.get_running_loop())
     watchdog.start()
-    with caplog.at_level(logging.WARNING, "tarry.serve.watchdog"):
+    with caplog.at_level(logging.WARNING, "tarry.serve.composition.watchdog"):
         dawdle(LONG_S + 0.3)
         await until(lambda: watchdog.long_turns > 0)
     watchdog.stop()

@@ -23,7 +23,7 @@ from tarry.core.errors import Forbidden, RateLimited
 from tarry.core.limits import HOUR_MS
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.frames import frame
-from tarry.serve import server as composition
+from tarry.serve.composition import server as composition
 from tests.processes import free_port
 from tests.unit.dapr_kit import Doors, dapr
 from tests.unit.pulsar_kit import TOPIC, Desk, Type, message_of

@@ -20,15 +20,15 @@ from tarry.config import ConfigError, load
 from tarry.core.clock import SystemClock
 from tarry.core.delivery import Delivered, Delivery
 from tarry.engine.loop.driver import Driver, launcher
-from tarry.serve import callers
-from tarry.serve.server import tracer_of
+from tarry.serve.composition.server import tracer_of
+from tarry.serve.transport import callers
 from tests.processes import SMALL, ServerProcess, environment
 from tests.waiting import until, wait_until
 
 pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
 trace_service = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
 
-from tarry.serve.traces import OtelTracer, parse  # noqa: E402 - only where the extra is
+from tarry.serve.composition.traces import OtelTracer, parse  # noqa: E402 - only where the extra is
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01"
@@ -295,12 +295,12 @@ def test_a_collector_that_is_away_harms_nothing_and_holds_up_no_stop(tmp_path: P
 def test_nothing_is_imported_unless_a_collector_is_named_and_a_missing_package_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    code = "import sys, tarry.serve.server; print([name for name in sys.modules if 'opentelemetry' in name])"
+    code = "import sys, tarry.serve.composition.server; print([name for name in sys.modules if 'opentelemetry' in name])"
     told = subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True, text=True)
     assert told.stdout == "[]\n", told.stderr
     assert tracer_of(load().config) is None
     config = load(environment={"TARRY_TRACES__ENDPOINT": "http://127.0.0.1:9/v1/traces"}).config
-    monkeypatch.delitem(sys.modules, "tarry.serve.traces")
+    monkeypatch.delitem(sys.modules, "tarry.serve.composition.traces")
     monkeypatch.setitem(sys.modules, "opentelemetry.context", None)
     with pytest.raises(ConfigError, match=r"pip install 'tarry\[otel\]'"):
         tracer_of(config)

@@ -41,7 +41,7 @@ def backup(
     """
     loaded = load(config, os.environ, {"data": data}).config
     # Late: nobody else waits for these to be loaded.
-    from tarry.serve.backup import Begun, back_up
+    from tarry.serve.backup.backup import Begun, back_up
 
     with connect(config, url, retry_for_s=10.0) as client:
         begun = client.run(Call("POST", "/v1/backups", reads(dict[str, str | int]), _hold()))
@@ -76,7 +76,7 @@ def backup(
 
 def restore(source: Source, data: NewData, config: ConfigFile = None) -> None:
     """Make a data folder from a backup; every file is proved. Then start the server on that folder."""
-    from tarry.serve.restore import restore as make
+    from tarry.serve.backup.restore import restore as make
 
     loaded: Config = load(config, os.environ, {"data": str(data)}).config
     try:

@@ -25,7 +25,7 @@ from tarry.doors.dapr.sidecar import Resources
 from tarry.outlets.dapr.component import Component, Surroundings, make
 from tarry.outlets.dapr.errors import ComponentError, Denied
 from tarry.outlets.matrix.homeserver import FAILURES, Homeserver, HomeserverSettings
-from tarry.serve.matrix import tokens_of
+from tarry.serve.composition.matrix import tokens_of
 
 WITHIN_S: Final = 5.0
 """How long each may take to answer."""

@@ -33,7 +33,7 @@ def pipeline(once: Once = False, data: Data = None, config: ConfigFile = None) -
         from tarry.pipeline.session import NoJava
     except ImportError as error:
         _cannot(f"the pipeline needs the package {error.name}: pip install pyspark")
-    from tarry.serve.logs import set_up
+    from tarry.serve.composition.logs import set_up
 
     set_up(loaded.config.log)
     os.nice(loaded.config.pipeline.nice)

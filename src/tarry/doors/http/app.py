@@ -18,6 +18,7 @@ from tarry import __version__
 from tarry.core.access import ANYBODY, Access
 from tarry.core.errors import TarryError
 from tarry.core.faults import told
+from tarry.core.figure import Figure
 from tarry.core.rights import HTTP, right_of
 from tarry.doors.http.asgi import (
     Answering,
@@ -30,25 +31,24 @@ from tarry.doors.http.asgi import (
     refusal,
     refuse,
 )
-from tarry.doors.http.backups import BackupEndpoints
-from tarry.doors.http.batches import Batches
-from tarry.doors.http.bulk import BulkEndpoints
 from tarry.doors.http.deadlines import Deadlines
-from tarry.doors.http.delayed import DelayedEndpoints
-from tarry.doors.http.events import EventEndpoint
 from tarry.doors.http.gate import CALLER, Gate
-from tarry.doors.http.ledger import LedgerEndpoints
-from tarry.doors.http.messages import Messages
-from tarry.doors.http.metrics import Figure
-from tarry.doors.http.overview import OverviewEndpoints
-from tarry.doors.http.policies import PolicyEndpoints
+from tarry.doors.http.messages.batches import Batches
+from tarry.doors.http.messages.bulk import BulkEndpoints
+from tarry.doors.http.messages.messages import Messages
+from tarry.doors.http.operator.backups import BackupEndpoints
+from tarry.doors.http.operator.ledger import LedgerEndpoints
+from tarry.doors.http.operator.overview import OverviewEndpoints
+from tarry.doors.http.operator.policies import PolicyEndpoints
+from tarry.doors.http.operator.sent import Sent
+from tarry.doors.http.operator.status import StatusEndpoints
 from tarry.doors.http.problems import HttpRefusal, internal
-from tarry.doors.http.sent import Sent
-from tarry.doors.http.sessions import Sessions
 from tarry.doors.http.settings import HttpSettings
-from tarry.doors.http.status import StatusEndpoints
-from tarry.doors.http.subscriptions import SubscriptionEndpoints
-from tarry.doors.http.topics import TopicEndpoints
+from tarry.doors.http.topics.delayed import DelayedEndpoints
+from tarry.doors.http.topics.events import EventEndpoint
+from tarry.doors.http.topics.sessions import Sessions
+from tarry.doors.http.topics.subscriptions import SubscriptionEndpoints
+from tarry.doors.http.topics.topics import TopicEndpoints
 from tarry.engine.engine import Engine
 from tarry.index.progress import Progress
 

@@ -18,7 +18,7 @@ Reply = Callable[[int, Headers, bytes], None]
 """Sends a whole answer at once: the status, the headers but for the length, and the body."""
 
 Answering = Callable[[bytes, Any, Reply], bool]
-"""Gets the body of a request that has come whole, and who sends it; says whether it will reply. See `serve.heads`."""
+"""Gets the body of a request that has come whole, and who sends it; says whether it will reply. See `serve.transport.heads`."""
 
 _encoder = msgspec.json.Encoder()
 

@@ -11,8 +11,10 @@ import msgspec
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
 from tarry.core.policy import Effective, Policy
 from tarry.core.rights import HTTP, Right, right_of
-from tarry.doors.http import delayed, figures, shapes
-from tarry.doors.http.batches import MAX_BATCH_KEY_BYTES
+from tarry.doors.http import shapes
+from tarry.doors.http.messages.batches import MAX_BATCH_KEY_BYTES
+from tarry.doors.http.operator import figures
+from tarry.doors.http.topics import delayed
 from tarry.engine.api import TopicStats, Upcoming
 from tarry.index.manifest import Manifest, Place
 

@@ -30,7 +30,7 @@ from tarry.doors.matrix.wire import MAX_BODY_BYTES, Answered, Request, preflight
 log = logging.getLogger(__name__)
 
 Answering = Callable[[bytes, Any, Any], bool]
-"""Gets the body of a request that has come whole, and who sends it; says whether it will reply. See `serve.heads`."""
+"""Gets the body of a request that has come whole, and who sends it; says whether it will reply. See `serve.transport.heads`."""
 
 Read = Callable[[bytes], Asked]
 """Reads what is asked for from a body, knowing all the rest of the request."""

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from tarry.core.delivery import Outlet
+from tarry.core.figure import Figure
 from tarry.doors.http.asgi import Asgi
-from tarry.doors.http.metrics import Figure
 from tarry.engine.engine import Engine
 
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from tarry.doors.http.sent import RecentlySent
+from tarry.doors.http.operator.sent import RecentlySent
 from tarry.doors.http.shapes import MAX_PAGE, Milliseconds, Taken
 from tarry.engine.api import MAX_BUCKETS
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from errno import EMFILE, ENFILE, ENOBUFS, ENOMEM
 from typing import Any, Final
 
-from tarry.serve.connection_budget import Part
+from tarry.serve.transport.connection_budget import Part
 
 HANDSHAKE_S: Final = 10.0
 """So long a client may take for its TLS handshake."""

@@ -36,7 +36,7 @@ from opentelemetry.trace import (
 from tarry import __version__
 from tarry.config.settings import Traces
 from tarry.core.tracing import Accepting, Outcome, Sending
-from tarry.serve.callers import caller
+from tarry.serve.transport.callers import caller
 
 SEND_EVERY_MS: Final = 1_000
 CLOSE_WITHIN_S: Final = 2.0

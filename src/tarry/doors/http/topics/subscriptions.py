@@ -12,10 +12,7 @@ from tarry.core.names import check_name, parse_topic
 from tarry.doors.http.asgi import encoded_json, json_response, nothing
 from tarry.doors.http.bodies import T, check_json, decode, header, read_body
 from tarry.doors.http.deadlines import Deadlines
-from tarry.doors.http.entries import show_all
 from tarry.doors.http.gate import caller_of
-from tarry.doors.http.session import Session, SessionKey
-from tarry.doors.http.sessions import Sessions
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import (
     AckRequest,
@@ -24,7 +21,10 @@ from tarry.doors.http.shapes import (
     SeekRequest,
     SubscribeRequest,
 )
-from tarry.doors.http.topics import reach_topic
+from tarry.doors.http.topics.entries import show_all
+from tarry.doors.http.topics.session import Session, SessionKey
+from tarry.doors.http.topics.sessions import Sessions
+from tarry.doors.http.topics.topics import reach_topic
 from tarry.engine.api import Received
 from tarry.engine.engine import Engine
 

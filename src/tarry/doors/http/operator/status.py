@@ -8,13 +8,14 @@ from starlette.responses import Response
 
 from tarry import __version__
 from tarry.core.access import Access
+from tarry.core.figure import Figure
 from tarry.doors.http.asgi import json_response
-from tarry.doors.http.batches import Batches
-from tarry.doors.http.metrics import Figure, Metrics
+from tarry.doors.http.messages.batches import Batches
 from tarry.doors.http.openapi import build_document
-from tarry.doors.http.sent import Sent
-from tarry.doors.http.sessions import Sessions
+from tarry.doors.http.operator.metrics import Metrics
+from tarry.doors.http.operator.sent import Sent
 from tarry.doors.http.shapes import ReadyAnswer, StatusAnswer
+from tarry.doors.http.topics.sessions import Sessions
 from tarry.engine.engine import Engine
 from tarry.index.progress import Progress
 

@@ -15,19 +15,19 @@ from tarry.core.access import Access, Caller
 from tarry.core.errors import Invalid, TarryError, Unavailable
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
 from tarry.core.rights import HTTP, right_of
-from tarry.doors.http.arrow import (
+from tarry.doors.http.asgi import Disconnected, Receive, Scope, Send, refuse
+from tarry.doors.http.bodies import read_query
+from tarry.doors.http.deadlines import Deadlines
+from tarry.doors.http.gate import Gate, keep_pace
+from tarry.doors.http.messages.arrow import (
     ARROW_TYPE,
     ROW_OVERHEAD_BYTES,
     ArrowBatches,
     defaults_message,
     wait_for_room,
 )
-from tarry.doors.http.asgi import Disconnected, Receive, Scope, Send, refuse
-from tarry.doors.http.bodies import read_query
-from tarry.doors.http.deadlines import Deadlines
-from tarry.doors.http.gate import Gate, keep_pace
-from tarry.doors.http.messages import read_key
-from tarry.doors.http.ndjson import (
+from tarry.doors.http.messages.messages import read_key
+from tarry.doors.http.messages.ndjson import (
     Line,
     LineSplitter,
     as_columns,

@@ -15,9 +15,9 @@ from typing import Any
 import uvicorn
 
 from tarry.config.listening import Listening
-from tarry.serve.accepting import BACKLOG, Accepting
-from tarry.serve.connection_budget import ConnectionBudget, Part
-from tarry.serve.connections import connection_class, sweep_on
+from tarry.serve.transport.accepting import BACKLOG, Accepting
+from tarry.serve.transport.connection_budget import ConnectionBudget, Part
+from tarry.serve.transport.connections import connection_class, sweep_on
 
 
 class ListenError(Exception):

@@ -4,33 +4,21 @@ Figures are read from the engine, and from what is counted as it is sent (`sent`
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from msgspec import Struct
 from prometheus_client import CollectorRegistry, PlatformCollector, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from tarry.doors.http.sent import LATENESS_MS, Sent
+from tarry.core.figure import Figure
+from tarry.doors.http.operator.sent import LATENESS_MS, Sent
 from tarry.engine.engine import Engine
 from tarry.index.progress import Progress
 
 OUTCOMES: Final = ("sent", "cancelled", "failed")
-
-
-class Figure(Struct, frozen=True, kw_only=True):
-    """A figure that another part of the server tells: a gauge or a counter, by the values of one label or without any."""
-
-    name: str
-    text: str
-    values: Callable[[], Mapping[str, float]]
-    """Values by the value of the label; a figure without a label has the empty one."""
-    label: str | None = None
-    counts: bool = False
-    """Whether the figure only ever rises."""
 
 
 class Metrics:

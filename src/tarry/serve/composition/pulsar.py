@@ -10,18 +10,18 @@ from typing import Final
 from tarry.config.pulsar import Pulsar
 from tarry.core.access import Access
 from tarry.core.delivery import Outlet
+from tarry.core.figure import Figure
 from tarry.doors.http.asgi import Asgi
-from tarry.doors.http.metrics import Figure
 from tarry.doors.pulsar.admin.app import PATHS, AdminApp
 from tarry.doors.pulsar.broker import Broker
 from tarry.doors.pulsar.connection import Connection
 from tarry.doors.pulsar.stored_schemas import StoredSchemas
 from tarry.engine.engine import Engine
-from tarry.serve.accepting import Accepting
-from tarry.serve.connection_budget import ConnectionBudget, Part
-from tarry.serve.connections import SWEEP_MS
-from tarry.serve.listener import begin, renew, shown, taken, tls_context
-from tarry.serve.unread import Unread
+from tarry.serve.transport.accepting import Accepting
+from tarry.serve.transport.connection_budget import ConnectionBudget, Part
+from tarry.serve.transport.connections import SWEEP_MS
+from tarry.serve.transport.listener import begin, renew, shown, taken, tls_context
+from tarry.serve.transport.unread import Unread
 
 log = logging.getLogger("tarry.pulsar")
 
@@ -31,7 +31,7 @@ CONNECT_WITHIN_S: Final = 10.0
 
 
 class PulsarDoor:
-    """See `tarry.serve.doors.Door`."""
+    """See `tarry.serve.composition.doors.Door`."""
 
     def __init__(self, settings: Pulsar, access: Access, room: ConnectionBudget) -> None:
         self._settings = settings

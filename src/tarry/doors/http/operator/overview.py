@@ -16,9 +16,10 @@ from tarry.core.errors import Unavailable
 from tarry.core.limits import HOUR_MS
 from tarry.core.names import parse_topic
 from tarry.doors.http.asgi import json_response
-from tarry.doors.http.batches import Batches
 from tarry.doors.http.bodies import read_query
-from tarry.doors.http.figures import (
+from tarry.doors.http.gate import caller_of
+from tarry.doors.http.messages.batches import Batches
+from tarry.doors.http.operator.figures import (
     BacklogAnswer,
     BacklogsAnswer,
     BacklogsQuery,
@@ -30,10 +31,9 @@ from tarry.doors.http.figures import (
     SlotsAnswer,
     UpcomingQuery,
 )
-from tarry.doors.http.gate import caller_of
-from tarry.doors.http.sent import Sent
-from tarry.doors.http.sessions import Sessions
-from tarry.doors.http.status import reasons_of
+from tarry.doors.http.operator.sent import Sent
+from tarry.doors.http.operator.status import reasons_of
+from tarry.doors.http.topics.sessions import Sessions
 from tarry.engine.api import Subscription
 from tarry.engine.engine import Engine
 from tarry.index.progress import Progress

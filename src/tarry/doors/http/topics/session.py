@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from tarry.core.errors import NotFound, TarryError
-from tarry.doors.http.handed import Handed
+from tarry.doors.http.topics.handed import Handed
 from tarry.engine.api import Consumer, Received, about_bytes, ids_of
 
 GATHER_BYTES: Final = 4 * 1024 * 1024

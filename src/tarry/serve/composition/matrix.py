@@ -13,9 +13,9 @@ from tarry.config.matrix import Matrix
 from tarry.core.access import MIN_TOKEN_CHARS
 from tarry.core.clock import Clock, SystemClock
 from tarry.core.delivery import Outlet
+from tarry.core.figure import Figure
 from tarry.core.policy import Policy
 from tarry.doors.http.asgi import Asgi
-from tarry.doors.http.metrics import Figure
 from tarry.doors.matrix.accounts import Accounts
 from tarry.doors.matrix.app import MatrixApp
 from tarry.doors.matrix.parts import Parts
@@ -24,9 +24,9 @@ from tarry.engine.engine import Engine
 from tarry.outlets.matrix import Homeserver, HomeserverSettings, MatrixOutlet
 from tarry.outlets.matrix.destination import SCHEME
 from tarry.outlets.matrix.lines import MAX_KEPT
-from tarry.serve.callers import traced_app
-from tarry.serve.connection_budget import ConnectionBudget
-from tarry.serve.listener import Listener
+from tarry.serve.transport.callers import traced_app
+from tarry.serve.transport.connection_budget import ConnectionBudget
+from tarry.serve.transport.listener import Listener
 
 NAME: Final = "doors.matrix"
 

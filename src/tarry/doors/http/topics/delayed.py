@@ -14,7 +14,7 @@ from tarry.doors.http.bodies import check_json, decode, header, read_body, read_
 from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import Taken, Times
-from tarry.doors.http.topics import reach_topic
+from tarry.doors.http.topics.topics import reach_topic
 from tarry.engine.api import DelayedEntry
 from tarry.engine.engine import Engine
 

@@ -10,11 +10,11 @@ from typing import Final
 from tarry.config.dapr import DaprApp
 from tarry.grpc.call import Service, opening
 from tarry.grpc.connection import Connection
-from tarry.serve.accepting import Accepting
-from tarry.serve.connection_budget import Part
-from tarry.serve.connections import SWEEP_MS
-from tarry.serve.listener import begin, renew, taken, tls_context
-from tarry.serve.unread import Unread
+from tarry.serve.transport.accepting import Accepting
+from tarry.serve.transport.connection_budget import Part
+from tarry.serve.transport.connections import SWEEP_MS
+from tarry.serve.transport.listener import begin, renew, taken, tls_context
+from tarry.serve.transport.unread import Unread
 
 FRAME_BYTES: Final = 64 * 1024
 """Maximum bytes of a request beside its body."""

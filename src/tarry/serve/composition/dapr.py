@@ -7,16 +7,16 @@ from typing import Final
 from tarry.config.dapr import Dapr, DaprApp
 from tarry.core.access import Access
 from tarry.core.delivery import Outlet
+from tarry.core.figure import Figure
 from tarry.doors.dapr.sidecar import Resources, Sidecar
 from tarry.doors.http.asgi import Asgi
-from tarry.doors.http.metrics import Figure
 from tarry.engine.engine import Engine
 from tarry.outlets.dapr.delivery import SCHEME
 from tarry.outlets.dapr.outlet import DaprOutlet, Publisher
-from tarry.serve.callers import traced_app, traced_rpc
-from tarry.serve.connection_budget import ConnectionBudget
-from tarry.serve.grpc_server import GrpcServer
-from tarry.serve.listener import Listener
+from tarry.serve.transport.callers import traced_app, traced_rpc
+from tarry.serve.transport.connection_budget import ConnectionBudget
+from tarry.serve.transport.grpc_server import GrpcServer
+from tarry.serve.transport.listener import Listener
 
 OUTGOING: Final = 64
 """Connections that are made for one application: to itself, to its brokers, to a sidecar behind the door."""

@@ -14,14 +14,14 @@ from tarry.core.errors import Conflict
 from tarry.doors.http.asgi import Receive, Scope, Send, until_gone
 from tarry.doors.http.bodies import read_query
 from tarry.doors.http.deadlines import Deadlines
-from tarry.doors.http.entries import show_each
 from tarry.doors.http.gate import caller_of
 from tarry.doors.http.problems import HttpRefusal
-from tarry.doors.http.session import Entries, SessionKey, Stream
-from tarry.doors.http.sessions import Sessions
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import EventsQuery
-from tarry.doors.http.subscriptions import reach_subscription
+from tarry.doors.http.topics.entries import show_each
+from tarry.doors.http.topics.session import Entries, SessionKey, Stream
+from tarry.doors.http.topics.sessions import Sessions
+from tarry.doors.http.topics.subscriptions import reach_subscription
 from tarry.engine.api import ids_of
 
 

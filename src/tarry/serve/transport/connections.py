@@ -20,10 +20,10 @@ from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from tarry.serve.connection_budget import Part
-from tarry.serve.heads import Heads, Quick, quick_scope
-from tarry.serve.parser import RequestParser
-from tarry.serve.unread import Unread
+from tarry.serve.transport.connection_budget import Part
+from tarry.serve.transport.heads import Heads, Quick, quick_scope
+from tarry.serve.transport.parser import RequestParser
+from tarry.serve.transport.unread import Unread
 
 BODY_SILENCE_MS: Final = 20_000
 """A request whose next bytes do not come within this is given up."""

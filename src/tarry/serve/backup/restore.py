@@ -13,7 +13,7 @@ import pyarrow.fs
 from tarry.core.errors import Damage, Unavailable
 from tarry.index.files import filesystem_of
 from tarry.ledger.disk import sync_path
-from tarry.serve.archive import (
+from tarry.serve.backup.archive import (
     PIECE_BYTES,
     Content,
     Manifest,
@@ -22,7 +22,7 @@ from tarry.serve.archive import (
     prove,
     read_manifest,
 )
-from tarry.serve.backup import TABLES
+from tarry.serve.backup.backup import TABLES
 
 
 def restore(backup: Path, data: Path, tables: str) -> Manifest:

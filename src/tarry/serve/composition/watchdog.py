@@ -14,7 +14,7 @@ import time
 import traceback
 from typing import Final
 
-from tarry.doors.http.metrics import Figure
+from tarry.core.figure import Figure
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ import resource
 from collections import OrderedDict
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from tarry.doors.http.metrics import Figure
-from tarry.serve.unread import Unread
+from tarry.core.figure import Figure
+from tarry.serve.transport.unread import Unread
 
 log = logging.getLogger("tarry.serve")
 

@@ -31,7 +31,7 @@ from tarry.ledger.follow import FolderFollower
 from tarry.ledger.head import HEAD_NAME, Head, encode_head
 from tarry.ledger.segment import segment_name, segment_number
 from tarry.registry.registry import REGISTRY_FILE
-from tarry.serve.archive import Archive, Manifest
+from tarry.serve.backup.archive import Archive, Manifest
 from tarry.serve.datafolder import ID_CHECK, ID_KEY, LEDGER, REGISTRY
 
 TABLES: Final = "tables"

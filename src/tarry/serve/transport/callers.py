@@ -13,7 +13,7 @@ from typing import Any, Final
 from tarry.core.tracing import TRACEPARENT
 from tarry.engine.engine import Engine
 from tarry.grpc.call import Call, Service, Streaming, Unary
-from tarry.serve.heads import Answering, Client, Quick, Reply
+from tarry.serve.transport.heads import Answering, Client, Quick, Reply
 
 _HEADER: Final = TRACEPARENT.encode()
 _caller: ContextVar[str | None] = ContextVar("caller", default=None)

@@ -29,11 +29,11 @@ from tarry.config.check import in_clear_text, token_digest
 from tarry.core.access import Access, Token
 from tarry.core.clock import SystemClock
 from tarry.core.errors import TarryError, Unavailable
+from tarry.core.figure import Figure
 from tarry.core.ids import Ids
 from tarry.core.lifecycle import State
 from tarry.core.policy import Policy
 from tarry.doors.http.app import HttpApp, build_app
-from tarry.doors.http.metrics import Figure
 from tarry.doors.http.settings import HttpSettings
 from tarry.engine.engine import Engine
 from tarry.engine.loop.driver import Driver, Offloader, launcher
@@ -46,18 +46,18 @@ from tarry.outlets.webhook import WebhookOutlet
 from tarry.registry.registry import REGISTRY_FILE, Registry
 from tarry.registry.snapshots import mark_damaged, marked_damaged, remove_backups, restore, set_aside, unmark
 from tarry.registry.table import RegistryDamage
-from tarry.serve.callers import traced_app
-from tarry.serve.connection_budget import ConnectionBudget
+from tarry.serve.composition.doors import Door
+from tarry.serve.composition.logs import set_up
+from tarry.serve.composition.memory import keep_memory
+from tarry.serve.composition.watchdog import Watchdog
 from tarry.serve.datafolder import DataFolder, DataFolderError, explain
-from tarry.serve.doors import Door
-from tarry.serve.listener import Listener, ListenError
-from tarry.serve.logs import set_up
-from tarry.serve.memory import keep_memory
-from tarry.serve.watchdog import Watchdog
+from tarry.serve.transport.callers import traced_app
+from tarry.serve.transport.connection_budget import ConnectionBudget
+from tarry.serve.transport.listener import Listener, ListenError
 from tarry.web.pages import dashboard
 
 if TYPE_CHECKING:
-    from tarry.serve.traces import OtelTracer
+    from tarry.serve.composition.traces import OtelTracer
 
 log = logging.getLogger("tarry.serve")
 
@@ -408,17 +408,17 @@ def doors_of(config: Config, access: Access, room: ConnectionBudget) -> list[Doo
     """The doors that are open. A closed one is not even imported."""
     doors: list[Door] = []
     if config.doors.pulsar.enabled:
-        from tarry.serve.pulsar import PulsarDoor
+        from tarry.serve.composition.pulsar import PulsarDoor
 
         doors.append(PulsarDoor(config.doors.pulsar, access, room))
     if config.doors.dapr.enabled:
-        from tarry.serve.dapr import DaprDoor
+        from tarry.serve.composition.dapr import DaprDoor
 
         doors.append(DaprDoor(config.doors.dapr, access, room))
     if config.doors.matrix.enabled and config.doors.matrix.homeserver is None:
         log.warning("the Matrix door stays closed: doors.matrix.homeserver names none; `tarry up` runs one")
     elif config.doors.matrix.enabled:
-        from tarry.serve.matrix import MatrixDoor
+        from tarry.serve.composition.matrix import MatrixDoor
 
         doors.append(MatrixDoor(config.doors.matrix, room))
     return doors
@@ -429,7 +429,7 @@ def tracer_of(config: Config) -> "OtelTracer | None":
     if config.traces.endpoint is None:
         return None
     try:
-        from tarry.serve.traces import OtelTracer
+        from tarry.serve.composition.traces import OtelTracer
     except ImportError as error:
         raise ConfigError(
             f"traces.endpoint is set, and {error.name} is not installed: pip install 'tarry[otel]'"
@@ -441,7 +441,7 @@ def namespace_policies(config: Config) -> dict[str, Policy]:
     """Policies of the doors' own namespaces, from their configuration."""
     if not config.doors.matrix.enabled:
         return {}
-    from tarry.serve.matrix import policies_of
+    from tarry.serve.composition.matrix import policies_of
 
     return policies_of(config.doors.matrix)
 

@@ -1,0 +1,1 @@
+"""Topics over HTTP: entries published, delayed and received, and the sessions of consumers."""

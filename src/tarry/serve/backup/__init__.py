@@ -1,0 +1,1 @@
+"""Backups of a data folder, and restoring one."""
