@@ -81,6 +81,17 @@ async def test_topics_come_and_go(served: Serving) -> None:
     assert (await served.client.put("/v1/topics/a/c/%00")).json()["field"] == "topic"
 
 
+async def test_a_topic_takes_its_policy_along(served: Serving) -> None:
+    """One that is made again under its name begins with what its namespace says; a policy may be set before a topic is there."""
+    policy, topic = "/v1/policies/topics/acme/shop/new", "/v1/topics/acme/shop/new"
+    assert (await served.client.put(policy, json={"max_delay_ms": 1000})).status_code == 200
+    assert (await served.client.put(topic)).status_code == 204
+    assert (await served.client.get(policy)).json()["max_delay_ms"] == 1000
+    assert (await served.client.delete(topic)).status_code == 204
+    assert (await served.client.put(topic)).status_code == 204
+    assert (await served.client.get(policy)).status_code == 404
+
+
 async def test_what_is_published_is_received_and_acknowledged_for_good(served: Serving) -> None:
     ids = await publish(served, "a", "b", headers={"h": "v"}, key="k")
     got = await receive(served)

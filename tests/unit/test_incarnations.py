@@ -6,6 +6,7 @@ from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import NotFound
 from tarry.core.limits import DAY_MS, HOUR_MS
 from tarry.core.message import Message
+from tarry.core.policy import Policy
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.exclusivity import Mode
 from tarry.doors.pulsar.frames import frame
@@ -101,6 +102,54 @@ def test_topics_of_earlier_versions_have_numbers_by_their_names() -> None:
 
 
 # Subscriptions
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("partitions", [0, 2])
+def test_nothing_that_was_said_of_a_topic_is_said_of_the_next_one(
+    bench: Bench, flushed: bool, partitions: int
+) -> None:
+    """Its policy, its rules and its schema (in the shape of today and of before) end with it, and come back with no restart."""
+    engine = bench.engine
+    said = [("schema", full("t")), ("schema", full("t/1")), ("topic", full("t")), ("schema", full("t2/0"))]
+    bench.ask(engine.topics.create("t", partitions))
+    for sort, name in said:
+        bench.ask(engine.catalogue.enter(sort, name, b"[]"))  # type: ignore[arg-type]
+    topics = ["t", "t2", *(f"t-partition-{number}" for number in range(partitions))]
+    for topic in topics:
+        bench.ask(engine.set_policy("topic", topic, Policy(tick_ms=5)))
+    if flushed:
+        bench.wait(2000)
+    bench.ask(engine.topics.delete("t"))
+    bench.ask(engine.topics.create("t", partitions))
+    for _ in range(3):
+        engine = bench.engine
+        assert [engine.policy("topic", topic) for topic in topics if topic != "t2"] == [None] * (
+            1 + partitions
+        )
+        assert [engine.catalogue.get(*one) for one in said] == [None, None, None, b"[]"]  # type: ignore[arg-type]
+        assert engine.policy("topic", "t2") == Policy(tick_ms=5)
+        bench.reopen()
+        bench.wait(2000)
+
+
+def test_a_policy_may_be_set_before_its_topic_is_there_and_ends_with_it(bench: Bench) -> None:
+    bench.ask(bench.engine.set_policy("topic", "t", Policy(tick_ms=5)))
+    bench.refused(bench.engine.topics.delete("t"), NotFound)
+    bench.publish("t", b"first")
+    bench.reopen()
+    assert bench.engine.policy("topic", "t") == Policy(tick_ms=5)
+    bench.ask(bench.engine.topics.delete("t"))
+    assert bench.engine.policy("topic", "t") is None
+
+
+def test_a_partition_that_goes_by_itself_leaves_what_was_said_of_the_topic(bench: Bench) -> None:
+    bench.ask(bench.engine.topics.create("t", 2))
+    bench.ask(bench.engine.set_policy("topic", "t", Policy(tick_ms=5)))
+    bench.ask(bench.engine.catalogue.enter("schema", full("t/0"), b"{}"))
+    bench.ask(bench.engine.topics.delete("t-partition-1"))
+    assert bench.engine.policy("topic", "t") == Policy(tick_ms=5)
+    assert bench.engine.catalogue.get("schema", full("t/0")) == b"{}"
 
 
 def test_a_consumer_of_a_deleted_subscription_has_no_say_in_the_next_one(bench: Bench) -> None:

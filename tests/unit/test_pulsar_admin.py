@@ -406,6 +406,24 @@ async def test_schemas(admin: Admin) -> None:
     assert await admin.refused("GET", path + "/schema") == (404, "Schema not found")
 
 
+@pytest.mark.parametrize("partitioned", [False, True])
+async def test_a_topic_takes_its_schema_and_its_settings_along(admin: Admin, partitioned: bool) -> None:
+    """As at Pulsar, where `deleteSchema` is always meant, and a topic's policies end with it."""
+    make = ("PUT", ORDERS + "/partitions", 2) if partitioned else ("PUT", ORDERS)
+    schema, ttl, limit = "/admin/v2/schemas/public/default/orders/schema", "/messageTTL", "/maxConsumers"
+    for lives in range(2):
+        await admin.do(*make)
+        assert (await admin.refused("GET", schema))[0] == 404, lives
+        assert [await admin.get(ORDERS + ttl), await admin.get(ORDERS + limit)] == [None, None]
+        given = {"type": "JSON", "schema": "{}", "properties": {}}
+        assert (await admin.request("POST", schema, given)).json() == {"version": 0}
+        await admin.do("POST", ORDERS + ttl, messageTTL="7")
+        await admin.do("POST", ORDERS + limit, 3)
+        assert [await admin.get(ORDERS + ttl), await admin.get(ORDERS + limit)] == [7, 3]
+        await admin.do("DELETE", ORDERS + "/partitions" if partitioned else ORDERS)
+        admin.reopen()
+
+
 # The cluster
 
 

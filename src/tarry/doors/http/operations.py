@@ -128,7 +128,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         {200: {JSON: TopicStats}}, refusals=(404,),
     ),
     Operation(
-        "DELETE", _TOPIC, "deleteTopic", "Remove a topic with its entries and subscriptions",
+        "DELETE", _TOPIC, "deleteTopic", "Remove a topic with its entries, subscriptions, policy and schema",
         {204: None}, refusals=(404,),
     ),
     Operation(

@@ -4,7 +4,7 @@ A tenant or namespace need not be entered before it is used: one that holds a to
 values say is the business of the door that enters them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
 from tarry.core.errors import Conflict, NotFound, TarryError
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 Sort = Literal["tenant", "namespace", "schema", "topic"]
 
+OF_TOPICS: Final = ("schema", "topic")
+"""The sorts of entries that belong to a topic and end with it."""
+
 EMPTY: Final = b"{}"
 """The value of an entry about which nothing was said."""
 
@@ -29,21 +32,35 @@ class Catalogue:
     def __init__(self, journal: "Journal") -> None:
         self._journal = journal
         self._entered: dict[tuple[str, str], bytes] = {}
+        self._of_topic: dict[str, dict[tuple[str, str], None]] = {}
+        """By topic: its rules and the versions of its schema."""
 
     def decide(self, record: Catalogued) -> None:
         """Take a record into the state, when it is enqueued or replayed."""
         key = (record.sort, record.name)
         if record.value is None:
-            self._entered.pop(key, None)
+            self._take_out(key)
             self._journal.registry.catalogue.remove(*key)
         else:
-            self._entered[key] = record.value
+            self._put_in(key, record.value)
             self._journal.registry.catalogue.put(key, record.value)
 
     def load(self, registry: Registry) -> None:
         """Take everything back from the registry."""
-        for (sort, name), value in registry.catalogue.rows():
-            self._entered[sort, name] = value
+        for key, value in registry.catalogue.rows():
+            self._put_in(key, value)
+
+    def _put_in(self, key: tuple[str, str], value: bytes) -> None:
+        self._entered[key] = value
+        if key[0] in OF_TOPICS:
+            self._of_topic.setdefault(_topic_of(key[1]), {})[key] = None
+
+    def _take_out(self, key: tuple[str, str]) -> None:
+        if self._entered.pop(key, None) is not None and key[0] in OF_TOPICS:
+            topic = _topic_of(key[1])
+            del self._of_topic[topic][key]
+            if not self._of_topic[topic]:
+                del self._of_topic[topic]
 
     def get(self, sort: Sort, name: str) -> bytes | None:
         """The value that was entered, or None."""
@@ -57,6 +74,16 @@ class Catalogue:
         """Say of several things that they are gone, all or none; of one that was not entered nothing is said."""
         ends: list[Record] = [Catalogued(sort, name, None) for name in names if (sort, name) in self._entered]
         return self._write(ends) if ends else settled(None)
+
+    def ends_of(self, topics: Iterable[str]) -> list[Record]:
+        """The records that end what was said of topics: their policies, rules and schemas."""
+        policies = self._journal.policies
+        ends: list[Record] = []
+        for topic in topics:
+            if policies.get("topic", topic) is not None:
+                ends.append(PolicySet("topic", topic, None))
+            ends += [Catalogued(sort, name, None) for sort, name in self._of_topic.get(topic, ())]
+        return ends
 
     # Tenants and namespaces
 
@@ -132,19 +159,16 @@ class Catalogue:
         """The records that end all there is in a namespace."""
         journal, inside = self._journal, f"persistent://{namespace}/"
         ends: list[Record] = [TopicRecord(topic, True, 0) for topic in journal.topics.names(namespace)]
-        ends += [
-            PolicySet("topic", topic, None)
-            for topic in journal.policies.places("topic")
-            if topic.startswith(inside)
-        ]
-        ends += [
-            Catalogued(sort, name, None)
-            for sort, name in self._entered
-            if sort in ("schema", "topic") and name.startswith(inside)
-        ]
+        said = dict.fromkeys((*journal.policies.places("topic"), *self._of_topic))
+        ends += self.ends_of(topic for topic in said if topic.startswith(inside))
         return [*ends, PolicySet("namespace", namespace, None), Catalogued("namespace", namespace, None)]
 
     def _write(self, records: list[Record]) -> Answer[None]:
         answer: Answer[None] = Answer()
         self._journal.append(records, answer.unless_error(lambda: None))
         return answer
+
+
+def _topic_of(name: str) -> str:
+    """The topic in the name of a schema or of rules: `persistent://tenant/namespace/topic`, and more after a slash."""
+    return "/".join(name.split("/", 5)[:5])

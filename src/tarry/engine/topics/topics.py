@@ -143,12 +143,16 @@ class Topics:
             )
 
     def delete(self, topic: str) -> Answer[None]:
-        """Remove a topic with its entries and subscriptions; a partitioned one with its partitions."""
+        """Remove a topic with its entries, subscriptions, policy, rules and schema; a partitioned one with its partitions.
+
+        A partition that goes by itself leaves what was said of the whole topic.
+        """
         try:
             found = self.find(topic)
             parts = [name_of_partition(found.name, number) for number in range(found.partitions)]
             names = [found.name, *(part for part in parts if part in self.records.by_name)]
-            return self._write([TopicRecord(name, True, 0) for name in names], None)
+            ends: list[Record] = [TopicRecord(name, True, 0) for name in names]
+            return self._write([*ends, *self._journal.catalogue.ends_of(names)], None)
         except TarryError as error:
             return failed(error)
 

@@ -14,7 +14,6 @@ from tarry.doors.pulsar.admin.rules import keep_properties
 from tarry.doors.pulsar.admin.stats import Shown, internal_stats, partitioned_stats, topic_stats
 from tarry.doors.pulsar.errors import Refused
 from tarry.doors.pulsar.ids import ledger_of
-from tarry.doors.pulsar.stored_schemas import StoredSchemas
 from tarry.engine.api import Topic
 
 _PARTITION: Final = re.compile(r"(.*)-partition-[0-9]+")
@@ -69,7 +68,7 @@ async def delete(call: Call) -> Response:
     if topic.partitions:
         raise RestError(409, f"Topic {topic.name} is partitioned; delete it with its partitions")
     _check_unused(call, [topic])
-    await _remove(call, topic)
+    await call.engine.topics.delete(topic.name)
     return answer(None)
 
 
@@ -167,7 +166,7 @@ async def delete_partitioned(call: Call) -> Response:
     if not topic.partitions:
         raise RestError(404, f"Partitioned Topic not found: {topic.name}")
     _check_unused(call, call.parts_of(topic))
-    await _remove(call, topic)
+    await call.engine.topics.delete(topic.name)
     return answer(None)
 
 
@@ -212,16 +211,6 @@ def _check_unused(call: Call, topics: list[Topic]) -> None:
             raise RestError(412, "Topic has active producers")
         if topic.subscriptions:
             raise RestError(412, f"Topic has {len(topic.subscriptions)} subscriptions")
-
-
-async def _remove(call: Call, topic: Topic) -> None:
-    """A topic goes with its policies, its rules and its schema."""
-    engine, name = call.engine, topic.name
-    await engine.topics.delete(name)
-    if engine.policy("topic", name) is not None:
-        await engine.set_policy("topic", name, None)
-    await StoredSchemas(engine).remove(name)
-    await engine.catalogue.remove("topic", [name])
 
 
 _ALL: Final = "/admin/v2/persistent/{tenant}/{namespace}"
