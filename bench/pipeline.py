@@ -23,7 +23,7 @@ from bench.tarry_server import TarryServer
 from tarry.ledger.follow import FolderFollower
 from tarry.pipeline.cascade import cascade
 from tarry.pipeline.session import open_session
-from tarry.pipeline.source import LedgerSource, Place
+from tarry.pipeline.source import LedgerAddress, LedgerSource
 from tarry.pipeline.stream import IndexStream, Tables
 
 DAY_MS: Final = 24 * HOUR_MS
@@ -64,7 +64,7 @@ class Indexing:
         source = {"folder": self._ledger, "ranges": "true"}
 
         def stream(tables: Tables) -> IndexStream:
-            return IndexStream(tables, SLOT_MS, place=Place(self._ledger, None), clock=lambda: now_ms)
+            return IndexStream(tables, SLOT_MS, place=LedgerAddress(self._ledger, None), clock=lambda: now_ms)
 
         first = self._spark.read.format(LedgerSource.name()).options(**source, upto=str(WARM_UP))
         stream(self._tables(name)).process(first.option("from", "1").load(), 0)

@@ -19,7 +19,7 @@ from tarry.index.delta import DeltaIndex
 from tarry.index.files import Folder, write_partitions
 from tarry.index.history import history_rows
 from tarry.index.schema import HISTORY, INDEX
-from tarry.index.state import State
+from tarry.index.state import CommitState
 from tarry.index.table import GuardedTable
 from tarry.ledger.record import (
     FIRST_BATCH_SEQ,
@@ -94,7 +94,7 @@ def columns_of(records: list[Record], first_seq: int) -> pa.RecordBatch:
 def write(folder: Path) -> None:
     """Commit them one after another, as the pipeline does."""
     index, history = (GuardedTable.open(str(folder / name), layout, LEDGER_ID) for name, layout in TABLES)
-    state, seq = State(), 0
+    state, seq = CommitState(), 0
     for number, records in enumerate(batches(folder / "index")):
         found = columns_of(records, seq + 1)
         rows = index_rows(found, NOW_MS, state.namespaces(), state.other_ms(DEFAULT_MS))
@@ -127,7 +127,7 @@ def read(folder: Path) -> dict[str, Any]:
         state = table.state()
         found[name] = {
             "cursor": table.cursor(),
-            "state": msgspec.to_builtins(msgspec.convert(state, State)) if name == "index" else state,
+            "state": msgspec.to_builtins(msgspec.convert(state, CommitState)) if name == "index" else state,
             "files": [
                 {field: value for field, value in msgspec.to_builtins(file).items() if field not in ("path", "size", "written_ms")}
                 for file in files

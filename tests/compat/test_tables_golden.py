@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from tarry.index.groups import GROUPS
+from tarry.index.row_groups import GROUPS
 from tests.compat.make_ledger_golden import GOLDEN
 from tests.compat.make_tables_golden import TABLES, VERSION, read, write
 from tests.compat.test_registry_golden import holds

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from tarry.core.errors import TarryError
 from tarry.index.incoming import Mapping
-from tarry.index.manifest import Manifest, Place, new_token
+from tarry.index.manifest import BatchManifest, StagingPlace, new_token
 from tarry.index.staging import BadRows, Stager, manifest_of
 from tests.fuzz.values import Values
 
@@ -36,7 +36,7 @@ class Staging:
         answer = await self._ask("GET", f"{path}/place")
         if answer.status_code != 200:
             return
-        place = msgspec.json.decode(answer.content, type=Place)
+        place = msgspec.json.decode(answer.content, type=StagingPlace)
         try:
             manifest = await asyncio.to_thread(self._staged, place, name)
         except (TarryError, BadRows, pa.ArrowInvalid):
@@ -47,7 +47,7 @@ class Staging:
         if answer.status_code < 300:
             self.accepted.append(name)
 
-    def _staged(self, place: Place, name: str) -> Manifest:
+    def _staged(self, place: StagingPlace, name: str) -> BatchManifest:
         values = self.values
         rows = values.one(1, 10, 3_000)
         due = [

@@ -18,7 +18,7 @@ from tarry.engine.settings import EngineSettings
 from tarry.index.delta import DeltaIndex
 from tarry.index.files import Folder, write_file
 from tarry.index.schema import STAGED
-from tarry.index.state import State
+from tarry.index.state import CommitState
 from tarry.ledger.disk import RealDisk
 from tarry.ledger.follow import FolderFollower
 from tarry.ledger.ledger import Ledger, LedgerSettings
@@ -141,7 +141,7 @@ def index_folder(folder: str) -> None:
 def live(tables: Tables) -> list[tuple[int, int]]:
     """The keys that the index holds to be alive, in order."""
     tables.index.refresh()
-    state = msgspec.convert(tables.index.state(), State)
+    state = msgspec.convert(tables.index.state(), CommitState)
     found = live_versions(Folder(tables.index.uri), tables.index.files(), state)
     return sorted(zip(found.fire_at_ms.tolist(), found.seqs.tolist(), strict=True))
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tarry.index.adopted import with_keys
 from tarry.index.files import Folder
 from tarry.index.schema import DEL
-from tarry.index.state import State
+from tarry.index.state import CommitState
 from tarry.index.table import IndexFile
 
 COLUMNS = ("fire_at_ms", "seq", "op", "crc")
@@ -27,7 +27,7 @@ class Live(NamedTuple):
     crcs: NDArray[np.int64]
 
 
-def live_versions(folder: Folder, files: Iterable[IndexFile], state: State) -> Live:
+def live_versions(folder: Folder, files: Iterable[IndexFile], state: CommitState) -> Live:
     """The versions that neither a del, nor the watermark, nor the end of their batch has ended."""
     rows = [np.empty((4, 0), np.int64)]
     for file in files:

@@ -10,7 +10,7 @@ from tarry.core.errors import Unavailable
 from tarry.core.limits import DAY_MS, HOUR_MS
 from tarry.index.adopted import files_of
 from tarry.index.files import Folder
-from tarry.index.state import Cancelled, State
+from tarry.index.state import Cancelled, CommitState
 from tarry.ledger.record import FIRST_BATCH_SEQ, CancelBatch, Finalise, Key, Mark, Spared, decode_put
 from tarry.pipeline import cascade as cascading
 from tarry.pipeline import stream
@@ -29,8 +29,8 @@ def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Writer:
     return Writer(tmp_path)
 
 
-def state(tables: Tables) -> State:
-    return msgspec.convert(tables.index.state(), State)
+def state(tables: Tables) -> CommitState:
+    return msgspec.convert(tables.index.state(), CommitState)
 
 
 def at(monkeypatch: pytest.MonkeyPatch, now_ms: int) -> None:

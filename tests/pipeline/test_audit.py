@@ -26,12 +26,12 @@ from tarry.ledger.record import (
     Spared,
     encode,
 )
-from tarry.pipeline.audit.audit import Books, Verdict, audit, judge, open_books
+from tarry.pipeline.audit.audit import AuditFindings, Books, audit, judge, open_books
 from tarry.pipeline.audit.checks import OFFENCES
 from tests.pipeline.kit import START_MS, Writer, index_locally, put, record, staged, tables_of
 
 
-def judged(spark: SparkSession, writer: Writer) -> Verdict:
+def judged(spark: SparkSession, writer: Writer) -> AuditFindings:
     return audit(spark, {"path": str(Path(writer.folder).parent)}, writer.clock.now_ms())
 
 

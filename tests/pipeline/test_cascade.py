@@ -16,7 +16,7 @@ from tarry.core.timers.slots import parse_slot
 from tarry.index import merge
 from tarry.index.files import Folder
 from tarry.index.schema import PUT
-from tarry.index.state import State
+from tarry.index.state import CommitState
 from tarry.index.table import IndexFile
 from tarry.ledger.record import Key, Mark, PolicySet
 from tarry.pipeline import cascade as module
@@ -59,7 +59,7 @@ def test_a_slot_that_came_near_is_rewritten_and_a_far_one_is_not() -> None:
     far = file(f"{DAY_MS}_{MIDNIGHT_MS + DAY_MS}", MIDNIGHT_MS + DAY_MS, MIDNIGHT_MS + 2 * DAY_MS - 1)
     dels = file(f"{FIVE_MS}_{START_MS}", START_MS, START_MS + 1, dels=10)
     puts = file(f"{FIVE_MS}_{START_MS}", START_MS, START_MS + 1, "g")
-    todo = plan([near, far, dels, puts], State(), FIVE_MS, START_MS)
+    todo = plan([near, far, dels, puts], CommitState(), FIVE_MS, START_MS)
     assert [rewrite.files for rewrite in todo.rewrites] == [[near]]
     assert todo.rewrites[0].beside == [dels]
     assert todo.expired == []
@@ -68,19 +68,19 @@ def test_a_slot_that_came_near_is_rewritten_and_a_far_one_is_not() -> None:
 def test_what_was_rewritten_when_its_slot_was_near_is_left_alone() -> None:
     slot = f"{HOUR_MS}_{START_MS}"
     before, after = (file(slot, START_MS, START_MS + 1, written_ms=START_MS + lag) for lag in (-HOUR_MS, 0))
-    todo = plan([before, after], State(), FIVE_MS, START_MS + 1)
+    todo = plan([before, after], CommitState(), FIVE_MS, START_MS + 1)
     assert [rewrite.files for rewrite in todo.rewrites] == [[before]]
 
 
 def test_what_is_below_the_watermark_goes() -> None:
     old = file(f"{FIVE_MS}_0", 0, 10)
     kept = file(f"{FIVE_MS}_0", 0, 20, "g")
-    assert plan([old, kept], State((15, 0)), FIVE_MS, 100).expired == [old]
+    assert plan([old, kept], CommitState((15, 0)), FIVE_MS, 100).expired == [old]
 
 
 def test_what_is_at_the_watermarks_instant_and_not_below_its_seq_stays() -> None:
     """A version that is accepted later may fire at the instant at which the watermark stands."""
-    state = State((15, 5))
+    state = CommitState((15, 5))
     assert plan([file(f"{FIVE_MS}_0", 0, 15)], state, FIVE_MS, 100).expired == []
     rows = pa.table({"op": [PUT] * 4, "seq": [9, 4, 5, 6], "fire_at_ms": [14, 15, 15, 15]})
     nobody = np.empty(0, np.int64)
@@ -89,8 +89,8 @@ def test_what_is_at_the_watermarks_instant_and_not_below_its_seq_stays() -> None
 
 def test_many_small_files_of_a_slot_are_put_together() -> None:
     many = [file(f"{FIVE_MS}_{START_MS}", START_MS, START_MS + 5, str(n)) for n in range(FILES_PER_SLOT + 1)]
-    assert [rewrite.files for rewrite in plan(many, State(), FIVE_MS, START_MS).rewrites] == [many]
-    assert plan(many[1:], State(), FIVE_MS, START_MS).rewrites == []
+    assert [rewrite.files for rewrite in plan(many, CommitState(), FIVE_MS, START_MS).rewrites] == [many]
+    assert plan(many[1:], CommitState(), FIVE_MS, START_MS).rewrites == []
 
 
 def test_a_large_file_is_not_written_again_for_small_ones() -> None:
@@ -105,9 +105,9 @@ def test_a_task_reads_a_bounded_number_of_files_and_rows() -> None:
     slot = f"{HOUR_MS}_{START_MS}"
     many = [file(slot, START_MS, START_MS + 5, str(n)) for n in range(2 * planning.FILES_PER_REWRITE)]
     large = [file(slot, START_MS, START_MS + 5, f"l{n}", rows=700_000) for n in range(3)]
-    groups = [rewrite.files for rewrite in plan([*many, *large], State(), FIVE_MS, START_MS).rewrites]
+    groups = [rewrite.files for rewrite in plan([*many, *large], CommitState(), FIVE_MS, START_MS).rewrites]
     assert [len(group) for group in groups] == [16, 16, 1, 1, 1]
-    assert len(plan([*many, *large], State(), FIVE_MS, START_MS).within(700_000).rewrites) == 2
+    assert len(plan([*many, *large], CommitState(), FIVE_MS, START_MS).within(700_000).rewrites) == 2
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ def test_a_task_reads_a_bounded_number_of_files_and_rows() -> None:
 )
 def test_only_a_finer_granularity_rewrites_what_waits(granularity: dict[str, int], rewritten: int) -> None:
     waiting = file(f"{FIVE_MS}_{START_MS}", START_MS, START_MS + 5, written_ms=START_MS - MINUTE_MS)
-    state = State(default_ms=FIVE_MS).after([], FIVE_MS, START_MS)
+    state = CommitState(default_ms=FIVE_MS).after([], FIVE_MS, START_MS)
     assert state.revised_at_ms == 0
-    state = State(granularity=granularity, default_ms=FIVE_MS, revised_at_ms=START_MS * rewritten)
+    state = CommitState(granularity=granularity, default_ms=FIVE_MS, revised_at_ms=START_MS * rewritten)
     assert len(plan([waiting], state, FIVE_MS, START_MS).rewrites) == rewritten
 
 
@@ -163,10 +163,10 @@ def test_a_del_beside_ends_a_put_and_is_kept_until_its_put_is_gone(
     writer.settle(writer.engine.cancel(message.id))
     index_locally(writer, tables)
     assert sizes(tables) == {DAY_MS, FIVE_MS}
-    todo = plan(tables.index.files(), State(), FIVE_MS, MIDNIGHT_MS + DAY_MS)
+    todo = plan(tables.index.files(), CommitState(), FIVE_MS, MIDNIGHT_MS + DAY_MS)
     assert [(len(one.files), len(one.beside)) for one in todo.rewrites] == [(1, 1)]
     # Rewriting the del alone keeps it, as its put is still there.
-    task = module.RewriteTask(tables.index.uri, State(), FIVE_MS, MIDNIGHT_MS)
+    task = module.RewriteTask(tables.index.uri, CommitState(), FIVE_MS, MIDNIGHT_MS)
     turned = planning.Rewrite(todo.rewrites[0].beside, todo.rewrites[0].files)
     assert sum(one.rows for one in task.rewrite(turned)) == 1
     cascade(None, tables.index, FIVE_MS)

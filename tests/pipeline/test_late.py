@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from tarry.core.errors import Conflict, Unavailable
 from tarry.ledger.record import NO_PUT, Entry, Key, encode
 from tarry.pipeline.audit.audit import audit
-from tarry.pipeline.source import Place
+from tarry.pipeline.source import LedgerAddress
 from tarry.pipeline.verify import pin
 from tests.pipeline.kit import (
     START_MS,
@@ -133,6 +133,6 @@ def test_an_index_that_the_ledger_has_left_behind_is_refused(tmp_path: Path) -> 
     tables = tables_of(writer)
     tables.begin(2)
     with pytest.raises(Unavailable, match="the index ends at seq 1, but the ledger begins at"):
-        pin(tables.index, Place.of({"folder": writer.folder}))
+        pin(tables.index, LedgerAddress.of({"folder": writer.folder}))
     tables.begin(writer.ledger.first_seq)
     assert tables.index.cursor() == 1

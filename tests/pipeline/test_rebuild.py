@@ -8,16 +8,16 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS
-from tarry.index.state import Cancelled, State
+from tarry.index.state import Cancelled, CommitState
 from tarry.ledger.record import FIRST_BATCH_SEQ
 from tarry.pipeline import cascade as cascading
 from tarry.pipeline import stream
 from tarry.pipeline import verify as verifying
 from tarry.pipeline.cascade import cascade
 from tarry.pipeline.rebuild import pieces, rebuild
-from tarry.pipeline.source import Place
+from tarry.pipeline.source import LedgerAddress
 from tarry.pipeline.stream import Tables
-from tarry.pipeline.verify import Verdict, compared, living, pin, verify
+from tarry.pipeline.verify import Comparison, compared, living, pin, verify
 from tests.pipeline.kit import START_MS, Writer, index_locally, live, put, record, staged, tables_of
 
 FIVE_MS = 300_000
@@ -31,8 +31,8 @@ def writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Writer:
     return Writer(tmp_path, segment_bytes=16 << 10)
 
 
-def checked(spark: SparkSession, writer: Writer, tables: Tables) -> Verdict:
-    place = Place(writer.folder, None)
+def checked(spark: SparkSession, writer: Writer, tables: Tables) -> Comparison:
+    place = LedgerAddress(writer.folder, None)
     return verify(spark, pin(tables.index, place), place)
 
 
@@ -76,7 +76,7 @@ def test_an_index_is_compared_and_made_again(spark: SparkSession, writer: Writer
     # Where two tasks find it at once, Spark tells of it in other words.
     with pytest.raises((PySparkException, Py4JJavaError), match=Path(victim.path).name):
         checked(spark, writer, tables)
-    figures = rebuild(spark, tables.index, Place(writer.folder, None), FIVE_MS)
+    figures = rebuild(spark, tables.index, LedgerAddress(writer.folder, None), FIVE_MS)
     assert figures["cursor"] == tables.index.cursor() == writer.ledger.durable_seq
     assert live(tables) == before
     # The pipeline goes on from there.
@@ -90,7 +90,7 @@ def test_what_is_older_than_the_ledger_is_kept_from_the_old_index(
 ) -> None:
     tables = filled(writer)
     before = live(tables)
-    place = Place(writer.folder, None)
+    place = LedgerAddress(writer.folder, None)
     # As if reclaimed: the oldest segment, and the staged files that the cascade has replaced.
     segments = sorted(Path(writer.folder).glob("0*.seg"))
     assert len(segments) > 1
@@ -120,7 +120,7 @@ def test_what_is_older_than_the_ledger_is_kept_from_the_old_index(
 
 def test_only_old_files_that_hold_something_of_their_own_are_read(writer: Writer) -> None:
     tables = filled(writer)
-    place = Place(writer.folder, None)
+    place = LedgerAddress(writer.folder, None)
     pinned = pin(tables.index, place)
     assert [piece for piece in pieces(pinned, place.follower().bounds()) if piece.file] == []
     assert [adopt.name for adopt in pinned.adopted] == ["b"]
@@ -141,7 +141,7 @@ def test_the_transforms_say_what_lives_and_what_differs(spark: SparkSession) -> 
         ],
         schema,
     )
-    state = State((100, 0), cancelled=[Cancelled(B, 2, 200, [B + 1])])
+    state = CommitState((100, 0), cancelled=[Cancelled(B, 2, 200, [B + 1])])
     found = living(rows, state)
     assert sorted(row.seq for row in found.collect()) == [4, B + 1]
     expected = spark.createDataFrame([(4, 100, 8), (5, 100, 7)], "seq long, fire_at_ms long, crc long")

@@ -12,7 +12,7 @@ from tarry.client import Client
 from tarry.core.clock import SystemClock
 from tarry.core.errors import Damage
 from tarry.core.limits import DAY_MS, HOUR_MS
-from tarry.index.state import State
+from tarry.index.state import CommitState
 from tarry.ledger.aside import NAME, SET_ASIDE, publish, published
 from tarry.ledger.disk import RealDisk
 from tarry.ledger.ledger import Ledger, LedgerSettings
@@ -61,14 +61,14 @@ def test_it_stops_at_a_record_that_it_cannot_decode_and_goes_on_without_it(
     assert live(tables) == [(tomorrow_ms, seq) for seq in (good[0], good[2], good[3])]
     assert tables.index.cursor() == writer.ledger.durable_seq
     # Its end is a record of its own, so that it counts as accepted unless it replaced another.
-    assert msgspec.convert(tables.index.state(), State).accepted == 4
+    assert msgspec.convert(tables.index.state(), CommitState).accepted == 4
 
 
 def test_one_that_was_the_first_of_its_message_counts_as_accepted(writer: Writer) -> None:
     bad = append(writer.ledger, unreadable(START_MS + DAY_MS))
     publish(writer.folder, {bad})
     index_folder(writer.folder)
-    assert msgspec.convert(tables_of(writer).index.state(), State).accepted == 1
+    assert msgspec.convert(tables_of(writer).index.state(), CommitState).accepted == 1
 
 
 def test_the_file_says_what_the_server_says(tmp_path: Path) -> None:

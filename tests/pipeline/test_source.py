@@ -15,7 +15,14 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from tarry.core.errors import Invalid, NotFound
 from tarry.ledger.follow import FolderFollower
 from tarry.pipeline.session import open_session
-from tarry.pipeline.source import TOKEN_VARIABLE, LedgerReader, LedgerStreamReader, Place, Range, ranges
+from tarry.pipeline.source import (
+    TOKEN_VARIABLE,
+    LedgerAddress,
+    LedgerReader,
+    LedgerStreamReader,
+    SeqRange,
+    ranges,
+)
 from tests.pipeline.kit import Writer
 from tests.processes import running
 
@@ -23,7 +30,7 @@ TOKEN = "secret-of-the-pipeline"
 CONFIG = f'[[tokens]]\nname = "pipeline"\ntoken = "{TOKEN}"\nroles = ["admin"]\n'
 
 
-def bounds(parts: list[Range]) -> list[tuple[int, int]]:
+def bounds(parts: list[SeqRange]) -> list[tuple[int, int]]:
     return [(part.first_seq, part.last_seq) for part in parts]
 
 
@@ -40,7 +47,7 @@ def test_partitions_hold_every_record_once(tmp_path: Path) -> None:
     for n in range(30):
         writer.schedule(1_000 + n, payload=bytes(100_000))
     reader = LedgerReader({"folder": writer.folder, "partition_rows": "4"})
-    parts = [part for part in reader.partitions() if isinstance(part, Range)]
+    parts = [part for part in reader.partitions() if isinstance(part, SeqRange)]
     assert len(FolderFollower(writer.folder).bounds()) > 2
     assert max(part.last_seq - part.first_seq + 1 for part in parts) == 4
     seqs = [seq for part in parts for batch in reader.read(part) for seq in batch.column("seq").to_pylist()]
@@ -101,7 +108,7 @@ def test_what_was_reclaimed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match=told):
         LedgerStreamReader({"folder": writer.folder}).partitions({"seq": 0}, {"seq": 5})
     parts = LedgerReader({"folder": writer.folder}).partitions()
-    assert isinstance(parts[0], Range)
+    assert isinstance(parts[0], SeqRange)
     assert parts[0].first_seq == first
 
 
@@ -111,13 +118,13 @@ def test_a_token_is_never_shown_and_reaches_the_executors(
     file = tmp_path / "token"
     file.write_text(f"{TOKEN}\n")
     monkeypatch.setenv(TOKEN_VARIABLE, "another")
-    by_file = Place.of({"server": "http://127.0.0.1:1", "token_file": str(file)})
-    by_variable = Place.of({"server": "http://127.0.0.1:1"})
+    by_file = LedgerAddress.of({"server": "http://127.0.0.1:1", "token_file": str(file)})
+    by_variable = LedgerAddress.of({"server": "http://127.0.0.1:1"})
     assert (by_file._token, by_variable._token) == (TOKEN, "another")
     assert TOKEN not in f"{by_file!r} {by_file}"
     assert pickle.loads(pickle.dumps(by_file))._token == TOKEN
     with pytest.raises(Invalid, match="option folder or the option server"):
-        Place.of({})
+        LedgerAddress.of({})
 
 
 def flip(path: Path, offset: int) -> None:

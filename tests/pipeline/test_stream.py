@@ -8,10 +8,10 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tarry.core.errors import Conflict
-from tarry.index.delta import DeltaIndex, IndexView
+from tarry.index.delta import DeltaIndex, DeltaView
 from tarry.ledger.record import Key
 from tarry.pipeline import stream as module
-from tarry.pipeline.source import Place
+from tarry.pipeline.source import LedgerAddress
 from tarry.pipeline.stream import IndexStream, Tables, check_dense
 from tests.pipeline.kit import START_MS, Writer, tables_of
 
@@ -40,7 +40,7 @@ def index(spark: SparkSession, writer: Writer, tables: Tables, **options: Any) -
     IndexStream(tables, 300_000).process(ledger_frame(spark, writer, **options), 0)
 
 
-def view(writer: Writer) -> IndexView:
+def view(writer: Writer) -> DeltaView:
     newest = DeltaIndex(f"{writer.folder}/../tables/index", writer.ledger.ledger_id).newest()
     assert newest is not None
     return newest
@@ -196,7 +196,9 @@ def test_the_stream_follows_the_ledger(spark: SparkSession, writer: Writer, tmp_
         .option("rows", "7")
         .option("ranges", "true")
         .load()
-        .writeStream.foreachBatch(IndexStream(tables, 300_000, place=Place(writer.folder, None)).process)
+        .writeStream.foreachBatch(
+            IndexStream(tables, 300_000, place=LedgerAddress(writer.folder, None)).process
+        )
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
         .start()

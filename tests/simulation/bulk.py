@@ -10,7 +10,7 @@ from tarry.core.message import Scheduled
 from tarry.core.names import parse_topic
 from tarry.core.timers.lanes import lane_of
 from tarry.engine.answer import Answer
-from tarry.index.manifest import DOOR, Manifest, ManifestFile
+from tarry.index.manifest import DOOR, BatchManifest, ManifestFile
 from tarry.ledger.record import Put, encode
 from tarry.testing.index import StagedRow
 from tests.simulation.model import HOSTS, TOPICS, Msg, Promise
@@ -29,7 +29,7 @@ class Batch:
     msgs: list[Msg]
     """In the order of their rows."""
     fires_ms: list[int]
-    manifest: Manifest
+    manifest: BatchManifest
     promises: list[Promise | None]
     accepted: bool = False
     open: bool = False
@@ -91,7 +91,7 @@ class Bulk:
         promises = [sim.clients.promise(msg) for msg in msgs]
         file = sim.world.index.stage(name, [self._row(fire_at_ms, msg) for fire_at_ms, msg in rows])
         owners = Counter(msg.message.owner for msg in msgs)
-        manifest = Manifest(
+        manifest = BatchManifest(
             ledger=sim.world.ledger.ledger_id.hex(),
             files=[
                 ManifestFile(

@@ -17,7 +17,7 @@ from tarry.engine.answer import Answer
 from tarry.engine.settings import EngineSettings
 from tarry.engine.topics.consumer import Received
 from tarry.engine.topics.entries import NewEntry
-from tarry.index.manifest import Manifest, ManifestFile
+from tarry.index.manifest import BatchManifest, ManifestFile
 from tarry.ledger.ledger import LedgerSettings
 from tarry.ledger.record import Put, encode
 from tarry.testing.index import SimulatedView, StagedRow
@@ -40,7 +40,7 @@ def schedule(world: World, *messages: Message) -> list[str]:
     return [answer.value().id for answer in answers]
 
 
-def staged(world: World, *payloads: bytes, after_ms: int) -> Manifest:
+def staged(world: World, *payloads: bytes, after_ms: int) -> BatchManifest:
     """A batch of messages for a receiver, all due at one instant, that is staged and can be adopted."""
     now_ms, owners = world.clock.now_ms(), {"ann": len(payloads)}
     due_ms, namespace = now_ms + after_ms, "public/default"
@@ -53,7 +53,7 @@ def staged(world: World, *payloads: bytes, after_ms: int) -> Manifest:
     ]  # fmt: skip
     rows = [StagedRow(due_ms, lane_of(namespace, "ann", "bulk"), encode(put).body) for put in puts]
     file = world.index.stage("batch", rows)
-    return Manifest(
+    return BatchManifest(
         ledger=world.ledger.ledger_id.hex(),
         files=[
             ManifestFile(

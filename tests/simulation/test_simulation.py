@@ -34,7 +34,7 @@ from tarry.engine.topics.records import TopicRecords
 from tarry.engine.topics.subscription import Subscription
 from tarry.engine.topics.topics import Topics
 from tarry.engine.upkeep.reclaim import Living
-from tarry.index.index import View
+from tarry.index.index import IndexView
 from tarry.ledger.record import Claim, Entry, Key, Record
 from tarry.ledger.watermark import Watermark
 from tarry.registry.registry import Registry
@@ -234,7 +234,7 @@ def let_go_of_the_tail_too_early(patch: pytest.MonkeyPatch) -> None:
     """R8: the tail lets go of what is indexed while the older view is read."""
     take = Horizon._take
 
-    def early(self: Horizon, newest: View) -> None:
+    def early(self: Horizon, newest: IndexView) -> None:
         self.tail.drop_seqs_upto(newest.cursor + 1)
         take(self, newest)
 

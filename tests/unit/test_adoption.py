@@ -18,7 +18,7 @@ from tarry.core.errors import (
 from tarry.core.holder import Holder
 from tarry.core.limits import DAY_MS
 from tarry.core.policy import Policy
-from tarry.index.manifest import Manifest, ManifestFile
+from tarry.index.manifest import BatchManifest, ManifestFile
 from tarry.ledger.record import FIRST_BATCH_SEQ as FIRST
 from tests.unit.engine_kit import Bench
 
@@ -36,13 +36,13 @@ def file(rows: int = 3, name: str = "0", high_ms: int = 2_000_000_000_000) -> Ma
     )  # fmt: skip
 
 
-def manifest(bench: Bench, **changes: Any) -> Manifest:
+def manifest(bench: Bench, **changes: Any) -> BatchManifest:
     ledger = bench.ledger.ledger_id.hex()
     said: dict[str, Any] = {
         "ledger": ledger, "files": [file()], "owners": {"ann": 2, "bob": 1},
         "namespaces": {NAMESPACE: bench.now_ms + DAY_MS}, "fingerprint": "3-abc",
     }  # fmt: skip
-    return Manifest(**{**said, **changes})
+    return BatchManifest(**{**said, **changes})
 
 
 def test_a_batch_is_accepted_with_all_its_messages(bench: Bench) -> None:

@@ -9,15 +9,15 @@ from tarry.cli import report as report_command
 from tarry.cli.app import app
 from tarry.cli.exits import exit_code
 from tarry.core.errors import NotFound
-from tarry.pipeline.audit.audit import Offender, Verdict
+from tarry.pipeline.audit.audit import AuditFindings, Offender
 from tarry.pipeline.audit.checks import OFFENCES
-from tarry.pipeline.report.report import COMING, Bar, Failure, Lateness, Owner, Report
+from tarry.pipeline.report.report import COMING, Bar, Failure, LatenessFigures, Owner, Report
 
 START_MS = 1_794_740_400_000
 
 
-GOOD = Verdict({"accepted": 1234, "scheduled": 1234}, {}, [], ["a note [of] caution"])
-BAD = Verdict({"accepted": 2, "scheduled": 1}, {"lost": 1}, [Offender("lost", 7, 7, "")], [])
+GOOD = AuditFindings({"accepted": 1234, "scheduled": 1234}, {}, [], ["a note [of] caution"])
+BAD = AuditFindings({"accepted": 2, "scheduled": 1}, {"lost": 1}, [Offender("lost", 7, 7, "")], [])
 
 
 def test_the_verdict_is_printed_and_is_the_exit_code(
@@ -49,7 +49,7 @@ def test_a_report_in_the_terminal_as_json_and_as_a_page(
 ) -> None:
     coming = {unit: [Bar(START_MS, 12_345)] for unit in COMING}
     found = Report(
-        START_MS, 0, 12_345, 0, 0, coming, {"sent": 3}, [Lateness("door", "http", 3, 1, 2, 3, 987)],
+        START_MS, 0, 12_345, 0, 0, coming, {"sent": 3}, [LatenessFigures("door", "http", 3, 1, 2, 3, 987)],
         [Failure("[red]gone\x1b[0m", 2)], [Owner("public/default", "", 1, 2, 3)],
     )  # fmt: skip
     monkeypatch.setattr(report_command, "run_job", lambda *_: found)

@@ -8,7 +8,7 @@ from tarry.core.errors import Conflict, DelayTooLong, Invalid
 from tarry.core.message import Message
 from tarry.core.policy import Policy
 from tarry.engine.bodies import bodies as bodies_module
-from tarry.ledger.reader import Stored
+from tarry.ledger.reader import StoredRecord
 from tests.unit.engine_kit import FOREIGN, Bench
 
 
@@ -260,7 +260,7 @@ def test_a_heartbeat_does_not_read_the_ledger(bench: Bench, monkeypatch: pytest.
     ledger = bench.ledger
     from_disk = ledger.read
 
-    def counted(seq: int) -> Stored:
+    def counted(seq: int) -> StoredRecord:
         read.append(seq)
         return from_disk(seq)
 

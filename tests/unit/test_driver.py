@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tarry.engine.loop.driver import Driver, Offloader
-from tarry.index.index import View
+from tarry.index.index import IndexView
 from tarry.ledger.wakeup import Wakeup
 from tarry.testing.insides import InsidesOf
 from tests.serving import serving
@@ -156,12 +156,12 @@ async def test_a_server_that_stops_while_it_reads_its_index_has_no_fault(
         horizon = InsidesOf(server.engine).horizon
         newest = horizon.index.newest
 
-        def slow() -> View:
+        def slow() -> IndexView:
             begun.set()
             go_on.wait(30)
             return newest()
 
-        def look_again(_: View | None) -> None:
+        def look_again(_: IndexView | None) -> None:
             horizon.look(lambda _: None)
 
         monkeypatch.setattr(horizon.index, "newest", slow)

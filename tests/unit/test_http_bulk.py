@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tarry.index.manifest import Manifest, Place
+from tarry.index.manifest import BatchManifest, StagingPlace
 from tests.serving import Serving, serving
 from tests.unit.staging_kit import staged_manifest
 
@@ -19,13 +19,13 @@ async def served(tmp_path: Path) -> AsyncIterator[Serving]:
         yield server
 
 
-async def place(server: Serving, name: str = "letters") -> Place:
+async def place(server: Serving, name: str = "letters") -> StagingPlace:
     answer = await server.client.get(f"/v1/batches/{name}/place")
     assert answer.status_code == 200
-    return msgspec.json.decode(answer.content, type=Place)
+    return msgspec.json.decode(answer.content, type=StagingPlace)
 
 
-async def put(server: Serving, name: str, manifest: Manifest, **headers: str) -> Any:
+async def put(server: Serving, name: str, manifest: BatchManifest, **headers: str) -> Any:
     return await server.client.put(
         f"/v1/batches/{name}",
         content=msgspec.json.encode(manifest),
@@ -123,7 +123,9 @@ async def test_a_batch_is_reached_by_who_may_produce_in_all_of_its_namespaces(tm
     async with serving(tmp_path / "data", tokens=TOKENS) as server:
         everywhere, eu, reader = ({"authorization": f"Bearer {token['token']}"} for token in TOKENS)
         get = server.client.get
-        at = msgspec.json.decode((await get("/v1/batches/b/place", headers=everywhere)).content, type=Place)
+        at = msgspec.json.decode(
+            (await get("/v1/batches/b/place", headers=everywhere)).content, type=StagingPlace
+        )
         manifest = staged_manifest(at, name="b")
         assert (await put(server, "b", manifest)).status_code == 401
         assert (await put(server, "b", manifest, **reader)).status_code == 403

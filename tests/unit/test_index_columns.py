@@ -12,7 +12,7 @@ from tarry.index.columns import RECORDS, index_rows, into_slots, seen_in
 from tarry.index.history import history_rows
 from tarry.index.merge import merged
 from tarry.index.schema import DEL, ENTRY, HISTORY_SCHEMA, PUT
-from tarry.index.state import Cancelled, Seen, State
+from tarry.index.state import Cancelled, CommitState, Seen
 from tarry.ledger.record import (
     FIRST_BATCH_SEQ,
     NO_KEY,
@@ -190,7 +190,7 @@ def test_the_state_follows_what_records_say() -> None:
         [(5, Mark(Key(7, 2), 0))], [("a/b", 60_000), ("", FIVE_MS)], [Cancelled(1 << 47, 10, 99)]
     )
     assert adopted == []
-    state = State().after([seen], FIVE_MS, 1)
+    state = CommitState().after([seen], FIVE_MS, 1)
     assert (state.watermark, state.namespaces(), state.revised_at_ms) == ((7, 2), {"a/b": 60_000}, 1)
     # Growing, or the same again, is no reason to look at old files; shrinking is.
     grown = state.after([Seen(policies=[("a/b", HOUR_MS)])], FIVE_MS, 2)
@@ -213,12 +213,12 @@ def test_the_state_follows_a_watermark_that_is_lowered_within_a_batch_and_betwee
             seen_in(batch(*records[:cut]))[0],
             seen_in(batch(*records[cut:], first_seq=cut + 1))[0],
         ]
-        assert State().after(parts, FIVE_MS, 1).passed == passed
+        assert CommitState().after(parts, FIVE_MS, 1).passed == passed
 
 
 def test_a_version_below_the_watermark_of_before_is_indexed_once_it_was_lowered() -> None:
     low, high = NOW_MS + HOUR_MS, NOW_MS + 5 * HOUR_MS
-    state = State().after([seen_in(batch(Mark(Key(high, 0), 0)))[0]], FIVE_MS, 1)
+    state = CommitState().after([seen_in(batch(Mark(Key(high, 0), 0)))[0]], FIVE_MS, 1)
     records = batch(Lower(Key(low, 0), 0, FIRST_BATCH_SEQ), put(low + 1), first_seq=2)
     [row] = rows_of(records)
     after = state.after([seen_in(records)[0]], FIVE_MS, 1)

@@ -11,10 +11,10 @@ import pytest
 
 from tarry.core.errors import Damage, Unavailable
 from tarry.index.adopted import with_keys
-from tarry.index.census import File
-from tarry.index.delta import DeltaIndex, IndexView, Place
-from tarry.index.groups import groups_of, written
+from tarry.index.census import CensusFile
+from tarry.index.delta import DeltaIndex, DeltaView, TableFolder
 from tarry.index.index import IndexMoved
+from tarry.index.row_groups import groups_of, written
 from tarry.index.schema import DEL, INDEX, PUT
 from tarry.index.table import GuardedTable, IndexFile
 from tarry.ledger.record import Key, Put, decode_put, encode
@@ -40,7 +40,7 @@ def write(
     floor_ms: int = 0,
     group: int = 4,
     lie: bool = False,
-) -> File:
+) -> CensusFile:
     """A file of the index, in small row groups."""
     rows = sorted(rows)
     bodies = [None if op == DEL else put_body(fire, seq) for fire, seq, op in rows]
@@ -59,14 +59,14 @@ def write(
     with pq.ParquetWriter(folder / name, table.schema, write_page_checksum=True) as writer:
         writer.write_table(table, row_group_size=group)
         writer.add_key_value_metadata(written(list(groups_of(table, "fire_at_ms", group))))
-    return File(name, rows[0][0], rows[-1][0], base, floor_ms)
+    return CensusFile(name, rows[0][0], rows[-1][0], base, floor_ms)
 
 
-def view_of(folder: Path, *files: File) -> IndexView:
-    return IndexView(Place(str(folder)), 1, "table", 99, list(files))
+def view_of(folder: Path, *files: CensusFile) -> DeltaView:
+    return DeltaView(TableFolder(str(folder)), 1, "table", 99, list(files))
 
 
-def all_of(view: IndexView, limit: int) -> list[tuple[int, int]]:
+def all_of(view: DeltaView, limit: int) -> list[tuple[int, int]]:
     """Everything, in as many pieces as it takes."""
     found: list[tuple[int, int]] = []
     low = ALL[0]
@@ -102,7 +102,7 @@ def test_pieces_of_any_size_give_each_living_version_once_and_in_order(tmp_path:
 
 def test_only_files_that_touch_the_range_are_opened(tmp_path: Path) -> None:
     near = write(tmp_path, "near.parquet", [(10, 1, PUT)])
-    view = view_of(tmp_path, near, File("gone.parquet", 1_000, 2_000, 0, 0))
+    view = view_of(tmp_path, near, CensusFile("gone.parquet", 1_000, 2_000, 0, 0))
     assert view.load(Key(0, 0), Key(999, 0), 10).due.seqs.tolist() == [1]
     assert view.may_hold(Key(11, 0), Key(1_000, 0))
     assert not view.may_hold(Key(11, 0), Key(999, 0))

@@ -11,7 +11,7 @@ from tarry.core.message import Message, MessageQuery, Scheduled
 from tarry.engine.bodies import bodies as bodies_module
 from tarry.engine.due import horizon as horizon_module
 from tarry.engine.settings import EngineSettings
-from tarry.index.index import NoView, View
+from tarry.index.index import IndexView, NoView
 from tarry.ledger.ledger import LedgerSettings
 from tarry.ledger.record import Key
 from tarry.testing.index import SimulatedIndex
@@ -184,7 +184,7 @@ class Unreadable(SimulatedIndex):
 
     broken = False
 
-    def newest(self) -> View:
+    def newest(self) -> IndexView:
         if self.broken:
             raise Unavailable("the store does not answer")
         return super().newest()
@@ -216,7 +216,7 @@ def test_while_the_index_cannot_be_read_messages_are_accepted_and_what_it_has_is
 class Other(SimulatedIndex):
     """Another index in the same place."""
 
-    def newest(self) -> View:
+    def newest(self) -> IndexView:
         view = super().newest()
         if not isinstance(view, NoView):
             view.identity = "another"  # type: ignore[misc]

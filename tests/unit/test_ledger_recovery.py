@@ -14,7 +14,7 @@ from tarry.ledger.frame import (
 )
 from tarry.ledger.head import HEAD_BYTES, Head, decode_head, encode_head
 from tarry.ledger.ledger import LedgerSettings
-from tarry.ledger.recovery import TABLE, End, Verdict
+from tarry.ledger.recovery import TABLE, End, Treatment
 from tarry.ledger.segment import BLOCK_BYTES, SegmentHeader, encode_segment_header
 from tarry.testing.disk import SimulatedDisk
 from tests.unit.ledger_kit import FOLDER, LEDGER_ID, SMALL, contents, open_ledger, record
@@ -102,7 +102,7 @@ NOT_ZERO = ("body", "magic", "header gone", "end gone", "only the end", "length"
 def test_the_table_has_every_cell_that_can_be() -> None:
     cells = {End(a, b, c) for a in (True, False) for b in (True, False) for c in (True, False)}
     assert cells - TABLE.keys() == {End(True, True, False), End(True, True, True)}
-    assert {end for end, verdict in TABLE.items() if verdict is not Verdict.DAMAGE} == {
+    assert {end for end, verdict in TABLE.items() if verdict is not Treatment.DAMAGE} == {
         End(only_zeros=True, later_frame=False, below_head=False),
         End(only_zeros=False, later_frame=False, below_head=False),
     }

@@ -14,7 +14,7 @@ from tarry.core.policy import Policy
 from tarry.engine.settings import EngineSettings
 from tarry.engine.topics import records
 from tarry.engine.upkeep import reclaim
-from tarry.index.index import View
+from tarry.index.index import IndexView
 from tarry.ledger.ledger import LedgerSettings
 from tarry.ledger.record import Entry, decode
 from tests.unit.engine_kit import FOREIGN, Bench
@@ -483,7 +483,7 @@ def test_an_index_that_cannot_be_seen_keeps_what_is_there(
     reclaim, newest = bench.engine.upkeep.reclaim, bench.index.newest
     rely = reclaim._rely
 
-    def unreachable() -> View:
+    def unreachable() -> IndexView:
         raise Unavailable("no answer")
 
     def fails_now(upto_seq: int) -> None:

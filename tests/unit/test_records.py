@@ -32,7 +32,7 @@ from tarry.ledger.record import (
     Record,
     Seek,
     Subscribe,
-    Topic,
+    TopicSet,
     Unsubscribe,
     decode,
     decode_put,
@@ -79,8 +79,8 @@ RECORDS: list[Record] = [
     PolicySet("topic", "t", {"tick_ms": 5, "accept_per_second": 0.5, "delayed_delivery": False}),
     PolicySet("topic", "t", None),
     Mark(Key(5, 0), 6),
-    Topic("t", True, 0),
-    Topic("t", False, 4, 7),
+    TopicSet("t", True, 0),
+    TopicSet("t", False, 4, 7),
 ]
 
 

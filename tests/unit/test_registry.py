@@ -9,7 +9,7 @@ import pytest
 
 from tarry.core.errors import Damage, Unavailable
 from tarry.ledger.record import Key
-from tarry.registry.registry import Ended, Flush, Group, Live, Meta, Registry, Repeat
+from tarry.registry.registry import EndedRow, Flush, GroupRow, LiveRow, Meta, Registry, RepeatRow
 from tarry.registry.snapshots import SNAPSHOTS, restore
 from tarry.registry.table import WRITTEN_AT_ONCE
 
@@ -38,8 +38,8 @@ def flush(registry: Registry, seq: int) -> None:
     registry.done(flush)
 
 
-def ended(seq: int, at_ms: int) -> Ended:
-    return Ended(Key(1, seq), "sent", at_ms, None, None, 1, 1, 1, "n", "d", None, "ann", "http", None)
+def ended(seq: int, at_ms: int) -> EndedRow:
+    return EndedRow(Key(1, seq), "sent", at_ms, None, None, 1, 1, 1, "n", "d", None, "ann", "http", None)
 
 
 def reopened(registry: Registry) -> Registry:
@@ -48,17 +48,17 @@ def reopened(registry: Registry) -> Registry:
 
 
 def test_a_flush_and_the_seq_it_reached_come_back_together(registry: Registry) -> None:
-    registry.live.put((1,), Live(Key(5, 9), Key(2, 1)), ("ann", 5))
+    registry.live.put((1,), LiveRow(Key(5, 9), Key(2, 1)), ("ann", 5))
     registry.owners.put(("n", "ann"), 3)
-    registry.groups.put(("n", "ann", "g"), Group([], 7), (7,))
+    registry.groups.put(("n", "ann", "g"), GroupRow([], 7), (7,))
     dirty = registry.dirty
     flush(registry, 9)
     assert (dirty, registry.dirty) == (True, False)
     again = reopened(registry)
     assert again.meta == Meta(LEDGER, 9, Key(5, 0), {"accepted": 9})
-    assert again.live.get(1) == Live(Key(5, 9), Key(2, 1))
+    assert again.live.get(1) == LiveRow(Key(5, 9), Key(2, 1))
     assert list(again.owners.rows()) == [(("n", "ann"), 3)]
-    assert again.groups.get("n", "ann", "g") == Group([], 7)
+    assert again.groups.get("n", "ann", "g") == GroupRow([], 7)
     again.close()
 
 
@@ -127,10 +127,10 @@ def test_of_many_rows_in_a_flush_each_is_there(registry: Registry, path: str, co
 def test_pruning_forgets_what_is_past_its_retention_and_no_more(registry: Registry) -> None:
     for seq in range(1, 11):
         registry.finalised.put((seq,), ended(seq, seq * 100), (None, seq * 100))
-    registry.idempotency.put(("n", "ann", "old"), Repeat(b"", Key(1, 1), 1, False, 100), (100,))
-    registry.idempotency.put(("n", "ann", "new"), Repeat(b"", Key(1, 1), 1, False, 900), (900,))
-    registry.groups.put(("n", "ann", "closed"), Group([], 100), (100,))
-    registry.groups.put(("n", "ann", "open"), Group([], None), (None,))
+    registry.idempotency.put(("n", "ann", "old"), RepeatRow(b"", Key(1, 1), 1, False, 100), (100,))
+    registry.idempotency.put(("n", "ann", "new"), RepeatRow(b"", Key(1, 1), 1, False, 900), (900,))
+    registry.groups.put(("n", "ann", "closed"), GroupRow([], 100), (100,))
+    registry.groups.put(("n", "ann", "open"), GroupRow([], None), (None,))
     flush(registry, 1)
     registry.prune(301, 1000, 500, 1000)
     registry.renew()

@@ -8,7 +8,7 @@ import pytest
 
 from tarry.core.errors import Damage, Unavailable
 from tarry.ledger.record import Key
-from tarry.registry.registry import Group, Live, Meta, Registry
+from tarry.registry.registry import GroupRow, LiveRow, Meta, Registry
 from tarry.registry.snapshots import SNAPSHOTS, mark_damaged, marked_damaged, unmark
 from tarry.registry.table import RegistryDamage, trouble
 
@@ -17,8 +17,8 @@ from tarry.registry.table import RegistryDamage, trouble
 def registry(tmp_path: Path) -> Iterator[Registry]:
     registry = Registry(str(tmp_path / "registry.db"))
     for seq in range(1, 200):
-        registry.live.put((seq,), Live(Key(5, seq), Key(5, seq)), ("ann", 5))
-        registry.groups.put(("n", "ann", f"g{seq}"), Group([], 7), (7,))
+        registry.live.put((seq,), LiveRow(Key(5, seq), Key(5, seq)), ("ann", 5))
+        registry.groups.put(("n", "ann", f"g{seq}"), GroupRow([], 7), (7,))
     flush = registry.begin(Meta(bytes(16), 9, Key(5, 0), {}))
     registry.write(flush)
     registry.done(flush)

@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 
 from tarry.core.limits import HOUR_MS
 from tarry.pipeline.report.page import chart, page_of
-from tarry.pipeline.report.report import COMING, Bar, Failure, Lateness, Owner, Report
+from tarry.pipeline.report.report import COMING, Bar, Failure, LatenessFigures, Owner, Report
 
 START_MS = 1_794_740_400_000
 EVIL = '<script>alert("x")</script>&'
@@ -18,7 +18,7 @@ def report(text: str) -> Report:
         for unit, (length, count) in COMING.items()
     }
     return Report(
-        START_MS, 0, 5, 1, 0, coming, {"sent": 3}, [Lateness("destination", text, 3, 1, 2, 3, 4)], [Failure(text, 2)],
+        START_MS, 0, 5, 1, 0, coming, {"sent": 3}, [LatenessFigures("destination", text, 3, 1, 2, 3, 4)], [Failure(text, 2)],
         [Owner("public/default", text, 1, 2, 3)],
     )  # fmt: skip
 

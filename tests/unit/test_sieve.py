@@ -8,10 +8,10 @@ import pytest
 
 from tarry.ledger.record import Key
 from tarry.registry import table
-from tarry.registry.registry import Live, Meta, Registry, Repeat
+from tarry.registry.registry import LiveRow, Meta, Registry, RepeatRow
 from tarry.registry.sieve import LEARNED_AT_ONCE, Sieve
 
-REPEAT = Repeat(b"", Key(5, 1), 5, False, 5)
+REPEAT = RepeatRow(b"", Key(5, 1), 5, False, 5)
 
 
 @pytest.fixture
@@ -95,8 +95,8 @@ def test_a_sieve_that_begins_anew_has_the_keys_in_sqlite_and_those_on_their_way(
     connection.close()
 
 
-def live(fire_at_ms: int) -> Live:
-    return Live(Key(fire_at_ms, 9), Key(2, 1))
+def live(fire_at_ms: int) -> LiveRow:
+    return LiveRow(Key(fire_at_ms, 9), Key(2, 1))
 
 
 def test_a_row_that_was_written_of_late_is_not_looked_up_and_is_always_the_newest(registry: Registry) -> None:

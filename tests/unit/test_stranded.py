@@ -9,7 +9,7 @@ from tarry.core.errors import Invalid, Unavailable
 from tarry.core.limits import DAY_MS, STRANDED_MS
 from tarry.core.message import Message
 from tarry.engine.settings import EngineSettings
-from tarry.index.index import Loaded
+from tarry.index.index import LoadedRows
 from tarry.ledger.ledger import LedgerSettings
 from tarry.ledger.record import Key
 from tarry.testing.index import SimulatedView
@@ -176,7 +176,7 @@ def test_an_index_that_cannot_be_read_holds_nothing_else_up_for_long(
     bench.index.flush(bench.ledger)
     load = SimulatedView.load
 
-    def fail(view: SimulatedView, low: Key, high: Key, limit: int) -> Loaded:
+    def fail(view: SimulatedView, low: Key, high: Key, limit: int) -> LoadedRows:
         if low.fire_at_ms == STRANDED_MS:
             raise Unavailable("the disk is away")
         return load(view, low, high, limit)

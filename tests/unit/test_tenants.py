@@ -14,7 +14,7 @@ from tarry.core.limits import MAX_GROUP_MEMBERS
 from tarry.core.message import Message
 from tarry.core.policy import Policy
 from tarry.engine.admission.batches import Batches
-from tarry.index.manifest import Manifest, ManifestFile
+from tarry.index.manifest import BatchManifest, ManifestFile
 from tarry.ledger.columns import Coded, coded, count_holders, holders_of
 from tarry.ledger.record import FIRST_BATCH_SEQ, Adopt, Claim, StagedFile, encode
 from tarry.ledger.record import decode as decode_record
@@ -167,7 +167,7 @@ def test_holders_are_counted_alike_whether_there_are_few_or_many() -> None:
 # Batches
 
 
-def manifest(bench: Bench, held: dict[str, dict[str, int]] | None, **changes: Any) -> Manifest:
+def manifest(bench: Bench, held: dict[str, dict[str, int]] | None, **changes: Any) -> BatchManifest:
     file = ManifestFile(
         path="staged/x/0.parquet", size_bytes=1, rows=4, slot="300000_0", low_ms=DAY, high_ms=DAY
     )
@@ -175,7 +175,7 @@ def manifest(bench: Bench, held: dict[str, dict[str, int]] | None, **changes: An
         "ledger": bench.ledger.ledger_id.hex(), "files": [file], "owners": {"ann": 3, "bob": 1},
         "namespaces": {A: DAY, B: DAY}, "held": held or {},
     }  # fmt: skip
-    return Manifest(**{**said, **changes})
+    return BatchManifest(**{**said, **changes})
 
 
 def test_a_batch_is_counted_by_namespace_and_owner(bench: Bench) -> None:

@@ -13,11 +13,11 @@ from tarry.core.message import Message
 from tarry.core.sets.deadset import DeadSet
 from tarry.core.timers.lanes import DOORS, lane_of
 from tarry.engine.queries.upcoming import STEP_ENTRIES, Upcoming
-from tarry.index.census import File, slots_of, tallies
-from tarry.index.delta import Place
+from tarry.index.census import CensusFile, slots_of, tallies
+from tarry.index.delta import TableFolder
 from tarry.index.files import write_file
-from tarry.index.groups import Group
 from tarry.index.index import SlotFigures
+from tarry.index.row_groups import RowGroup
 from tarry.index.schema import DEL, PUT
 from tests.unit.engine_kit import Bench
 
@@ -111,20 +111,20 @@ def test_the_dead_of_one_moment_can_be_asked_about_later() -> None:
 
 def test_a_group_is_spread_over_its_instants_and_dels_take_away() -> None:
     doors = tuple(80 if number == HTTP else 20 if number == PULSAR else 0 for number in range(len(DOORS)))
-    group = Group(110, 1_000, 1_999, doors)
+    group = RowGroup(110, 1_000, 1_999, doors)
     edges = np.array([0, 1_000, 1_500, 2_000, 3_000], np.int64)
-    (counts,) = tallies([File("f", 1_000, 1_999, 0, 0, 110, 10)], lambda _: [group], 0, edges)
+    (counts,) = tallies([CensusFile("f", 1_000, 1_999, 0, 0, 110, 10)], lambda _: [group], 0, edges)
     assert counts[:, HTTP].tolist() == [0, 36, 36, 0]
     assert counts[:, PULSAR].tolist() == [0, 9, 9, 0]
     # What is below the horizon is in the wheel, and not counted here.
-    (counts,) = tallies([File("f", 1_000, 1_999, 0, 0)], lambda _: [group], 1_250, edges)
+    (counts,) = tallies([CensusFile("f", 1_000, 1_999, 0, 0)], lambda _: [group], 1_250, edges)
     assert counts[:, HTTP].tolist() == [0, 18, 36, 0]
 
 
 def test_a_floor_raises_what_fires_before_it() -> None:
-    group = Group(10, 1_000, 1_000, (10,))
+    group = RowGroup(10, 1_000, 1_000, (10,))
     (counts,) = tallies(
-        [File("f", 1_000, 1_000, 1, 5_000)], lambda _: [group], 0, np.array([0, 2_000, 6_000])
+        [CensusFile("f", 1_000, 1_000, 1, 5_000)], lambda _: [group], 0, np.array([0, 2_000, 6_000])
     )
     assert counts[:, 0].tolist() == [0, 10]
 
@@ -140,19 +140,19 @@ def test_written_files_say_what_waits_by_door(tmp_path: Path) -> None:
         }
     )
     write_file(pyarrow.fs.LocalFileSystem(), str(tmp_path / "f.parquet"), rows)
-    (group,) = Place(str(tmp_path)).groups_of(File("f.parquet", 10, 30, 0, 0))
+    (group,) = TableFolder(str(tmp_path)).groups_of(CensusFile("f.parquet", 10, 30, 0, 0))
     assert (group.rows, group.doors[HTTP], group.doors[PULSAR]) == (4, 2, 1)
 
 
 def test_a_file_that_is_gone_is_counted_by_the_log(tmp_path: Path) -> None:
-    gone = File("gone.parquet", 10, 19, 0, 0, 30, 10)
-    (counts,) = tallies([gone], Place(str(tmp_path)).groups_of, 0, np.array([0, 100]))
+    gone = CensusFile("gone.parquet", 10, 19, 0, 0, 30, 10)
+    (counts,) = tallies([gone], TableFolder(str(tmp_path)).groups_of, 0, np.array([0, 100]))
     assert counts.tolist() == [[10, *(0,) * (len(DOORS) - 1)]]
 
 
 def test_slots_add_up_their_files() -> None:
-    files = [File(str(n), 0, 1, 0, 0, 100 * n, n, 1_000, "300000_600000") for n in (1, 2)]
-    files.append(File("day", 0, 1, 0, 0, 5, 0, 10, "86400000_86400000"))
+    files = [CensusFile(str(n), 0, 1, 0, 0, 100 * n, n, 1_000, "300000_600000") for n in (1, 2)]
+    files.append(CensusFile("day", 0, 1, 0, 0, 5, 0, 10, "86400000_86400000"))
     assert slots_of(files) == [
         SlotFigures(86_400_000, 86_400_000, 1, 5, 0, 10),
         SlotFigures(300_000, 600_000, 2, 297, 3, 2_000),

@@ -17,7 +17,7 @@ from tarry.core.errors import Conflict, Rejected
 
 if TYPE_CHECKING:
     from tarry.index.incoming import Mapping
-    from tarry.index.manifest import Manifest, Place
+    from tarry.index.manifest import BatchManifest, StagingPlace
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The batch's name.")]
 
@@ -108,10 +108,10 @@ def schedule(
 def _schedule(
     client: Client, file: Path, name: str, format_: str, mapping: "Mapping", ignore_unknown: bool
 ) -> Batch:
-    from tarry.index.manifest import Place, new_token
+    from tarry.index.manifest import StagingPlace, new_token
     from tarry.index.staging import remove_staged
 
-    place = msgspec.convert(client.place_of_batch(name), Place)
+    place = msgspec.convert(client.place_of_batch(name), StagingPlace)
     token = new_token(name)
     try:
         manifest = _stage(place, file, name, token, format_, mapping, ignore_unknown)
@@ -126,8 +126,14 @@ def _schedule(
 
 
 def _stage(
-    place: "Place", file: Path, name: str, token: str, format_: str, mapping: "Mapping", ignore_unknown: bool
-) -> "Manifest":
+    place: "StagingPlace",
+    file: Path,
+    name: str,
+    token: str,
+    format_: str,
+    mapping: "Mapping",
+    ignore_unknown: bool,
+) -> "BatchManifest":
     from tarry.index.rowfiles import read_rows
     from tarry.index.staging import Stager, manifest_of
 

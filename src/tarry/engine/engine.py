@@ -47,7 +47,7 @@ from tarry.engine.state.recovery import recover
 from tarry.engine.topics.topics import Topics
 from tarry.engine.upkeep.backups import Backups
 from tarry.engine.upkeep.upkeep import Upkeep
-from tarry.index.index import Index, View
+from tarry.index.index import Index, IndexView
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import PolicySet
 from tarry.registry.registry import Registry
@@ -142,7 +142,7 @@ class Engine:
         return self.journal.ledger
 
     @property
-    def index_view(self) -> View:
+    def index_view(self) -> IndexView:
         """The index as it is read now."""
         return self.journal.horizon.view
 

@@ -73,7 +73,7 @@ from tarry.ledger.record import (
     encode,
 )
 from tarry.ledger.watermark import Watermark
-from tarry.registry.registry import Ahead, Ended, Flush, Live, Meta, Registry, Relied, Repeat
+from tarry.registry.registry import Ahead, EndedRow, Flush, LiveRow, Meta, Registry, Relied, RepeatRow
 
 log = logging.getLogger(__name__)
 
@@ -296,7 +296,7 @@ class Journal:
             if put.idempotency_key is not None:
                 self.registry.idempotency.put(
                     (*holder, put.idempotency_key),
-                    Repeat(put.fingerprint, origin, put.due_at_ms, past_due(put), put.accepted_at_ms),
+                    RepeatRow(put.fingerprint, origin, put.due_at_ms, past_due(put), put.accepted_at_ms),
                     (put.accepted_at_ms,),
                 )
             if put.subject is not None:
@@ -304,7 +304,7 @@ class Journal:
         if put.origin is not None or put.listed:
             due_at_ms = NEVER_MS if put.due_at_ms is None else put.due_at_ms
             searched = (put.owner if put.listed else None, due_at_ms)
-            self.registry.live.put((origin.seq,), Live(current, origin), searched)
+            self.registry.live.put((origin.seq,), LiveRow(current, origin), searched)
         if put.group is not None:
             self.groups.join(put, origin, current)
         if put.leads is not None and put.origin is None:
@@ -320,7 +320,7 @@ class Journal:
         self._end(record.kills, record.origin, holder, record.group, record.listed)
         if record.subject is not None:
             self.subjects.remove(record.subject, record.origin)
-        ended = Ended(
+        ended = EndedRow(
             record.origin, record.outcome, record.finalised_at_ms, record.reason, record.reference, record.attempts,
             record.due_at_ms, record.accepted_at_ms, record.namespace, record.destination, record.key,
             record.owner, record.door, record.group, record.error, record.kept,

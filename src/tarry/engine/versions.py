@@ -8,7 +8,7 @@ from tarry.core.holder import Holder
 from tarry.core.names import parse_topic
 from tarry.ledger.read_record import PutHead
 from tarry.ledger.record import NO_PUT, Entry, Finalise, Kept, Key, Put, Record
-from tarry.registry.registry import Ended
+from tarry.registry.registry import EndedRow
 
 
 def end_of(
@@ -102,10 +102,10 @@ def past_due(put: Put) -> bool:
     return put.due_at_ms is not None and put.due_at_ms < put.accepted_at_ms
 
 
-def ended_row(head: PutHead, fired: Key, at_ms: int) -> tuple[tuple[int], tuple[str | None, int], Ended]:
+def ended_row(head: PutHead, fired: Key, at_ms: int) -> tuple[tuple[int], tuple[str | None, int], EndedRow]:
     """The registry's row of a message that was sent into a topic: key, searched columns and value."""
     origin = head.origin or fired
-    ended = Ended(
+    ended = EndedRow(
         origin, "sent", at_ms, None, None, head.attempts + 1, head.due_at_ms, head.accepted_at_ms, head.namespace,
         head.destination, head.key, head.owner, head.door, head.group,
     )  # fmt: skip

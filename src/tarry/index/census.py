@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from tarry.core.errors import Damage, Unavailable
 from tarry.core.timers.lanes import DOORS
 from tarry.core.timers.slots import parse_slot
-from tarry.index.groups import Group
 from tarry.index.index import IndexMoved, SlotFigures
+from tarry.index.row_groups import RowGroup
 
 Counts = NDArray[np.float64]
 """By stretch of due time, and by door."""
 
 
-class File(NamedTuple):
+class CensusFile(NamedTuple):
     """A file of the index, and what is added to its rows."""
 
     path: str
@@ -36,7 +36,10 @@ class File(NamedTuple):
 
 
 def tallies(
-    files: Sequence[File], groups: Callable[[File], Sequence[Group]], from_ms: int, edges: NDArray[np.int64]
+    files: Sequence[CensusFile],
+    groups: Callable[[CensusFile], Sequence[RowGroup]],
+    from_ms: int,
+    edges: NDArray[np.int64],
 ) -> Iterator[Counts]:
     """File by file, how many versions wait from an instant on between each two edges, by door."""
     for file in files:
@@ -48,7 +51,7 @@ def tallies(
         yield sum((_spread(part, file.floor_ms, from_ms, edges) for part in parts), np.zeros(_shape(edges)))
 
 
-def slots_of(files: Sequence[File]) -> list[SlotFigures]:
+def slots_of(files: Sequence[CensusFile]) -> list[SlotFigures]:
     """The slots that files are in, by size and start."""
     slots: dict[tuple[int, int], NDArray[np.int64]] = {}
     for file in files:
@@ -61,11 +64,11 @@ def _shape(edges: NDArray[np.int64]) -> tuple[int, int]:
     return len(edges) - 1, len(DOORS)
 
 
-def _whole(file: File) -> Group:
-    return Group(file.rows, file.low_ms, file.high_ms, (file.rows - file.dels, *(0,) * (len(DOORS) - 1)))
+def _whole(file: CensusFile) -> RowGroup:
+    return RowGroup(file.rows, file.low_ms, file.high_ms, (file.rows - file.dels, *(0,) * (len(DOORS) - 1)))
 
 
-def _spread(group: Group, floor_ms: int, from_ms: int, edges: NDArray[np.int64]) -> Counts:
+def _spread(group: RowGroup, floor_ms: int, from_ms: int, edges: NDArray[np.int64]) -> Counts:
     waiting = np.zeros(len(DOORS))
     waiting[: len(group.doors)] = group.doors
     puts = float(waiting.sum())

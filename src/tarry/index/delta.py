@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from tarry.core.errors import Damage, Unavailable
 from tarry.core.timers.run import Due
 from tarry.index.adopted import at_floor
-from tarry.index.census import Counts, File, slots_of, tallies
-from tarry.index.groups import Group, read_groups
-from tarry.index.index import NOTHING, IndexMoved, Loaded, SlotFigures, Staged
+from tarry.index.census import CensusFile, Counts, slots_of, tallies
+from tarry.index.index import NOTHING, IndexMoved, LoadedRows, SlotFigures, StagedBatch
+from tarry.index.row_groups import RowGroup, read_groups
 from tarry.index.schema import DEL, KEY_COLUMNS
 from tarry.index.table import CURSOR
 from tarry.ledger.record import Key
@@ -38,7 +38,7 @@ MAX_KEPT_GROUPS = 10_000
 BODY_COLUMNS = ("fire_at_ms", "seq", "op", "crc", "body")
 
 
-class Rows(NamedTuple):
+class KeyColumns(NamedTuple):
     """Key columns of rows in the order of their keys."""
 
     fire_at_ms: NDArray[np.int64]
@@ -47,10 +47,12 @@ class Rows(NamedTuple):
     lanes: NDArray[np.int32]
 
 
-class IndexView:
+class DeltaView:
     """The index at one version."""
 
-    def __init__(self, place: "Place", version: int, identity: str, cursor: int, files: list[File]) -> None:
+    def __init__(
+        self, place: "TableFolder", version: int, identity: str, cursor: int, files: list[CensusFile]
+    ) -> None:
         self.version = version
         self.identity = identity
         self.cursor = cursor
@@ -70,27 +72,27 @@ class IndexView:
         """How many files it has."""
         return len(self._files)
 
-    def with_batches(self, batches: Sequence[Staged]) -> "IndexView":
+    def with_batches(self, batches: Sequence[StagedBatch]) -> "DeltaView":
         """A view that has the staged files of batches as well (R10)."""
         staged = [file for batch in batches for file in _staged(batch)]
         if not staged:
             return self
-        return IndexView(self._place, self.version, self.identity, self.cursor, [*self._files, *staged])
+        return DeltaView(self._place, self.version, self.identity, self.cursor, [*self._files, *staged])
 
     def may_hold(self, low: Key, high: Key) -> bool:
         """Whether there may be anything in a range."""
         return bool(self._overlapping(low.fire_at_ms, high.fire_at_ms))
 
-    def load(self, low: Key, high: Key, limit: int) -> Loaded:
+    def load(self, low: Key, high: Key, limit: int) -> LoadedRows:
         """The versions with low <= key < high that are not known here to be dead."""
         upto = high
-        parts: list[Rows] = []
+        parts: list[KeyColumns] = []
         for file in self._overlapping(low.fire_at_ms, high.fire_at_ms):
             rows, reached = self._first_rows(file, low, high, limit)
             parts.append(rows)
             upto = min(upto, reached)
         if not parts:
-            return Loaded(NOTHING, high)
+            return LoadedRows(NOTHING, high)
         fire, seqs, op, lanes = (np.concatenate(columns) for columns in zip(*parts, strict=True))
         # A del has the key of its put, so that both are below the key up to which all files were read, or neither.
         keep = (op != DEL) & _below(fire, seqs, upto)
@@ -104,7 +106,7 @@ class IndexView:
         if len(seqs) > limit:
             upto = Key(int(fire[limit]), int(seqs[limit]))
             fire, seqs, lanes = fire[:limit], seqs[:limit], lanes[:limit]
-        return Loaded(Due(fire, seqs, lanes.astype(np.uint16)), upto)
+        return LoadedRows(Due(fire, seqs, lanes.astype(np.uint16)), upto)
 
     def bodies(self, keys: Sequence[Key], max_bytes: int) -> list[bytes | Damage | None]:
         """The bodies of the first of these versions, as many as fit."""
@@ -148,14 +150,14 @@ class IndexView:
 
     # Files
 
-    def _overlapping(self, low_ms: int, high_ms: int) -> list[File]:
+    def _overlapping(self, low_ms: int, high_ms: int) -> list[CensusFile]:
         """The files that hold fire instants in [low, high]."""
         low, high = self._ranges
         return [self._files[at] for at in np.flatnonzero((low <= high_ms) & (high >= low_ms)).tolist()]
 
-    def _first_rows(self, file: File, low: Key, high: Key, limit: int) -> tuple[Rows, Key]:
+    def _first_rows(self, file: CensusFile, low: Key, high: Key, limit: int) -> tuple[KeyColumns, Key]:
         """The first rows of a file in a range, in whole row groups, and the key below which these are all."""
-        parts: list[Rows] = []
+        parts: list[KeyColumns] = []
         count = 0
         reached = high
         with self._place.open(file) as parquet:
@@ -172,12 +174,12 @@ class IndexView:
                         break
                     reached = high
         if not parts:
-            return Rows(*(np.empty(0, np.int64),) * 4), reached  # type: ignore[arg-type]
-        return Rows(*(np.concatenate(columns) for columns in zip(*parts, strict=True))), reached
+            return KeyColumns(*(np.empty(0, np.int64),) * 4), reached  # type: ignore[arg-type]
+        return KeyColumns(*(np.concatenate(columns) for columns in zip(*parts, strict=True))), reached
 
     def _read_bodies(
         self,
-        file: File,
+        file: CensusFile,
         low_ms: int,
         high_ms: int,
         wanted: NDArray[np.int64],
@@ -198,7 +200,7 @@ class IndexView:
     def _take_bodies(
         self,
         table: pa.Table,
-        file: File,
+        file: CensusFile,
         wanted: NDArray[np.int64],
         found: dict[int, bytes | Damage],
         dead: set[int],
@@ -220,23 +222,23 @@ class IndexView:
                 found[seq] = body if fire >= file.floor_ms else at_floor(body, file.floor_ms).body
 
 
-class Place:
+class TableFolder:
     """Where the table's files are."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
-        self._groups: dict[str, list[Group]] = {}
+        self._groups: dict[str, list[RowGroup]] = {}
         """By file: the row groups of those that were counted. A file never changes."""
         if "://" in uri:
             self._filesystem, self._root = pyarrow.fs.FileSystem.from_uri(uri)
         else:
             self._filesystem, self._root = pyarrow.fs.LocalFileSystem(), uri
 
-    def name_of(self, file: File) -> str:
+    def name_of(self, file: CensusFile) -> str:
         """The whole path of a file."""
         return f"{self._root.rstrip('/')}/{file.path}"
 
-    def open(self, file: File) -> pq.ParquetFile:
+    def open(self, file: CensusFile) -> pq.ParquetFile:
         """Open a file; raises `IndexMoved` if it is gone, `Damage` if it is not what it should be."""
         path = self.name_of(file)
         try:
@@ -246,7 +248,7 @@ class Place:
         except BROKEN as error:
             raise _trouble(path, error) from error
 
-    def groups_of(self, file: File) -> list[Group]:
+    def groups_of(self, file: CensusFile) -> list[RowGroup]:
         """All row groups of a file. They are kept, for counting again soon; raises as `open` does."""
         found = self._groups.get(file.path)
         if found is None:
@@ -258,8 +260,8 @@ class Place:
         return found
 
     def groups(
-        self, parquet: pq.ParquetFile, file: File, low_ms: int, high_ms: int
-    ) -> list[tuple[int, Group]]:
+        self, parquet: pq.ParquetFile, file: CensusFile, low_ms: int, high_ms: int
+    ) -> list[tuple[int, RowGroup]]:
         """The row groups whose fire instants touch a range, in order."""
         return [
             (number, group)
@@ -268,7 +270,7 @@ class Place:
         ]
 
     def read(
-        self, parquet: pq.ParquetFile, file: File, number: int, group: Group, columns: Sequence[str]
+        self, parquet: pq.ParquetFile, file: CensusFile, number: int, group: RowGroup, columns: Sequence[str]
     ) -> pa.Table:
         """Some columns of one row group."""
         try:
@@ -284,13 +286,13 @@ class DeltaIndex:
     """Follows the table's versions and gives views of them."""
 
     def __init__(self, uri: str, ledger_id: bytes, options: dict[str, str] | None = None) -> None:
-        self._place = Place(uri)
+        self._place = TableFolder(uri)
         self._ledger_id = ledger_id
         self._options = options
         self._table: DeltaTable | None = None
-        self._view = IndexView(self._place, -1, "", 0, [])
+        self._view = DeltaView(self._place, -1, "", 0, [])
 
-    def newest(self) -> IndexView:
+    def newest(self) -> DeltaView:
         """A view of the newest version; an empty one while there is no table. Raises `Unavailable`."""
         try:
             if self._table is None:
@@ -303,9 +305,9 @@ class DeltaIndex:
         except (DeltaError, OSError) as error:
             raise Unavailable(f"{self._place.uri}: the index cannot be read: {error}") from error
 
-    def staged(self, batches: Sequence[Staged]) -> IndexView:
+    def staged(self, batches: Sequence[StagedBatch]) -> DeltaView:
         """A view of the staged files of batches alone."""
-        return IndexView(self._place, -1, "", 0, []).with_batches(batches)
+        return DeltaView(self._place, -1, "", 0, []).with_batches(batches)
 
     def _open(self) -> DeltaTable | None:
         uri = self._place.uri
@@ -320,26 +322,27 @@ class DeltaIndex:
         return table
 
 
-def _view_of(place: Place, table: DeltaTable) -> IndexView:
+def _view_of(place: TableFolder, table: DeltaTable) -> DeltaView:
     actions = pa.table(table.get_add_actions(flatten=True))
     names = (
         "path", "min.fire_at_ms", "max.fire_at_ms", "partition.base", "partition.floor_ms",
         "num_records", "null_count.body", "size_bytes", "partition.slot",
     )  # fmt: skip
-    files: list[File] = []
+    files: list[CensusFile] = []
     if actions.num_rows:
         files = [
-            File(*row) for row in zip(*(actions.column(name).to_pylist() for name in names), strict=True)
+            CensusFile(*row)
+            for row in zip(*(actions.column(name).to_pylist() for name in names), strict=True)
         ]
     cursor = table.transaction_version(CURSOR) or 0
-    return IndexView(place, table.version(), str(table.metadata().id), cursor, files)
+    return DeltaView(place, table.version(), str(table.metadata().id), cursor, files)
 
 
-def _staged(batch: Staged) -> Iterator[File]:
+def _staged(batch: StagedBatch) -> Iterator[CensusFile]:
     """The files of a batch, each with the number of its first row."""
     base = batch.first_seq
     for file in batch.files:
-        yield File(
+        yield CensusFile(
             file.path,
             file.low_ms,
             file.high_ms,
@@ -353,21 +356,21 @@ def _staged(batch: Staged) -> Iterator[File]:
         base += file.rows
 
 
-def _rows(table: pa.Table, file: File) -> Rows:
+def _rows(table: pa.Table, file: CensusFile) -> KeyColumns:
     fire, seqs, op, lanes = (table.column(name).to_numpy() for name in KEY_COLUMNS)
     if file.floor_ms:
         fire = np.maximum(fire, file.floor_ms)
-    return Rows(fire, seqs + file.base if file.base else seqs, op, lanes)
+    return KeyColumns(fire, seqs + file.base if file.base else seqs, op, lanes)
 
 
-def _inside(rows: Rows, low: Key, high: Key) -> Rows:
+def _inside(rows: KeyColumns, low: Key, high: Key) -> KeyColumns:
     """The rows in a range: one stretch, for they are in the order of their keys."""
     chosen = slice(_rank(rows, low), _rank(rows, high))
     fire, seqs, op, lanes = rows
-    return Rows(fire[chosen], seqs[chosen], op[chosen], lanes[chosen])
+    return KeyColumns(fire[chosen], seqs[chosen], op[chosen], lanes[chosen])
 
 
-def _rank(rows: Rows, key: Key) -> int:
+def _rank(rows: KeyColumns, key: Key) -> int:
     """The position of the first row whose key is not below this one."""
     low = int(np.searchsorted(rows.fire_at_ms, key.fire_at_ms))
     high = int(np.searchsorted(rows.fire_at_ms, key.fire_at_ms, "right"))

@@ -17,7 +17,7 @@ import pyarrow.fs
 import pyarrow.parquet as pq
 
 from tarry.core.errors import Damage
-from tarry.index.groups import Group, groups_of, read_groups, written
+from tarry.index.row_groups import RowGroup, groups_of, read_groups, written
 from tarry.index.schema import Layout
 from tarry.index.table import IndexFile
 from tarry.ledger.disk import sync_path
@@ -86,7 +86,7 @@ class FileWriter:
         self._partition = partition
         self._path = f"{layout.partition}={partition}/{name}-{uuid.uuid4().hex[:12]}.parquet"
         self._writer: pq.ParquetWriter | None = None
-        self._groups: list[Group] = []
+        self._groups: list[RowGroup] = []
         self._rows = self._bytes = self._dels = 0
         self._low = self._low_seq = 1 << 62
         self._high = self._high_seq = -(1 << 62)

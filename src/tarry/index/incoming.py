@@ -28,7 +28,7 @@ from tarry.core import admission, limits
 from tarry.core.admission import MANY, Errors, Timings, mark
 from tarry.core.errors import Invalid, TarryError
 from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_destination, parse_namespace
-from tarry.index.manifest import Place, Terms
+from tarry.index.manifest import StagingPlace, Terms
 from tarry.ledger.columns import Coded, Contents, Numbers, numbers_of
 from tarry.ledger.reading import few_texts, headers_of, integers_of, keys_of, payloads_of
 
@@ -118,7 +118,7 @@ class Incoming(Struct, frozen=True):
     """Row -> why it cannot be taken. If there are any, nothing else here counts."""
 
 
-def read(batch: pa.RecordBatch, mapping: Mapping, place: Place) -> Incoming:
+def read(batch: pa.RecordBatch, mapping: Mapping, place: StagingPlace) -> Incoming:
     """Read and check rows; raises `Invalid` for a column that is of no use as a whole."""
     fields = mapping.field_of()
     batch = batch.rename_columns([fields[name] for name in batch.schema.names])
@@ -288,7 +288,7 @@ def _names(batch: pa.RecordBatch, mapping: Mapping, errors: Errors) -> tuple[Cod
 
 
 def _places(
-    destinations: Coded[str], spaces: Coded[str], place: Place, errors: Errors
+    destinations: Coded[str], spaces: Coded[str], place: StagingPlace, errors: Errors
 ) -> tuple[list[tuple[str, str]], list[Terms], NDArray[np.int32]]:
     codes, space_codes = destinations.codes.astype(np.int64), spaces.codes.astype(np.int64)
     width = len(spaces.values) + 1
@@ -308,7 +308,7 @@ def _places(
     return places, terms, inverse.astype(np.int32)
 
 
-def place_of(destination: str, namespace: str | None, place: Place) -> tuple[tuple[str, str], Terms]:
+def place_of(destination: str, namespace: str | None, place: StagingPlace) -> tuple[tuple[str, str], Terms]:
     """The full destination with its namespace, and what is in force there; raises `Invalid`."""
     scheme, separator, rest = destination.partition("://")
     if separator and scheme in place.outlets:

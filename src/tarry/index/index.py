@@ -23,7 +23,7 @@ class IndexMoved(Exception):
     """A file of this version is gone: a newer version has replaced it. Pin that one and read again (R8)."""
 
 
-class Staged(Protocol):
+class StagedBatch(Protocol):
     """A batch whose files are in the index's folder and in no version of it (R10)."""
 
     @property
@@ -47,7 +47,7 @@ class Staged(Protocol):
         """Its files, in the order of their seqs."""
 
 
-class Loaded(NamedTuple):
+class LoadedRows(NamedTuple):
     """The rows of a view in a range, as far as it was read."""
 
     due: Due
@@ -68,7 +68,7 @@ class SlotFigures(NamedTuple):
     size_bytes: int
 
 
-class View(Protocol):
+class IndexView(Protocol):
     """The index at one version, with the files of batches that it does not hold yet."""
 
     @property
@@ -79,7 +79,7 @@ class View(Protocol):
     def identity(self) -> str:
         """Which table this is; another one in the same place has another."""
 
-    def load(self, low: Key, high: Key, limit: int) -> Loaded:
+    def load(self, low: Key, high: Key, limit: int) -> LoadedRows:
         """The versions with low <= key < high that are not known here to be dead, in a piece of about `limit` at most.
 
         Raises `IndexMoved`, `Damage`, or `Unavailable` if it cannot be read now.
@@ -95,7 +95,7 @@ class View(Protocol):
         or is dead. Raises `IndexMoved`, or `Unavailable` if it cannot be read now.
         """
 
-    def with_batches(self, batches: Sequence[Staged]) -> "View":
+    def with_batches(self, batches: Sequence[StagedBatch]) -> "IndexView":
         """A view that has the staged files of batches as well (R10)."""
 
     def tallies(
@@ -116,13 +116,13 @@ class View(Protocol):
 class Index(Protocol):
     """The place of the index, whose versions can be followed."""
 
-    def newest(self) -> View:
+    def newest(self) -> IndexView:
         """A view of the newest version; an empty one while there is none, the same one while there is no newer.
 
         Raises `Unavailable`.
         """
 
-    def staged(self, batches: Sequence[Staged]) -> View:
+    def staged(self, batches: Sequence[StagedBatch]) -> IndexView:
         """A view of the staged files of batches alone."""
 
 
@@ -132,9 +132,9 @@ class NoView:
     cursor = 0
     identity = ""
 
-    def load(self, low: Key, high: Key, limit: int) -> Loaded:
+    def load(self, low: Key, high: Key, limit: int) -> LoadedRows:
         """Nothing, in all of the range."""
-        return Loaded(NOTHING, high)
+        return LoadedRows(NOTHING, high)
 
     def may_hold(self, low: Key, high: Key) -> bool:
         """Never."""
@@ -144,7 +144,7 @@ class NoView:
         """No bodies."""
         return [None] * len(keys)
 
-    def with_batches(self, batches: Sequence[Staged]) -> "View":
+    def with_batches(self, batches: Sequence[StagedBatch]) -> "IndexView":
         """This view: batches are staged in an index's folder, and there is none."""
         return self
 

@@ -15,8 +15,8 @@ DOOR: Final = "bulk"
 MAX_FILES: Final = 10_000
 """Files of one batch: its record must fit a frame, and every one of them becomes a live file of the index."""
 
-Instant = Annotated[int, Meta(ge=0, le=NEVER_MS)]
-Count = Annotated[int, Meta(ge=1, le=1 << 40)]
+_Instant = Annotated[int, Meta(ge=0, le=NEVER_MS)]
+_Count = Annotated[int, Meta(ge=1, le=1 << 40)]
 
 
 class Terms(Struct, frozen=True, kw_only=True):
@@ -33,7 +33,7 @@ class Terms(Struct, frozen=True, kw_only=True):
         return self.max_delay_ms or MAX_DELAY_MS
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class StagingPlace(Struct, frozen=True, kw_only=True):
     """Where a batch is staged, and on what terms."""
 
     index: str
@@ -56,30 +56,30 @@ class ManifestFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """A file that was staged; see `tarry.ledger.record.StagedFile`."""
 
     path: Annotated[str, Meta(min_length=1, max_length=MAX_DESTINATION_BYTES)]
-    size_bytes: Count
-    rows: Count
+    size_bytes: _Count
+    rows: _Count
     slot: Annotated[str, Meta(pattern="^[0-9]{1,15}_[0-9]{1,15}$")]
-    low_ms: Instant
-    high_ms: Instant
+    low_ms: _Instant
+    high_ms: _Instant
 
     def staged(self) -> StagedFile:
         """As the ledger holds it."""
         return StagedFile(self.path, self.size_bytes, self.rows, self.slot, self.low_ms, self.high_ms)
 
 
-class Manifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class BatchManifest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A batch that was staged and is to be adopted."""
 
     ledger: Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
     files: Annotated[list[ManifestFile], Meta(min_length=1, max_length=MAX_FILES)]
-    owners: dict[Annotated[str, Meta(max_length=MAX_OWNER_BYTES)], Count]
+    owners: dict[Annotated[str, Meta(max_length=MAX_OWNER_BYTES)], _Count]
     """How many messages belong to each owner."""
     held: dict[
         Annotated[str, Meta(max_length=2 * MAX_NAME_BYTES + 1)],
-        dict[Annotated[str, Meta(max_length=MAX_OWNER_BYTES)], Count],
+        dict[Annotated[str, Meta(max_length=MAX_OWNER_BYTES)], _Count],
     ] = {}
     """Owners by namespace. Where there is one namespace only it may be left out."""
-    namespaces: dict[Annotated[str, Meta(max_length=2 * MAX_NAME_BYTES + 1)], Instant]
+    namespaces: dict[Annotated[str, Meta(max_length=2 * MAX_NAME_BYTES + 1)], _Instant]
     """The last due instant of each namespace that messages fall under."""
     fingerprint: Annotated[str, Meta(max_length=64)] = ""
     """A digest of the request: the same name with another one is a conflict. Empty: the name alone identifies the batch."""

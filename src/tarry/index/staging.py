@@ -25,7 +25,7 @@ from tarry.core.holder import Holder, by_namespace
 from tarry.core.timers.slots import Slot, sizes_for
 from tarry.index.files import filesystem_of, write_file
 from tarry.index.incoming import Incoming, Mapping, read
-from tarry.index.manifest import DOOR, MAX_FILES, Manifest, ManifestFile, Place
+from tarry.index.manifest import DOOR, MAX_FILES, BatchManifest, ManifestFile, StagingPlace
 from tarry.index.schema import PUT, STAGED
 from tarry.ledger.columns import Coded, count_holders, holders_of, lanes_of, lengths_of
 from tarry.ledger.disk import sync_path
@@ -66,7 +66,7 @@ class BadRows(Rejected):
         self.rows = rows
 
 
-class Staged(Struct, frozen=True):
+class StagedFiles(Struct, frozen=True):
     """The files that one stager has written."""
 
     files: list[ManifestFile]
@@ -82,7 +82,9 @@ class Staged(Struct, frozen=True):
 class Stager:
     """Takes rows and leaves files. One for each task; its token is that of the job."""
 
-    def __init__(self, place: Place, mapping: Mapping, batch: str, token: str, part: str = "0") -> None:
+    def __init__(
+        self, place: StagingPlace, mapping: Mapping, batch: str, token: str, part: str = "0"
+    ) -> None:
         self._place = place
         self._mapping = mapping
         self._batch = batch
@@ -122,7 +124,7 @@ class Stager:
                 self._write()
         return not self._hopeless and len(self._bad) < MAX_BAD_ROWS
 
-    def finish(self) -> Staged:
+    def finish(self) -> StagedFiles:
         """Write what is left; everything is synced when this returns."""
         self._write()
         self._wait()
@@ -130,7 +132,7 @@ class Stager:
         if self._files and isinstance(self._filesystem, pyarrow.fs.LocalFileSystem):
             for folder in (f"{self._root}/{self._folder}", f"{self._root}/{STAGED}", self._root):
                 sync_path(folder)
-        return Staged(
+        return StagedFiles(
             self._files,
             by_namespace(self._holders),
             self._namespaces,
@@ -212,7 +214,7 @@ class Stager:
         )  # fmt: skip
 
 
-def manifest_of(place: Place, staged: Iterable[Staged], *, named: bool = False) -> Manifest:
+def manifest_of(place: StagingPlace, staged: Iterable[StagedFiles], *, named: bool = False) -> BatchManifest:
     """The manifest of all files of a job's stagers, to be adopted. Raises `BadRows`.
 
     With `named` the name of the batch alone says what it is: for a job that can only be the same one again.
@@ -233,14 +235,14 @@ def manifest_of(place: Place, staged: Iterable[Staged], *, named: bool = False) 
     if len(files) > MAX_FILES:
         raise TooLarge("files", MAX_FILES)
     count, mixed = sum(part.rows for part in parts), sum(part.mixed for part in parts) & _MASK
-    return Manifest(
+    return BatchManifest(
         ledger=place.ledger, files=files, owners=dict(owners), namespaces=namespaces,
         held={namespace: dict(of) for namespace, of in held.items()},
         fingerprint="" if named else f"{count}-{mixed:016x}",
     )  # fmt: skip
 
 
-def remove_staged(place: Place, token: str) -> None:
+def remove_staged(place: StagingPlace, token: str) -> None:
     """Delete what a job has staged, once it is known that it was not adopted."""
     filesystem, root = filesystem_of(place.index)
     folder = f"{root.rstrip('/')}/{STAGED}/{token}"

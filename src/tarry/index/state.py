@@ -47,7 +47,7 @@ class Seen(Struct, frozen=True):
     """Messages: first versions, those of adopted batches, and those that are older than the index."""
 
 
-class State(Struct, frozen=True):
+class CommitState(Struct, frozen=True):
     """The state as of one commit."""
 
     watermark: tuple[int, int] = (0, 0)
@@ -92,7 +92,7 @@ class State(Struct, frozen=True):
             dead |= inside & ~np.isin(seqs, batch.spared)
         return dead
 
-    def after(self, parts: Sequence[Seen], default_ms: int, now_ms: int) -> "State":
+    def after(self, parts: Sequence[Seen], default_ms: int, now_ms: int) -> "CommitState":
         """The state after some more records."""
         passed = self.passed
         for part in parts:
@@ -108,7 +108,7 @@ class State(Struct, frozen=True):
         added = [batch for part in parts for batch in part.cancelled]
         cancelled = [batch for batch in (*self.cancelled, *added) if batch.high_ms >= passed.key.fire_at_ms]
         accepted = self.accepted + sum(part.accepted for part in parts)
-        after = State(
+        after = CommitState(
             (passed.key.fire_at_ms, passed.key.seq), granularity, cancelled, default_ms, self.revised_at_ms, accepted, self.began,
             list(passed.ceilings) or UNSET,
         )  # fmt: skip

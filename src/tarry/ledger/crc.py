@@ -12,11 +12,11 @@ import numpy as np
 from google_crc32c import extend, value
 from numpy.typing import NDArray
 
-Tables = NDArray[np.uint32]
+CrcTables = NDArray[np.uint32]
 """For each byte of a number, from the least one on, and each value of it: the difference that it makes."""
 
 
-def _tables(bits: Sequence[int]) -> Tables:
+def _tables(bits: Sequence[int]) -> CrcTables:
     """From the differences that single bits make."""
     return np.array([_sums(bits[at : at + 8]) for at in range(0, len(bits), 8)], np.uint32)
 
@@ -28,25 +28,25 @@ def _sums(bits: Sequence[int]) -> list[int]:
     return sums
 
 
-NUMBERS: Tables = _tables([value((1 << bit).to_bytes(8, "big")) ^ value(bytes(8)) for bit in range(64)])
+NUMBERS: CrcTables = _tables([value((1 << bit).to_bytes(8, "big")) ^ value(bytes(8)) for bit in range(64)])
 """The effect of an unsigned number of eight bytes in the place of zeros, at the end of a text."""
 
 
 @lru_cache(maxsize=1024)
-def followed_by(size: int) -> Tables:
+def followed_by(size: int) -> CrcTables:
     """The effect of a difference when so many more bytes follow."""
     more = bytes(size)
     return _tables([extend(1 << bit, more) ^ extend(0, more) for bit in range(32)])
 
 
 @lru_cache(maxsize=1024)
-def number_followed_by(size: int) -> Tables:
+def number_followed_by(size: int) -> CrcTables:
     """The effect of an unsigned number of eight bytes in the place of zeros, when so many bytes follow it."""
     return looked_up(followed_by(size), NUMBERS.ravel()).reshape(NUMBERS.shape)
 
 
 def looked_up(
-    tables: Tables, numbers: NDArray[np.integer], which: "NDArray[np.intp] | int" = 0
+    tables: CrcTables, numbers: NDArray[np.integer], which: "NDArray[np.intp] | int" = 0
 ) -> NDArray[np.uint32]:
     """The differences that numbers make; `which` is where the table of each begins, if several stand side by side."""
     places = (

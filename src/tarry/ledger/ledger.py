@@ -26,7 +26,7 @@ from tarry.core.errors import Invalid, NotFound, TooLarge, Unavailable
 from tarry.ledger.disk import Disk
 from tarry.ledger.frame import HEADER_BYTES, Unit, frame_bytes, unit_of
 from tarry.ledger.head import HEAD_NAME
-from tarry.ledger.reader import Reader, Stored, Stretch
+from tarry.ledger.reader import Reader, StoredRecord, Stretch
 from tarry.ledger.record import Encoded
 from tarry.ledger.recovery import Recovered, recover
 from tarry.ledger.replay import Frame
@@ -265,7 +265,7 @@ class Ledger:
         for segment in self._reader.segments:
             segment.close()
 
-    def read(self, seq: int) -> Stored:
+    def read(self, seq: int) -> StoredRecord:
         """One durable record; `NotFound` if it was reclaimed, `Damage` if it is not what was stored."""
         if seq > self._writer.durable_seq:
             raise NotFound(f"seq {seq} is not durable yet")

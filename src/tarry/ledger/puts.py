@@ -43,7 +43,7 @@ _DEFAULTS: Final = b"".join(
 """The fields between the short form of a body and its trace, which is the last."""
 
 
-class Body:
+class BodyRows:
     """Rows of bytes, built part by part from left to right."""
 
     def __init__(self, rows: int) -> None:
@@ -134,7 +134,7 @@ def encode_bodies(
     """
     accepted = b"\xcf" + accepted_at_ms.to_bytes(8, "big")
     owners = contents.owners
-    body = Body(contents.count)
+    body = BodyRows(contents.count)
     # An array of the tag and the fields up to `delay_ms`; those after it have their defaults, and are left out.
     fields = _SHORT if trace is None else _WHOLE
     body.constant(b"\xdc" + (1 + fields).to_bytes(2, "big") + b"\x01")
@@ -176,17 +176,17 @@ def unit_of_puts(bodies: Any, fire_at_ms: NDArray[np.int64], lanes: NDArray[np.u
     return Unit(len(sizes), table.tobytes(), data)
 
 
-def _add_keys(body: Body, keys: Any) -> None:
+def _add_keys(body: BodyRows, keys: Any) -> None:
     if keys is None:
         body.constant(_NIL)
         return
-    texts = Body(len(keys))
+    texts = BodyRows(len(keys))
     texts.fixed(b"\xdb", ">u4", lengths_of(keys))
     texts.column(keys.cast(pa.binary()))
     body.column(texts.joined().fill_null(_NIL))
 
 
-def _add_ttls(body: Body, ttl_ms: Numbers | None) -> None:
+def _add_ttls(body: BodyRows, ttl_ms: Numbers | None) -> None:
     if ttl_ms is None:
         body.constant(_NIL)
     elif ttl_ms.given.all():
@@ -198,7 +198,7 @@ def _add_ttls(body: Body, ttl_ms: Numbers | None) -> None:
         )
 
 
-def _add_headers(body: Body, headers: Any) -> None:
+def _add_headers(body: BodyRows, headers: Any) -> None:
     """Maps as msgpack; null is empty."""
     if headers is None:
         body.constant(b"\x80")

@@ -45,7 +45,7 @@ _SPAN_BITS: Final = 22
 """Bodies are read in spans of at most about 4 MiB."""
 
 
-class Stored(NamedTuple):
+class StoredRecord(NamedTuple):
     """A record as it was stored; its checksum has been checked."""
 
     seq: int
@@ -55,7 +55,7 @@ class Stored(NamedTuple):
     body: bytes
 
 
-class Table(NamedTuple):
+class FrameTable(NamedTuple):
     """The proved table of one frame."""
 
     segment: Segment
@@ -127,15 +127,15 @@ class Reader:
     def __init__(self, segments: list[Segment]) -> None:
         self.segments = segments
         """Rising; replaced as a whole when it changes, so that readers in other threads keep theirs."""
-        self._tables: OrderedDict[tuple[int, int], Table] = OrderedDict()
+        self._tables: OrderedDict[tuple[int, int], FrameTable] = OrderedDict()
         self._open: OrderedDict[int, Segment] = OrderedDict()
         self._lock = Lock()
 
-    def read(self, seq: int) -> Stored:
+    def read(self, seq: int) -> StoredRecord:
         """One record."""
         walk = Walk(_WINDOW_BYTES)
         found = self._find(seq, walk)
-        return found if isinstance(found, Stored) else self._one(found, seq, walk)
+        return found if isinstance(found, StoredRecord) else self._one(found, seq, walk)
 
     def bodies(self, seqs: NDArray[np.int64]) -> list[bytes]:
         """Bodies of records, in the order asked for; each frame is visited once."""
@@ -148,7 +148,7 @@ class Reader:
         while at < len(rising):
             seq = rising[at]
             frame = self._find(seq, walk)
-            if isinstance(frame, Stored):
+            if isinstance(frame, StoredRecord):
                 until = bisect_right(rising, seq, at)
                 found += [frame.body] * (until - at)
             else:
@@ -225,7 +225,7 @@ class Reader:
             self.opened(segment)
         return segment
 
-    def _find(self, seq: int, walk: Walk) -> Table | Stored:
+    def _find(self, seq: int, walk: Walk) -> FrameTable | StoredRecord:
         """The proved table of the frame that holds `seq`; or the record, if it is alone in its frame."""
         segment = self._segment(seq)
         point = segment.point(seq)
@@ -245,7 +245,7 @@ class Reader:
         except BadFrame as bad:
             raise Damage(segment.path, offset, str(bad)) from None
 
-    def _kept(self, segment: Segment, offset: int) -> Table | None:
+    def _kept(self, segment: Segment, offset: int) -> FrameTable | None:
         key = segment.number, offset
         with self._lock:
             table = self._tables.get(key)
@@ -253,14 +253,14 @@ class Reader:
                 self._tables.move_to_end(key)
             return table
 
-    def _keep(self, table: Table) -> None:
+    def _keep(self, table: FrameTable) -> None:
         with self._lock:
             if not table.segment.reclaimed:
                 self._tables[table.segment.number, table.offset] = table
                 if len(self._tables) > TABLES:
                     self._tables.popitem(last=False)
 
-    def _one(self, table: Table, seq: int, walk: Walk) -> Stored:
+    def _one(self, table: FrameTable, seq: int, walk: Walk) -> StoredRecord:
         i = seq - table.first_seq
         kind, _, lane, size, crc, fire_at_ms, _, _ = ROW.unpack_from(table.rows, ROW_BYTES * i)
         begin = int(table.ends[i])
@@ -268,9 +268,9 @@ class Reader:
         body = data[at : at + size]
         if value(body) != crc:
             raise _bad_body(table, seq)
-        return Stored(seq, kind, lane, fire_at_ms, body)
+        return StoredRecord(seq, kind, lane, fire_at_ms, body)
 
-    def _some(self, table: Table, seqs: list[int], rising_seqs: NDArray[np.int64]) -> list[bytes]:
+    def _some(self, table: FrameTable, seqs: list[int], rising_seqs: NDArray[np.int64]) -> list[bytes]:
         """The bodies of several records of one frame, by columns."""
         rows = rising_seqs - table.first_seq
         bodies = _bodies(table, rows)
@@ -281,16 +281,16 @@ class Reader:
         return bodies
 
 
-def _load_single(segment: Segment, offset: int, header: Header, walk: Walk) -> Stored:
+def _load_single(segment: Segment, offset: int, header: Header, walk: Walk) -> StoredRecord:
     """Read and prove a frame with one record."""
     data, at = walk.bytes_at(segment, offset, header.length)
     check_frame(data, at, header)
     kind, _, lane, size, _, fire_at_ms, _, _ = ROW.unpack_from(data, at + HEADER_BYTES)
     at += HEADER_BYTES + ROW_BYTES
-    return Stored(header.first_seq, kind, lane, fire_at_ms, data[at : at + size])
+    return StoredRecord(header.first_seq, kind, lane, fire_at_ms, data[at : at + size])
 
 
-def _load(segment: Segment, offset: int, header: Header, walk: Walk) -> Table:
+def _load(segment: Segment, offset: int, header: Header, walk: Walk) -> FrameTable:
     """Read and prove the table of a frame."""
     table_bytes = HEADER_BYTES + ROW_BYTES * header.records
     data, at = walk.bytes_at(segment, offset, table_bytes)
@@ -300,10 +300,10 @@ def _load(segment: Segment, offset: int, header: Header, walk: Walk) -> Table:
     ends[0] = offset + table_bytes
     np.cumsum(np.frombuffer(rows, FIXED)["size"], out=ends[1:])
     ends[1:] += ends[0]
-    return Table(segment, offset, header.first_seq, header.first_seq + header.records - 1, rows, ends)
+    return FrameTable(segment, offset, header.first_seq, header.first_seq + header.records - 1, rows, ends)
 
 
-def _bodies(table: Table, rows: NDArray[np.int64]) -> list[bytes]:
+def _bodies(table: FrameTable, rows: NDArray[np.int64]) -> list[bytes]:
     """The bodies of these rows, reading those that are near each other together."""
     begins, ends = table.ends[rows], table.ends[rows + 1]
     far = (begins[1:] - ends[:-1] > _NEAR_BYTES) | (np.diff(begins >> _SPAN_BITS) > 0)
@@ -317,6 +317,6 @@ def _bodies(table: Table, rows: NDArray[np.int64]) -> list[bytes]:
     return bodies
 
 
-def _bad_body(table: Table, seq: int) -> Damage:
+def _bad_body(table: FrameTable, seq: int) -> Damage:
     begin = int(table.ends[seq - table.first_seq])
     return Damage(table.segment.path, begin, f"the checksum of the body of seq {seq} does not match")

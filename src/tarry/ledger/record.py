@@ -261,7 +261,7 @@ class Lower(Struct, tag=int(Kind.LOWER), array_like=True, frozen=True):
     """The number that the next message of a batch would have had."""
 
 
-class Topic(Struct, tag=int(Kind.TOPIC), array_like=True, frozen=True):
+class TopicSet(Struct, tag=int(Kind.TOPIC), array_like=True, frozen=True):
     """A topic is created, or deleted with all that it holds, or has a new exclusive producer."""
 
     name: str
@@ -358,7 +358,7 @@ Record = (
     | PolicySet
     | Mark
     | Lower
-    | Topic
+    | TopicSet
     | Adopt
     | CancelBatch
     | Catalogued

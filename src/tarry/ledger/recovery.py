@@ -63,7 +63,7 @@ from tarry.ledger.segment import (
 log = logging.getLogger(__name__)
 
 
-class Verdict(Enum):
+class Treatment(Enum):
     """The treatment of the newest segment's end."""
 
     KEEP = "keep"
@@ -79,13 +79,13 @@ class End(NamedTuple):
     below_head: bool
 
 
-TABLE: Final[dict[End, Verdict]] = {
-    End(only_zeros=True, later_frame=False, below_head=False): Verdict.KEEP,
-    End(only_zeros=True, later_frame=False, below_head=True): Verdict.DAMAGE,
-    End(only_zeros=False, later_frame=False, below_head=False): Verdict.TRUNCATE,
-    End(only_zeros=False, later_frame=False, below_head=True): Verdict.DAMAGE,
-    End(only_zeros=False, later_frame=True, below_head=False): Verdict.DAMAGE,
-    End(only_zeros=False, later_frame=True, below_head=True): Verdict.DAMAGE,
+TABLE: Final[dict[End, Treatment]] = {
+    End(only_zeros=True, later_frame=False, below_head=False): Treatment.KEEP,
+    End(only_zeros=True, later_frame=False, below_head=True): Treatment.DAMAGE,
+    End(only_zeros=False, later_frame=False, below_head=False): Treatment.TRUNCATE,
+    End(only_zeros=False, later_frame=False, below_head=True): Treatment.DAMAGE,
+    End(only_zeros=False, later_frame=True, below_head=False): Treatment.DAMAGE,
+    End(only_zeros=False, later_frame=True, below_head=True): Treatment.DAMAGE,
 }
 
 
@@ -230,10 +230,10 @@ def _settle_end(segment: Segment, head: Head | None, notes: list[str]) -> Scanne
     later = _later_frame(segment) if nonzero is not None else None
     below_head = head is not None and head.segment == segment.number and end < head.offset
     match TABLE[End(nonzero is None, later is not None, below_head)]:
-        case Verdict.DAMAGE:
+        case Treatment.DAMAGE:
             proof = f"a good frame follows at byte {later}" if later else "it is below the published head"
             raise Damage(segment.path, end, f"{reason}; {proof}, so it was durable")
-        case Verdict.TRUNCATE:
+        case Treatment.TRUNCATE:
             notes.append(f"{segment.path}: an unfinished frame at byte {end} was cleared ({reason})")
             _zero(segment)
     if last is not None:

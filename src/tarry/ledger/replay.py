@@ -18,7 +18,7 @@ RUN_RECORDS: Final = 8192
 """Frames are put together up to about so many records."""
 
 
-class Place(NamedTuple):
+class FramePosition(NamedTuple):
     """Where a frame is."""
 
     file: str
@@ -31,7 +31,13 @@ class Frame:
     __slots__ = ("_ends", "bodies", "count", "first_seq", "fixed", "place")
 
     def __init__(
-        self, first_seq: int, fixed: NDArray[np.void], bodies: bytes, place: Place, skip: int, until: int
+        self,
+        first_seq: int,
+        fixed: NDArray[np.void],
+        bodies: bytes,
+        place: FramePosition,
+        skip: int,
+        until: int,
     ) -> None:
         """Rows of the records that begin with `first_seq`: those from row `skip` up to but without row `until`."""
         self.first_seq = first_seq + skip
@@ -67,7 +73,7 @@ def replay(segment: Segment, offset: int, seq: int, from_seq: int, upto_seq: int
             header.first_seq,
             np.frombuffer(b"".join(tables), FIXED),
             b"".join(bodies),
-            Place(segment.path, run[0].offset),
+            FramePosition(segment.path, run[0].offset),
             max(0, from_seq - header.first_seq),
             upto_seq + 1 - header.first_seq,
         )

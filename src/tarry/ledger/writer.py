@@ -55,7 +55,7 @@ class Queued(Struct, frozen=True):
     done: Done
 
 
-class Taken(Struct, frozen=True):
+class TakenUnits(Struct, frozen=True):
     """The units of one frame, and whether they need a new segment."""
 
     batch: list[Queued]
@@ -102,7 +102,7 @@ class Writer:
         free_bytes = self.active.size_bytes - self.active.end - SEAL_BYTES
         self.space = SegmentSpace(free_bytes, usable_bytes(segment_bytes))
         self._in_flight: list[Queued] = []
-        self._held: Taken | None = None
+        self._held: TakenUnits | None = None
         """A frame that could not be begun for want of open files or memory."""
         self._written = False
         """Whether anything of the present frame may be in its file."""
@@ -168,7 +168,7 @@ class Writer:
         try:
             if taken.roll:
                 self._roll()
-                taken = Taken(batch, roll=False)
+                taken = TakenUnits(batch, roll=False)
             records = self._write(batch)
             self.publish()
         except (OSError, MemoryError) as error:
@@ -184,18 +184,18 @@ class Writer:
         self._call_back([queued.done for queued in batch], None)
         return records
 
-    def _hold(self, taken: Taken, error: Exception) -> None:
+    def _hold(self, taken: TakenUnits, error: Exception) -> None:
         """Keep a frame for the next attempt."""
         if self._held is None:
             log.warning("the ledger waits, and tries again: %r", error)
         self._held = taken
 
-    def _take(self) -> Taken:
+    def _take(self) -> TakenUnits:
         """Take whole units for one frame from the queue."""
         with self.lock:
             queue, room = self.queue, self.space
             if not queue:
-                return Taken([], roll=False)
+                return TakenUnits([], roll=False)
             batch = [queue.popleft()]
             content, records = batch[0].content_bytes, batch[0].unit.records
             roll = room.needs_roll(frame_bytes(content))
@@ -212,7 +212,7 @@ class Writer:
                 content = total
                 batch.append(queue.popleft())
             room.free_bytes -= frame_bytes(content)
-            return Taken(batch, roll)
+            return TakenUnits(batch, roll)
 
     def _roll(self) -> None:
         """Begin the next segment. All frames of the one before have been synced."""

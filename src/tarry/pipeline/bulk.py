@@ -33,8 +33,8 @@ from pyspark.sql.datasource import (
 from tarry.core.errors import Conflict, Invalid, Rejected, Unavailable
 from tarry.core.names import check_name
 from tarry.index import incoming
-from tarry.index.manifest import Manifest, Place, new_token
-from tarry.index.staging import Staged, Stager, manifest_of, remove_staged
+from tarry.index.manifest import BatchManifest, StagingPlace, new_token
+from tarry.index.staging import StagedFiles, Stager, manifest_of, remove_staged
 from tarry.pipeline.remote import call
 from tarry.pipeline.source import TOKEN_VARIABLE, read_token
 
@@ -58,7 +58,7 @@ _OPTIONS: Final = frozenset(
 class TaskStaged(WriterCommitMessage):
     """The files that a task has staged, with the batch's name and folder."""
 
-    def __init__(self, name: str, token: str, staged: Staged) -> None:
+    def __init__(self, name: str, token: str, staged: StagedFiles) -> None:
         self.name = name
         self.token = token
         self.staged = staged
@@ -69,7 +69,7 @@ class Job(msgspec.Struct, frozen=True):
 
     options: dict[str, str]
     mapping: incoming.Mapping
-    place: Place
+    place: StagingPlace
 
     @classmethod
     def of(cls, options: Mapping[str, str], columns: Sequence[str]) -> "Job":
@@ -78,7 +78,7 @@ class Job(msgspec.Struct, frozen=True):
         mapping = mapping_of(given)
         mapping.check(list(columns))
         check_name(_required(given, "name"), "name")
-        place = msgspec.json.decode(_call(given, "GET", given["name"], "/place"), type=Place)
+        place = msgspec.json.decode(_call(given, "GET", given["name"], "/place"), type=StagingPlace)
         if "index" in given:
             place = msgspec.structs.replace(place, index=given["index"])
         return cls(given, mapping, place)
@@ -101,7 +101,9 @@ class Job(msgspec.Struct, frozen=True):
         if not any(message.staged.rows or message.staged.bad for message in staged):
             return
         try:
-            manifest: Manifest = manifest_of(self.place, (message.staged for message in staged), named=named)
+            manifest: BatchManifest = manifest_of(
+                self.place, (message.staged for message in staged), named=named
+            )
             _call(self.options, "PUT", staged[0].name, "", msgspec.json.encode(manifest))
         except (Rejected, Conflict):
             self.remove(staged)

@@ -24,9 +24,9 @@ from tarry.index.files import Folder
 from tarry.index.kept import HistoryState
 from tarry.index.merge import PartitionWriter, merged
 from tarry.index.schema import DEL, HISTORY, INDEX
-from tarry.index.state import State
+from tarry.index.state import CommitState
 from tarry.index.table import GuardedTable, IndexFile
-from tarry.pipeline.plan import ROUND_ROWS, Plan, Rewrite, plan, plan_history
+from tarry.pipeline.plan import ROUND_ROWS, Rewrite, UpkeepPlan, plan, plan_history
 from tarry.pipeline.session import spread
 from tarry.pipeline.stream import now_ms
 
@@ -41,7 +41,7 @@ class RewriteTask(Struct, frozen=True):
     """The facts that a task needs. They travel to the executors."""
 
     uri: str
-    state: State
+    state: CommitState
     default_ms: int
     now_ms: int
 
@@ -100,7 +100,9 @@ def _seqs(folder: Folder, files: Iterable[IndexFile], *, dels: bool) -> NDArray[
     return np.concatenate(found)
 
 
-def living(rows: pa.Table, state: State, dead: NDArray[np.int64], needed: NDArray[np.int64]) -> pa.Table:
+def living(
+    rows: pa.Table, state: CommitState, dead: NDArray[np.int64], needed: NDArray[np.int64]
+) -> pa.Table:
     """The rows that are still worth keeping: puts that nothing ended, and dels whose put lies in another file."""
     op, seq, fire = (rows.column(name).to_numpy() for name in ("op", "seq", "fire_at_ms"))
     below = state.passed.passed(fire, seq)
@@ -120,7 +122,7 @@ def cascade(
     """One round on the index: plan, rewrite, commit. Gives figures; a lost race gives none and harms nothing."""
     began = time.monotonic()
     table.refresh()
-    state = msgspec.convert(table.state(), State)
+    state = msgspec.convert(table.state(), CommitState)
     at_ms = now_ms() if at_ms is None else at_ms
     todo = plan(table.files(), state, default_ms, at_ms).within(ROUND_ROWS)
     task = RewriteTask(table.uri, state, default_ms, at_ms)
@@ -167,7 +169,7 @@ def _rewritten(spark: SparkSession | None, task: RewriteTask, rewrites: Sequence
 
 
 def _commit(
-    table: GuardedTable, todo: Plan, new: list[IndexFile], state: dict[str, Any], began_s: float
+    table: GuardedTable, todo: UpkeepPlan, new: list[IndexFile], state: dict[str, Any], began_s: float
 ) -> dict[str, Any]:
     old = [file for rewrite in todo.rewrites for file in rewrite.files]
     if not old and not todo.expired:

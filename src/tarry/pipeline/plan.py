@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from tarry.core.timers.slots import LEVELS, lead_of, parse_slot
 from tarry.index.files import FULL_ROWS
-from tarry.index.state import Cancelled, State
+from tarry.index.state import Cancelled, CommitState
 from tarry.index.table import IndexFile
 
 FILES_PER_SLOT: Final = 8
@@ -40,14 +40,14 @@ class Rewrite(Struct, frozen=True):
         return sum(file.rows for file in self.files)
 
 
-class Plan(Struct, frozen=True):
+class UpkeepPlan(Struct, frozen=True):
     """The work on the files of one version."""
 
     expired: list[IndexFile]
     """Wholly dead: nothing in them is needed."""
     rewrites: list[Rewrite]
 
-    def within(self, rows: int) -> "Plan":
+    def within(self, rows: int) -> "UpkeepPlan":
         """The first rewrites, up to about so many rows; at least one."""
         chosen: list[Rewrite] = []
         for rewrite in self.rewrites:
@@ -55,10 +55,10 @@ class Plan(Struct, frozen=True):
             if chosen and rows < 0:
                 break
             chosen.append(rewrite)
-        return Plan(self.expired, chosen)
+        return UpkeepPlan(self.expired, chosen)
 
 
-def plan(files: Sequence[IndexFile], state: State, default_ms: int, now_ms: int) -> Plan:
+def plan(files: Sequence[IndexFile], state: CommitState, default_ms: int, now_ms: int) -> UpkeepPlan:
     """Decide which files of the index go and which are rewritten, the nearest first."""
     expired: list[IndexFile] = []
     live: list[IndexFile] = []
@@ -79,10 +79,10 @@ def plan(files: Sequence[IndexFile], state: State, default_ms: int, now_ms: int)
         rewrites += map(Rewrite, _groups(must))
         rest = [file for file in members if file.path not in chosen]
         rewrites += [Rewrite(group) for group in _groups(crowd(rest)) if len(group) > 1]
-    return Plan(expired, [Rewrite(one.files, _beside(one.files, live)) for one in rewrites])
+    return UpkeepPlan(expired, [Rewrite(one.files, _beside(one.files, live)) for one in rewrites])
 
 
-def plan_history(files: Sequence[IndexFile], keep_from_day: str) -> Plan:
+def plan_history(files: Sequence[IndexFile], keep_from_day: str) -> UpkeepPlan:
     """Decide which files of the history go, being too old, and which are put together."""
     by_day: dict[str, list[IndexFile]] = defaultdict(list)
     for file in files:
@@ -90,7 +90,7 @@ def plan_history(files: Sequence[IndexFile], keep_from_day: str) -> Plan:
     expired = [file for day, members in by_day.items() if day < keep_from_day for file in members]
     kept = [members for day, members in sorted(by_day.items()) if day >= keep_from_day]
     groups = [group for members in kept for group in _groups(crowd(members)) if len(group) > 1]
-    return Plan(expired, [Rewrite(group) for group in groups])
+    return UpkeepPlan(expired, [Rewrite(group) for group in groups])
 
 
 def crowd(files: Iterable[IndexFile]) -> list[IndexFile]:
@@ -118,7 +118,7 @@ def _is_cancelled(file: IndexFile, cancelled: Sequence[Cancelled]) -> bool:
     return bool(file.base) and any(batch.ends_all(file.base, file.rows) for batch in cancelled)
 
 
-def _is_touched(file: IndexFile, state: State) -> bool:
+def _is_touched(file: IndexFile, state: CommitState) -> bool:
     """Whether it may hold messages of a batch that was cancelled after it was written."""
     low_seq, high_seq = file.low_seq + file.base, file.high_seq + file.base
     return file.written_ms <= state.revised_at_ms and any(
@@ -126,7 +126,7 @@ def _is_touched(file: IndexFile, state: State) -> bool:
     )
 
 
-def _is_coarse(file: IndexFile, state: State, finest_ms: int, now_ms: int) -> bool:
+def _is_coarse(file: IndexFile, state: CommitState, finest_ms: int, now_ms: int) -> bool:
     """Whether it may hold rows that belong into finer slots by now.
 
     When it was written, its rows were given their slots by that instant and by the granularities of that time. If its slot was

@@ -27,9 +27,9 @@ from tarry.core.errors import Conflict, TarryError, Unavailable
 from tarry.core.limits import DAY_MS, HOUR_MS
 from tarry.pipeline.reporter import Reporter
 from tarry.pipeline.session import abandon, check_java, explain, open_session, pack, stderr_to
-from tarry.pipeline.source import LedgerSource, Place
+from tarry.pipeline.source import LedgerAddress, LedgerSource
 from tarry.pipeline.stream import IndexStream, Tables
-from tarry.pipeline.upkeep import Retention, Upkeep
+from tarry.pipeline.upkeep import RetentionTimes, TableUpkeep
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Pipeline:
     def __init__(self, settings: PipelineSettings) -> None:
         self._settings = settings
         self._work = Path(settings.work)
-        self._place = Place.of(settings.ledger)
+        self._place = LedgerAddress.of(settings.ledger)
         self._follower = self._place.follower(patience_s=0)
         self._stop = threading.Event()
         self._interruptible = True
@@ -138,13 +138,13 @@ class Pipeline:
         tables.history.check_commits()
         return tables
 
-    def _upkeep(self, ledger_id: bytes) -> Upkeep:
+    def _upkeep(self, ledger_id: bytes) -> TableUpkeep:
         settings = self._settings
-        retention = Retention(
+        retention = RetentionTimes(
             keep_versions_ms=settings.keep_versions_ms, keep_history_ms=settings.keep_history_ms
         )
         # Handles of its own: those of the stream are in use by its batches.
-        return Upkeep(self._open_tables(ledger_id), self._follower, settings.slot_ms, retention)
+        return TableUpkeep(self._open_tables(ledger_id), self._follower, settings.slot_ms, retention)
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -190,7 +190,7 @@ class _Run:
         settings: PipelineSettings,
         spark: SparkSession,
         tables: Tables,
-        upkeep: Upkeep,
+        upkeep: TableUpkeep,
         reporter: Reporter,
         stop: threading.Event,
     ) -> None:
@@ -200,7 +200,7 @@ class _Run:
         self._reporter = reporter
         self._stop = stop
         self._upkeep = upkeep
-        self._place = Place.of(settings.ledger)
+        self._place = LedgerAddress.of(settings.ledger)
         self._stream = IndexStream(
             tables, settings.slot_ms, keep_bodies=settings.keep_bodies, place=self._place
         )

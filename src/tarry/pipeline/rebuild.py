@@ -29,9 +29,9 @@ from tarry.ledger.record import FIRST_BATCH_SEQ
 from tarry.pipeline.jobs import job_session
 from tarry.pipeline.program import PipelineSettings
 from tarry.pipeline.session import spread
-from tarry.pipeline.source import PARTITION_ROWS, Place, Range, ranges, read_range
+from tarry.pipeline.source import PARTITION_ROWS, LedgerAddress, SeqRange, ranges, read_range
 from tarry.pipeline.stream import gathered, now_ms
-from tarry.pipeline.verify import Pinned, Verdict, pin, verify
+from tarry.pipeline.verify import Comparison, Pinned, pin, verify
 
 log = logging.getLogger(__name__)
 
@@ -41,13 +41,15 @@ ATTEMPTS: Final = 3
 class IndexWork:
     """An index that is open to be compared or made again, with a Spark session of its own."""
 
-    def __init__(self, spark: SparkSession, table: GuardedTable, place: Place, default_ms: int) -> None:
+    def __init__(
+        self, spark: SparkSession, table: GuardedTable, place: LedgerAddress, default_ms: int
+    ) -> None:
         self._spark = spark
         self._table = table
         self._place = place
         self._default_ms = default_ms
 
-    def verify(self) -> Verdict:
+    def verify(self) -> Comparison:
         """Compare it with what it ought to hold."""
         return verify(self._spark, pin(self._table, self._place), self._place)
 
@@ -59,7 +61,7 @@ class IndexWork:
 @contextlib.contextmanager
 def open_index(settings: PipelineSettings) -> Iterator[IndexWork]:
     """Open the index of a configuration; raises `Unavailable` where there is none."""
-    place = Place.of(settings.ledger)
+    place = LedgerAddress.of(settings.ledger)
     uri = f"{settings.tables.rstrip('/')}/index"
     if "://" not in uri and not os.path.isdir(os.path.join(uri, "_delta_log")):
         raise Unavailable(f"{uri}: there is no index yet; `tarry pipeline --once` makes one")
@@ -68,7 +70,7 @@ def open_index(settings: PipelineSettings) -> Iterator[IndexWork]:
         yield IndexWork(spark, table, place, settings.slot_ms)
 
 
-class Piece(Struct, frozen=True):
+class RebuildTask(Struct, frozen=True):
     """The work of one task: a range of the ledger, or a file of the old index."""
 
     first_seq: int = 0
@@ -84,7 +86,7 @@ class Piece(Struct, frozen=True):
 class Rebuilder:
     """The facts that a task needs. They travel to the executors."""
 
-    def __init__(self, place: Place, pinned: Pinned, default_ms: int, at_ms: int) -> None:
+    def __init__(self, place: LedgerAddress, pinned: Pinned, default_ms: int, at_ms: int) -> None:
         self._place = place
         self._pinned = pinned
         self._default_ms = default_ms
@@ -94,14 +96,14 @@ class Rebuilder:
         """Do the pieces that these rows name. On an executor."""
         for batch in batches:
             for text in batch.column("piece").to_pylist():
-                piece = msgspec.json.decode(text, type=Piece)
+                piece = msgspec.json.decode(text, type=RebuildTask)
                 files = self._of_ledger(piece) if piece.file is None else self._of_file(piece.file)
                 yield pa.RecordBatch.from_pydict({"written": [msgspec.json.encode(files).decode()]})
 
-    def _of_ledger(self, piece: Piece) -> list[IndexFile]:
+    def _of_ledger(self, piece: RebuildTask) -> list[IndexFile]:
         state = self._pinned.state
         files: list[IndexFile] = []
-        for records in gathered(read_range(self._place, Range(piece.first_seq, piece.last_seq))):
+        for records in gathered(read_range(self._place, SeqRange(piece.first_seq, piece.last_seq))):
             rows = index_rows(
                 records,
                 self._at_ms,
@@ -136,10 +138,10 @@ def _only_here(pinned: Pinned, seqs: Any) -> Any:
     return here
 
 
-def pieces(pinned: Pinned, bounds: list[int]) -> list[Piece]:
+def pieces(pinned: Pinned, bounds: list[int]) -> list[RebuildTask]:
     """The work, divided. Old files that hold nothing of their own are not read at all."""
     todo = [
-        Piece(part.first_seq, part.last_seq)
+        RebuildTask(part.first_seq, part.last_seq)
         for part in ranges(pinned.first_seq, pinned.cursor, bounds, PARTITION_ROWS)
         if pinned.cursor >= pinned.first_seq
     ]
@@ -148,11 +150,13 @@ def pieces(pinned: Pinned, bounds: list[int]) -> list[Piece]:
         proved = [(pinned.first_seq, FIRST_BATCH_SEQ)]
         proved += [(adopt.first_seq, adopt.first_seq + adopt.count) for adopt in pinned.adopted]
         if not any(first_seq <= low_seq and high_seq < end_seq for first_seq, end_seq in proved):
-            todo.append(Piece(file=file))
+            todo.append(RebuildTask(file=file))
     return todo
 
 
-def rebuild(spark: SparkSession, table: GuardedTable, place: Place, default_ms: int) -> dict[str, int]:
+def rebuild(
+    spark: SparkSession, table: GuardedTable, place: LedgerAddress, default_ms: int
+) -> dict[str, int]:
     """Make the index again and put it in the place of the old one. Gives figures."""
     attempts = ATTEMPTS
     while True:
@@ -178,7 +182,7 @@ def rebuild(spark: SparkSession, table: GuardedTable, place: Place, default_ms: 
             return {"cursor": pinned.cursor, "old_files": len(old), "new_files": len(new), "rows": rows}
 
 
-def _written(spark: SparkSession, pinned: Pinned, place: Place, default_ms: int) -> list[IndexFile]:
+def _written(spark: SparkSession, pinned: Pinned, place: LedgerAddress, default_ms: int) -> list[IndexFile]:
     at_ms = now_ms()
     work = pieces(pinned, place.follower().bounds())
     todo = [(msgspec.json.encode(piece).decode(),) for piece in work]

@@ -38,7 +38,7 @@ class Swept(Struct, frozen=True):
     log_files: int
 
 
-class Stored(Struct, frozen=True):
+class StoredFile(Struct, frozen=True):
     """A file in a table's folder."""
 
     path: str
@@ -73,16 +73,16 @@ def sweep(table: GuardedTable, follower: Follower, keep_ms: int, now_ms: int) ->
     return Swept(len(gone), sum(file.size for file in gone), len(spent))
 
 
-def listed(folder: Folder) -> Iterator[Stored]:
+def listed(folder: Folder) -> Iterator[StoredFile]:
     """All files below a table's folder."""
     selector = pyarrow.fs.FileSelector(folder.root, recursive=True)
     for info in folder.filesystem.get_file_info(selector):
         if info.type == pyarrow.fs.FileType.File:
             path = info.path[len(folder.root) :].lstrip("/")
-            yield Stored(path, info.size, int((info.mtime_ns or 0) // 1_000_000))
+            yield StoredFile(path, info.size, int((info.mtime_ns or 0) // 1_000_000))
 
 
-def spoken_of(folder: Folder, log: list[Stored], young_ms: int) -> set[str]:
+def spoken_of(folder: Folder, log: list[StoredFile], young_ms: int) -> set[str]:
     """The files that commits since an instant have added or removed: readers of versions of that time may need them."""
     paths: set[str] = set()
     for commit in log:
@@ -96,9 +96,9 @@ def spoken_of(folder: Folder, log: list[Stored], young_ms: int) -> set[str]:
     return paths
 
 
-def spent_log(folder: Folder, log: list[Stored], young_ms: int) -> list[Stored]:
+def spent_log(folder: Folder, log: list[StoredFile], young_ms: int) -> list[StoredFile]:
     """The files of the log that a checkpoint has replaced, and that are old."""
-    versions: list[tuple[int, Stored]] = []
+    versions: list[tuple[int, StoredFile]] = []
     for file in log:
         if found := _LOG_FILE.match(file.path.removeprefix(f"{LOG}/")):
             versions.append((int(found[1]), file))

@@ -53,7 +53,7 @@ PARTITION_ROWS: Final = 250_000
 TOKEN_VARIABLE: Final = "TARRY_PIPELINE__TOKEN"  # noqa: S105 - its name
 
 
-class Place:
+class LedgerAddress:
     """Where the ledger is, and what opens it. Travels to the executors; does not show its token."""
 
     def __init__(self, folder: str | None, server: str | None, token: str | None = None) -> None:
@@ -62,7 +62,7 @@ class Place:
         self._token = token
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> "Place":
+    def of(cls, options: Mapping[str, str]) -> "LedgerAddress":
         """The place that the options of a source name, with the token of this process or of the file that they name."""
         folder, server = options.get("folder"), options.get("server")
         if (folder is None) == (server is None):
@@ -79,7 +79,7 @@ class Place:
         return ServerFollower(self._server, self._token, patience_s)
 
     def __repr__(self) -> str:
-        return f"Place({self._folder or self._server})"
+        return f"LedgerAddress({self._folder or self._server})"
 
 
 def read_token(file: str | None) -> str | None:
@@ -93,7 +93,7 @@ def read_token(file: str | None) -> str | None:
         raise Invalid("token_file", f"{file} cannot be read: {error}") from None
 
 
-class Range(InputPartition):
+class SeqRange(InputPartition):
     """Records from one seq up to and with another."""
 
     def __init__(self, first_seq: int, last_seq: int) -> None:
@@ -102,7 +102,7 @@ class Range(InputPartition):
         self.last_seq = last_seq
 
 
-def ranges(first_seq: int, last_seq: int, bounds: list[int], rows: int) -> list[Range]:
+def ranges(first_seq: int, last_seq: int, bounds: list[int], rows: int) -> list[SeqRange]:
     """A range divided evenly into parts of about so many rows, where a segment begins if that is near.
 
     Even parts end together: a small rest that is read by itself, because a segment ends there, leaves the other cores idle.
@@ -115,7 +115,7 @@ def ranges(first_seq: int, last_seq: int, bounds: list[int], rows: int) -> list[
     starts = sorted(bounds)
     moved = [_nearest(starts, cut, rows // 8) for cut in cuts]
     edges = [first_seq, *moved, last_seq + 1]
-    return [Range(low, high - 1) for low, high in pairwise(edges)]
+    return [SeqRange(low, high - 1) for low, high in pairwise(edges)]
 
 
 def _nearest(starts: list[int], seq: int, within: int) -> int:
@@ -155,20 +155,20 @@ def batch_of(frame: Frame) -> pa.RecordBatch:
     )
 
 
-def read_range(place: Place, part: Range) -> Iterator[pa.RecordBatch]:
+def read_range(place: LedgerAddress, part: SeqRange) -> Iterator[pa.RecordBatch]:
     """The records of one input partition. Runs on an executor."""
     for frame in place.follower().frames(part.first_seq, part.last_seq):
         yield batch_of(frame)
 
 
-def _read(options: Mapping[str, str], place: Place, part: Range) -> Iterator[pa.RecordBatch]:
+def _read(options: Mapping[str, str], place: LedgerAddress, part: SeqRange) -> Iterator[pa.RecordBatch]:
     if "ranges" not in options:
         return read_range(place, part)
     said = {"first_seq": [part.first_seq], "last_seq": [part.last_seq]}
     return iter([pa.RecordBatch.from_pydict(said)])
 
 
-def records_of(place: Place | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def records_of(place: LedgerAddress | None, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The records that batches hold, or that the ranges in them name. Runs on an executor."""
     for batch in batches:
         if "last_seq" not in batch.schema.names:
@@ -176,7 +176,7 @@ def records_of(place: Place | None, batches: Iterator[pa.RecordBatch]) -> Iterat
             continue
         assert place is not None
         for row in batch.to_pylist():
-            yield from read_range(place, Range(row["first_seq"], row["last_seq"]))
+            yield from read_range(place, SeqRange(row["first_seq"], row["last_seq"]))
 
 
 class LedgerSource(DataSource):
@@ -205,7 +205,7 @@ class LedgerReader(DataSourceReader):
 
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
-        self._place = Place.of(options)
+        self._place = LedgerAddress.of(options)
 
     def partitions(self) -> list[InputPartition]:
         """The range, divided."""
@@ -225,7 +225,7 @@ class LedgerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
-        self._place = Place.of(options)
+        self._place = LedgerAddress.of(options)
         self._upto: int | None = None
         """Where a query ends that takes what is there now."""
         self._waiting_since_s: float | None = None

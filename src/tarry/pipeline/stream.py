@@ -25,10 +25,10 @@ from tarry.index.columns import index_rows, seen_in, set_aside_in
 from tarry.index.files import Folder, write_partitions
 from tarry.index.history import history_rows
 from tarry.index.schema import HISTORY, INDEX
-from tarry.index.state import Seen, State
+from tarry.index.state import CommitState, Seen
 from tarry.index.table import GuardedTable, IndexFile
 from tarry.ledger.record import Adopt
-from tarry.pipeline.source import Place, records_of
+from tarry.pipeline.source import LedgerAddress, records_of
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Tables(Struct, frozen=True):
             return
         if self.history.cursor() < began:
             self.history.append([], self.history.cursor() + 1, began, self.history.state())
-        self.index.append([], 1, began, msgspec.to_builtins(State(began=began)))
+        self.index.append([], 1, began, msgspec.to_builtins(CommitState(began=began)))
 
     def refresh(self) -> None:
         """Go to the newest versions."""
@@ -92,11 +92,11 @@ class Task(Struct, frozen=True):
     cursor: int
     history_cursor: int
     """Higher than the index's where a driver died between the two commits: the history is not written twice."""
-    state: State
+    state: CommitState
     default_ms: int
     now_ms: int
     keep_bodies: bool
-    place: Place | None = None
+    place: LedgerAddress | None = None
     """Where the ledger is, for batches that only say which ranges they are about."""
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -157,7 +157,7 @@ class IndexStream:
         default_ms: int,
         *,
         keep_bodies: bool = False,
-        place: Place | None = None,
+        place: LedgerAddress | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         self._tables = tables
@@ -183,7 +183,7 @@ class IndexStream:
         began = time.monotonic()
         self._tables.refresh()
         index, history = self._tables.index, self._tables.history
-        state = msgspec.convert(index.state(), State)
+        state = msgspec.convert(index.state(), CommitState)
         cursor, at_ms = index.cursor(), self._clock()
         task = Task(
             index.uri,
@@ -221,7 +221,7 @@ class IndexStream:
 
 
 def commit(
-    index: GuardedTable, files: Sequence[IndexFile], first_seq: int, last_seq: int, state: State
+    index: GuardedTable, files: Sequence[IndexFile], first_seq: int, last_seq: int, state: CommitState
 ) -> None:
     """Commit a batch to the index, also when the cascade commits beside it."""
     for attempt in range(1, ATTEMPTS + 1):

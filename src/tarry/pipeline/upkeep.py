@@ -25,17 +25,19 @@ ROUNDS = 8
 """Rewriting goes on at once while there is more of it, but not without end: the program looks around in between."""
 
 
-class Retention(Struct, frozen=True, kw_only=True):
+class RetentionTimes(Struct, frozen=True, kw_only=True):
     """How long what is kept."""
 
     keep_versions_ms: int = HOUR_MS
     keep_history_ms: int = 90 * DAY_MS
 
 
-class Upkeep:
+class TableUpkeep:
     """Keeps the two tables small and quick."""
 
-    def __init__(self, tables: Tables, follower: Follower, default_ms: int, retention: Retention) -> None:
+    def __init__(
+        self, tables: Tables, follower: Follower, default_ms: int, retention: RetentionTimes
+    ) -> None:
         """The tables are handles of its own: those of the stream are in use by its batches."""
         self._tables = tables
         self._follower = follower

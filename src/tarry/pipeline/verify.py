@@ -22,11 +22,11 @@ from tarry.core.errors import Unavailable
 from tarry.index.adopted import files_of, with_keys
 from tarry.index.files import Folder
 from tarry.index.schema import DEL
-from tarry.index.state import State
+from tarry.index.state import CommitState
 from tarry.index.table import GuardedTable, IndexFile
 from tarry.ledger.record import FIRST_BATCH_SEQ, Adopt, Key, Kind, decode
 from tarry.pipeline.session import spread
-from tarry.pipeline.source import PARTITION_ROWS, Place, ranges
+from tarry.pipeline.source import PARTITION_ROWS, LedgerAddress, ranges
 
 VERSIONS: Final = "seq long, fire_at_ms long, op int, crc long, kills_seq long"
 """A put (`op` is its kind), a del of the index, or a record (`op` is -1) that ends the version `kills_seq`."""
@@ -40,7 +40,7 @@ class Pinned(Struct, frozen=True):
 
     uri: str
     cursor: int
-    state: State
+    state: CommitState
     files: list[IndexFile]
     first_seq: int
     """The first seq that the ledger still has."""
@@ -48,7 +48,7 @@ class Pinned(Struct, frozen=True):
     """Batches whose record the ledger has and whose staged files are all there."""
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class Comparison(Struct, frozen=True, kw_only=True):
     """The findings of a comparison."""
 
     cursor: int
@@ -69,7 +69,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
         return not (self.missing or self.extra or self.differing)
 
 
-def pin(table: GuardedTable, place: Place) -> Pinned:
+def pin(table: GuardedTable, place: LedgerAddress) -> Pinned:
     """Look at the newest version of the index, and at the ledger up to its cursor."""
     table.refresh()
     follower = place.follower()
@@ -86,11 +86,11 @@ def pin(table: GuardedTable, place: Place) -> Pinned:
             adopt = decode(frame.body(at))
             if isinstance(adopt, Adopt) and not folder.missing(files_of(adopt)):
                 adopted.append(adopt)
-    state = msgspec.convert(table.state(), State)
+    state = msgspec.convert(table.state(), CommitState)
     return Pinned(table.uri, cursor, state, table.files(), first_seq, adopted)
 
 
-def ledger_versions(spark: SparkSession, place: Place, first_seq: int, last_seq: int) -> DataFrame:
+def ledger_versions(spark: SparkSession, place: LedgerAddress, first_seq: int, last_seq: int) -> DataFrame:
     """The puts and the ends that a range of the ledger holds."""
     bounds = place.follower().bounds()
     parts = [(part.first_seq, part.last_seq) for part in ranges(first_seq, last_seq, bounds, PARTITION_ROWS)]
@@ -139,7 +139,7 @@ def file_versions(spark: SparkSession, uri: str, files: Sequence[IndexFile]) -> 
     return spread(spark, texts, "file string", rows).mapInArrow(read, VERSIONS)
 
 
-def living(rows: DataFrame, state: State) -> DataFrame:
+def living(rows: DataFrame, state: CommitState) -> DataFrame:
     """The puts that no del or record among these rows, nor the watermark, nor the end of their batch has ended."""
     dead = rows.filter(sf.col("op") == DEL).select("seq")
     dead = dead.union(rows.filter(sf.col("kills_seq") > 0).select(sf.col("kills_seq").alias("seq")))
@@ -147,7 +147,7 @@ def living(rows: DataFrame, state: State) -> DataFrame:
     return waiting.join(dead, "seq", "left_anti").select("seq", "fire_at_ms", "crc")
 
 
-def _above(state: State) -> Column:
+def _above(state: CommitState) -> Column:
     passed = _below(state.passed.key)
     for ceiling in state.passed.ceilings:
         own = sf.col("seq") <= ceiling.seq
@@ -161,7 +161,7 @@ def _below(key: Key) -> Column:
     return (sf.col("fire_at_ms") < key.fire_at_ms) | same
 
 
-def _cancelled(state: State) -> Column:
+def _cancelled(state: CommitState) -> Column:
     inside = [
         sf.col("seq").between(batch.first_seq, batch.first_seq + batch.count - 1)
         & ~sf.col("seq").isin(batch.spared)
@@ -191,7 +191,7 @@ def compared(found: DataFrame, expected: DataFrame) -> DataFrame:
     return left.join(right, "seq", "full_outer").withColumn("differs", ~same)
 
 
-def verify(spark: SparkSession, pinned: Pinned, place: Place) -> Verdict:
+def verify(spark: SparkSession, pinned: Pinned, place: LedgerAddress) -> Comparison:
     """Compare a version of the index with what it ought to hold."""
     indexed = file_versions(spark, pinned.uri, pinned.files)
     sources = [indexed.filter(~proved(pinned))]
@@ -217,7 +217,7 @@ def verify(spark: SparkSession, pinned: Pinned, place: Place) -> Verdict:
     examples: list[str] = []
     if counts.missing or counts.extra or counts.differing:
         examples = [_told(row) for row in both.filter("differs").orderBy("seq").limit(SHOWN).collect()]
-    return Verdict(cursor=pinned.cursor, examples=examples, **counts.asDict())
+    return Comparison(cursor=pinned.cursor, examples=examples, **counts.asDict())
 
 
 def _told(row: Any) -> str:

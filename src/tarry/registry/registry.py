@@ -26,14 +26,14 @@ REGISTRY_FILE: Final = "registry.sqlite"
 _APPLICATION_ID: Final = 0x54415252
 
 
-class Live(Struct, array_like=True, frozen=True):
+class LiveRow(Struct, array_like=True, frozen=True):
     """Where the present version of a message is."""
 
     current: Key
     origin: Key
 
 
-class Ended(Struct, array_like=True, frozen=True):
+class EndedRow(Struct, array_like=True, frozen=True):
     """The outcome of a message, and of a listed one its content."""
 
     origin: Key
@@ -55,7 +55,7 @@ class Ended(Struct, array_like=True, frozen=True):
     """The content of a listed message."""
 
 
-class Member(Struct, array_like=True, frozen=True):
+class MemberRow(Struct, array_like=True, frozen=True):
     """A waiting member of a group."""
 
     origin: Key
@@ -63,16 +63,16 @@ class Member(Struct, array_like=True, frozen=True):
     timed: bool
 
 
-class Group(Struct, array_like=True, frozen=True):
+class GroupRow(Struct, array_like=True, frozen=True):
     """The waiting members of a group; a closed one has sent its one message or was discarded."""
 
-    members: list[Member]
+    members: list[MemberRow]
     closed_at_ms: int | None = None
     leader: Key | None = None
     """The origin of the message that the members wait for."""
 
 
-class Repeat(Struct, array_like=True, frozen=True):
+class RepeatRow(Struct, array_like=True, frozen=True):
     """The answer that an idempotency key has got."""
 
     fingerprint: bytes
@@ -198,14 +198,18 @@ class Registry:
     def __init__(self, path: str, image: bytes | None = None) -> None:
         """Open or create the registry at a path; `:memory:`, and the database that it begins as, are for simulations."""
         self.path = path
-        self.live: Table[Live] = Table("live", ("origin_seq",), Live, ("owner", "due_at_ms"), recent=True)
-        self.finalised: Table[Ended] = Table(
-            "finalised", ("origin_seq",), Ended, ("owner", "finalised_at_ms")
+        self.live: Table[LiveRow] = Table(
+            "live", ("origin_seq",), LiveRow, ("owner", "due_at_ms"), recent=True
         )
-        self.groups: Table[Group] = Table("groups", ("namespace", "owner", "name"), Group, ("closed_at_ms",))
+        self.finalised: Table[EndedRow] = Table(
+            "finalised", ("origin_seq",), EndedRow, ("owner", "finalised_at_ms")
+        )
+        self.groups: Table[GroupRow] = Table(
+            "groups", ("namespace", "owner", "name"), GroupRow, ("closed_at_ms",)
+        )
         self.subjects: Table[list[Key]] = Table("subjects", ("subject",), list[Key])
-        self.idempotency: Table[Repeat] = Table(
-            "idempotency", ("namespace", "owner", "key"), Repeat, ("accepted_at_ms",), sieved=True
+        self.idempotency: Table[RepeatRow] = Table(
+            "idempotency", ("namespace", "owner", "key"), RepeatRow, ("accepted_at_ms",), sieved=True
         )
         self.owners: Table[int] = Table("owners", ("namespace", "owner"), int)
         self.policies: Table[dict[str, Any]] = Table("policies", ("scope", "name"), dict[str, Any])
@@ -246,7 +250,9 @@ class Registry:
         self.renew()
         self.meta: Meta | None = self._meta.get("registry")
 
-    def defer_ended(self, rows: Callable[[], list[tuple[tuple[Any, ...], tuple[Any, ...], Ended]]]) -> None:
+    def defer_ended(
+        self, rows: Callable[[], list[tuple[tuple[Any, ...], tuple[Any, ...], EndedRow]]]
+    ) -> None:
         """Give rows of `finalised` that are made only when flushed: in a burst there is no time for them."""
         self._ended.append(rows)
 

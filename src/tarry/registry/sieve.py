@@ -20,7 +20,7 @@ ENOUGH_KEYS: Final = 4_000_000
 LEARNED_AT_ONCE: Final = 4_000
 """Keys that are read in one flush, of those that SQLite has already."""
 
-Keys = Iterable[tuple[Any, ...]]
+RowKeys = Iterable[tuple[Any, ...]]
 
 
 class Bits:
@@ -64,7 +64,7 @@ class Sieve:
         self._enough_keys = enough_keys
         self.begin(())
 
-    def begin(self, keys: Keys) -> None:
+    def begin(self, keys: RowKeys) -> None:
         """Begin anew, with keys that are on their way to SQLite."""
         self._bits, self._read, self._added = Bits(), Bits(), 0
         self._read_upto: tuple[Any, ...] = ()
@@ -94,7 +94,7 @@ class Sieve:
         else:
             self._read_all = True
 
-    def flushed(self, changes: Keys) -> None:
+    def flushed(self, changes: RowKeys) -> None:
         """A flush is done, and these keys are for the next one."""
         if self._read_all and not self._complete:
             self._bits.join(self._read)

@@ -20,7 +20,7 @@ from tarry.core.errors import Damage
 from tarry.core.timers.lanes import DOORS, doors_of
 from tarry.core.timers.run import Due
 from tarry.index.adopted import at_floor
-from tarry.index.index import NOTHING, IndexMoved, Loaded, SlotFigures, Staged, View
+from tarry.index.index import NOTHING, IndexMoved, IndexView, LoadedRows, SlotFigures, StagedBatch
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import Adopt, CancelBatch, Key, Kind, Lower, Mark, StagedFile, decode
 from tarry.ledger.watermark import Watermark
@@ -60,11 +60,11 @@ class SimulatedIndex:
 
     # As the server sees it
 
-    def newest(self) -> View:
+    def newest(self) -> IndexView:
         """A view of the newest version."""
         return self._view
 
-    def staged(self, batches: Sequence[Staged]) -> View:
+    def staged(self, batches: Sequence[StagedBatch]) -> IndexView:
         """A view of the staged files of batches alone."""
         return SimulatedView(self, STAGED_ONLY, 0, {}, set()).with_batches(batches)
 
@@ -195,7 +195,7 @@ class SimulatedView:
         self._dels = dels
         self._keys = sorted(puts)
 
-    def load(self, low: Key, high: Key, limit: int) -> Loaded:
+    def load(self, low: Key, high: Key, limit: int) -> LoadedRows:
         """The versions in a range that are not known here to be dead."""
         self._check()
         limit = min(limit, self._index.piece)
@@ -204,10 +204,10 @@ class SimulatedView:
         upto = high if len(alive) <= limit else alive[limit]
         chosen = alive[:limit]
         if not chosen:
-            return Loaded(NOTHING, upto)
+            return LoadedRows(NOTHING, upto)
         table = np.array(chosen, np.int64)
         lanes = np.array([self._puts[key][0] for key in chosen], np.uint16)
-        return Loaded(Due(table[:, 0].copy(), table[:, 1].copy(), lanes), upto)
+        return LoadedRows(Due(table[:, 0].copy(), table[:, 1].copy(), lanes), upto)
 
     def may_hold(self, low: Key, high: Key) -> bool:
         """Whether there is anything in a range."""
@@ -219,7 +219,7 @@ class SimulatedView:
         found = [None if key in self._dels or key not in self._puts else self._puts[key][1] for key in keys]
         return list(found[: max(1, min(len(keys), self._index.piece))])
 
-    def with_batches(self, batches: Sequence[Staged]) -> View:
+    def with_batches(self, batches: Sequence[StagedBatch]) -> IndexView:
         """The view with the staged files of batches as well (R10)."""
         if not batches:
             return self

@@ -16,7 +16,7 @@ from tarry.doors.http.messages.batches import MAX_BATCH_KEY_BYTES
 from tarry.doors.http.operator import figures
 from tarry.doors.http.topics import delayed
 from tarry.engine.api import TopicStats, Upcoming
-from tarry.index.manifest import Manifest, Place
+from tarry.index.manifest import BatchManifest, StagingPlace
 
 JSON: Final = "application/json"
 NDJSON: Final = "application/x-ndjson"
@@ -103,7 +103,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
         "PUT", "/v1/batches/{batch}", "adoptBatch",
         "Accept every message of a batch that was staged in the folder of the index, or none",
-        {201: {JSON: shapes.AdoptedAnswer}, 200: {JSON: shapes.AdoptedAnswer}}, {JSON: Manifest},
+        {201: {JSON: shapes.AdoptedAnswer}, 200: {JSON: shapes.AdoptedAnswer}}, {JSON: BatchManifest},
         refusals=(408, 409, 413, 415, 429),
     ),
     Operation(
@@ -116,7 +116,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     ),
     Operation(
         "GET", "/v1/batches/{batch}/place", "placeOfBatch", "The staging place of a batch, and its terms",
-        {200: {JSON: Place}},
+        {200: {JSON: StagingPlace}},
     ),
     Operation(
         "GET", "/v1/topics", "listTopics", "List topics",

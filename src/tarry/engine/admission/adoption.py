@@ -36,7 +36,7 @@ from tarry.engine.journal import Journal
 from tarry.engine.queries.commands import Commands
 from tarry.engine.tracing import accepted
 from tarry.engine.upkeep.upkeep import Upkeep
-from tarry.index.manifest import DOOR, Manifest, Place, Terms
+from tarry.index.manifest import DOOR, BatchManifest, StagingPlace, Terms
 from tarry.ledger.frame import ROW_BYTES
 from tarry.ledger.record import Adopt, CancelBatch, Key, Spared, encode
 
@@ -107,12 +107,12 @@ class Adoption:
         known = self._journal.batches.by_name.get(name)
         return None if known is None else known.row.namespaces
 
-    def place(self, index: str, covers: Callable[[str], bool]) -> Place:
+    def place(self, index: str, covers: Callable[[str], bool]) -> StagingPlace:
         """Where to stage and on what terms, as far as somebody reaches."""
         policies = self._journal.policies
         namespaces = [name for name in policies.places("namespace") if covers(name)]
         topics = [name for name in policies.places("topic") if covers(_namespace_of(name))]
-        return Place(
+        return StagingPlace(
             index=index,
             ledger=self._journal.ledger.ledger_id.hex(),
             now_ms=self._clock.now_ms(),
@@ -125,14 +125,14 @@ class Adoption:
 
     # Adopting
 
-    def adopt(self, name: str, manifest: Manifest) -> Answer[BatchView]:
+    def adopt(self, name: str, manifest: BatchManifest) -> Answer[BatchView]:
         """Accept every message of a batch, or none; the answer comes when that is durable."""
         if self._journal.tracer is None:
             return self._adopt(name, manifest, None)
         take = partial(self._adopt, name, manifest)
         return accepted(self._journal.tracer, "adopt", DOOR, manifest.count, (), take)
 
-    def _adopt(self, name: str, manifest: Manifest, trace: bytes | None) -> Answer[BatchView]:
+    def _adopt(self, name: str, manifest: BatchManifest, trace: bytes | None) -> Answer[BatchView]:
         answer: Answer[BatchView] = Answer()
         try:
             check_name(name, "name")
@@ -150,12 +150,12 @@ class Adoption:
             return failed(error)
         return answer
 
-    def _repeat(self, known: Batch, manifest: Manifest) -> Answer[BatchView]:
+    def _repeat(self, known: Batch, manifest: BatchManifest) -> Answer[BatchView]:
         if manifest.fingerprint and known.row.fingerprint != manifest.fingerprint:
             raise Conflict("there is a batch with this name and other messages", "reused")
         return self._show(known, repeated=True)
 
-    def _check(self, manifest: Manifest, now_ms: int) -> None:
+    def _check(self, manifest: BatchManifest, now_ms: int) -> None:
         if manifest.ledger != self._journal.ledger.ledger_id.hex():
             raise Conflict("the batch was staged for another ledger", "elsewhere")
         if sum(manifest.owners.values()) != manifest.count:
@@ -192,7 +192,7 @@ class Adoption:
                 if self._journal.pending.of(namespace, owner) + count > limit:
                     raise TooManyPending(limit)
 
-    def _record(self, name: str, manifest: Manifest, now_ms: int, trace: bytes | None) -> Adopt:
+    def _record(self, name: str, manifest: BatchManifest, now_ms: int, trace: bytes | None) -> Adopt:
         floor_ms = max(now_ms, self._journal.watermark.fire_at_ms)
         files = [file.staged() for file in manifest.files]
         return Adopt(
@@ -336,7 +336,7 @@ class Adoption:
         all_of(singles).then(lambda _: None if answer.settled else done())
 
 
-def _held(manifest: Manifest) -> dict[str, dict[str, int]]:
+def _held(manifest: BatchManifest) -> dict[str, dict[str, int]]:
     """How many messages belong to each owner, by namespace; raises `Invalid` where that is not said, or not so."""
     held = manifest.held
     if not held and len(manifest.namespaces) == 1:

@@ -12,7 +12,7 @@ from tarry.engine.admission.destinations import Destinations
 from tarry.engine.answer import Answer, settled
 from tarry.engine.journal import Journal
 from tarry.ledger.record import Put
-from tarry.registry.registry import Repeat
+from tarry.registry.registry import RepeatRow
 
 _Key = tuple[str, str, str]
 """Namespace, owner, idempotency key."""
@@ -63,7 +63,7 @@ class Idempotency:
             return Holder(parse_namespace(message.namespace), message.owner)
         return Holder(self._destinations.find(message.destination, None).namespace, message.owner)
 
-    def _unscoped(self, owner: str, key: str, print_: bytes) -> Repeat | None:
+    def _unscoped(self, owner: str, key: str, print_: bytes) -> RepeatRow | None:
         """The row of a request in format 1. Another request may be another namespace's, and is none of its business."""
         if not self._journal.pending.scoped_from:
             return None

@@ -20,7 +20,7 @@ from tarry.core.errors import TarryError
 from tarry.core.sets.deadset import DeadSet
 from tarry.core.timers.run import Due
 from tarry.core.timers.timer_queue import TimerQueue
-from tarry.index.index import NOTHING, Index, IndexMoved, Loaded, NoView, Staged, View
+from tarry.index.index import NOTHING, Index, IndexMoved, IndexView, LoadedRows, NoView, StagedBatch
 from tarry.ledger.record import NO_KEY, Key
 from tarry.ledger.watermark import Watermark
 
@@ -58,17 +58,17 @@ class Horizon:
         self._passed = Watermark()
         """The watermark at the beginning. The index may hold versions below one of its ceilings, and no word of their end."""
         self.index = index
-        self.view: View = NoView()
+        self.view: IndexView = NoView()
         """The view that is read: the newest version, and with it the staged files of batches that it does not hold."""
         self.on_earlier: Callable[[int], None] | None = None
         """Called when something was added that is due before everything else."""
         self.blocked = False
         """Messages are in the index alone, and no version of it could be read yet: nobody can say what is due next."""
-        self.check: Callable[[View], None] = _accept
+        self.check: Callable[[IndexView], None] = _accept
         """Raises `Unavailable` for a view that must not be taken."""
-        self.unindexed: Callable[[int], Sequence[Staged]] = _no_batches
+        self.unindexed: Callable[[int], Sequence[StagedBatch]] = _no_batches
         """The batches that have taken effect and that a view with this cursor does not hold."""
-        self._newest: View = self.view
+        self._newest: IndexView = self.view
         self._offload = offload
         self.dead = dead
         self._lead_ms = lead_ms
@@ -84,7 +84,7 @@ class Horizon:
         self._again_at_ms = 0
         """After trouble: when the index is tried again."""
         self._followed_ms = -FOLLOW_EVERY_MS
-        self.joining: list[Staged] = []
+        self.joining: list[StagedBatch] = []
         """Batches whose messages below the horizon are to be brought into the wheel."""
         self._joined = NO_KEY
         """The key up to which that was done with the first of them."""
@@ -111,7 +111,7 @@ class Horizon:
         if far.any():
             self.tail.add_many(fire_at_ms[far], seqs[far], lanes[far])
 
-    def add_batch(self, batch: Staged) -> None:
+    def add_batch(self, batch: StagedBatch) -> None:
         """A batch was adopted, durably: its files are part of the tail, and what is near enters the wheel (R10)."""
         self.joining.append(batch)
         # Its first messages may be due before the last ones are in the wheel: their bodies are read from the view.
@@ -163,14 +163,14 @@ class Horizon:
         if goal <= low:
             return
         if not self.view.may_hold(low, goal):
-            self._bring_in(Loaded(NOTHING, goal), goal)
+            self._bring_in(LoadedRows(NOTHING, goal), goal)
             return
         view = self.view
         self._read(
             KEYS, lambda: view.load(low, goal, STEP), lambda loaded: self._bring_in(loaded, goal), now_ms
         )
 
-    def _bring_in(self, loaded: Loaded, goal: Key) -> None:
+    def _bring_in(self, loaded: LoadedRows, goal: Key) -> None:
         """In one turn: what was loaded, without the dead, the tail's part, and the new horizon (R8)."""
         upto = loaded.upto
         cut = self.tail.nth_key(STEP)
@@ -198,7 +198,7 @@ class Horizon:
         batch, low, at = self.joining[0], self._joined, self.at
         files = self.index.staged([batch])
 
-        def joined(loaded: Loaded) -> None:
+        def joined(loaded: LoadedRows) -> None:
             self._into_wheel(loaded.due, loaded.upto)
             self._joined = loaded.upto
             if loaded.upto >= at:
@@ -214,13 +214,13 @@ class Horizon:
         self._followed_ms = now_ms
         self._read(VERSIONS, self.index.newest, self._take, now_ms)
 
-    def look(self, then: Callable[[View | None], None]) -> None:
+    def look(self, then: Callable[[IndexView | None], None]) -> None:
         """See what the newest version is at this moment; None if nobody can say."""
         if VERSIONS in self._under_way:
             then(None)
             return
         self._under_way.add(VERSIONS)
-        newest: list[View] = []
+        newest: list[IndexView] = []
 
         def done(error: Exception | None) -> None:
             self._under_way.discard(VERSIONS)
@@ -233,7 +233,7 @@ class Horizon:
         self._followed_ms = -FOLLOW_EVERY_MS
         self.wake()
 
-    def _take(self, newest: View) -> None:
+    def _take(self, newest: IndexView) -> None:
         moved, self._moved = self._moved, False
         if newest is self._newest:
             if moved:
@@ -244,7 +244,7 @@ class Horizon:
             self.check(newest)
             self.take(newest)
 
-    def take(self, newest: View) -> None:
+    def take(self, newest: IndexView) -> None:
         """Read from a newer view from now on, and let go of the part of the tail that it has (R8)."""
         self._newest = newest
         self.blocked = False
@@ -338,9 +338,9 @@ def merged(parts: Sequence[Due], limit: int) -> Due:
     return Due(fires[order], seqs[order], lanes[order])
 
 
-def _accept(view: View) -> None:
+def _accept(view: IndexView) -> None:
     """Any view will do."""
 
 
-def _no_batches(_cursor: int) -> Sequence[Staged]:
+def _no_batches(_cursor: int) -> Sequence[StagedBatch]:
     return ()

@@ -19,7 +19,7 @@ from tarry.core.limits import STRANDED_MS
 from tarry.engine.flights.end_writer import EndWriter
 from tarry.engine.journal import Journal
 from tarry.engine.versions import end_unread, new_version, scheme_of
-from tarry.index.index import NOTHING, Loaded
+from tarry.index.index import NOTHING, LoadedRows
 from tarry.ledger.record import Key, Put, Record
 
 log = logging.getLogger(__name__)
@@ -114,7 +114,7 @@ class Stranded:
         if not horizon.view.may_hold(low, upto):
             self._found(here, upto, now_ms)
             return
-        view, read = horizon.view, [Loaded(NOTHING, upto)]
+        view, read = horizon.view, [LoadedRows(NOTHING, upto)]
 
         def done(error: Exception | None) -> None:
             if isinstance(error, TarryError | OSError):

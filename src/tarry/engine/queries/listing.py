@@ -22,7 +22,7 @@ from tarry.engine.due.horizon import Offload
 from tarry.engine.journal import Journal
 from tarry.engine.queries.paging import MAX_NUMBER, check_limit, make_token, read_token
 from tarry.engine.queries.views import view_of_ended, view_of_put
-from tarry.index.index import NOTHING, IndexMoved, Loaded, View
+from tarry.index.index import NOTHING, IndexMoved, IndexView, LoadedRows
 from tarry.ledger.record import Key, Put, decode
 
 log = logging.getLogger(__name__)
@@ -85,9 +85,9 @@ def _is_absent(journal: Journal, key: Key) -> bool:
     return bool(journal.bodies.absent(np.array([key.seq], np.int64))[0])
 
 
-def _from_view(view: View, low: Key, high: Key, absent: list[Key]) -> Waiting:
+def _from_view(view: IndexView, low: Key, high: Key, absent: list[Key]) -> Waiting:
     """The versions of the index in a range, and the bodies of other keys too, within a bound."""
-    loaded = view.load(low, high, LOOK_AT) if low < high else Loaded(NOTHING, high)
+    loaded = view.load(low, high, LOOK_AT) if low < high else LoadedRows(NOTHING, high)
     keys = list(map(Key, loaded.due.fire_at_ms.tolist(), loaded.due.seqs.tolist()))
     wanted = sorted({*absent, *keys})
     bodies: dict[int, Body] = {}

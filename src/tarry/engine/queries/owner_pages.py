@@ -15,7 +15,7 @@ from tarry.engine.journal import Journal
 from tarry.engine.queries.paging import MAX_NUMBER, check_limit, make_token, no_page, read_token
 from tarry.engine.queries.views import view_of_ended
 from tarry.ledger.record import Key
-from tarry.registry.registry import Live
+from tarry.registry.registry import LiveRow
 
 _LAST: Final = (MAX_NUMBER, MAX_NUMBER)
 
@@ -64,7 +64,7 @@ def waiting_page(journal: Journal, query: OwnedQuery) -> OwnedKeys:
 
 def _rows(
     journal: Journal, owner: str, at: Place, limit: int
-) -> list[tuple[tuple[int], tuple[str, int], Live]]:
+) -> list[tuple[tuple[int], tuple[str, int], LiveRow]]:
     live = journal.registry.live
     if at.part == _UNMOVED:
         where = "owner = ? AND (due_at_ms, origin_seq) > (?, ?) ORDER BY due_at_ms, origin_seq LIMIT ?"

@@ -8,7 +8,7 @@ from tarry.core.lifecycle import State
 from tarry.core.message import MessageView
 from tarry.engine.flights.flight import Flight
 from tarry.ledger.record import Put
-from tarry.registry.registry import Ended
+from tarry.registry.registry import EndedRow
 
 
 def view_of_put(put: Put, id_: str, state: State, flight: Flight | None = None) -> MessageView:
@@ -27,7 +27,7 @@ def view_of_put(put: Put, id_: str, state: State, flight: Flight | None = None) 
     )  # fmt: skip
 
 
-def view_of_ended(ended: Ended, id_: str) -> MessageView:
+def view_of_ended(ended: EndedRow, id_: str) -> MessageView:
     """A message that is finalised."""
     kept: dict[str, Any] = {} if ended.kept is None else msgspec.structs.asdict(ended.kept)
     return MessageView(

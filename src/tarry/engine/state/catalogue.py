@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from tarry.core.errors import Conflict, NotFound, TarryError
 from tarry.core.names import DEFAULT_NAMESPACE, check_part, parse_namespace
 from tarry.engine.answer import Answer, failed, settled
-from tarry.ledger.record import Catalogued, PolicySet, Record
-from tarry.ledger.record import Topic as TopicRecord
+from tarry.ledger.record import Catalogued, PolicySet, Record, TopicSet
 from tarry.registry.registry import Registry
 
 if TYPE_CHECKING:
@@ -158,7 +157,7 @@ class Catalogue:
     def _ends_of(self, namespace: str) -> list[Record]:
         """The records that end all there is in a namespace."""
         journal, inside = self._journal, f"persistent://{namespace}/"
-        ends: list[Record] = [TopicRecord(topic, True, 0) for topic in journal.topics.names(namespace)]
+        ends: list[Record] = [TopicSet(topic, True, 0) for topic in journal.topics.names(namespace)]
         said = dict.fromkeys((*journal.policies.places("topic"), *self._of_topic))
         ends += self.ends_of(topic for topic in said if topic.startswith(inside))
         return [*ends, PolicySet("namespace", namespace, None), Catalogued("namespace", namespace, None)]

@@ -19,7 +19,7 @@ from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.versions import end_of, end_unread_member
 from tarry.ledger.read_record import PutHead
 from tarry.ledger.record import Claim, Finalise, Key, Put, Record
-from tarry.registry.registry import Group, Member, Registry
+from tarry.registry.registry import GroupRow, MemberRow, Registry
 
 UNLED: Final = "the message that led its group was not sent"
 
@@ -50,23 +50,23 @@ class Groups:
             if namespace == UNSCOPED:
                 self._scope(owner, name, group)
 
-    def _scope(self, owner: str, name: str, group: Group) -> None:
+    def _scope(self, owner: str, name: str, group: GroupRow) -> None:
         """Divide a group of format 1 by the namespaces of its members; one that has ended stays as it is."""
         self._unscoped = True
         if group.closed_at_ms is not None:
             return
-        parts: dict[str, list[Member]] = {}
+        parts: dict[str, list[MemberRow]] = {}
         for member in group.members:
             parts.setdefault(self._namespace_of(member), []).append(member)
         kept = parts.pop(UNSCOPED, [])
         # A leader leads those that were accepted with it, in its own namespace.
         leaderless = len(parts) != 1 or bool(kept)
-        self._put(Holder(UNSCOPED, owner), name, Group(kept, None, group.leader if leaderless else None))
+        self._put(Holder(UNSCOPED, owner), name, GroupRow(kept, None, group.leader if leaderless else None))
         for namespace, members in parts.items():
             leader = None if leaderless else group.leader
-            self._put(Holder(namespace, owner), name, Group(members, None, leader))
+            self._put(Holder(namespace, owner), name, GroupRow(members, None, leader))
 
-    def _namespace_of(self, member: Member) -> str:
+    def _namespace_of(self, member: MemberRow) -> str:
         try:
             return self._bodies.version(member.current.seq).namespace
         except Damage:
@@ -82,40 +82,40 @@ class Groups:
             return
         # One that waits for its leader has a delay, and no due instant yet.
         timed = put.due_at_ms is not None or put.delay_ms is not None
-        members = [*self._without(group, origin), Member(origin, current, timed)]
+        members = [*self._without(group, origin), MemberRow(origin, current, timed)]
         self.seqs.add(current.seq)
-        self._put(holder, put.group, Group(members, None, group.leader))
+        self._put(holder, put.group, GroupRow(members, None, group.leader))
 
     def lead(self, holder: Holder, name: str, origin: Key) -> None:
         """A message that leads a group was accepted."""
-        self._put(holder, name, Group(self._open(holder, name).members, None, origin))
+        self._put(holder, name, GroupRow(self._open(holder, name).members, None, origin))
 
-    def _open(self, holder: Holder, name: str) -> Group:
+    def _open(self, holder: Holder, name: str) -> GroupRow:
         """The group that a message joins which was let in.
 
         If one that has ended is still here, as in a registry that a crash left, it had been forgotten by then.
         """
         group = self._registry.groups.get(*holder, name)
-        return Group([]) if group is None or group.closed_at_ms is not None else group
+        return GroupRow([]) if group is None or group.closed_at_ms is not None else group
 
     def leave(self, holder: Holder, name: str, origin: Key) -> None:
         """A member has ended."""
         group = self._registry.groups.get(*holder, name)
         if group is not None:
-            self._put(holder, name, Group(self._without(group, origin), group.closed_at_ms, group.leader))
+            self._put(holder, name, GroupRow(self._without(group, origin), group.closed_at_ms, group.leader))
 
     def sent(self, holder: Holder, name: str, origin: Key, at_ms: int) -> None:
         """A message was sent, which ends its group."""
         self._close(holder, name, at_ms, lambda member: member.origin == origin)
 
-    def _close(self, holder: Holder, name: str, at_ms: int, is_one: Callable[[Member], bool]) -> None:
+    def _close(self, holder: Holder, name: str, at_ms: int, is_one: Callable[[MemberRow], bool]) -> None:
         """Remember that the one message of a group was sent. An open group without that one is the next of its name."""
         group = self._registry.groups.get(*holder, name)
         if group is not None and group.closed_at_ms is None:
             if not any(map(is_one, group.members)):
                 return
             self.seqs.difference_update(member.current.seq for member in group.members)
-        self._put(holder, name, Group([], at_ms))
+        self._put(holder, name, GroupRow([], at_ms))
 
     def claimed(self, claim: Claim) -> None:
         """One of a group is about to be sent; the others end with it."""
@@ -138,20 +138,20 @@ class Groups:
         led = self._leaders.pop(origin.seq, None)
         group = None if led is None else self._registry.groups.get(*led[0], led[1])
         if led is not None and group is not None:
-            self._put(*led, Group(group.members, group.closed_at_ms))
+            self._put(*led, GroupRow(group.members, group.closed_at_ms))
 
-    def _without(self, group: Group, origin: Key) -> list[Member]:
+    def _without(self, group: GroupRow, origin: Key) -> list[MemberRow]:
         self.seqs.difference_update(member.current.seq for member in group.members if member.origin == origin)
         return [member for member in group.members if member.origin != origin]
 
-    def _put(self, holder: Holder, name: str, group: Group) -> None:
+    def _put(self, holder: Holder, name: str, group: GroupRow) -> None:
         self._note(holder, name, group)
         if group.members or group.leader is not None or group.closed_at_ms is not None:
             self._registry.groups.put((*holder, name), group, (group.closed_at_ms,))
         else:
             self._registry.groups.remove(*holder, name)
 
-    def _note(self, holder: Holder, name: str, group: Group) -> None:
+    def _note(self, holder: Holder, name: str, group: GroupRow) -> None:
         if group.leader is not None:
             self._leaders[group.leader.seq] = holder, name
         holders = self._holders.setdefault(name, set())
@@ -168,7 +168,7 @@ class Groups:
         """Owners with waiting members in a group of this name, in a namespace."""
         return frozenset(one.owner for one in self._holders.get(name, ()) if one.namespace == namespace)
 
-    def _known(self, holder: Holder, name: str) -> Group | None:
+    def _known(self, holder: Holder, name: str) -> GroupRow | None:
         """The group of a holder, or one that ended under format 1, which may have been it."""
         group = self._registry.groups.get(*holder, name)
         if group is None and self._unscoped:
@@ -177,7 +177,7 @@ class Groups:
 
     def check(self, holder: Holder, name: str, timed: bool, limit: int, ahead: Sequence[bool] = ()) -> None:
         """Raise unless a new member may join this group; `ahead` join it before, timed or not."""
-        group = self._known(holder, name) or Group([])
+        group = self._known(holder, name) or GroupRow([])
         if group.closed_at_ms is not None:
             raise Conflict(
                 "the group has ended: one of its messages was sent, or all were discarded", "closed"
@@ -202,7 +202,7 @@ class Groups:
         if group is not None and group.leader is not None:
             raise Conflict("the message waits for the one that leads its group", "led")
 
-    def led_by(self, origin: Key) -> list[Member]:
+    def led_by(self, origin: Key) -> list[MemberRow]:
         """The members that wait for a message."""
         led = self._leaders.get(origin.seq)
         group = None if led is None else self._registry.groups.get(*led[0], led[1])
@@ -212,7 +212,7 @@ class Groups:
         """The holder and the name of the group that waits for a message."""
         return self._leaders.get(leader.seq, (Holder(UNSCOPED, ""), ""))
 
-    def _group_of(self, put: Put | PutHead, origin: Key) -> Group | None:
+    def _group_of(self, put: Put | PutHead, origin: Key) -> GroupRow | None:
         """The group in which a message waits."""
         if put.group is None:
             return None
@@ -252,7 +252,7 @@ class Groups:
         holder, name = self.group_of(origin)
         return [self._end_of(member, holder, name, now_ms, reason) for member in self.led_by(origin)]
 
-    def _end_of(self, member: Member, holder: Holder, name: str, now_ms: int, reason: str) -> Finalise:
+    def _end_of(self, member: MemberRow, holder: Holder, name: str, now_ms: int, reason: str) -> Finalise:
         try:
             put = self._bodies.version(member.current.seq)
         except Damage as damage:

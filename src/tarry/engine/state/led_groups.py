@@ -10,7 +10,7 @@ from tarry.core.names import TOPIC_SCHEME
 from tarry.engine.journal import Journal
 from tarry.engine.versions import end_unread_member, new_version
 from tarry.ledger.record import Key, Put, Record
-from tarry.registry.registry import Member
+from tarry.registry.registry import MemberRow
 
 
 def beginnings(journal: Journal, leader: Key, reference: str | None, now_ms: int) -> list[Record]:
@@ -41,5 +41,5 @@ def _begin(journal: Journal, put: Put, current: Key, now_ms: int) -> Put:
     return new_version(put, current, fire_at_ms, due_at_ms=due_at_ms, delayed_since_ms=now_ms)
 
 
-def _unread(member: Member, group: tuple[Holder, str], now_ms: int, damage: Damage) -> Record:
+def _unread(member: MemberRow, group: tuple[Holder, str], now_ms: int, damage: Damage) -> Record:
     return end_unread_member(member.current, member.origin, *group, "failed", now_ms, str(damage))

@@ -15,7 +15,7 @@ from tarry.core.policy import Policy
 from tarry.engine.due.horizon import VERSIONS
 from tarry.engine.journal import Journal
 from tarry.engine.state.aside import explained
-from tarry.index.index import View
+from tarry.index.index import IndexView
 from tarry.ledger.read_record import read_entry
 from tarry.ledger.record import Key, Kind, decode
 from tarry.ledger.watermark import Watermark
@@ -46,7 +46,7 @@ def recover(journal: Journal, set_aside: Collection[int] = ()) -> None:
     horizon.advance(now_ms)
 
 
-def check_view(journal: Journal, view: View) -> None:
+def check_view(journal: Journal, view: IndexView) -> None:
     """Raise `Unavailable` unless a view belongs to this ledger and has all that was reclaimed because of it."""
     ledger, relied = journal.ledger, journal.relied
     if relied.seq and view.identity != relied.index:
@@ -65,7 +65,7 @@ def check_view(journal: Journal, view: View) -> None:
         )
 
 
-def _newest(journal: Journal) -> View | None:
+def _newest(journal: Journal) -> IndexView | None:
     """The index's newest version; None while it cannot be read, which the horizon tries again."""
     try:
         view = journal.horizon.index.newest()

@@ -21,8 +21,18 @@ from tarry.engine.topics.sequences import Sequences, sent_by
 from tarry.engine.topics.subscription import Subscription
 from tarry.engine.topics.topic import Topic, incarnation_of
 from tarry.ledger.read_record import ReadEntry
-from tarry.ledger.record import Ack, Entry, Key, Record, Seek, Subscribe, Unsubscribe, decode_put, encode
-from tarry.ledger.record import Topic as TopicRecord
+from tarry.ledger.record import (
+    Ack,
+    Entry,
+    Key,
+    Record,
+    Seek,
+    Subscribe,
+    TopicSet,
+    Unsubscribe,
+    decode_put,
+    encode,
+)
 from tarry.registry.registry import Registry
 
 if TYPE_CHECKING:
@@ -75,7 +85,7 @@ class TopicRecords:
                     sent = sent_by(record.producer_first, record.producer_sequence, record.messages)
                     topic.heard_from(record.producer, sent)
                 return topic
-            case TopicRecord():
+            case TopicSet():
                 self._decide_topic(seq, record)
             case _ if (topic_of := self.by_name.get(record.topic)) is not None:  # type: ignore[union-attr]
                 self._decide_subscription(seq, topic_of, record)
@@ -92,7 +102,7 @@ class TopicRecords:
                 sub.apply_ack([record.entry_id], 0)
         return topic
 
-    def _decide_topic(self, seq: int, record: TopicRecord) -> None:
+    def _decide_topic(self, seq: int, record: TopicSet) -> None:
         if not record.deleted:
             topic = self._named(record.name, seq, self._journal.clock.now_ms())
             topic.partitions = max(topic.partitions, record.partitions)

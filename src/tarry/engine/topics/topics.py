@@ -42,9 +42,9 @@ from tarry.ledger.record import (
     Record,
     Seek,
     Subscribe,
+    TopicSet,
     Unsubscribe,
 )
-from tarry.ledger.record import Topic as TopicRecord
 
 if TYPE_CHECKING:
     from tarry.engine.journal import Journal
@@ -126,9 +126,9 @@ class Topics:
             if found is not None and found.partitions > partitions:
                 raise Conflict(f"{name} has {found.partitions} partitions already", "fewer")
             wanted = [name_of_partition(name, number) for number in range(partitions)]
-            made = [TopicRecord(one, False, 0) for one in wanted if one not in self.records.by_name]
+            made = [TopicSet(one, False, 0) for one in wanted if one not in self.records.by_name]
             self.check_room(name, len(made) + (found is None))
-            return self._write([TopicRecord(name, False, partitions), *made], None)
+            return self._write([TopicSet(name, False, partitions), *made], None)
         except TarryError as error:
             return failed(error)
 
@@ -151,7 +151,7 @@ class Topics:
             found = self.find(topic)
             parts = [name_of_partition(found.name, number) for number in range(found.partitions)]
             names = [found.name, *(part for part in parts if part in self.records.by_name)]
-            ends: list[Record] = [TopicRecord(name, True, 0) for name in names]
+            ends: list[Record] = [TopicSet(name, True, 0) for name in names]
             return self._write([*ends, *self._journal.catalogue.ends_of(names)], None)
         except TarryError as error:
             return failed(error)
@@ -162,7 +162,7 @@ class Topics:
             found = self.find(topic)
             if epoch <= found.epoch:
                 return self.once_durable(None)
-            return self._write([TopicRecord(found.name, False, found.partitions, epoch)], None)
+            return self._write([TopicSet(found.name, False, found.partitions, epoch)], None)
         except TarryError as error:
             return failed(error)
 
@@ -255,7 +255,7 @@ class Topics:
             if found is None:
                 # A topic is not made for what it can never take.
                 self._journal.ledger.check_size(unit.content_bytes)
-                self._journal.append([TopicRecord(name.full, False, 0)], lambda _: None)
+                self._journal.append([TopicSet(name.full, False, 0)], lambda _: None)
             answer: Answer[Any] = Answer()
             self._journal.append_published(new, unit, answer.unless_error(lambda: value))
             assert new.home is not None, "they were enqueued"
@@ -315,7 +315,7 @@ class Topics:
             at = self._start(found, start)
             if not durable:
                 return self._reader(topic, found, name, type, at)
-            records: list[Record] = [] if found else [TopicRecord(topic, False, 0)]
+            records: list[Record] = [] if found else [TopicSet(topic, False, 0)]
             records.append(Subscribe(topic, name, type, at, properties))
             answer: Answer[Subscription] = Answer()
             self._journal.append(records, answer.unless_error(lambda: made))
@@ -343,7 +343,7 @@ class Topics:
         """A subscription that lives in memory, for as long as somebody is attached."""
         answer: Answer[Subscription] = Answer()
         if found is None:
-            self._journal.append([TopicRecord(topic, False, 0)], answer.unless_error(lambda: sub))
+            self._journal.append([TopicSet(topic, False, 0)], answer.unless_error(lambda: sub))
         home = found or self.records.by_name[topic]
         sub = home.subscriptions[name] = Subscription(
             self, home, name, type_, at, durable=False, properties={}
@@ -499,7 +499,7 @@ class Topics:
             home = self.records.by_name.get(target)
             records: list[Record] = [Ack(sub.topic.name, sub.name, 0, [received.entry_id])]
             if home is None:
-                records.append(TopicRecord(target, False, 0))
+                records.append(TopicSet(target, False, 0))
             next_id = home.next if home else 0
             entry = Entry(
                 target, 0, now_ms, next_id, None, NO_PUT, received.payload, headers, received.key,

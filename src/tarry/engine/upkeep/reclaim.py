@@ -27,7 +27,7 @@ from tarry.engine.due.horizon import Offload
 from tarry.engine.journal import Journal
 from tarry.engine.settings import EngineSettings
 from tarry.engine.versions import new_version
-from tarry.index.index import View
+from tarry.index.index import IndexView
 from tarry.ledger.frame import ROW_BYTES
 from tarry.ledger.record import Entry, Key, Put, Record, decode, encode
 from tarry.ledger.segment import SegmentInfo
@@ -209,7 +209,7 @@ class Reclaim:
                 # A pipeline that has begun in the meantime counts on finding what was there.
                 journal.horizon.look(looked)
 
-        def looked(newest: View | None) -> None:
+        def looked(newest: IndexView | None) -> None:
             if newest is None or newest.identity:
                 self._busy = False
             else:

@@ -43,7 +43,7 @@ class Offender(Struct, frozen=True):
     detail: str
 
 
-class Verdict(Struct, frozen=True):
+class AuditFindings(Struct, frozen=True):
     """The findings of an audit."""
 
     counts: dict[str, int]
@@ -115,7 +115,7 @@ def _view(
     return reader.options(view=view, columns=columns, as_of=moment.option()).load()
 
 
-def judge(books: Books) -> Verdict:
+def judge(books: Books) -> AuditFindings:
     """Count everything and find who offends."""
     kept = [frame.persist() for frame in (books.facts, books.waiting, books.ended)]
     facts, waiting, ended = kept
@@ -138,7 +138,7 @@ def judge(books: Books) -> Verdict:
     if missing := missing_in(books, counts):
         offences["books do not balance"] = abs(missing)
         shown.append(Offender("books do not balance", 0, None, f"{missing:+} messages"))
-    return Verdict(counts | apart, offences, shown, notes)
+    return AuditFindings(counts | apart, offences, shown, notes)
 
 
 def _collected(found: DataFrame) -> tuple[dict[str, int], list[Offender]]:
@@ -263,6 +263,6 @@ def _apart(early: DataFrame) -> dict[str, int]:
     return counts
 
 
-def audit(spark: SparkSession, options: Mapping[str, str], now_ms: int | None = None) -> Verdict:
+def audit(spark: SparkSession, options: Mapping[str, str], now_ms: int | None = None) -> AuditFindings:
     """Judge the books of a data folder, or of tables and a ledger, at an instant: the present one."""
     return judge(open_books(spark, options, SystemClock().now_ms() if now_ms is None else now_ms))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Final
 
-from tarry.pipeline.report.report import Bar, Lateness, Report
+from tarry.pipeline.report.report import Bar, LatenessFigures, Report
 
 STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1c2330; --dim: #667085; --ground: #fff; --line: #d9dee7; --bar: #3867d6; }
@@ -91,7 +91,7 @@ def chart(bars: Sequence[Bar], form: str, title: str) -> str:
     )
 
 
-def _lateness(rows: Sequence[Lateness]) -> str:
+def _lateness(rows: Sequence[LatenessFigures]) -> str:
     return _table(
         ("", "name", "messages", "p50 ms", "p99 ms", "p99.9 ms", "worst ms"),
         [

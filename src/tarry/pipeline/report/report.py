@@ -22,7 +22,7 @@ class Bar(Struct, frozen=True):
     messages: int
 
 
-class Lateness(Struct, frozen=True):
+class LatenessFigures(Struct, frozen=True):
     """How late messages were sent, of one door, one destination, or all (`by` is empty)."""
 
     by: str
@@ -65,7 +65,7 @@ class Report(Struct, frozen=True):
     coming: dict[str, list[Bar]]
     """By unit: every one of the next, also those with nothing in them."""
     outcomes: dict[str, int]
-    lateness: list[Lateness]
+    lateness: list[LatenessFigures]
     failures: list[Failure]
     owners: list[Owner]
 
@@ -99,7 +99,7 @@ def report_of(scheduled: DataFrame, history: DataFrame, as_of_ms: int, since_ms:
             {unit: _bars(scheduled, as_of_ms, *lengths) for unit, lengths in COMING.items()},
             {row.outcome: row.messages for row in figures.outcomes(history).collect()},
             [
-                Lateness(
+                LatenessFigures(
                     "" if row.by == "every" else row.by, row.name or "", row.messages, row.p50_ms, row.p99_ms,
                     row.p999_ms, row.worst_ms,
                 )

@@ -25,14 +25,14 @@ from pyspark.sql.datasource import (
 from tarry.core.errors import Invalid
 from tarry.core.names import TOPIC_SCHEME
 
-Range = tuple[int | None, int | None]
-OPEN: Final[Range] = (None, None)
+Bounds = tuple[int | None, int | None]
+OPEN: Final[Bounds] = (None, None)
 
 
 class Wanted(Struct, frozen=True):
     """Conditions on rows, by stored column."""
 
-    ranges: dict[str, Range] = {}
+    ranges: dict[str, Bounds] = {}
     """Both ends count; None is open."""
     values: dict[str, list[Any]] = {}
 
@@ -131,7 +131,7 @@ def _number(option: str, text: str) -> int:
 
 def wanted_of(filters: Iterable[Filter], stored: Mapping[str, str]) -> Wanted:
     """The conditions of pushed filters on stored columns; `stored` names the one behind a column of the view."""
-    ranges: dict[str, Range] = {}
+    ranges: dict[str, Bounds] = {}
     values: dict[str, list[Any]] = {}
     for one in filters:
         if not isinstance(one, EqualTo | In | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
@@ -153,7 +153,7 @@ def _may_be_masked(column: str, values: list[str]) -> bool:
     return column == "destination" and not all(value.startswith(TOPIC_SCHEME) for value in values)
 
 
-def _bounds(one: Filter, values: list[Any]) -> Range | None:
+def _bounds(one: Filter, values: list[Any]) -> Bounds | None:
     numbers = [_ms(value) if isinstance(value, datetime) else value for value in values]
     if not all(isinstance(number, int) for number in numbers):
         return None
@@ -173,7 +173,7 @@ def _ms(instant: datetime) -> int:
     return int(aware.timestamp() * 1_000_000) // 1000
 
 
-def _both(one: Range, other: Range) -> Range:
+def _both(one: Bounds, other: Bounds) -> Bounds:
     lows = [low for low in (one[0], other[0]) if low is not None]
     highs = [high for high in (one[1], other[1]) if high is not None]
     return max(lows, default=None), min(highs, default=None)

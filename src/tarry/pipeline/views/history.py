@@ -16,7 +16,7 @@ from tarry.core.errors import Damage, Unavailable
 from tarry.index.files import Folder
 from tarry.index.history import history_rows
 from tarry.index.table import IndexFile
-from tarry.pipeline.source import PARTITION_ROWS, Range, ranges, read_range
+from tarry.pipeline.source import PARTITION_ROWS, SeqRange, ranges, read_range
 from tarry.pipeline.views.filters import Wanted
 from tarry.pipeline.views.masking import masked_address
 from tarry.pipeline.views.place import (
@@ -26,9 +26,9 @@ from tarry.pipeline.views.place import (
     table_state,
     tail_of,
 )
-from tarry.pipeline.views.shape import View, shaped
+from tarry.pipeline.views.shape import DataView, shaped
 
-HISTORY_VIEW: Final = View(
+HISTORY_VIEW: Final = DataView(
     "history",
     "seq long not null, origin_seq long not null, outcome string not null, reason string, door string,"
     " namespace string, destination string, owner string, key string, scheduled_at timestamp, scheduled_at_ms long,"
@@ -62,7 +62,7 @@ class History(Struct, frozen=True):
                 yield self._batch(found)
 
     def _tail(self, part: LedgerPart) -> Iterator[pa.Table]:
-        for records in read_range(part.ledger, Range(part.first_seq, part.last_seq)):
+        for records in read_range(part.ledger, SeqRange(part.first_seq, part.last_seq)):
             yield history_rows(records, bodies="payload" in self.schema.fieldNames())
 
     def _file(self, part: HistoryFile) -> Iterator[pa.Table]:

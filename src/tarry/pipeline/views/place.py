@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from tarry.core.errors import NotFound, Unavailable
 from tarry.index.schema import HISTORY, INDEX, Layout
 from tarry.index.table import GuardedTable, IndexFile
-from tarry.ledger.record import Adopt, CancelBatch, Kind, Lower, Mark, Topic, decode
+from tarry.ledger.record import Adopt, CancelBatch, Kind, Lower, Mark, TopicSet, decode
 from tarry.ledger.watermark import NOTHING_PASSED, Watermark
-from tarry.pipeline.source import Place as LedgerPlace
+from tarry.pipeline.source import LedgerAddress
 
 RECORD_BYTES = 300
 """A record of the ledger, about."""
@@ -45,7 +45,7 @@ class Whereabouts(Struct, frozen=True):
 
     tables: str
     """The folder or address of the two tables."""
-    ledger: LedgerPlace | None
+    ledger: LedgerAddress | None
     """Without a ledger everything is as of the tables."""
     source: dict[str, str] = {}
     """The options with which the data source `tarry-ledger` reads the same one."""
@@ -89,14 +89,14 @@ def _beside(folder: str) -> dict[str, str]:
 def _whereabouts(
     tables: str, source: dict[str, str], storage: dict[str, str], moment: Moment | None
 ) -> Whereabouts:
-    ledger = LedgerPlace.of(source) if source else None
+    ledger = LedgerAddress.of(source) if source else None
     return Whereabouts(tables, ledger, source, storage, moment)
 
 
 class LedgerPart(Struct, frozen=True):
     """A range of the ledger, as a part of a view."""
 
-    ledger: LedgerPlace
+    ledger: LedgerAddress
     first_seq: int
     last_seq: int
 
@@ -178,7 +178,7 @@ def tail_of(place: Whereabouts, cursor: int, passed: Watermark = NOTHING_PASSED)
                     adopted.append(batch)
                 case CancelBatch() as cancel:
                     cancelled.append(cancel)
-                case Topic(name=name, deleted=True):
+                case TopicSet(name=name, deleted=True):
                     deleted[name] = frame.first_seq + at
     return Tail(
         cursor + 1, head, passed, np.concatenate(seqs), np.concatenate(fires), adopted, cancelled, deleted

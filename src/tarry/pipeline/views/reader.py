@@ -18,8 +18,8 @@ from tarry.pipeline.views.filters import Wanted, wanted_by_options, wanted_of
 from tarry.pipeline.views.history import HISTORY_VIEW, History
 from tarry.pipeline.views.place import Whereabouts, find, table_state
 from tarry.pipeline.views.records import LEDGER, Records
-from tarry.pipeline.views.scheduled import SCHEDULED, Scheduled
-from tarry.pipeline.views.shape import View, stored_columns
+from tarry.pipeline.views.scheduled import SCHEDULED, ScheduledFacts
+from tarry.pipeline.views.shape import DataView, stored_columns
 
 VIEWS: Final = {view.name: view for view in (SCHEDULED, HISTORY_VIEW, LEDGER)}
 
@@ -30,7 +30,7 @@ STREAM_ROWS: Final = 100_000
 """Records of the ledger whose ends one streaming batch covers, unless the option `rows` says otherwise."""
 
 
-def view_of(options: Mapping[str, str]) -> View:
+def view_of(options: Mapping[str, str]) -> DataView:
     """The view that the option `view` names."""
     name = options.get("view", SCHEDULED.name)
     if name not in VIEWS:
@@ -38,10 +38,10 @@ def view_of(options: Mapping[str, str]) -> View:
     return VIEWS[name]
 
 
-class Parts(InputPartition):
+class ViewParts(InputPartition):
     """Parts of a view that one task reads, and how."""
 
-    def __init__(self, view: Scheduled | History | Records, parts: Sequence[Any]) -> None:
+    def __init__(self, view: ScheduledFacts | History | Records, parts: Sequence[Any]) -> None:
         super().__init__(None)
         self.view = view
         self.parts = parts
@@ -52,18 +52,18 @@ class Parts(InputPartition):
             yield from self.view.read(part)
 
 
-def grouped(view: Scheduled | History | Records, parts: Sequence[Any]) -> list[InputPartition]:
+def grouped(view: ScheduledFacts | History | Records, parts: Sequence[Any]) -> list[InputPartition]:
     """Small files together: a task costs more than most of them."""
     groups: list[InputPartition] = []
     group: list[Any] = []
     size_bytes = 0
     for part in parts:
         if group and size_bytes + part.size_bytes > TASK_BYTES:
-            groups.append(Parts(view, group))
+            groups.append(ViewParts(view, group))
             group, size_bytes = [], 0
         group.append(part)
         size_bytes += part.size_bytes
-    return [*groups, Parts(view, group)] if group else groups
+    return [*groups, ViewParts(view, group)] if group else groups
 
 
 class ViewReader(DataSourceReader):
@@ -81,7 +81,7 @@ class ViewReader(DataSourceReader):
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """The rows of one part, on an executor."""
-        return partition.read() if isinstance(partition, Parts) else iter(())
+        return partition.read() if isinstance(partition, ViewParts) else iter(())
 
 
 class PushedReader(ViewReader):
@@ -104,11 +104,13 @@ def reader_of(options: Mapping[str, str], schema: StructType) -> ViewReader:
     return (PushedReader if pushed else ViewReader)(options, schema)
 
 
-def partitions_of(view: View, place: Whereabouts, schema: StructType, wanted: Wanted) -> list[InputPartition]:
+def partitions_of(
+    view: DataView, place: Whereabouts, schema: StructType, wanted: Wanted
+) -> list[InputPartition]:
     """A view at this moment, divided."""
     if view is SCHEDULED:
         parts, head = scheduled.plan(place, wanted)
-        return grouped(Scheduled(schema, wanted, head, time.time_ns() // 1_000_000), parts)
+        return grouped(ScheduledFacts(schema, wanted, head, time.time_ns() // 1_000_000), parts)
     if view is HISTORY_VIEW:
         return grouped(History(schema, wanted), history.plan(place, wanted))
     return grouped(Records(schema, wanted), records.plan(place, wanted))
@@ -159,7 +161,7 @@ class HistoryStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: Any) -> Iterator[pa.RecordBatch]:
         """The rows of one part, on an executor."""
-        return partition.read() if isinstance(partition, Parts) else iter(())
+        return partition.read() if isinstance(partition, ViewParts) else iter(())
 
     def commit(self, end: dict[str, int]) -> None:
         """Nothing is kept for a reader."""

@@ -25,18 +25,18 @@ from tarry.ledger.record import (
     Record,
     Seek,
     Subscribe,
-    Topic,
+    TopicSet,
     Unsubscribe,
     decode,
     decode_put,
 )
-from tarry.pipeline.source import PARTITION_ROWS, Range, ranges, read_range
+from tarry.pipeline.source import PARTITION_ROWS, SeqRange, ranges, read_range
 from tarry.pipeline.views.filters import Wanted
 from tarry.pipeline.views.masking import masked_address, masked_headers
 from tarry.pipeline.views.place import LedgerPart, Whereabouts
-from tarry.pipeline.views.shape import View, shaped
+from tarry.pipeline.views.shape import DataView, shaped
 
-LEDGER: Final = View(
+LEDGER: Final = DataView(
     "ledger",
     "seq long not null, kind string not null, at timestamp, at_ms long, fire_at_ms long, kills_seq long,"
     " origin_seq long, outcome string, reason string, namespace string, destination string, owner string, door string,"
@@ -61,7 +61,7 @@ class Records(Struct, frozen=True):
         names = self.wanted.values.get("kind")
         kinds = None if names is None else [kind for kind, name in KIND_NAMES.items() if name in names]
         rest = Wanted(self.wanted.ranges)
-        for records in read_range(part.ledger, Range(part.first_seq, part.last_seq)):
+        for records in read_range(part.ledger, SeqRange(part.first_seq, part.last_seq)):
             if kinds is not None:
                 records = records.filter(pc.is_in(records.column("kind"), pa.array(kinds, pa.int32())))
             found = rest.rows(_shown(records))
@@ -123,7 +123,7 @@ def _told(seq: int, record: Record) -> dict[str, Any]:
             return {"at_ms": record.marked_at_ms}
         case Lower():
             return {"at_ms": record.lowered_at_ms}
-        case Topic():
+        case TopicSet():
             return {"destination": record.name, "outcome": "deleted" if record.deleted else None}
         case Adopt():
             return {"at_ms": record.adopted_at_ms, "batch": record.name, "messages": record.count}

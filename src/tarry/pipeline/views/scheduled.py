@@ -20,12 +20,12 @@ from tarry.index.adopted import files_of
 from tarry.index.columns import index_rows
 from tarry.index.files import Folder
 from tarry.index.schema import DEL, ENTRY, INDEX_SCHEMA
-from tarry.index.state import State
+from tarry.index.state import CommitState
 from tarry.index.table import IndexFile
 from tarry.ledger.read_record import decode_heads
 from tarry.ledger.record import Entry, Put, decode
 from tarry.ledger.watermark import Watermark
-from tarry.pipeline.source import PARTITION_ROWS, Range, ranges, read_range
+from tarry.pipeline.source import PARTITION_ROWS, SeqRange, ranges, read_range
 from tarry.pipeline.views.filters import Wanted
 from tarry.pipeline.views.masking import masked_address, masked_headers
 from tarry.pipeline.views.place import (
@@ -35,9 +35,9 @@ from tarry.pipeline.views.place import (
     table_state,
     tail_of,
 )
-from tarry.pipeline.views.shape import View, shaped
+from tarry.pipeline.views.shape import DataView, shaped
 
-SCHEDULED: Final = View(
+SCHEDULED: Final = DataView(
     "scheduled",
     "seq long not null, due_at timestamp, due_at_ms long, fire_at timestamp not null, fire_at_ms long not null,"
     " accepted_at timestamp, accepted_at_ms long, namespace string, destination string, owner string, door string,"
@@ -54,7 +54,7 @@ _STORED: Final = (
 _IN_BODY: Final = frozenset({"payload", "headers", "origin_seq"})
 
 
-class Ended(Struct, frozen=True):
+class EndedVersions(Struct, frozen=True):
     """The ended versions, as far as one part of the view needs to know them."""
 
     seqs: NDArray[np.int64]
@@ -82,7 +82,7 @@ class FilePart(Struct, frozen=True):
     uri: str
     file: IndexFile
     beside: list[IndexFile]
-    ended: Ended
+    ended: EndedVersions
 
     @property
     def size_bytes(self) -> int:
@@ -93,10 +93,10 @@ class FilePart(Struct, frozen=True):
 class TailPart(LedgerPart, frozen=True):
     """A range of the ledger above the cursor."""
 
-    ended: Ended
+    ended: EndedVersions
 
 
-class Scheduled(Struct, frozen=True):
+class ScheduledFacts(Struct, frozen=True):
     """The facts that every part needs. They travel to the executors."""
 
     schema: StructType
@@ -112,7 +112,7 @@ class Scheduled(Struct, frozen=True):
                 yield self._batch(found)
 
     def _tail(self, part: TailPart) -> Iterator[pa.Table]:
-        for records in read_range(part.ledger, Range(part.first_seq, part.last_seq)):
+        for records in read_range(part.ledger, SeqRange(part.first_seq, part.last_seq)):
             # Slots do not matter here.
             rows = index_rows(records, 0, {}, 1)
             yield _waiting(rows, part.ended, 0, 0)
@@ -139,7 +139,7 @@ class Scheduled(Struct, frozen=True):
         return shaped(columns, self.schema, rows.num_rows)
 
 
-def _waiting(rows: pa.Table, ended: Ended, base: int, floor_ms: int) -> pa.Table:
+def _waiting(rows: pa.Table, ended: EndedVersions, base: int, floor_ms: int) -> pa.Table:
     """The rows that wait, with their keys as they are."""
     fire = np.maximum(rows.column("fire_at_ms").to_numpy(), floor_ms)
     seq = rows.column("seq").to_numpy() + base
@@ -173,7 +173,7 @@ def _in_bodies(rows: pa.Table) -> dict[str, list[Any]]:
     return {"payload": payloads, "headers": headers, "origin_seq": origins}
 
 
-def with_dels(part: FilePart) -> Ended:
+def with_dels(part: FilePart) -> EndedVersions:
     """The ended versions, with the dels of the index that lie in a file's range of fire instants."""
     dels = Wanted({"fire_at_ms": (part.file.first_ms, part.file.last_ms), "op": (DEL, DEL)})
     found = [part.ended.seqs]
@@ -183,7 +183,7 @@ def with_dels(part: FilePart) -> Ended:
                 rows = dels.rows(_read(file, number, ["seq", "op", "fire_at_ms"], part))
                 found.append(rows.column("seq").to_numpy())
     ended = part.ended
-    return Ended(np.concatenate(found), ended.passed, ended.batches, ended.topics)
+    return EndedVersions(np.concatenate(found), ended.passed, ended.batches, ended.topics)
 
 
 def _open(uri: str, file: IndexFile) -> pq.ParquetFile:
@@ -214,7 +214,7 @@ def _read(file: pq.ParquetFile, number: int, columns: Sequence[str], part: FileP
 def plan(place: Whereabouts, wanted: Wanted) -> tuple[list[FilePart | TailPart], int]:
     """The parts that can hold wanted rows, and the seq as of which they are."""
     index = table_state(place, "index") or TableState("", 0, 0, {}, [])
-    tail = tail_of(place, index.cursor, msgspec.convert(index.state, State).passed)
+    tail = tail_of(place, index.cursor, msgspec.convert(index.state, CommitState).passed)
     batches = [
         (one.first_seq, one.count, [spared.key.seq for spared in one.spared]) for one in tail.cancelled
     ]
@@ -228,14 +228,14 @@ def plan(place: Whereabouts, wanted: Wanted) -> tuple[list[FilePart | TailPart],
             one for one in index.files if one.dels and one.low <= file.last_ms and one.high >= file.first_ms
         ]
         near = (tail.kills_fire_at_ms >= file.first_ms) & (tail.kills_fire_at_ms <= file.last_ms)
-        ended = Ended(tail.kills_seq[near], tail.passed, batches, tail.deleted)
+        ended = EndedVersions(tail.kills_seq[near], tail.passed, batches, tail.deleted)
         parts.append(FilePart(index.uri or f"{place.tables}/index", file, beside, ended))
     if place.ledger is not None:
         for part in (
             ranges(tail.first_seq, tail.head, [], PARTITION_ROWS) if tail.head >= tail.first_seq else ()
         ):
             near = (tail.kills_seq >= part.first_seq) & (tail.kills_seq <= part.last_seq)
-            ended = Ended(tail.kills_seq[near], tail.passed, batches, tail.deleted)
+            ended = EndedVersions(tail.kills_seq[near], tail.passed, batches, tail.deleted)
             parts.append(TailPart(place.ledger, part.first_seq, part.last_seq, ended))
     return parts, tail.head
 

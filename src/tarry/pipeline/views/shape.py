@@ -36,7 +36,7 @@ _TYPES: Final[dict[str, DataType]] = {
 }
 
 
-class View(Struct, frozen=True):
+class DataView(Struct, frozen=True):
     """One view: what it shows by default, with bodies, and when asked by name."""
 
     name: str

@@ -25,13 +25,13 @@ from tarry.doors.http.shapes import AdoptedAnswer, AdoptedBatchesAnswer, Batches
 from tarry.engine.api import BatchView
 from tarry.engine.engine import Engine
 from tarry.index.inspection import inspect
-from tarry.index.manifest import Manifest
+from tarry.index.manifest import BatchManifest
 from tarry.index.schema import STAGED
 
 AT_ONCE: Final = 2
 """Manifests whose files are being looked at; others wait."""
 
-_decoder = msgspec.json.Decoder(Manifest)
+_decoder = msgspec.json.Decoder(BatchManifest)
 
 
 class BulkEndpoints:

@@ -22,7 +22,7 @@ GROUPS: Final = "tarry.groups"
 """The key of the file's metadata under which the table stands."""
 
 
-class Group(NamedTuple):
+class RowGroup(NamedTuple):
     """A row group: how many rows it has, and the lowest and highest value of the ordered column."""
 
     rows: int
@@ -32,12 +32,12 @@ class Group(NamedTuple):
     """How many of its versions wait, by door (`tarry.core.timers.lanes`): what is coming is counted without reading rows."""
 
 
-def groups_of(rows: pa.Table, ordered: str, group_rows: int) -> Iterator[Group]:
+def groups_of(rows: pa.Table, ordered: str, group_rows: int) -> Iterator[RowGroup]:
     """The row groups that rows become when so many are written together."""
     for start in range(0, rows.num_rows, group_rows):
         part = rows.slice(start, group_rows)
         span = pc.min_max(part.column(ordered))
-        yield Group(part.num_rows, span["min"].as_py(), span["max"].as_py(), _doors(part))
+        yield RowGroup(part.num_rows, span["min"].as_py(), span["max"].as_py(), _doors(part))
 
 
 def _doors(rows: pa.Table) -> tuple[int, ...]:
@@ -48,20 +48,20 @@ def _doors(rows: pa.Table) -> tuple[int, ...]:
     return tuple(np.bincount(doors, minlength=len(DOORS)).tolist())
 
 
-def written(groups: Sequence[Group]) -> dict[str, str]:
+def written(groups: Sequence[RowGroup]) -> dict[str, str]:
     """The table as metadata of a file."""
     text = ";".join(",".join(map(str, (group.rows, group.low, group.high, *group.doors))) for group in groups)
     return {GROUPS: f"{google_crc32c.value(text.encode()):08x}:{text}"}
 
 
-def read_groups(parquet: pq.ParquetFile, path: str) -> list[Group]:
+def read_groups(parquet: pq.ParquetFile, path: str) -> list[RowGroup]:
     """The table of an open file; raises `Damage` if it is not what was written."""
     stored = (parquet.metadata.metadata or {}).get(GROUPS.encode(), b"")
     crc, _, text = stored.partition(b":")
     if not text or crc != b"%08x" % google_crc32c.value(text):
         raise Damage(path, 0, "the table of its row groups is missing or does not match its checksum")
     numbers = [list(map(int, one.split(b","))) for one in text.split(b";")]
-    groups = [Group(rows, low, high, tuple(doors)) for rows, low, high, *doors in numbers]
+    groups = [RowGroup(rows, low, high, tuple(doors)) for rows, low, high, *doors in numbers]
     if len(groups) != parquet.metadata.num_row_groups:
         raise Damage(path, 0, f"it should have {len(groups)} row groups")
     return groups
