@@ -89,10 +89,7 @@ def test_every_record_reads_back(record: Record) -> None:
     encoded = encode(record)
     assert decode(encoded.body) == record
     assert encoded.crc == google_crc32c.value(encoded.body)
-    assert (
-        encoded.kind
-        == Kind[{"PolicySet": "POLICY"}.get(type(record).__name__, type(record).__name__.upper())]
-    )
+    assert encoded.kind == Kind[type(record).__name__.removesuffix("Set").upper()]
 
 
 def test_the_fixed_part_says_when_and_what_dies() -> None:
