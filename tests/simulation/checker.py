@@ -318,7 +318,8 @@ class Checker:
             msg.unsure |= verdict.uncertain
             msg.lost &= msg.unsure
         if isinstance(verdict, Retry) and msg.order is not None:
-            due_at_ms = max(promise.due_at_ms for promise in msg.promises)
+            # While a restart is not durable, the version that was tried is the earlier one.
+            due_at_ms = min(promise.due_at_ms for promise in msg.promises)
             again_ms = self.clock.now_ms() + max(1, verdict.after_ms or self.backoff_ms)
             if again_ms - due_at_ms >= self.carry_after_ms:
                 self.carried[msg.order] = max(again_ms, self.carried.get(msg.order, 0))
