@@ -3,12 +3,16 @@
 import gc
 import tracemalloc
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from tarry.core.errors import Conflict, Invalid
+from tarry.core.errors import Conflict, Invalid, Unavailable
 from tarry.core.policy import Policy
+from tarry.engine import steps
+from tarry.engine.answer import Answer
 from tarry.engine.settings import EngineSettings
 from tarry.engine.topics import records
 from tarry.engine.topics.entries import NewEntry
@@ -135,6 +139,97 @@ def test_what_lives_in_very_many_topics_is_looked_for_in_steps(monkeypatch: pyte
     assert bench.first_seq > 1
     for name in bench.engine.topics.names():
         assert len(bench.drain(name).got) == 2
+
+
+def steps_of(bench: Bench, answer: Answer[Any]) -> list[int]:
+    """How many topics came or went in each turn, until the answer is there; others are served after the first one."""
+    counts = [len(bench.engine.topics.names())]
+    other = bench.engine.topics.publish("other/place/t", [NewEntry(payload=b"x")])
+    while not answer.settled:
+        bench.tick()
+        bench.commit()
+        counts.append(len(bench.engine.topics.names()))
+        assert other.settled
+    return [abs(after - before) for before, after in pairwise(counts)]
+
+
+def test_a_namespace_with_very_many_topics_is_removed_in_steps(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With their policies and schemas, which count as topics do; what a crash leaves can be removed."""
+    monkeypatch.setattr(steps, "WRITTEN_TOGETHER", 10)
+    engine, names = bench.engine, [f"acme/ns/t{number}" for number in range(95)]
+    bench.ask(engine.catalogue.add_tenant("acme", b"{}"))
+    bench.ask(engine.catalogue.add_namespace("acme/ns"))
+    for name in names:
+        bench.publish(name, b"x")
+        bench.ask(engine.catalogue.enter("schema", f"persistent://{name}/0", b"{}"))
+    for name in ("acme/ns/t1", "acme/ns/not-there"):
+        bench.ask(engine.set_policy("topic", name, Policy(tick_ms=5)))
+    bench.publish("other/place/t", b"x")
+    removed = engine.catalogue.remove_namespace("acme/ns", force=True)
+    for _ in range(3):
+        bench.commit()
+    assert not removed.settled
+    assert not engine.catalogue.has_namespace("acme/ns"), "a client that connects again made its topic anew"
+    bench.reopen()
+    engine = bench.engine
+    assert engine.catalogue.has_namespace("acme/ns")
+    assert 0 < len(engine.topics.names("acme/ns")) < 95
+    changed = steps_of(bench, engine.catalogue.remove_namespace("acme/ns", force=True))
+    assert 0 < max(changed) <= 10
+    for _ in range(2):
+        engine = bench.engine
+        assert engine.topics.names() == ["persistent://other/place/t"]
+        assert [engine.policy("topic", name) for name in (*names, "acme/ns/not-there")] == [None] * 96
+        assert all(engine.catalogue.get("schema", f"persistent://{name}/0") is None for name in names)
+        assert engine.catalogue.namespaces() == ["other/place", "public/default"]
+        bench.reopen()
+
+
+def test_a_tenant_is_removed_in_steps(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(steps, "WRITTEN_TOGETHER", 10)
+    for number in range(60):
+        bench.publish(f"acme/ns-{number % 3}/t{number}", b"x")
+    bench.publish("other/place/t", b"x")
+    changed = steps_of(bench, bench.engine.catalogue.remove_tenant("acme", force=True))
+    assert 0 < max(changed) <= 10
+    assert bench.engine.catalogue.tenants() == ["other", "public"]
+
+
+def test_a_removal_for_which_there_is_no_room_is_told_and_may_be_asked_for_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "WRITTEN_TOGETHER", 10)
+    for number in range(30):
+        bench.publish(f"acme/ns/t{number}", b"x")
+    removed = bench.engine.catalogue.remove_namespace("acme/ns", force=True)
+    append, full_disk = bench.ledger.append, Unavailable("there is no room")
+    monkeypatch.setattr(bench.ledger, "append", mock.Mock(side_effect=full_disk))
+    assert bench.refused(removed, Unavailable) is full_disk
+    monkeypatch.setattr(bench.ledger, "append", append)
+    assert bench.engine.catalogue.has_namespace("acme/ns")
+    assert len(bench.engine.topics.names("acme/ns")) == 20
+    bench.ask(bench.engine.catalogue.remove_namespace("acme/ns", force=True))
+    assert not bench.engine.catalogue.has_namespace("acme/ns")
+
+
+def test_very_many_partitions_are_made_and_ended_in_steps(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steps, "WRITTEN_TOGETHER", 10)
+    bench.publish("other/place/t", b"x")
+    changed = steps_of(bench, bench.engine.topics.create("parted", 95))
+    assert 0 < max(changed) <= 10
+    assert bench.engine.topics.partitions(full("parted")) == 95
+    deleted = bench.engine.topics.delete("parted")
+    bench.commit()
+    bench.reopen()
+    assert 1 < len(bench.engine.topics.names("public/default")) < 96, "a crash in the middle"
+    assert not deleted.settled
+    changed = steps_of(bench, bench.engine.topics.delete("parted"))
+    assert 0 < max(changed) <= 10
+    assert bench.engine.topics.names() == ["persistent://other/place/t"]
 
 
 def test_a_namespace_has_so_many_topics(bench: Bench) -> None:

@@ -123,7 +123,7 @@ class RuleBook:
     def check_room(self, namespace: str, count: int = 1) -> None:
         """Refuse to make topics beyond the number that a namespace may have."""
         limit = self.of("namespace", namespace).max_topics
-        if limit and self._engine.topics.records.by_name.per_namespace[namespace] + count > limit:
+        if limit and self._engine.topics.records.by_name.count(namespace) + count > limit:
             raise Refused(
                 Code.NotAllowedError, f"Exceed maximum number of topics in namespace {namespace}: {limit}"
             )

@@ -4,12 +4,14 @@ A tenant or namespace need not be entered before it is used: one that holds a to
 values say is the business of the door that enters them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Final, Literal
 
 from tarry.core.errors import Conflict, NotFound, TarryError
 from tarry.core.names import DEFAULT_NAMESPACE, check_part, parse_namespace
 from tarry.engine.answer import Answer, failed, settled
+from tarry.engine.steps import append_in_steps
 from tarry.ledger.record import Catalogued, PolicySet, Record, TopicSet
 from tarry.registry.registry import Registry
 
@@ -33,6 +35,8 @@ class Catalogue:
         self._entered: dict[tuple[str, str], bytes] = {}
         self._of_topic: dict[str, dict[tuple[str, str], None]] = {}
         """By topic: its rules and the versions of its schema."""
+        self._leaving: set[str] = set()
+        """Namespaces that are being removed, in steps."""
 
     def decide(self, record: Catalogued) -> None:
         """Take a record into the state, when it is enqueued or replayed."""
@@ -74,15 +78,17 @@ class Catalogue:
         ends: list[Record] = [Catalogued(sort, name, None) for name in names if (sort, name) in self._entered]
         return self._write(ends) if ends else settled(None)
 
-    def ends_of(self, topics: Iterable[str]) -> list[Record]:
-        """The records that end what was said of topics: their policies, rules and schemas."""
-        policies = self._journal.policies
-        ends: list[Record] = []
+    def ends_of(self, topics: Iterable[str]) -> Iterator[Record]:
+        """The records that end topics with what was said of them: their policies, rules and schemas. Reckoned one by one."""
+        journal = self._journal
         for topic in topics:
-            if policies.get("topic", topic) is not None:
-                ends.append(PolicySet("topic", topic, None))
-            ends += [Catalogued(sort, name, None) for sort, name in self._of_topic.get(topic, ())]
-        return ends
+            if journal.policies.get("topic", topic) is not None:
+                yield PolicySet("topic", topic, None)
+            for sort, name in list(self._of_topic.get(topic, ())):
+                yield Catalogued(sort, name, None)
+            # It goes last: until then all that is left of it can be removed by its name.
+            if topic in journal.topics.records.by_name:
+                yield TopicSet(topic, True, 0)
 
     # Tenants and namespaces
 
@@ -96,17 +102,17 @@ class Catalogue:
         journal = self._journal
         names = {name for sort, name in self._entered if sort == "namespace"}
         names.update(journal.policies.places("namespace"))
-        names.update(journal.topics.records.by_name.per_namespace)
+        names.update(journal.topics.records.by_name.by_namespace)
         names.add(DEFAULT_NAMESPACE)
         return sorted(name for name in names if tenant is None or name.startswith(f"{tenant}/"))
 
     def has_namespace(self, name: str) -> bool:
         """Whether a namespace was entered or is in use. Asked for every topic that a client names, so it walks nothing."""
         journal = self._journal
-        return (
+        return name not in self._leaving and (
             name == DEFAULT_NAMESPACE
             or ("namespace", name) in self._entered
-            or name in journal.topics.records.by_name.per_namespace
+            or name in journal.topics.records.by_name.by_namespace
             or journal.policies.get("namespace", name) is not None
         )
 
@@ -138,8 +144,7 @@ class Catalogue:
             namespaces = self.namespaces(name)
             if namespaces and not force:
                 raise Conflict(f"tenant {name} has namespaces", "not-empty")
-            ends = [end for namespace in namespaces for end in self._ends_of(namespace)]
-            return self._write([*ends, Catalogued("tenant", name, None)])
+            return self._remove(namespaces, [Catalogued("tenant", name, None)])
         except TarryError as error:
             return failed(error)
 
@@ -148,19 +153,29 @@ class Catalogue:
         try:
             if not self.has_namespace(name):
                 raise NotFound(f"there is no namespace {name}")
-            if self._journal.topics.names(name) and not force:
+            if self._journal.topics.records.by_name.count(name) and not force:
                 raise Conflict(f"namespace {name} has topics", "not-empty")
-            return self._write(self._ends_of(name))
+            return self._remove([name])
         except TarryError as error:
             return failed(error)
 
-    def _ends_of(self, namespace: str) -> list[Record]:
-        """The records that end all there is in a namespace."""
+    def _remove(self, namespaces: Sequence[str], last: Sequence[Record] = ()) -> Answer[None]:
+        """Remove namespaces in steps; until it is done, or failed, nothing there is made by a client that connects again."""
+        self._leaving.update(namespaces)
+        ends = chain(chain.from_iterable(map(self._ends_of_namespace, namespaces)), last)
+        removed = append_in_steps(self._journal.append, ends)
+        removed.then(lambda _: self._leaving.difference_update(namespaces))
+        return removed
+
+    def _ends_of_namespace(self, namespace: str) -> Iterator[Record]:
+        """The records that end all there is in a namespace, and itself at last."""
         journal, inside = self._journal, f"persistent://{namespace}/"
-        ends: list[Record] = [TopicSet(topic, True, 0) for topic in journal.topics.names(namespace)]
-        said = dict.fromkeys((*journal.policies.places("topic"), *self._of_topic))
-        ends += self.ends_of(topic for topic in said if topic.startswith(inside))
-        return [*ends, PolicySet("namespace", namespace, None), Catalogued("namespace", namespace, None)]
+        topics = set(journal.topics.records.by_name.by_namespace.get(namespace, ()))
+        yield from self.ends_of(topics)
+        said = {*journal.policies.places("topic"), *self._of_topic} - topics
+        yield from self.ends_of(topic for topic in said if topic.startswith(inside))
+        yield PolicySet("namespace", namespace, None)
+        yield Catalogued("namespace", namespace, None)
 
     def _write(self, records: list[Record]) -> Answer[None]:
         answer: Answer[None] = Answer()

@@ -1,6 +1,7 @@
 """The policies in force, by place: broker, namespace, topic."""
 
 from collections.abc import Mapping
+from itertools import chain
 
 from tarry.core.errors import Invalid
 from tarry.core.names import parse_namespace, parse_topic, unpartitioned
@@ -15,7 +16,8 @@ class Policies:
         """The broker's policy from the configuration; one that is set at run time stands over it."""
         self._namespaces = dict(namespaces or {})
         """The namespaces' policies from the configuration, likewise."""
-        self._set: dict[tuple[str, str], Policy] = {}
+        self._set: dict[str, dict[str, Policy]] = {"broker": {}, "namespace": {}, "topic": {}}
+        """By scope and name."""
         self._cache: dict[tuple[str | None, str], Effective] = {}
 
     @staticmethod
@@ -33,23 +35,23 @@ class Policies:
 
     def get(self, scope: Scope, name: str) -> Policy | None:
         """The policy that was set at a place itself."""
-        return self._set.get((scope, self.check_name(scope, name)))
+        return self._set[scope].get(self.check_name(scope, name))
 
     def places(self, scope: Scope) -> list[str]:
         """The names of the places at which something was set."""
-        return [name for at, name in self._set if at == scope]
+        return list(self._set[scope])
 
     def says(self, *fields: str) -> bool:
         """Whether any level, anywhere, says anything of these."""
-        levels = (self._configured, *self._namespaces.values(), *self._set.values())
+        levels = (self._configured, *self._namespaces.values(), *chain(*map(dict.values, self._set.values())))
         return any(getattr(level, field) is not None for level in levels for field in fields)
 
     def apply(self, scope: str, name: str, policy: Policy | None) -> None:
         """Set or remove a policy."""
         if policy is None:
-            self._set.pop((scope, name), None)
+            self._set[scope].pop(name, None)
         else:
-            self._set[scope, name] = policy
+            self._set[scope][name] = policy
         self._cache.clear()
 
     def effective(self, topic: str | None, namespace: str) -> Effective:
@@ -58,12 +60,12 @@ class Policies:
         if found is None:
             found = effective(
                 self._configured,
-                self._set.get(("broker", "")),
+                self._set["broker"].get(""),
                 self._namespaces.get(namespace),
-                self._set.get(("namespace", namespace)),
+                self._set["namespace"].get(namespace),
                 # A partition has the policy of its topic, unless it has one of its own.
-                self._set.get(("topic", unpartitioned(topic))) if topic else None,
-                self._set.get(("topic", topic)) if topic else None,
+                self._set["topic"].get(unpartitioned(topic)) if topic else None,
+                self._set["topic"].get(topic) if topic else None,
             )
             # Names come from clients: the cache must not grow without bound.
             if len(self._cache) >= 10_000:

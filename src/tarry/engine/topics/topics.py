@@ -27,6 +27,7 @@ from tarry.core.names import check_name, parse_topic
 from tarry.core.policy import BacklogAction, Effective
 from tarry.core.tracing import TRACEPARENT
 from tarry.engine.answer import Answer, failed, settled
+from tarry.engine.steps import append_in_steps
 from tarry.engine.topics.consumer import Partial, Received
 from tarry.engine.topics.entries import NewEntry, check_entry
 from tarry.engine.topics.entry_batch import EntryBatch
@@ -99,8 +100,8 @@ class Topics:
 
     def names(self, namespace: str | None = None) -> list[str]:
         """The names of the topics, of one namespace or all."""
-        prefix = f"persistent://{namespace}/" if namespace else ""
-        return sorted(name for name in self.records.by_name if name.startswith(prefix))
+        by_name = self.records.by_name
+        return sorted(by_name if namespace is None else by_name.by_namespace.get(namespace, ()))
 
     def find(self, topic: str) -> Topic:
         """A topic by its name; raises `NotFound`."""
@@ -128,7 +129,7 @@ class Topics:
             wanted = [name_of_partition(name, number) for number in range(partitions)]
             made = [TopicSet(one, False, 0) for one in wanted if one not in self.records.by_name]
             self.check_room(name, len(made) + (found is None))
-            return self._write([TopicSet(name, False, partitions), *made], None)
+            return append_in_steps(self._journal.append, [TopicSet(name, False, partitions), *made])
         except TarryError as error:
             return failed(error)
 
@@ -136,7 +137,7 @@ class Topics:
         """Raise `Conflict` if so many new topics, of which this is one, are more than their namespace may have."""
         namespace = parse_topic(topic).namespace_name
         limit = self._journal.policies.effective(None, namespace).max_topics
-        if more and limit and self.records.by_name.per_namespace[namespace] + more > limit:
+        if more and limit and self.records.by_name.count(namespace) + more > limit:
             raise Conflict(
                 f"namespace {namespace} has its limit of {limit} topics: delete some, or raise max_topics in its policy",
                 FULL,
@@ -150,9 +151,10 @@ class Topics:
         try:
             found = self.find(topic)
             parts = [name_of_partition(found.name, number) for number in range(found.partitions)]
-            names = [found.name, *(part for part in parts if part in self.records.by_name)]
-            ends: list[Record] = [TopicSet(name, True, 0) for name in names]
-            return self._write([*ends, *self._journal.catalogue.ends_of(names)], None)
+            # The topic goes last: until then its deletion can be asked for again.
+            return append_in_steps(
+                self._journal.append, self._journal.catalogue.ends_of([*parts, found.name])
+            )
         except TarryError as error:
             return failed(error)
 
