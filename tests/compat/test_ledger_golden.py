@@ -62,7 +62,7 @@ NEWER_NAMES = {"Topic": "TopicSet"}
 
 
 def kind_in(was: dict[str, Any]) -> str:
-    return NEWER_NAMES.get(was["kind"], was["kind"])
+    return NEWER_NAMES.get(was["kind"], str(was["kind"]))
 
 
 def assert_part(of: Struct, was: dict[str, Any]) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 from tarry.core.clock import SystemClock
-from tarry.outlets.dapr.component import Component, OwnTopics, Received, Reply, Surroundings, make
+from tarry.outlets.dapr.component import BrokerMessage, Component, OwnTopics, Settlement, Surroundings, make
 
 WITHIN_S = 60.0
 
@@ -12,15 +12,15 @@ WITHIN_S = 60.0
 class Inbox:
     """A receiver that keeps what it got and says what it is told to say."""
 
-    def __init__(self, *replies: Reply | Exception, hold: asyncio.Event | None = None) -> None:
+    def __init__(self, *replies: Settlement | Exception, hold: asyncio.Event | None = None) -> None:
         """`replies` are said first, one after another; then it acknowledges. With `hold` it waits before."""
-        self.got: list[Received] = []
+        self.got: list[BrokerMessage] = []
         self.cancelled = 0
         self._replies = list(replies)
         self._hold = hold
         self._changed = asyncio.Condition()
 
-    async def __call__(self, message: Received) -> Reply:
+    async def __call__(self, message: BrokerMessage) -> Settlement:
         async with self._changed:
             self.got.append(message)
             self._changed.notify_all()
@@ -30,7 +30,7 @@ class Inbox:
             except asyncio.CancelledError:
                 self.cancelled += 1
                 raise
-        reply = self._replies.pop(0) if self._replies else Reply.ACK
+        reply = self._replies.pop(0) if self._replies else Settlement.ACK
         if isinstance(reply, Exception):
             raise reply
         return reply

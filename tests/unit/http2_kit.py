@@ -5,9 +5,9 @@ from typing import Any
 
 from tarry.grpc import frames
 from tarry.grpc.call import Call, Streaming, Unary, opening
-from tarry.grpc.connection import Connection
-from tarry.grpc.frames import END_HEADERS, END_STREAM, MAX_FRAME_BYTES, Frame, frame
-from tarry.grpc.hpack import Reader, written
+from tarry.grpc.connection import GrpcConnection
+from tarry.grpc.frames import END_HEADERS, END_STREAM, MAX_FRAME_BYTES, Http2Frame, frame
+from tarry.grpc.hpack import BlockReader, written
 
 CALL = (
     (b":method", b"POST"),
@@ -55,11 +55,11 @@ class Client:
     def __init__(self, service: Any = None, max_streams: int = 10, max_bytes: int = 1 << 20) -> None:
         self.service = service or Echo()
         self.closed = False
-        self.got: list[Frame] = []
+        self.got: list[Http2Frame] = []
         self._sent = b""
         self._soon: list[Callable[[], None]] = []
-        self._fields = Reader(1 << 20)
-        self.connection = Connection(self, opening(self.service, max_bytes), max_streams, 2 * max_bytes)
+        self._fields = BlockReader(1 << 20)
+        self.connection = GrpcConnection(self, opening(self.service, max_bytes), max_streams, 2 * max_bytes)
 
     # What the connection writes to
 

@@ -19,8 +19,8 @@ from tarry.cli.checks import (
     check_sync,
     check_tables,
 )
-from tarry.cli.finding import Finding
-from tarry.cli.ports import Port, check_port, check_ports, ports_of
+from tarry.cli.finding import CheckResult
+from tarry.cli.ports import ConfiguredPort, check_port, check_ports, ports_of
 from tarry.config import load
 from tarry.index.progress import FRESH_MS, Progress, write_progress
 from tarry.serve.datafolder import DataFolder
@@ -28,7 +28,7 @@ from tests.processes import running
 from tests.unit.cli_kit import Shell
 
 
-def levels(findings: list[Finding]) -> dict[str, str]:
+def levels(findings: list[CheckResult]) -> dict[str, str]:
     return {finding.about: finding.level for finding in findings}
 
 
@@ -135,7 +135,7 @@ def test_no_java_is_worth_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_port_that_somebody_else_has_is_bad() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         number = taken.getsockname()[1]
-        port = Port("127.0.0.1", number, "doors.pulsar.port", opened=True)
+        port = ConfiguredPort("127.0.0.1", number, "doors.pulsar.port", opened=True)
         found = check_port(port, None)
         assert (found.level, "set doors.pulsar.port" in found.text) == ("bad", True)
         # Only `tarry up` would open it.
@@ -178,7 +178,9 @@ def test_the_whole(
     monkeypatch.setattr(checks, "LOW_SPACE_BYTES", 0)
     tarry = Shell(monkeypatch, capsys)
     with running(tmp_path / "d") as server:
-        assert check_server(server.url, None, server.pid) == Finding("server", "ok", f"{server.url} is ready")
+        assert check_server(server.url, None, server.pid) == CheckResult(
+            "server", "ok", f"{server.url} is ready"
+        )
         for other in (None, os.getpid()):
             found_other = check_server(server.url, None, other)
             assert (found_other.level, "not the server of this data folder" in found_other.text) == (

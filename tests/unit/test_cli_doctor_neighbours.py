@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from msgspec import structs
 
-from tarry.cli.finding import Finding
+from tarry.cli.finding import CheckResult
 from tarry.cli.neighbours import (
     check_brokers,
     check_collector,
@@ -28,7 +28,7 @@ from tests.unit.dapr_kit import resources
 from tests.unit.matrix_kit import AS_TOKEN, HS_TOKEN, TinyHomeserver
 
 
-def of(findings: list[Finding]) -> list[tuple[str, str]]:
+def of(findings: list[CheckResult]) -> list[tuple[str, str]]:
     return [(finding.about, finding.level) for finding in findings]
 
 

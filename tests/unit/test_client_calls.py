@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from tarry.client import batches, operations
-from tarry.client.call import Answered, Call, Unauthorized, Unreachable, error_of, topic_path
-from tarry.client.consuming import Held
+from tarry.client.call import ClientCall, ServerAnswer, Unauthorized, Unreachable, error_of, topic_path
+from tarry.client.consuming import HeldEntries
 from tarry.client.retries import waits
-from tarry.client.server import Server
+from tarry.client.server import ServerAddress
 from tarry.client.shapes import Message, Received, Scheduled
 from tarry.core import errors
 
 
-def answered(body: object, status: int = 200, **headers: str) -> Answered:
-    return Answered(status, headers, body if isinstance(body, bytes) else json.dumps(body).encode())
+def answered(body: object, status: int = 200, **headers: str) -> ServerAnswer:
+    return ServerAnswer(status, headers, body if isinstance(body, bytes) else json.dumps(body).encode())
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_schedule_brings_an_idempotency_key_of_its_own() -> None:
 
 
 def test_what_could_be_done_twice_is_not_repeatable() -> None:
-    unsafe: list[Call[Any]] = [
+    unsafe: list[ClientCall[Any]] = [
         operations.cancel("i"),
         operations.send("i"),
         operations.restart("i"),
@@ -161,13 +161,13 @@ def test_a_problem_becomes_the_error_that_the_server_raised(
 
 
 def test_an_answer_that_is_no_problem_document_is_still_an_error() -> None:
-    assert isinstance(error_of(Answered(502, {}, b"<html>")), errors.TarryError)
-    assert isinstance(error_of(Answered(503, {}, b"")), errors.Unavailable)
-    assert isinstance(error_of(Answered(404, {}, b"x")), errors.NotFound)
-    limited = error_of(Answered(429, {"retry-after": "2"}, b""))
+    assert isinstance(error_of(ServerAnswer(502, {}, b"<html>")), errors.TarryError)
+    assert isinstance(error_of(ServerAnswer(503, {}, b"")), errors.Unavailable)
+    assert isinstance(error_of(ServerAnswer(404, {}, b"x")), errors.NotFound)
+    limited = error_of(ServerAnswer(429, {"retry-after": "2"}, b""))
     assert isinstance(limited, errors.RateLimited)
     assert limited.retry_after_ms == 2000
-    assert isinstance(error_of(Answered(401, {}, b"{}")), Unauthorized)
+    assert isinstance(error_of(ServerAnswer(401, {}, b"{}")), Unauthorized)
     with pytest.raises(Unreachable, match="not what this client expects"):
         operations.get("i").read(answered(b"<html>"))
 
@@ -212,13 +212,13 @@ def test_every_line_of_a_batch_has_its_outcome() -> None:
     assert call.path == "/v1/messages/batch?owner=o"
     assert not call.repeatable
     lines = b'{"id":"i","due_at_ms":3,"past_due":false}\n{"error":{"code":"invalid","field":"key","detail":"key: bad"},"line":2}\n'
-    first, second = call.read(Answered(200, {}, lines))
+    first, second = call.read(ServerAnswer(200, {}, lines))
     assert first == Scheduled(id="i", due_at_ms=3)
     assert isinstance(second, errors.Invalid)
     with pytest.raises(Unreachable, match="broke off after 1 of 2"):
-        call.read(Answered(200, {}, lines.splitlines()[0]))
+        call.read(ServerAnswer(200, {}, lines.splitlines()[0]))
     with pytest.raises(errors.Unavailable):
-        call.read(Answered(503, {}, b""))
+        call.read(ServerAnswer(503, {}, b""))
 
 
 def test_retries_double_and_end() -> None:
@@ -232,16 +232,16 @@ def test_retries_double_and_end() -> None:
 def test_the_server_comes_from_the_argument_then_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TARRY_URL", raising=False)
     monkeypatch.delenv("TARRY_TOKEN", raising=False)
-    assert Server(None, None, 1, 1).url == "http://127.0.0.1:8080"
+    assert ServerAddress(None, None, 1, 1).url == "http://127.0.0.1:8080"
     monkeypatch.setenv("TARRY_URL", "https://h/base/")
     monkeypatch.setenv("TARRY_TOKEN", "t")
-    server = Server(None, None, 1, 1)
+    server = ServerAddress(None, None, 1, 1)
     assert (server.host, server.port, server.secure, server.prefix) == ("h", 443, True, "/base")
     assert server.headers(operations.status())["authorization"] == "Bearer t"
-    assert Server("http://[::1]:9", "u", 1, 1).host == "::1"
+    assert ServerAddress("http://[::1]:9", "u", 1, 1).host == "::1"
     for bad in ("127.0.0.1:8080", "ftp://x", "http://", "http://h:port"):
         with pytest.raises(errors.Invalid, match="is not like"):
-            Server(bad, None, 1, 1)
+            ServerAddress(bad, None, 1, 1)
 
 
 def entries(*ids: int) -> list[Received]:
@@ -249,7 +249,7 @@ def entries(*ids: int) -> list[Received]:
 
 
 def test_an_entry_counts_as_handled_once_the_next_is_asked_for() -> None:
-    held = Held(0.0)
+    held = HeldEntries(0.0)
     given = held.give(entries(1, 2, 3))
     next(given)
     assert held.take_handled(0.0) == []
@@ -259,7 +259,7 @@ def test_an_entry_counts_as_handled_once_the_next_is_asked_for() -> None:
 
 
 def test_a_batch_that_was_gone_through_leaves_nothing() -> None:
-    held = Held(0.0)
+    held = HeldEntries(0.0)
     assert [entry.entry_id for entry in held.give(entries(1, 2))] == [1, 2]
     assert not held.ack_is_due(0.9)
     assert held.ack_is_due(1.0)

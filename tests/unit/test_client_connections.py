@@ -11,7 +11,7 @@ import pytest
 from tarry import AsyncClient, Client
 from tarry.client import Unreachable
 from tarry.client.blocking import _has_ended
-from tarry.client.call import Call
+from tarry.client.call import ClientCall
 from tarry.core.errors import NotFound
 from tests.processes import free_port
 
@@ -102,7 +102,7 @@ def test_connections_are_kept_and_a_closed_one_is_noticed() -> None:
         # The server has closed it since: what cannot be repeated must not be sent into it.
         while not client._idle or not _has_ended(client._idle[0]):
             pass
-        assert client.run(Call("POST", "/x", lambda answered: answered.status)) == 201
+        assert client.run(ClientCall("POST", "/x", lambda answered: answered.status)) == 201
         client.schedule("d")
         client.schedule("d")
     assert script.connections == 3
@@ -133,7 +133,7 @@ def test_a_server_that_comes_later_is_waited_for() -> None:
     timer.start()
     # Even what cannot be repeated: a connection that was never made has done nothing.
     with Client(f"http://127.0.0.1:{address[1]}") as client:
-        call = Call("POST", "/x", lambda answered: answered.status)
+        call = ClientCall("POST", "/x", lambda answered: answered.status)
         assert not call.repeatable
         assert client.run(call) == 200
     timer.join()

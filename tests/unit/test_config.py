@@ -10,7 +10,7 @@ from tarry.config.check import is_loopback, token_digest
 from tarry.config.fields import fields_of, tables_of, texts_of
 from tarry.config.lines import key_lines
 from tarry.config.reference import reference
-from tarry.config.settings import Http, Ledger, Token
+from tarry.config.settings import Http, LedgerSection, TokenSection
 from tarry.doors.http.settings import HttpSettings
 from tarry.ledger.ledger import LedgerSettings
 
@@ -177,7 +177,7 @@ def test_variables_are_read_by_the_type_of_their_setting(toml: Toml) -> None:
     assert config.webhook.allow == ("10.0.0.0/8", "::1")
     assert config.webhook.secrets_by_host == {"example.org": ()}
     assert config.policies.broker.accept_per_second == 1.5
-    assert config.tokens == (Token(name="a", token="long-enough", roles=("admin",)),)
+    assert config.tokens == (TokenSection(name="a", token="long-enough", roles=("admin",)),)
     assert config.url is None
 
 
@@ -217,17 +217,17 @@ def test_tokens_are_checked(toml: Toml, tokens: Any, said: Any) -> None:
 def test_a_token_becomes_its_digest(tmp_path: Path) -> None:
     digest = "87c44b462d0c1a0e5eba111ef57dbbb89defbd0aad3a15766e8daf54cad281bd"
     (tmp_path / "t").write_text("long-enough\n")
-    assert token_digest(Token(name="a", token="long-enough", roles=("admin",))) == digest
-    assert token_digest(Token(name="a", token_file=str(tmp_path / "t"), roles=("admin",))) == digest
-    assert token_digest(Token(name="a", sha256=digest.upper(), roles=("admin",))) == digest
+    assert token_digest(TokenSection(name="a", token="long-enough", roles=("admin",))) == digest
+    assert token_digest(TokenSection(name="a", token_file=str(tmp_path / "t"), roles=("admin",))) == digest
+    assert token_digest(TokenSection(name="a", sha256=digest.upper(), roles=("admin",))) == digest
     (tmp_path / "t").write_text("short\n")
     with pytest.raises(ConfigError, match="shorter than 8 characters"):
-        token_digest(Token(name="a", token_file=str(tmp_path / "t"), roles=("admin",)))
+        token_digest(TokenSection(name="a", token_file=str(tmp_path / "t"), roles=("admin",)))
     (tmp_path / "t").write_text("\n")
     with pytest.raises(ConfigError, match="token a is empty"):
-        token_digest(Token(name="a", token_file=str(tmp_path / "t"), roles=("admin",)))
+        token_digest(TokenSection(name="a", token_file=str(tmp_path / "t"), roles=("admin",)))
     with pytest.raises(ConfigError, match="cannot be read"):
-        token_digest(Token(name="a", token_file=str(tmp_path / "none"), roles=("admin",)))
+        token_digest(TokenSection(name="a", token_file=str(tmp_path / "none"), roles=("admin",)))
 
 
 def test_lines_of_keys() -> None:
@@ -243,7 +243,7 @@ def test_lines_of_keys() -> None:
 
 
 def test_what_is_passed_on_has_the_same_names_and_defaults_there() -> None:
-    ledger, passed = Ledger(), LedgerSettings()
+    ledger, passed = LedgerSection(), LedgerSettings()
     assert {f: getattr(ledger, f) for f in ledger.__struct_fields__} == {
         f: getattr(passed, f) for f in ledger.__struct_fields__
     }

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tarry.doors.dapr.own_topics import EngineTopics
-from tarry.outlets.dapr.component import BulkEntry, Component, Feature, Reply
-from tarry.outlets.dapr.errors import Misconfigured, NeverTaken, Unreachable
+from tarry.outlets.dapr.component import BulkEntry, Component, Feature, Settlement
+from tarry.outlets.dapr.errors import BrokerUnreachable, Misconfigured, NeverTaken
 from tests.serving import Serving, serving
 from tests.unit.broker_kit import Inbox, made
 from tests.waiting import until
@@ -69,7 +69,7 @@ async def test_other_topics_are_other_topics(component: Component) -> None:
 
 
 async def test_what_is_not_acknowledged_comes_again(component: Component) -> None:
-    inbox = Inbox(Reply.NACK, RuntimeError("the application is down"))
+    inbox = Inbox(Settlement.NACK, RuntimeError("the application is down"))
     await component.subscribe("orders", "shop", inbox, {})
     await component.publish("orders", b"one", {})
     assert await inbox.expect(3) == [b"one"] * 3
@@ -117,14 +117,14 @@ async def test_a_closed_subscription_is_forgotten(component: Component) -> None:
 async def test_nothing_is_published_by_a_closed_in_memory_component() -> None:
     component = made("pubsub.in-memory")
     await component.close()
-    with pytest.raises(Unreachable):
+    with pytest.raises(BrokerUnreachable):
         await component.publish("orders", b"one", {})
 
 
 async def test_in_memory_gives_up_after_ten_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tarry.outlets.dapr.brokers.in_memory.RETRY_S", 0.001)
     component = made("pubsub.in-memory")
-    inbox = Inbox(*[Reply.NACK] * 10)
+    inbox = Inbox(*[Settlement.NACK] * 10)
     await component.subscribe("orders", "shop", inbox, {})
     await component.publish("orders", b"bad", {})
     await inbox.expect(10)

@@ -22,8 +22,8 @@ from tarry.doors.dapr.delayed_message import (
     encode_entry,
 )
 from tarry.doors.dapr.mounting import Mounted
-from tarry.outlets.dapr.component import BulkEntry, Component, Received, Reply
-from tarry.outlets.dapr.errors import NeverTaken, Unreachable
+from tarry.outlets.dapr.component import BrokerMessage, BulkEntry, Component, Settlement
+from tarry.outlets.dapr.errors import BrokerUnreachable, NeverTaken
 from tests.unit.broker_kit import Inbox, made
 from tests.unit.dapr_kit import dapr, in_s, resources
 from tests.waiting import until
@@ -149,8 +149,8 @@ def waiting(time: str, message: bytes = b'{"id":"1"}', *, topic: str = "orders",
 async def test_a_foreign_message_is_taken_into_the_ledger_and_acknowledged() -> None:
     taken = Taken()
     topic = topic_on(made("pubsub.in-memory"), taken)
-    reply = await topic.receive(Received(topic=topic.name, data=waiting(TIME), position="7"))
-    assert reply is Reply.ACK
+    reply = await topic.receive(BrokerMessage(topic=topic.name, data=waiting(TIME), position="7"))
+    assert reply is Settlement.ACK
     ((delayed, at_ms, key),) = taken.got
     assert (delayed.topic, delayed.message, at_ms) == ("orders", b'{"id":"1"}', 2_393_500_530_000)
     assert key is not None
@@ -165,7 +165,7 @@ async def test_a_message_that_is_delivered_again_has_the_same_key_and_another_on
         (waiting(TIME, b'{"id":"1","data":2}'), None),
     ]  # fmt: skip
     for data, position in cases:
-        await topic.receive(Received(topic=topic.name, data=data, position=position))
+        await topic.receive(BrokerMessage(topic=topic.name, data=data, position=position))
     first, again, other, event, event_again, unknown, namesake = (key for _, _, key in taken.got)
     assert first == again != other
     assert event == event_again != first
@@ -178,9 +178,9 @@ async def test_what_the_ledger_cannot_take_now_stays_in_the_topic_and_what_it_ne
     topic = topic_on(component, Taken(Unavailable("the disk is full"), DelayTooLong(5)))
     dead = Inbox()
     await component.subscribe("shop-delayed-dead", "operator", dead, {})
-    received = Received(topic=topic.name, data=waiting(TIME), position="7")
-    assert await topic.receive(received) is Reply.NACK
-    assert await topic.receive(received) is Reply.ACK
+    received = BrokerMessage(topic=topic.name, data=waiting(TIME), position="7")
+    assert await topic.receive(received) is Settlement.NACK
+    assert await topic.receive(received) is Settlement.ACK
     assert await dead.expect(1) == [received.data]
     assert "exceeds the maximum" in dead.got[0].metadata["reason"]
     await component.close()
@@ -204,13 +204,13 @@ async def test_a_dead_letter_that_cannot_be_written_stays_where_it_is() -> None:
     component = made("pubsub.in-memory")
     topic = topic_on(component)
     await component.close()
-    assert await topic.receive(Received(topic=topic.name, data=b"garbage")) is Reply.NACK
+    assert await topic.receive(BrokerMessage(topic=topic.name, data=b"garbage")) is Settlement.NACK
 
 
 async def test_the_brokers_custody_holds_and_then_publishes() -> None:
     component = made("pubsub.in-memory")
     topic = topic_on(component, custody="broker")
-    with pytest.raises(Unreachable, match="is not subscribed to yet"):
+    with pytest.raises(BrokerUnreachable, match="is not subscribed to yet"):
         await topic.publish("orders", b"one", "text/plain", {}, 0)
     inbox, watcher = Inbox(), Inbox()
     await component.subscribe("orders", "shop", inbox, {})
@@ -268,7 +268,7 @@ async def test_held_messages_wait_for_a_broker_and_are_buried_if_it_never_takes_
 ) -> None:
     component: Any = made("pubsub.in-memory")
     topic = topic_on(component, custody="broker")
-    errors: list[Exception] = [Unreachable("away"), NeverTaken("too large")]
+    errors: list[Exception] = [BrokerUnreachable("away"), NeverTaken("too large")]
     dead = Inbox()
     await component.subscribe("shop-delayed-dead", "operator", dead, {})
     original = component.publish
@@ -295,7 +295,7 @@ async def test_a_topic_that_is_not_allowed_any_more(custody: str) -> None:
     inbox, dead = Inbox(), Inbox()
     await component.subscribe("orders", "shop", inbox, {})
     await component.subscribe("shop-delayed-dead", "operator", dead, {})
-    assert await topic.receive(Received(topic=topic.name, data=waiting("PT0S"))) is Reply.ACK
+    assert await topic.receive(BrokerMessage(topic=topic.name, data=waiting("PT0S"))) is Settlement.ACK
     await dead.expect(1)
     assert inbox.got == []
     assert taken.got == []

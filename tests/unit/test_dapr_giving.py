@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 
 from tarry.engine.topics.entries import NewEntry
-from tarry.outlets.dapr.errors import Unreachable
+from tarry.outlets.dapr.errors import BrokerUnreachable
 from tests.processes import free_port
 from tests.unit.dapr_kit import WITHIN_S, acknowledged, app, component, dapr, ready, resources, to
 
@@ -167,7 +167,7 @@ async def test_what_cannot_be_buried_comes_again(tmp_path: Path, monkeypatch: An
         async def away(topic: str, *rest: Any, **more: Any) -> None:
             if topic == "dead" and refusals:
                 refusals.pop()
-                raise Unreachable("the broker is away")
+                raise BrokerUnreachable("the broker is away")
             await publish(topic, *rest, **more)
 
         monkeypatch.setattr(component_, "publish", away)

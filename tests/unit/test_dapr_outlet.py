@@ -15,7 +15,7 @@ from tarry.core.names import TopicName
 from tarry.outlets.dapr.brokers.tarry import OwnTopicsComponent
 from tarry.outlets.dapr.component import BulkEntry
 from tarry.outlets.dapr.delivery import destination, headers_of, metadata_of, next_of, target_of
-from tarry.outlets.dapr.errors import ComponentError, Denied, NeverTaken, TopicMissing, Unreachable
+from tarry.outlets.dapr.errors import BrokerUnreachable, ComponentError, Denied, NeverTaken, TopicMissing
 from tarry.outlets.dapr.outlet import DaprOutlet
 from tests.serving import Serving, serving
 from tests.unit.dapr_kit import app, dapr, in_s, ready, resources, to
@@ -108,8 +108,8 @@ async def test_what_is_with_the_broker_is_waited_for_before_it_is_closed() -> No
 @pytest.mark.parametrize(
     ("error", "verdict"),
     [
-        (Unreachable("away"), Retry("away")),
-        (Unreachable("cut off", uncertain=True), Retry("cut off", uncertain=True)),
+        (BrokerUnreachable("away"), Retry("away")),
+        (BrokerUnreachable("cut off", uncertain=True), Retry("cut off", uncertain=True)),
         (Denied("who are you"), Retry("who are you")),
         (TopicMissing("make it"), Retry("make it")),
         (NeverTaken("too large"), Refused("too large")),
@@ -181,7 +181,7 @@ async def test_what_follows_is_there_before_an_occurrence_goes_out_and_once_howe
     first = Delivery(
         "id1", destination("app", "redis", "t"), b'{"id":"a","x":1}', headers, "k", "app", 9_000, 0, 1, "dapr"
     )
-    broker.error = Unreachable("away")
+    broker.error = BrokerUnreachable("away")
     assert await outlet.send(first) == Retry("away")
     broker.error = None
     now_ms = 15_000

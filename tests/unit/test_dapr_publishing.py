@@ -12,7 +12,7 @@ from google.rpc import error_details_pb2, status_pb2
 
 from tarry.doors.dapr.delayed_message import Delayed
 from tarry.doors.dapr.http_api import MAX_SHOWN_IDS
-from tarry.outlets.dapr.errors import Unreachable
+from tarry.outlets.dapr.errors import BrokerUnreachable
 from tests.processes import free_port
 from tests.unit.dapr_kit import TEXT, Doors, app, component, dapr, ready, resources, to
 
@@ -96,7 +96,7 @@ async def test_a_bulk_names_its_messages_unless_they_are_too_many(doors: Doors) 
 
 async def test_a_bulk_that_the_broker_does_not_take_names_every_entry(doors: Doors, monkeypatch: Any) -> None:
     async def bulk_publish(*_: Any) -> dict[str, Any]:
-        raise Unreachable("the broker is away")
+        raise BrokerUnreachable("the broker is away")
 
     mounted = doors.door.sidecars["app"].mounts["memory"]
     monkeypatch.setattr(mounted.component, "bulk_publish", bulk_publish)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tarry.outlets.dapr.component import Received, Reply
+from tarry.outlets.dapr.component import BrokerMessage, Settlement
 from tarry.outlets.dapr.receiving import Receivers
 from tests.waiting import until
 
@@ -10,19 +10,19 @@ from tests.waiting import until
 async def test_no_more_are_at_work_than_there_are_places() -> None:
     at_work: list[bytes] = []
     go_on = asyncio.Event()
-    settled: list[Reply] = []
+    settled: list[Settlement] = []
 
-    async def receive(message: Received) -> Reply:
+    async def receive(message: BrokerMessage) -> Settlement:
         at_work.append(message.data)
         await go_on.wait()
-        return Reply.ACK
+        return Settlement.ACK
 
-    async def settle(reply: Reply) -> None:
+    async def settle(reply: Settlement) -> None:
         settled.append(reply)
 
     async def start_all(receivers: Receivers) -> None:
         for number in range(5):
-            await receivers.start(Received(topic="t", data=b"%d" % number), settle)
+            await receivers.start(BrokerMessage(topic="t", data=b"%d" % number), settle)
 
     receivers = Receivers(receive, 2)
     starting = asyncio.create_task(start_all(receivers))
@@ -34,21 +34,21 @@ async def test_no_more_are_at_work_than_there_are_places() -> None:
     await starting
     await until(lambda: not len(receivers))
     assert at_work == [b"%d" % number for number in range(5)]
-    assert settled == [Reply.ACK] * 5
+    assert settled == [Settlement.ACK] * 5
 
 
 async def test_what_a_receiver_raises_or_does_not_finish_in_time_means_again() -> None:
-    replies: asyncio.Queue[Reply] = asyncio.Queue()
+    replies: asyncio.Queue[Settlement] = asyncio.Queue()
     never = asyncio.Event()
 
-    async def receive(message: Received) -> Reply:
+    async def receive(message: BrokerMessage) -> Settlement:
         if message.data == b"slow":
             await never.wait()
         raise RuntimeError("a bug")
 
     receivers = Receivers(receive, None, within_ms=20)
     for data in (b"slow", b"wrong"):
-        await receivers.start(Received(topic="t", data=data), replies.put)
+        await receivers.start(BrokerMessage(topic="t", data=data), replies.put)
     async with asyncio.timeout(30):
-        assert [await replies.get() for _ in range(2)] == [Reply.NACK] * 2
+        assert [await replies.get() for _ in range(2)] == [Settlement.NACK] * 2
     await receivers.close()

@@ -8,7 +8,7 @@ import pyarrow as pa
 from tarry.core.delivery import Delivered, Refused, Retry
 from tarry.core.errors import Invalid, TarryError
 from tarry.core.message import Message
-from tarry.core.tracing import Outcome
+from tarry.core.tracing import SendOutcome
 from tarry.engine.settings import EngineSettings
 from tarry.engine.topics.entries import NewEntry
 from tests.unit.engine_kit import FOREIGN, Bench, full, schedule_arrow
@@ -46,7 +46,7 @@ class Sending:
         self._told = told
         self._begun = (context, facts)
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: SendOutcome) -> None:
         self._told.sends.append((*self._begun, outcome))
 
 

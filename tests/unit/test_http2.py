@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tarry.grpc import frames, huffman
 from tarry.grpc.connection import CALLS_AT_ONCE, MAX_BLOCK_BYTES, WINDOW_BYTES
-from tarry.grpc.frames import END_HEADERS, END_STREAM, PADDED, Code, frame, number
-from tarry.grpc.hpack import TABLE_BYTES, BadBlock, Fields, Reader, TooManyFields, written
+from tarry.grpc.frames import END_HEADERS, END_STREAM, PADDED, ErrorCode, frame, number
+from tarry.grpc.hpack import TABLE_BYTES, BadBlock, BlockReader, Fields, TooManyFields, written
 from tarry.grpc.request import request_of, status_fields
 from tests.unit.http2_kit import CALL, Client, Echo, message
 
@@ -40,7 +40,7 @@ def test_the_examples_of_the_standard_are_read() -> None:
         "828785bf408825a849e95ba97d7f8925a849e95bb8e8b4bf",
     )
     for blocks in (plain, coded):
-        reader = Reader(MAX_BLOCK_BYTES)
+        reader = BlockReader(MAX_BLOCK_BYTES)
         first, second, third = (reader.read(bytes.fromhex(block)) for block in blocks)
         assert first == get
         assert second == (*get, (b"cache-control", b"no-cache"))
@@ -65,7 +65,7 @@ def test_bits_that_are_no_string_are_refused(coded: bytes) -> None:
 
 
 def test_the_table_forgets_what_has_no_room() -> None:
-    reader = Reader(1 << 20)
+    reader = BlockReader(1 << 20)
 
     def kept(name: bytes, value: bytes) -> bytes:
         return b"\x40" + written((name, value))[1:]
@@ -76,7 +76,7 @@ def test_the_table_forgets_what_has_no_room() -> None:
     assert reader.read(b"\xbf") == ((b"b", b"2"),)
     with pytest.raises(BadBlock):
         reader.read(b"\xc0")
-    reader = Reader(1 << 20)
+    reader = BlockReader(1 << 20)
     reader.read(kept(b"a", b"1"))
     assert reader.read(b"\x20" + kept(b"b", b"2")) == ((b"b", b"2"),)
     with pytest.raises(BadBlock):
@@ -84,7 +84,7 @@ def test_the_table_forgets_what_has_no_room() -> None:
 
 
 def test_a_block_that_was_read_before_is_read_anew_once_the_table_has_changed() -> None:
-    reader = Reader(MAX_BLOCK_BYTES)
+    reader = BlockReader(MAX_BLOCK_BYTES)
     reader.read(b"\x40\x01a\x011")
     assert reader.read(b"\xbe") == reader.read(b"\xbe") == ((b"a", b"1"),)
     reader.read(b"\x40\x01b\x012")
@@ -92,7 +92,7 @@ def test_a_block_that_was_read_before_is_read_anew_once_the_table_has_changed() 
 
 
 def test_small_blocks_of_many_fields_are_refused() -> None:
-    reader = Reader(MAX_BLOCK_BYTES)
+    reader = BlockReader(MAX_BLOCK_BYTES)
     reader.read(b"\x40" + written((b"a", b"x" * 3000))[1:])
     with pytest.raises(TooManyFields):
         reader.read(b"\xbe" * 6)
@@ -103,18 +103,18 @@ def test_small_blocks_of_many_fields_are_refused() -> None:
 )
 def test_blocks_that_are_none_are_refused(block: str) -> None:
     with pytest.raises(BadBlock):
-        Reader(MAX_BLOCK_BYTES).read(bytes.fromhex(block))
+        BlockReader(MAX_BLOCK_BYTES).read(bytes.fromhex(block))
 
 
 @given(st.lists(st.tuples(st.binary(min_size=1, max_size=200), st.binary(max_size=400)), max_size=8))
 def test_what_is_written_is_read(fields: list[tuple[bytes, bytes]]) -> None:
-    assert Reader(1 << 20).read(written(*fields)) == tuple(fields)
+    assert BlockReader(1 << 20).read(written(*fields)) == tuple(fields)
 
 
 @given(st.binary(max_size=200))
 def test_any_block_is_read_or_refused(block: bytes) -> None:
     try:
-        Reader(MAX_BLOCK_BYTES).read(block)
+        BlockReader(MAX_BLOCK_BYTES).read(block)
     except (BadBlock, TooManyFields):
         pass
 
@@ -321,7 +321,7 @@ async def test_who_sends_more_than_allowed_is_sent_away() -> None:
         client.tell(frame(frames.DATA, 0, 1, message(bytes(16_384 - 5))))
     assert client.goodbye() is None
     client.tell(frame(frames.DATA, 0, 1, b"x"))
-    assert client.goodbye() == (Code.FLOW_CONTROL_ERROR, "more data on a stream than allowed")
+    assert client.goodbye() == (ErrorCode.FLOW_CONTROL_ERROR, "more data on a stream than allowed")
 
 
 # Bounds
@@ -333,7 +333,7 @@ def test_streams_beyond_the_bound_are_refused_and_may_come_again() -> None:
     client = Client(service, max_streams=2).begin()
     for stream in (1, 3, 5):
         client.call(stream, b"x")
-    assert client.of(frames.RST_STREAM, 5) == [Code.REFUSED_STREAM.to_bytes(4, "big")]
+    assert client.of(frames.RST_STREAM, 5) == [ErrorCode.REFUSED_STREAM.to_bytes(4, "big")]
     for call, _ in service.calls:
         call.answer(b"")
     client.rest()
@@ -357,7 +357,7 @@ def test_a_call_that_is_given_up_is_forgotten() -> None:
     service.hold = True
     client = Client(service).begin()
     client.call(1, b"x")
-    client.tell(number(frames.RST_STREAM, 1, Code.CANCEL))
+    client.tell(number(frames.RST_STREAM, 1, ErrorCode.CANCEL))
     before = len(client.got)
     service.calls[0][0].answer(b"late")
     client.rest()
@@ -396,31 +396,31 @@ HEADERS = frame(frames.HEADERS, END_HEADERS, 1, written(*CALL))
 @pytest.mark.parametrize(
     ("data", "code"),
     [
-        (b"\x00\x40\x01\x00\x00\x00\x00\x00\x00", Code.FRAME_SIZE_ERROR),
-        (frame(frames.DATA, 0, 1, b"x"), Code.PROTOCOL_ERROR),
-        (frame(frames.HEADERS, END_HEADERS, 2, written(*CALL)), Code.PROTOCOL_ERROR),
-        (frame(frames.HEADERS, END_HEADERS, 0, written(*CALL)), Code.PROTOCOL_ERROR),
-        (frame(frames.HEADERS, END_HEADERS, 1, b"\xff"), Code.COMPRESSION_ERROR),
-        (frame(frames.HEADERS, END_HEADERS | PADDED, 1, b"\xff"), Code.PROTOCOL_ERROR),
-        (frame(frames.HEADERS, END_HEADERS | PADDED, 1, b""), Code.FRAME_SIZE_ERROR),
-        (HEADERS + HEADERS, Code.PROTOCOL_ERROR),
-        (frame(frames.CONTINUATION, 0, 1, b""), Code.PROTOCOL_ERROR),
-        (frame(frames.HEADERS, 0, 1, b"") + frame(frames.PING, 0, 0, bytes(8)), Code.PROTOCOL_ERROR),
-        (frame(frames.HEADERS, 0, 1, b"") + frame(frames.CONTINUATION, 0, 1, bytes(16_384)) * 2, Code.ENHANCE_YOUR_CALM),
-        (frame(frames.PUSH_PROMISE, 0, 1, bytes(8)), Code.PROTOCOL_ERROR),
-        (frame(frames.RST_STREAM, 0, 1, bytes(4)), Code.PROTOCOL_ERROR),
-        (frame(frames.RST_STREAM, 0, 1, b""), Code.FRAME_SIZE_ERROR),
-        (frame(frames.SETTINGS, 0, 0, b"x"), Code.FRAME_SIZE_ERROR),
-        (frame(frames.SETTINGS, 0, 1, b""), Code.PROTOCOL_ERROR),
-        (frames.settings((frames.INITIAL_WINDOW_SIZE, 1 << 31)), Code.FLOW_CONTROL_ERROR),
-        (frames.settings((frames.MAX_FRAME_SIZE, 1)), Code.PROTOCOL_ERROR),
-        (frame(frames.PING, 0, 0, b""), Code.FRAME_SIZE_ERROR),
-        (number(frames.WINDOW_UPDATE, 0, 0), Code.PROTOCOL_ERROR),
-        (number(frames.WINDOW_UPDATE, 0, (1 << 31) - 1), Code.FLOW_CONTROL_ERROR),
-        (number(frames.WINDOW_UPDATE, 7, 1), Code.PROTOCOL_ERROR),
+        (b"\x00\x40\x01\x00\x00\x00\x00\x00\x00", ErrorCode.FRAME_SIZE_ERROR),
+        (frame(frames.DATA, 0, 1, b"x"), ErrorCode.PROTOCOL_ERROR),
+        (frame(frames.HEADERS, END_HEADERS, 2, written(*CALL)), ErrorCode.PROTOCOL_ERROR),
+        (frame(frames.HEADERS, END_HEADERS, 0, written(*CALL)), ErrorCode.PROTOCOL_ERROR),
+        (frame(frames.HEADERS, END_HEADERS, 1, b"\xff"), ErrorCode.COMPRESSION_ERROR),
+        (frame(frames.HEADERS, END_HEADERS | PADDED, 1, b"\xff"), ErrorCode.PROTOCOL_ERROR),
+        (frame(frames.HEADERS, END_HEADERS | PADDED, 1, b""), ErrorCode.FRAME_SIZE_ERROR),
+        (HEADERS + HEADERS, ErrorCode.PROTOCOL_ERROR),
+        (frame(frames.CONTINUATION, 0, 1, b""), ErrorCode.PROTOCOL_ERROR),
+        (frame(frames.HEADERS, 0, 1, b"") + frame(frames.PING, 0, 0, bytes(8)), ErrorCode.PROTOCOL_ERROR),
+        (frame(frames.HEADERS, 0, 1, b"") + frame(frames.CONTINUATION, 0, 1, bytes(16_384)) * 2, ErrorCode.ENHANCE_YOUR_CALM),
+        (frame(frames.PUSH_PROMISE, 0, 1, bytes(8)), ErrorCode.PROTOCOL_ERROR),
+        (frame(frames.RST_STREAM, 0, 1, bytes(4)), ErrorCode.PROTOCOL_ERROR),
+        (frame(frames.RST_STREAM, 0, 1, b""), ErrorCode.FRAME_SIZE_ERROR),
+        (frame(frames.SETTINGS, 0, 0, b"x"), ErrorCode.FRAME_SIZE_ERROR),
+        (frame(frames.SETTINGS, 0, 1, b""), ErrorCode.PROTOCOL_ERROR),
+        (frames.settings((frames.INITIAL_WINDOW_SIZE, 1 << 31)), ErrorCode.FLOW_CONTROL_ERROR),
+        (frames.settings((frames.MAX_FRAME_SIZE, 1)), ErrorCode.PROTOCOL_ERROR),
+        (frame(frames.PING, 0, 0, b""), ErrorCode.FRAME_SIZE_ERROR),
+        (number(frames.WINDOW_UPDATE, 0, 0), ErrorCode.PROTOCOL_ERROR),
+        (number(frames.WINDOW_UPDATE, 0, (1 << 31) - 1), ErrorCode.FLOW_CONTROL_ERROR),
+        (number(frames.WINDOW_UPDATE, 7, 1), ErrorCode.PROTOCOL_ERROR),
     ],
 )  # fmt: skip
-def test_frames_that_cannot_be_end_the_connection_with_a_reason(data: bytes, code: Code) -> None:
+def test_frames_that_cannot_be_end_the_connection_with_a_reason(data: bytes, code: ErrorCode) -> None:
     client = Client().begin()
     client.tell(data)
     goodbye = client.goodbye()
@@ -437,13 +437,13 @@ def test_data_behind_the_end_of_a_stream_end_the_connection() -> None:
     client = Client(service).begin()
     client.call(1, b"x")
     client.tell(frame(frames.DATA, 0, 1, b"x"))
-    assert client.goodbye() == (Code.STREAM_CLOSED, "data behind the end of a stream")
+    assert client.goodbye() == (ErrorCode.STREAM_CLOSED, "data behind the end of a stream")
 
 
 def test_who_speaks_something_else_is_sent_away_at_once() -> None:
     client = Client()
     client.tell(b"GET / HTTP/1.1\r\n\r\n")
-    assert client.goodbye() == (Code.PROTOCOL_ERROR, "this is not HTTP/2")
+    assert client.goodbye() == (ErrorCode.PROTOCOL_ERROR, "this is not HTTP/2")
     assert client.closed
 
 
@@ -484,7 +484,7 @@ def test_a_call_that_does_not_come_whole_ends_whatever_else_comes() -> None:
         client.call(3 + 2 * second, b"others")
         client.tell(frame(frames.PING, 0, 0, bytes(8)))
         client.connection.sweep(float(second))
-    assert client.of(frames.RST_STREAM, 1) == [Code.CANCEL.to_bytes(4, "big")]
+    assert client.of(frames.RST_STREAM, 1) == [ErrorCode.CANCEL.to_bytes(4, "big")]
     assert not client.connection.streams
     assert client.goodbye() is None
 
@@ -516,7 +516,7 @@ def test_a_block_of_fields_that_does_not_go_on_ends_the_connection() -> None:
     client.tell(frame(frames.HEADERS, 0, 1, written(*CALL)))
     for second in range(22):
         client.connection.sweep(float(second))
-    assert client.goodbye() == (Code.ENHANCE_YOUR_CALM, "a block of fields that takes too long")
+    assert client.goodbye() == (ErrorCode.ENHANCE_YOUR_CALM, "a block of fields that takes too long")
 
 
 def test_a_compressed_message_is_kept_as_it_came_until_the_call_is_whole() -> None:

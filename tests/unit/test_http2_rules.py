@@ -3,8 +3,8 @@
 import pytest
 
 from tarry.grpc import calm, frames
-from tarry.grpc.ended import REMEMBERED_CUT, Ended
-from tarry.grpc.frames import END_HEADERS, END_STREAM, PADDED, Code, frame, number
+from tarry.grpc.ended import REMEMBERED_CUT, EndedStreams
+from tarry.grpc.frames import END_HEADERS, END_STREAM, PADDED, ErrorCode, frame, number
 from tarry.grpc.hpack import Fields, written
 from tests.unit.http2_kit import CALL, Client, Echo, message
 
@@ -54,7 +54,7 @@ def test_a_malformed_request_ends_its_stream_and_no_other(fields: Fields) -> Non
     client = held()
     client.call(1, b"under way")
     client.call(3, b"x", fields)
-    assert reset_code(client, 3) == Code.PROTOCOL_ERROR
+    assert reset_code(client, 3) == ErrorCode.PROTOCOL_ERROR
     assert client.goodbye() is None
     client.service.calls[0][0].answer(b"answered")
     client.rest()
@@ -72,7 +72,7 @@ def test_data_of_another_length_than_announced_end_the_call(length: int, cut: bo
     client.tell(frame(frames.HEADERS, END_HEADERS, 1, written(*fields)))
     for at, piece in enumerate(pieces):
         client.tell(frame(frames.DATA, END_STREAM if at == len(pieces) - 1 else 0, 1, piece))
-    assert reset_code(client, 1) == Code.PROTOCOL_ERROR
+    assert reset_code(client, 1) == ErrorCode.PROTOCOL_ERROR
     assert not client.service.calls
     assert not client.connection.held_bytes
     fields = (*CALL, (b"content-length", b"6"))
@@ -85,7 +85,7 @@ def test_a_window_that_overflows_ends_its_stream_and_no_other() -> None:
     client.call(1, b"x")
     client.call(3, b"y")
     client.tell(number(frames.WINDOW_UPDATE, 1, (1 << 31) - 1))
-    assert reset_code(client, 1) == Code.FLOW_CONTROL_ERROR
+    assert reset_code(client, 1) == ErrorCode.FLOW_CONTROL_ERROR
     assert list(client.connection.streams) == [3]
     assert client.goodbye() is None
 
@@ -96,24 +96,24 @@ DATA = frame(frames.DATA, END_STREAM, 1, b"x")
 @pytest.mark.parametrize(
     ("data", "code"),
     [
-        (WHOLE + DATA, Code.STREAM_CLOSED),
-        (WHOLE + TRAILERS, Code.STREAM_CLOSED),
-        (HEADERS + TRAILERS + TRAILERS, Code.STREAM_CLOSED),
-        (HEADERS + number(frames.RST_STREAM, 1, Code.CANCEL) + DATA, Code.STREAM_CLOSED),
-        (HEADERS + number(frames.RST_STREAM, 1, Code.CANCEL) + TRAILERS, Code.STREAM_CLOSED),
-        (frame(frames.HEADERS, END_HEADERS, 5, written(*CALL)) + HEADERS, Code.PROTOCOL_ERROR),
-        (HEADERS + frame(frames.DATA, PADDED, 1, b"\x06abcde"), Code.PROTOCOL_ERROR),
-        (frame(frames.HEADERS, END_HEADERS | frames.PRIORITISED, 1, b"\0\0\0\1\7" + written(*CALL)), Code.PROTOCOL_ERROR),
-        (frame(frames.PRIORITY, 0, 1, b"\0\0\0\1\7"), Code.PROTOCOL_ERROR),
-        (frame(frames.PRIORITY, 0, 0, bytes(5)), Code.PROTOCOL_ERROR),
-        (frame(frames.PRIORITY, 0, 1, bytes(4)), Code.FRAME_SIZE_ERROR),
-        (frame(frames.GOAWAY, 0, 1, bytes(8)), Code.PROTOCOL_ERROR),
-        (frame(frames.PING, 0, 1, bytes(8)), Code.PROTOCOL_ERROR),
-        (frames.settings((frames.ENABLE_PUSH, 2)), Code.PROTOCOL_ERROR),
-        (frame(frames.SETTINGS, frames.ACK, 0, bytes(6)), Code.FRAME_SIZE_ERROR),
+        (WHOLE + DATA, ErrorCode.STREAM_CLOSED),
+        (WHOLE + TRAILERS, ErrorCode.STREAM_CLOSED),
+        (HEADERS + TRAILERS + TRAILERS, ErrorCode.STREAM_CLOSED),
+        (HEADERS + number(frames.RST_STREAM, 1, ErrorCode.CANCEL) + DATA, ErrorCode.STREAM_CLOSED),
+        (HEADERS + number(frames.RST_STREAM, 1, ErrorCode.CANCEL) + TRAILERS, ErrorCode.STREAM_CLOSED),
+        (frame(frames.HEADERS, END_HEADERS, 5, written(*CALL)) + HEADERS, ErrorCode.PROTOCOL_ERROR),
+        (HEADERS + frame(frames.DATA, PADDED, 1, b"\x06abcde"), ErrorCode.PROTOCOL_ERROR),
+        (frame(frames.HEADERS, END_HEADERS | frames.PRIORITISED, 1, b"\0\0\0\1\7" + written(*CALL)), ErrorCode.PROTOCOL_ERROR),
+        (frame(frames.PRIORITY, 0, 1, b"\0\0\0\1\7"), ErrorCode.PROTOCOL_ERROR),
+        (frame(frames.PRIORITY, 0, 0, bytes(5)), ErrorCode.PROTOCOL_ERROR),
+        (frame(frames.PRIORITY, 0, 1, bytes(4)), ErrorCode.FRAME_SIZE_ERROR),
+        (frame(frames.GOAWAY, 0, 1, bytes(8)), ErrorCode.PROTOCOL_ERROR),
+        (frame(frames.PING, 0, 1, bytes(8)), ErrorCode.PROTOCOL_ERROR),
+        (frames.settings((frames.ENABLE_PUSH, 2)), ErrorCode.PROTOCOL_ERROR),
+        (frame(frames.SETTINGS, frames.ACK, 0, bytes(6)), ErrorCode.FRAME_SIZE_ERROR),
     ],
 )  # fmt: skip
-def test_frames_where_they_may_not_be_end_the_connection(data: bytes, code: Code) -> None:
+def test_frames_where_they_may_not_be_end_the_connection(data: bytes, code: ErrorCode) -> None:
     client = Client().begin()
     client.tell(data)
     goodbye = client.goodbye()
@@ -125,7 +125,7 @@ def test_pseudo_fields_behind_a_request_end_its_stream() -> None:
     client = held()
     wrong = frame(frames.HEADERS, END_HEADERS | END_STREAM, 1, written(METHOD))
     client.tell(HEADERS + frame(frames.DATA, 0, 1, message(b"x")) + wrong)
-    assert reset_code(client, 1) == Code.PROTOCOL_ERROR
+    assert reset_code(client, 1) == ErrorCode.PROTOCOL_ERROR
     assert not client.service.calls
 
 
@@ -137,11 +137,11 @@ def test_what_is_still_on_its_way_on_a_stream_that_was_ended_from_here_is_let_pa
     client.tell(frame(frames.DATA, 0, 1, b"x") + number(frames.WINDOW_UPDATE, 1, 5) + DATA)
     assert client.goodbye() is None
     client.tell(DATA)
-    assert client.goodbye() == (Code.STREAM_CLOSED, "data behind the end of a stream")
+    assert client.goodbye() == (ErrorCode.STREAM_CLOSED, "data behind the end of a stream")
 
 
 def test_few_streams_that_ended_are_remembered() -> None:
-    ended = Ended()
+    ended = EndedStreams()
     for id_ in range(1, 4 * REMEMBERED_CUT, 2):
         ended.add(id_, whole=False)
     assert not ended.cut(1)
@@ -178,7 +178,7 @@ def test_a_flood_of_frames_for_nothing_ends_the_connection(nothing: bytes) -> No
     client.tell(nothing * (calm.MAX_STRAIN + 1))
     goodbye = client.goodbye()
     assert goodbye is not None
-    assert goodbye[0] == Code.ENHANCE_YOUR_CALM
+    assert goodbye[0] == ErrorCode.ENHANCE_YOUR_CALM
 
 
 def test_a_block_of_fields_that_goes_on_with_nothing_for_ever_ends_the_connection() -> None:
@@ -187,7 +187,7 @@ def test_a_block_of_fields_that_goes_on_with_nothing_for_ever_ends_the_connectio
     client.tell(frame(frames.CONTINUATION, 0, 1) * (calm.MAX_STRAIN + 1))
     goodbye = client.goodbye()
     assert goodbye is not None
-    assert goodbye[0] == Code.ENHANCE_YOUR_CALM
+    assert goodbye[0] == ErrorCode.ENHANCE_YOUR_CALM
 
 
 @pytest.mark.parametrize("refused", [False, True])
@@ -199,11 +199,11 @@ def test_calls_that_are_begun_and_given_up_for_ever_end_the_connection(refused: 
     while not client.closed:
         client.tell(frame(frames.HEADERS, END_HEADERS, stream, written(*fields)))
         if not refused and not client.closed:
-            client.tell(number(frames.RST_STREAM, stream, Code.CANCEL))
+            client.tell(number(frames.RST_STREAM, stream, ErrorCode.CANCEL))
         stream += 2
         assert stream < 2 * calm.MAX_STRAIN
     assert client.goodbye() is not None
-    assert client.goodbye()[0] == Code.ENHANCE_YOUR_CALM  # type: ignore[index]
+    assert client.goodbye()[0] == ErrorCode.ENHANCE_YOUR_CALM  # type: ignore[index]
 
 
 def test_calls_that_are_served_and_a_second_that_passes_are_no_strain() -> None:
@@ -243,4 +243,4 @@ def test_settings_are_obeyed_once_for_all_that_come_together() -> None:
         client.tell(frames.settings((frames.INITIAL_WINDOW_SIZE, 0)))
     assert looked < 500 * 1_000
     assert client.goodbye() is not None
-    assert client.goodbye()[0] == Code.ENHANCE_YOUR_CALM  # type: ignore[index]
+    assert client.goodbye()[0] == ErrorCode.ENHANCE_YOUR_CALM  # type: ignore[index]

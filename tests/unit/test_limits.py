@@ -22,7 +22,7 @@ from tarry.doors.pulsar.connection import FIRST_FRAME_BYTES
 from tarry.grpc import calm, frames
 from tarry.grpc import connection as http2_connection
 from tarry.grpc import stream as http2_stream
-from tarry.grpc.frames import END_HEADERS, END_STREAM, Code, frame
+from tarry.grpc.frames import END_HEADERS, END_STREAM, ErrorCode, frame
 from tarry.grpc.hpack import written
 from tarry.serve.composition import pulsar
 from tarry.serve.composition.pulsar import CONNECT_WITHIN_S
@@ -147,7 +147,7 @@ async def test_the_head_of_a_request_is_bounded(tmp_path: Path, tls: bool) -> No
         stream[1].write(
             GREETING + frame(frames.HEADERS, 0, 1, bytes(large)) + frame(frames.CONTINUATION, 0, 1, b"x")
         )
-        assert await goodbye(stream) == Code.ENHANCE_YOUR_CALM
+        assert await goodbye(stream) == ErrorCode.ENHANCE_YOUR_CALM
         reader, writer = await door.connect(PULSAR)
         writer.write((FIRST_FRAME_BYTES + 1).to_bytes(4, "big") + (8).to_bytes(4, "big"))
         assert b"the largest is 65536" in await reader.read()
@@ -287,7 +287,7 @@ async def test_an_answer_that_nobody_lets_in_ends_its_stream(tmp_path: Path) -> 
                 + frames.settings((frames.INITIAL_WINDOW_SIZE, 0))
                 + frame(frames.HEADERS, END_HEADERS | END_STREAM, 1, block)
             )
-            assert await goodbye(stream) == Code.NO_ERROR
+            assert await goodbye(stream) == ErrorCode.NO_ERROR
 
 
 async def test_who_does_not_read_makes_room_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,7 +340,7 @@ async def test_a_flood_of_control_frames_is_cut_off(tmp_path: Path, tls: bool, n
         stream = await door.connect(GRPC)
         stream[1].write(GREETING + nothing * (30 * calm.MAX_STRAIN))
         began = time.thread_time()
-        assert await goodbye(stream) == Code.ENHANCE_YOUR_CALM
+        assert await goodbye(stream) == ErrorCode.ENHANCE_YOUR_CALM
         # Both ends of it: 256 KiB of settings once took 31 s.
         assert time.thread_time() - began < 5
         await door.works()

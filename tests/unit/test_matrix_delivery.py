@@ -13,7 +13,7 @@ from tarry.core.delivery import Delivered, Delivery, Refused, Retry
 from tarry.core.errors import Invalid
 from tarry.outlets.matrix import Homeserver, HomeserverSettings, MatrixOutlet
 from tarry.outlets.matrix.destination import Destination, parse
-from tarry.outlets.matrix.lines import Answer
+from tarry.outlets.matrix.lines import LineAnswer
 from tarry.outlets.matrix.outlet import transaction_of
 from tarry.outlets.matrix.verdict import LONGEST_WAIT_MS, of_answer, wait_ms
 from tests.unit.matrix_kit import AS_TOKEN, ROOM, Sent, bearer, error, matrix_serving, until_state
@@ -48,7 +48,7 @@ NOW_MS = 784_111_777_000  # Sun, 06 Nov 1994 08:49:37 GMT
 def answer(
     status: int, body: bytes = b'{"errcode": "M_X", "error": "no"}', retry_after: str | None = None
 ) -> Any:
-    return of_answer(Answer(status, body, retry_after), attempt=1, now_ms=NOW_MS)
+    return of_answer(LineAnswer(status, body, retry_after), attempt=1, now_ms=NOW_MS)
 
 
 def test_what_an_answer_means() -> None:
@@ -78,7 +78,7 @@ def test_what_an_answer_means() -> None:
 def test_what_may_have_been_sent_is_uncertain(status: int, uncertain: bool) -> None:
     """Then nobody can promise that it was cancelled (R11)."""
     assert answer(status).uncertain is uncertain
-    repeated = of_answer(Answer(status, b"{}", asked_before=True), attempt=1, now_ms=NOW_MS)
+    repeated = of_answer(LineAnswer(status, b"{}", asked_before=True), attempt=1, now_ms=NOW_MS)
     assert isinstance(repeated, Retry)
     assert repeated.uncertain
 

@@ -6,7 +6,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
-from tarry.outlets.matrix.lines import MAX_ANSWER_BYTES, MAX_NEW, Answer, BrokenOff, Lines, Unreachable
+from tarry.outlets.matrix.lines import (
+    MAX_ANSWER_BYTES,
+    MAX_NEW,
+    BrokenOff,
+    HomeserverUnreachable,
+    LineAnswer,
+    Lines,
+)
 from tests.processes import free_port
 
 Speak = Callable[[int, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -76,8 +83,10 @@ async def test_one_connection_is_kept_for_requests_after_one_another() -> None:
             writer.write(ok(body or b"nothing"))
 
     async with peer(speak) as served:
-        assert await served.lines.ask("PUT", "/a%2Fb?c=d", {"X-Y": "z"}, b"hello") == Answer(200, b"hello")
-        assert await served.lines.ask("GET", "/", {}, None) == Answer(200, b"nothing")
+        assert await served.lines.ask("PUT", "/a%2Fb?c=d", {"X-Y": "z"}, b"hello") == LineAnswer(
+            200, b"hello"
+        )
+        assert await served.lines.ask("GET", "/", {}, None) == LineAnswer(200, b"nothing")
         assert served.connections == 1
         first, second = served.heads
         assert first.startswith(b"PUT /base/a%2Fb?c=d HTTP/1.1\r\nHost: 127.0.0.1:")
@@ -129,7 +138,7 @@ async def test_who_gives_up_while_waiting_takes_nothing_along() -> None:
             waiting.cancel()
         served.answering.set()
         done = await asyncio.wait_for(asyncio.gather(*many, return_exceptions=True), 60)
-        assert [isinstance(one, Answer) for one in done] == [
+        assert [isinstance(one, LineAnswer) for one in done] == [
             n < MAX_NEW or n % 2 == 1 for n in range(2 * MAX_NEW)
         ]
         again = (served.lines.ask("PUT", "/", {}, b"x") for _ in range(2 * MAX_NEW))
@@ -149,7 +158,7 @@ async def test_who_gives_up_just_when_it_is_its_turn_passes_that_on() -> None:
         await until(lambda: len(served.heads) == MAX_NEW + 1)
         served.answering.set()
         done = await asyncio.wait_for(asyncio.gather(*many, return_exceptions=True), 60)
-        assert [isinstance(one, Answer) for one in done] == [True] * MAX_NEW + [False, True]
+        assert [isinstance(one, LineAnswer) for one in done] == [True] * MAX_NEW + [False, True]
 
 
 async def test_new_connections_that_end_make_room_for_others() -> None:
@@ -173,7 +182,7 @@ async def test_who_never_got_a_connection_says_that_nothing_was_sent(
         many = [asyncio.create_task(served.lines.ask("PUT", "/", {}, b"")) for _ in range(MAX_NEW)]
         await until(lambda: len(served.heads) == MAX_NEW)
         monkeypatch.setattr(served.lines, "_timeout_s", 0.05)
-        with pytest.raises(Unreachable):
+        with pytest.raises(HomeserverUnreachable):
             await served.lines.ask("PUT", "/", {}, b"")
         served.answering.set()
         await asyncio.wait_for(asyncio.gather(*many), 60)
@@ -222,7 +231,7 @@ async def test_an_answer_may_come_in_any_pieces() -> None:
             await writer.drain()
 
     async with peer(speak) as served:
-        assert await served.lines.ask("GET", "/", {}, None) == Answer(403, b"hello!")
+        assert await served.lines.ask("GET", "/", {}, None) == LineAnswer(403, b"hello!")
 
 
 async def test_a_kept_connection_that_was_closed_costs_a_second_try() -> None:
@@ -258,7 +267,7 @@ async def test_what_was_asked_before_and_finds_nobody_is_no_request_that_was_nev
         with pytest.raises(BrokenOff):
             await served.lines.ask("PUT", "/", {}, b"b")
         assert closing.is_set()
-        with pytest.raises(Unreachable):
+        with pytest.raises(HomeserverUnreachable):
             await served.lines.ask("PUT", "/", {}, b"c")
 
 
@@ -326,10 +335,10 @@ async def test_nobody_there_is_told_apart() -> None:
     server.close()
     await server.wait_closed()
     lines = Lines(f"http://127.0.0.1:{port}", 5_000, 5_000)
-    with pytest.raises(Unreachable):
+    with pytest.raises(HomeserverUnreachable):
         await lines.ask("GET", "/", {}, None)
     lines.close()
-    with pytest.raises(Unreachable):
+    with pytest.raises(HomeserverUnreachable):
         await lines.ask("GET", "/", {}, None)
 
 

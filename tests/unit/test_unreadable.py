@@ -17,7 +17,7 @@ from tarry.doors.dapr.delayed_message import Undecodable, decode_entry
 from tarry.doors.dapr.receiving import Receiving
 from tarry.doors.dapr.subscriptions import Rule, Subscription
 from tarry.doors.dapr.topic_events import topic_event
-from tarry.outlets.dapr.component import Received, Reply
+from tarry.outlets.dapr.component import BrokerMessage, Settlement
 from tarry.testing.clock import SimulatedClock
 from tests.unit.dapr_kit import dapr
 
@@ -121,7 +121,9 @@ async def test_a_message_that_is_nested_too_deeply_is_no_event() -> None:
         raise AssertionError("it cannot be given to anybody")
 
     receiving = Receiving(SUBSCRIPTION, Any, DaprApp(), SimulatedClock(), deliver)  # type: ignore[arg-type]
-    assert await receiving.receive(Received(topic="t", data=b'{"data":' + DEEP + b"}")) is Reply.NACK
+    assert (
+        await receiving.receive(BrokerMessage(topic="t", data=b'{"data":' + DEEP + b"}")) is Settlement.NACK
+    )
 
 
 def test_several_events_are_given_together_as_they_came() -> None:

@@ -7,13 +7,13 @@ from typing import Annotated, Any
 import typer
 
 from tarry.cli import show
-from tarry.cli.options import ConfigFile, Json
+from tarry.cli.options import ConfigFile, JsonOption
 from tarry.cli.pipeline import settings_of
 from tarry.cli.server import Data
 from tarry.config import load
 from tarry.core.errors import TarryError, Unavailable
 
-Place = Annotated[
+_Place = Annotated[
     str | None,
     typer.Argument(
         metavar="[PATH]",
@@ -30,7 +30,9 @@ def add_to(app: typer.Typer) -> None:
     app.command()(audit)
 
 
-def audit(path: Place = None, json: Json = False, data: Data = None, config: ConfigFile = None) -> None:
+def audit(
+    path: _Place = None, json: JsonOption = False, data: Data = None, config: ConfigFile = None
+) -> None:
     """Prove that the books balance, from the ledger, the index and the history; with Spark.
 
     Every accepted message is scheduled or finalised exactly once, none was sent before its due instant, none after its cancel.

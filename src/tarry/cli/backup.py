@@ -7,20 +7,20 @@ from typing import Annotated
 import typer
 
 from tarry.cli import show
-from tarry.cli.options import ConfigFile, Json, Url, connect
+from tarry.cli.options import ConfigFile, JsonOption, Url, connect
 from tarry.cli.server import Data
 from tarry.client.blocking import Client
-from tarry.client.call import Call, as_json, reads, reads_nothing
+from tarry.client.call import ClientCall, as_json, reads, reads_nothing
 from tarry.config import Config, load
 from tarry.core.errors import TarryError, Unavailable
 
 HOLD_MS = 600_000
 """How long the server waits for a word from a backup; it gets one every half minute."""
 
-Target = Annotated[
+_Target = Annotated[
     Path, typer.Argument(metavar="FOLDER", help="Folder for the backup; empty, or not there yet.")
 ]
-Source = Annotated[Path, typer.Argument(metavar="BACKUP", help="The folder of a backup.")]
+_Source = Annotated[Path, typer.Argument(metavar="BACKUP", help="The folder of a backup.")]
 NewData = Annotated[
     Path, typer.Option("--data", metavar="FOLDER", help="The data folder to make; empty, or not there yet.")
 ]
@@ -33,7 +33,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 def backup(
-    folder: Target, json: Json = False, data: Data = None, url: Url = None, config: ConfigFile = None
+    folder: _Target, json: JsonOption = False, data: Data = None, url: Url = None, config: ConfigFile = None
 ) -> None:
     """Copy a running server into a folder, consistently; the server goes on meanwhile.
 
@@ -44,11 +44,11 @@ def backup(
     from tarry.serve.backup.backup import Begun, back_up
 
     with connect(config, url, retry_for_s=10.0) as client:
-        begun = client.run(Call("POST", "/v1/backups", reads(dict[str, str | int]), _hold()))
+        begun = client.run(ClientCall("POST", "/v1/backups", reads(dict[str, str | int]), _hold()))
         path = f"/v1/backups/{begun['name']}"
 
         def renew() -> None:
-            client.run(Call("PUT", path, reads(dict[str, str | int]), _hold(), repeatable=True))
+            client.run(ClientCall("PUT", path, reads(dict[str, str | int]), _hold(), repeatable=True))
 
         try:
             found = Begun(str(begun["snapshot"]), str(begun["ledger_id"]))
@@ -74,7 +74,7 @@ def backup(
     )
 
 
-def restore(source: Source, data: NewData, config: ConfigFile = None) -> None:
+def restore(source: _Source, data: NewData, config: ConfigFile = None) -> None:
     """Make a data folder from a backup; every file is proved. Then start the server on that folder."""
     from tarry.serve.backup.restore import restore as make
 
@@ -92,7 +92,7 @@ def _hold() -> bytes:
 
 def _end(client: Client, path: str) -> None:
     try:
-        client.run(Call("DELETE", path, reads_nothing, repeatable=True))
+        client.run(ClientCall("DELETE", path, reads_nothing, repeatable=True))
     except TarryError:
         # The server lets go of it by itself.
         return

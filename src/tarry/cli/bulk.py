@@ -10,7 +10,7 @@ import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
 from tarry.cli import show
-from tarry.cli.options import ConfigFile, Json, Url, connect
+from tarry.cli.options import ConfigFile, JsonOption, Url, connect
 from tarry.client.blocking import Client
 from tarry.client.bulk import Batch
 from tarry.core.errors import Conflict, Rejected
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tarry.index.incoming import Mapping
     from tarry.index.manifest import BatchManifest, StagingPlace
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The batch's name.")]
+_Name = Annotated[str, typer.Argument(metavar="NAME", help="The batch's name.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -36,7 +36,7 @@ def schedule(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Parquet, CSV or NDJSON.")],
     name: Annotated[
         str | None,
-        typer.Option(help="Name of the batch (default: the file name). The same name twice schedules once."),
+        typer.Option(help="_Name of the batch (default: the file name). The same name twice schedules once."),
     ] = None,
     format: Annotated[
         Literal["parquet", "csv", "ndjson"] | None,
@@ -70,7 +70,7 @@ def schedule(
     ignore_unknown: Annotated[
         bool, typer.Option(help="Ignore columns that are not a message's field.")
     ] = False,
-    json: Json = False,
+    json: JsonOption = False,
     url: Url = None,
     config: ConfigFile = None,
 ) -> None:
@@ -162,7 +162,7 @@ def _stage(
 
 def list_(
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of batches.")] = 50,
-    json: Json = False,
+    json: JsonOption = False,
     url: Url = None,
     config: ConfigFile = None,
 ) -> None:
@@ -194,13 +194,13 @@ def _batches(client: Client, limit: int) -> Iterator[Batch]:
             return
 
 
-def show_(name: Name, json: Json = False, url: Url = None, config: ConfigFile = None) -> None:
+def show_(name: _Name, json: JsonOption = False, url: Url = None, config: ConfigFile = None) -> None:
     """Show a batch, and how many of its messages are left."""
     with connect(config, url) as client:
         _show(client.batch(name), json)
 
 
-def cancel(name: Name, json: Json = False, url: Url = None, config: ConfigFile = None) -> None:
+def cancel(name: _Name, json: JsonOption = False, url: Url = None, config: ConfigFile = None) -> None:
     """Cancel every message of a batch that has not ended."""
     with connect(config, url) as client:
         _show(client.cancel_batch(name), json)

@@ -16,7 +16,7 @@ from typing import Annotated, Final
 import typer
 
 from tarry.cli.ports import first_free
-from tarry.cli.server import Data, Port
+from tarry.cli.server import Data, _Port
 from tarry.cli.show import say
 from tarry.config import load
 
@@ -62,10 +62,10 @@ def run(
     disable_init_endpoints: Annotated[
         str | None, typer.Option(help="Endpoints not to ask at the start: subscribe, config.")
     ] = None,
-    dapr_http_port: Annotated[int, typer.Option(help="Port of Dapr's HTTP API; -1: a free one.")] = -1,
-    dapr_grpc_port: Annotated[int, typer.Option(help="Port of Dapr's gRPC API; -1: a free one.")] = -1,
+    dapr_http_port: Annotated[int, typer.Option(help="_Port of Dapr's HTTP API; -1: a free one.")] = -1,
+    dapr_grpc_port: Annotated[int, typer.Option(help="_Port of Dapr's gRPC API; -1: a free one.")] = -1,
     data: Data = None,
-    port: Port = None,
+    port: _Port = None,
     tarry_config: Annotated[str | None, typer.Option(metavar="FILE", help="Tarry's configuration.")] = None,
 ) -> None:
     """Run an application beside a server whose Dapr door is open.

@@ -5,8 +5,8 @@ import os
 import typer
 
 from tarry.cli import show
-from tarry.cli.finding import Finding
-from tarry.cli.options import ConfigFile, Json, Url, server_url
+from tarry.cli.finding import CheckResult
+from tarry.cli.options import ConfigFile, JsonOption, Url, server_url
 from tarry.config import Config, ConfigError, load
 
 STYLES = {"ok": "green", "note": "yellow", "bad": "bold red"}
@@ -17,7 +17,7 @@ def add_to(app: typer.Typer) -> None:
     app.command()(doctor)
 
 
-def doctor(json: Json = False, url: Url = None, config: ConfigFile = None) -> None:
+def doctor(json: JsonOption = False, url: Url = None, config: ConfigFile = None) -> None:
     """Check what Tarry needs here: data folder, disk, clock, Java, ports, server, homeserver, brokers, configuration.
 
     Each line is ok, or says what to do. The exit code is 1 if something is bad.
@@ -29,10 +29,12 @@ def doctor(json: Json = False, url: Url = None, config: ConfigFile = None) -> No
     try:
         loaded = load(config, os.environ)
         settings = loaded.config
-        findings.append(Finding("configuration", "ok", str(loaded.file or "defaults")))
+        findings.append(CheckResult("configuration", "ok", str(loaded.file or "defaults")))
     except ConfigError as error:
         settings = Config()
-        findings.append(Finding("configuration", "bad", f"{error} (the rest is checked with the defaults)"))
+        findings.append(
+            CheckResult("configuration", "bad", f"{error} (the rest is checked with the defaults)")
+        )
     findings.extend(check_all(settings, url or server_url(settings)))
     for finding in findings:
         if json:

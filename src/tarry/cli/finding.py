@@ -2,12 +2,12 @@
 
 from typing import Literal, NamedTuple
 
-Level = Literal["ok", "note", "bad"]
+CheckLevel = Literal["ok", "note", "bad"]
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     """The result of one check. `note` is worth knowing; `bad` keeps Tarry from working as it should."""
 
     about: str
-    level: Level
+    level: CheckLevel
     text: str

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tarry.cli.options import ConfigFile, Json
+from tarry.cli.options import ConfigFile, JsonOption
 from tarry.cli.pipeline import settings_of
 from tarry.cli.server import Data
 from tarry.config import load
@@ -23,7 +23,7 @@ def add_to(app: typer.Typer) -> None:
 
 
 @_index.command()
-def verify(data: Data = None, config: ConfigFile = None, as_json: Json = False) -> None:
+def verify(data: Data = None, config: ConfigFile = None, as_json: JsonOption = False) -> None:
     """Compare the index with the ledger; exit code 1 if they differ. A server may be running."""
     with _opened(data, config) as opened:
         _tell(opened.verify(), as_json)
@@ -31,7 +31,7 @@ def verify(data: Data = None, config: ConfigFile = None, as_json: Json = False) 
 
 @_index.command()
 def rebuild(
-    data: Data = None, config: ConfigFile = None, check: Verify = True, as_json: Json = False
+    data: Data = None, config: ConfigFile = None, check: Verify = True, as_json: JsonOption = False
 ) -> None:
     """Make the index again, from the ledger and, where that does not reach back, the old index.
 

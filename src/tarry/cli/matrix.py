@@ -12,7 +12,7 @@ from typing import Annotated, Final
 import typer
 
 from tarry.cli import show
-from tarry.cli.options import ConfigFile, Json, Url, connect, url_of
+from tarry.cli.options import ConfigFile, JsonOption, Url, connect, url_of
 from tarry.cli.server import Data
 from tarry.cli.supervisor import CANNOT_RUN_HERE
 from tarry.client.blocking import Client
@@ -88,7 +88,7 @@ def register(
 
 
 def events(
-    user: User = None, room: Room = None, json: Json = False, url: Url = None, config: ConfigFile = None
+    user: User = None, room: Room = None, json: JsonOption = False, url: Url = None, config: ConfigFile = None
 ) -> None:
     """List pending delayed events, the next due first."""
     now = show.now_ms()

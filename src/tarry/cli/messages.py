@@ -14,9 +14,9 @@ from tarry.cli.exits import exit_code
 from tarry.cli.options import (
     At,
     ConfigFile,
-    Headers,
+    HeadersOption,
     In,
-    Json,
+    JsonOption,
     Url,
     connect,
     destination_of,
@@ -30,7 +30,7 @@ from tarry.core.errors import TarryError
 
 SHOWN_ERRORS = 10
 Id = Annotated[str, typer.Argument(metavar="ID", help="The id that schedule gave.")]
-Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="The ids that schedule gave.")]
+_Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="The ids that schedule gave.")]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -60,7 +60,7 @@ def schedule(
     ttl: Annotated[
         str | None, typer.Option(metavar="DURATION", help="Time after the due instant at which to give up.")
     ] = None,
-    header: Headers = None,
+    header: HeadersOption = None,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Key; a repeated one gets the first answer.")
     ] = None,
@@ -68,7 +68,7 @@ def schedule(
         str | None,
         typer.Option("--file", "-f", metavar="FILE", help="Many: one JSON object a line; - is stdin."),
     ] = None,
-    json: Json = False,
+    json: JsonOption = False,
     url: Url = None,
     config: ConfigFile = None,
 ) -> None:
@@ -163,7 +163,7 @@ def list_(
     key: Annotated[str | None, typer.Option(help="Only messages with this order key.")] = None,
     group: Annotated[str | None, typer.Option(help="Only messages of this group.")] = None,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of messages.")] = 50,
-    json: Json = False,
+    json: JsonOption = False,
     url: Url = None,
     config: ConfigFile = None,
 ) -> None:
@@ -198,28 +198,28 @@ def list_(
         show.err.print(f"the first {limit}; --limit shows more")
 
 
-def show_(id_: Id, json: Json = False, url: Url = None, config: ConfigFile = None) -> None:
+def show_(id_: Id, json: JsonOption = False, url: Url = None, config: ConfigFile = None) -> None:
     """Show one message: its schedule, its state and its outcome."""
     with connect(config, url) as client:
         message = client.get(id_)
     _show(message, json)
 
 
-def cancel(ids: Ids, json: Json = False, url: Url = None, config: ConfigFile = None) -> None:
+def cancel(ids: _Ids, json: JsonOption = False, url: Url = None, config: ConfigFile = None) -> None:
     """Cancel messages. A message whose cancel was answered never goes out."""
     _each(ids, lambda client, id_: client.cancel(id_), json, url, config)
 
 
-def send(ids: Ids, json: Json = False, url: Url = None, config: ConfigFile = None) -> None:
+def send(ids: _Ids, json: JsonOption = False, url: Url = None, config: ConfigFile = None) -> None:
     """Send messages now instead of when they are due."""
     _each(ids, lambda client, id_: client.send(id_), json, url, config)
 
 
 def restart(
-    ids: Ids,
+    ids: _Ids,
     in_: In = None,
     at: At = None,
-    json: Json = False,
+    json: JsonOption = False,
     url: Url = None,
     config: ConfigFile = None,
 ) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 import aiohttp
 
-from tarry.cli.finding import Finding, Level
+from tarry.cli.finding import CheckLevel, CheckResult
 from tarry.config import Config, ConfigError
 from tarry.config.dapr import DaprApp
 from tarry.config.matrix import Matrix
@@ -34,9 +34,9 @@ OWN_KINDS: Final = ("pubsub.tarry", "pubsub.in-memory")
 """Components that are no systems of their own."""
 
 
-def check_neighbours(config: Config) -> Iterator[Finding]:
+def check_neighbours(config: Config) -> Iterator[CheckResult]:
     """Ask all of them, at one time."""
-    checks: list[Awaitable[list[Finding]]] = []
+    checks: list[Awaitable[list[CheckResult]]] = []
     matrix, dapr = config.doors.matrix, config.doors.dapr
     if matrix.enabled is not False and matrix.homeserver is not None:
         checks.append(check_homeserver(matrix))
@@ -46,20 +46,20 @@ def check_neighbours(config: Config) -> Iterator[Finding]:
     if config.traces.endpoint is not None:
         checks.append(check_collector(config.traces))
 
-    async def ask() -> list[list[Finding]]:
+    async def ask() -> list[list[CheckResult]]:
         return await asyncio.gather(*checks)
 
     for found in asyncio.run(ask()):
         yield from found
 
 
-async def check_homeserver(config: Matrix) -> list[Finding]:
+async def check_homeserver(config: Matrix) -> list[CheckResult]:
     """The homeserver answers, knows Tarry as its application service, and has the same time."""
     about = "homeserver"
     try:
         tokens = tokens_of(config)
     except ConfigError as error:
-        return [Finding(about, "bad", str(error))]
+        return [CheckResult(about, "bad", str(error))]
     url = config.homeserver or ""
     homeserver = Homeserver(HomeserverSettings(url=url, as_token=tokens.as_token))
     try:
@@ -68,7 +68,7 @@ async def check_homeserver(config: Matrix) -> list[Finding]:
                 status, date = response.status, response.headers.get("Date")
             if status != 200:
                 return [
-                    Finding(
+                    CheckResult(
                         about,
                         "bad",
                         f"{url} answers {status} and is no homeserver; set doors.matrix.homeserver",
@@ -78,7 +78,7 @@ async def check_homeserver(config: Matrix) -> list[Finding]:
     except FAILURES as error:
         reason = str(error) or type(error).__name__
         return [
-            Finding(
+            CheckResult(
                 about, "bad", f"{url} cannot be reached: {reason}; start it, or set doors.matrix.homeserver"
             )
         ]
@@ -86,48 +86,48 @@ async def check_homeserver(config: Matrix) -> list[Finding]:
         await homeserver.close()
     if whoami.status != 200:
         return [
-            Finding(
+            CheckResult(
                 about,
                 "bad",
                 f"{url} does not know Tarry (it answers {whoami.status}): name {config.registration} in its "
                 "`app_service_config_files`, and start it again",
             )
         ]
-    found = [Finding(about, "ok", f"{url} answers, and knows Tarry")]
+    found = [CheckResult(about, "ok", f"{url} answers, and knows Tarry")]
     if date is not None:
         found.append(check_skew(date, time.time(), "homeserver"))
     return found
 
 
-def check_skew(date: str, now_s: float, whose: str) -> Finding:
+def check_skew(date: str, now_s: float, whose: str) -> CheckResult:
     """The clock here against that of another machine, as its answer states it."""
     about = "clock"
     try:
         # Its time is in whole seconds.
         off_s = now_s - parsedate_to_datetime(date).timestamp()
     except ValueError:
-        return Finding(about, "note", f"the {whose} does not tell the time")
+        return CheckResult(about, "note", f"the {whose} does not tell the time")
     if abs(off_s) > MAX_SKEW_S:
         way = "ahead of" if off_s > 0 else "behind"
-        return Finding(
+        return CheckResult(
             about, "note", f"{abs(off_s):.0f} s {way} that of the {whose}; look at the time service of both"
         )
-    return Finding(about, "ok", f"agrees with that of the {whose}")
+    return CheckResult(about, "ok", f"agrees with that of the {whose}")
 
 
-async def check_brokers(app: DaprApp) -> list[Finding]:
+async def check_brokers(app: DaprApp) -> list[CheckResult]:
     """The brokers of an application's components take a connection, with the credentials of their files."""
     try:
         resources = Resources(app, dict(os.environ))
     except (BadResource, OSError) as error:
-        return [Finding("components", "bad", f"{error} (application {app.app_id})")]
+        return [CheckResult("components", "bad", f"{error} (application {app.app_id})")]
     theirs = [one for one in resources.definitions if one.open_to(app.app_id) and one.kind not in OWN_KINDS]
     return list(await asyncio.gather(*(_check_broker(one, app) for one in theirs)))
 
 
-async def _check_broker(definition: ComponentDefinition, app: DaprApp) -> Finding:
+async def _check_broker(definition: ComponentDefinition, app: DaprApp) -> CheckResult:
     about = f"broker {definition.name}"
-    level: Level = "note" if definition.ignore_errors else "bad"
+    level: CheckLevel = "note" if definition.ignore_errors else "bad"
     component: Component | None = None
     try:
         surroundings = Surroundings(name=definition.name, clock=SystemClock())
@@ -141,14 +141,14 @@ async def _check_broker(definition: ComponentDefinition, app: DaprApp) -> Findin
     except ComponentError as error:
         reason = str(error)
     else:
-        return Finding(about, "ok", f"{definition.kind} is connected to")
+        return CheckResult(about, "ok", f"{definition.kind} is connected to")
     finally:
         if component is not None:
             await component.close()
-    return Finding(about, level, f"{definition.kind} ({definition.file}): {reason}")
+    return CheckResult(about, level, f"{definition.kind} ({definition.file}): {reason}")
 
 
-async def check_collector(traces: Traces) -> list[Finding]:
+async def check_collector(traces: Traces) -> list[CheckResult]:
     """The collector of traces takes a request in which there are none."""
     about = "collector"
     url = traces.endpoint or ""
@@ -162,12 +162,16 @@ async def check_collector(traces: Traces) -> list[Finding]:
     except (aiohttp.ClientError, OSError) as error:
         reason = str(error) or type(error).__name__
         return [
-            Finding(about, "note", f"{url} cannot be reached: {reason}; traces are lost until it is there")
+            CheckResult(
+                about, "note", f"{url} cannot be reached: {reason}; traces are lost until it is there"
+            )
         ]
     if status in (401, 403):
-        return [Finding(about, "note", f"{url} answers {status}; set traces.headers to what it asks for")]
+        return [CheckResult(about, "note", f"{url} answers {status}; set traces.headers to what it asks for")]
     if status >= 300:
         return [
-            Finding(about, "note", f"{url} answers {status}; set traces.endpoint to where it takes traces")
+            CheckResult(
+                about, "note", f"{url} answers {status}; set traces.endpoint to where it takes traces"
+            )
         ]
-    return [Finding(about, "ok", f"{url} takes traces")]
+    return [CheckResult(about, "ok", f"{url} takes traces")]

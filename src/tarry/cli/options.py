@@ -19,24 +19,24 @@ ConfigFile = Annotated[
     typer.Option("--config", metavar="FILE", help="Configuration file; else $TARRY_CONFIG, ./tarry.toml."),
 ]
 Url = Annotated[str | None, typer.Option("--url", help="The server; else $TARRY_URL, else as configured.")]
-Json = Annotated[bool, typer.Option("--json", help="Output for machines: one JSON object a line.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Output for machines: one JSON object a line.")]
 In = Annotated[str | None, typer.Option("--in", metavar="DELAY", help="Delay, like 250ms, 90s, 1h30m, 2w.")]
 At = Annotated[
     str | None, typer.Option("--at", metavar="INSTANT", help="Due instant, like 2027-01-01T00:00:00Z.")
 ]
-Headers = Annotated[
+HeadersOption = Annotated[
     list[str] | None, typer.Option("--header", "-H", metavar="NAME=VALUE", help="A header; may be repeated.")
 ]
 
 
-class Times(TypedDict, total=False):
+class TimeOptions(TypedDict, total=False):
     """The time of a message, as the client wants it."""
 
     delay_ms: int
     due_at_ms: int
 
 
-def times(in_: str | None, at: str | None) -> Times:
+def times(in_: str | None, at: str | None) -> TimeOptions:
     """The times that `--in` or `--at` give."""
     if in_ is not None and at is not None:
         raise typer.BadParameter("give --in or --at, not both")

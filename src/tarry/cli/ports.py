@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tarry.cli.finding import Finding
+from tarry.cli.finding import CheckResult
 from tarry.config import Config
 from tarry.config.dapr import DaprApp
 from tarry.config.doors import DOORS
@@ -15,7 +15,7 @@ from tarry.config.doors import DOORS
 _LISTEN = "0A"
 
 
-class Port(NamedTuple):
+class ConfiguredPort(NamedTuple):
     """An address that the configuration names."""
 
     host: str
@@ -25,39 +25,39 @@ class Port(NamedTuple):
     """Whether the configuration says that it is opened; if not, `tarry up` does and `tarry serve` does not."""
 
 
-def ports_of(config: Config) -> Iterator[Port]:
+def ports_of(config: Config) -> Iterator[ConfiguredPort]:
     """Every address to listen on. A port of 0 is one that is free by itself."""
-    yield Port(config.http.host, config.http.port, "http.port", True)
+    yield ConfiguredPort(config.http.host, config.http.port, "http.port", True)
     for name in DOORS:
         door = getattr(config.doors, name)
         if door.enabled is not False:
-            yield Port(door.host, door.port, f"doors.{name}.port", door.enabled is True)
+            yield ConfiguredPort(door.host, door.port, f"doors.{name}.port", door.enabled is True)
     dapr = config.doors.dapr
     if dapr.enabled is not False:
         apps: tuple[DaprApp, ...] = (dapr, *dapr.apps)
         for at, app in enumerate(apps):
             name = "doors.dapr" if not at else f"doors.dapr.apps[{at - 1}]"
             if at:
-                yield Port(app.host, app.port, f"{name}.port", dapr.enabled is True)
-            yield Port(app.host, app.grpc_port, f"{name}.grpc_port", dapr.enabled is True)
+                yield ConfiguredPort(app.host, app.port, f"{name}.port", dapr.enabled is True)
+            yield ConfiguredPort(app.host, app.grpc_port, f"{name}.grpc_port", dapr.enabled is True)
 
 
-def check_ports(config: Config, server_pid: int | None) -> Iterator[Finding]:
+def check_ports(config: Config, server_pid: int | None) -> Iterator[CheckResult]:
     """Look at each port that is named; `server_pid` is the server that uses the data folder, if one does."""
     for port in ports_of(config):
         if port.port:
             yield check_port(port, server_pid)
 
 
-def check_port(port: Port, server_pid: int | None) -> Finding:
+def check_port(port: ConfiguredPort, server_pid: int | None) -> CheckResult:
     """The port is free, or it is our own server that has it."""
     about = f"port {port.port}"
     trouble = _trouble(port)
     if trouble is None:
-        return Finding(about, "ok", f"free ({port.setting})")
+        return CheckResult(about, "ok", f"free ({port.setting})")
     if server_pid is not None and listens(server_pid, port.port):
-        return Finding(about, "ok", f"the server with pid {server_pid} listens ({port.setting})")
-    return Finding(
+        return CheckResult(about, "ok", f"the server with pid {server_pid} listens ({port.setting})")
+    return CheckResult(
         about,
         "bad" if port.opened else "note",
         f"{trouble}{_by(port.port)}, and not by the server of this data folder; stop that, or set {port.setting}",
@@ -73,7 +73,7 @@ def taken(config: Config) -> list[str]:
     return lines
 
 
-def _trouble(port: Port) -> str | None:
+def _trouble(port: ConfiguredPort) -> str | None:
     """Why a port cannot be listened on; None if it can."""
     try:
         family, kind, _, _, address = socket.getaddrinfo(port.host, port.port, type=socket.SOCK_STREAM)[0]

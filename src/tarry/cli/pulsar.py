@@ -13,11 +13,11 @@ import typer
 
 from tarry.cli import pulsar_delayed
 from tarry.cli.options import ConfigFile, Url, connect, duration_ms
-from tarry.client.call import Answered, Call, as_json, check
+from tarry.client.call import ClientCall, ServerAnswer, as_json, check
 from tarry.core.limits import SECOND_MS
 from tarry.core.names import parse_namespace, parse_topic
 
-Name = Annotated[
+_Name = Annotated[
     str,
     typer.Argument(metavar="NAME", help="tenant/namespace; of a topic persistent://tenant/namespace/topic."),
 ]
@@ -59,7 +59,7 @@ def add_to(app: typer.Typer) -> None:
         ("topicPolicies", _of_topic, "Delayed delivery of topics."),
     ):
         group = typer.Typer(help=text, no_args_is_help=True)
-        DelayedDelivery(path).add_to(group)
+        DelayedDeliveryCommands(path).add_to(group)
         if name == "topics":
             pulsar_delayed.add_to(group)
         pulsar.add_typer(group, name=name)
@@ -75,7 +75,7 @@ def _of_topic(name: str) -> str:
     return f"/admin/v2/persistent/{topic.namespace_name}/{topic.topic}/delayedDelivery"
 
 
-class DelayedDelivery:
+class DelayedDeliveryCommands:
     """The commands for namespaces, or for topics."""
 
     def __init__(self, path: Callable[[str], str]) -> None:
@@ -92,7 +92,7 @@ class DelayedDelivery:
 
     def set(
         self,
-        name: Name,
+        name: _Name,
         enable: Enable = False,
         disable: Disable = False,
         time: Time = "1s",
@@ -109,23 +109,23 @@ class DelayedDelivery:
             "maxDeliveryDelayInMillis": _duration_ms(max_delay, "--maxDeliveryDelay"),
         }
         with connect(config, url) as client:
-            client.run(Call("POST", self._path(name), _read, as_json(policy)))
+            client.run(ClientCall("POST", self._path(name), _read, as_json(policy)))
 
-    def get(self, name: Name, applied: Applied = False, url: Url = None, config: ConfigFile = None) -> None:
+    def get(self, name: _Name, applied: Applied = False, url: Url = None, config: ConfigFile = None) -> None:
         """Get the delayed delivery policy."""
         path = self._path(name) + ("?applied=true" if applied else "")
         with connect(config, url) as client:
-            found = client.run(Call("GET", path, _read, repeatable=True))
+            found = client.run(ClientCall("GET", path, _read, repeatable=True))
         print(json.dumps(found, indent=2))
 
-    def remove(self, name: Name, url: Url = None, config: ConfigFile = None) -> None:
+    def remove(self, name: _Name, url: Url = None, config: ConfigFile = None) -> None:
         """Remove the delayed delivery policy."""
         with connect(config, url) as client:
-            client.run(Call("DELETE", self._path(name), _read))
+            client.run(ClientCall("DELETE", self._path(name), _read))
 
     def enable(
         self,
-        name: Name,
+        name: _Name,
         granularity: Granularity = "5m",
         tick: Tick = "1s",
         url: Url = None,
@@ -139,7 +139,7 @@ class DelayedDelivery:
         }
         self._change(name, said, url, config)
 
-    def disable(self, name: Name, url: Url = None, config: ConfigFile = None) -> None:
+    def disable(self, name: _Name, url: Url = None, config: ConfigFile = None) -> None:
         """Disable delayed message."""
         self._change(name, {"active": False}, url, config)
 
@@ -147,8 +147,8 @@ class DelayedDelivery:
         """Say something and leave the rest as it is: PIP-26's commands do not know of a longest delay."""
         path = self._path(name)
         with connect(config, url) as client:
-            present = client.run(Call("GET", path, _read, repeatable=True)) or {}
-            client.run(Call("POST", path, _read, as_json(present | said)))
+            present = client.run(ClientCall("GET", path, _read, repeatable=True)) or {}
+            client.run(ClientCall("POST", path, _read, as_json(present | said)))
 
 
 def _duration_ms(text: str, option: str) -> int:
@@ -156,6 +156,6 @@ def _duration_ms(text: str, option: str) -> int:
     return int(text) * SECOND_MS if text.isdigit() else duration_ms(text, option)
 
 
-def _read(answered: Answered) -> Any:
+def _read(answered: ServerAnswer) -> Any:
     check(answered)
     return msgspec.json.decode(answered.body) if answered.body else None

@@ -12,23 +12,23 @@ import msgspec
 import typer
 
 from tarry.cli import show
-from tarry.cli.options import At, ConfigFile, In, Json, Url, connect, times, topic_of
+from tarry.cli.options import At, ConfigFile, In, JsonOption, Url, connect, times, topic_of
 from tarry.client.blocking import Client
-from tarry.client.call import Answered, Call, check
+from tarry.client.call import ClientCall, ServerAnswer, check
 from tarry.client.shapes import Delayed
 from tarry.core.names import parse_topic
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic, short or persistent://….")]
-Ids = Annotated[
+_Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic, short or persistent://….")]
+_Ids = Annotated[
     list[str] | None, typer.Argument(metavar="[MESSAGE-ID]...", help="Message ids, like 7:42 or 7:42:0.")
 ]
-Key = Annotated[str | None, typer.Option("--key", "-k", help="All pending messages with this key.")]
+_Key = Annotated[str | None, typer.Option("--key", "-k", help="All pending messages with this key.")]
 EARLIER_LEDGER: Final = 1
 """The ledger of every message in ids of earlier versions; the ledger of a topic's messages is this and its incarnation."""
 All = Annotated[bool, typer.Option("--all", help="All pending messages of the topic.")]
 
 
-class Part(NamedTuple):
+class TopicPart(NamedTuple):
     """A topic without partitions, or one partition, and the ledger id of its messages."""
 
     topic: str
@@ -41,10 +41,10 @@ class Part(NamedTuple):
         return number if found else "-1"
 
 
-class Found(NamedTuple):
+class FoundDelayed(NamedTuple):
     """A pending message, and the topic or partition that it is in."""
 
-    part: Part
+    part: TopicPart
     entry: Delayed
 
 
@@ -57,12 +57,12 @@ def add_to(group: typer.Typer) -> None:
 
 
 def list_(
-    topic: Topic,
-    key: Key = None,
+    topic: _Topic,
+    key: _Key = None,
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, help="Maximum number of messages.")
     ] = None,
-    json: Json = False,
+    json: JsonOption = False,
     url: Url = None,
     config: ConfigFile = None,
 ) -> None:
@@ -75,38 +75,38 @@ def list_(
 
 
 def peek(
-    topic: Topic, ids: Ids = None, json: Json = False, url: Url = None, config: ConfigFile = None
+    topic: _Topic, ids: _Ids = None, json: JsonOption = False, url: Url = None, config: ConfigFile = None
 ) -> None:
     """Show pending messages with their content."""
     with connect(config, url) as client:
         for part, entry_id in _named(client, topic, ids):
-            found = Found(part, client.get_delayed(part.topic, entry_id))
+            found = FoundDelayed(part, client.get_delayed(part.topic, entry_id))
             _print(found, json, content=True)
 
 
 def cancel(
-    topic: Topic,
-    ids: Ids = None,
-    key: Key = None,
+    topic: _Topic,
+    ids: _Ids = None,
+    key: _Key = None,
     all_: All = False,
-    json: Json = False,
+    json: JsonOption = False,
     url: Url = None,
     config: ConfigFile = None,
 ) -> None:
     """Cancel pending messages: no consumer gets them, and no subscription waits for them."""
     with connect(config, url) as client:
         for part, entry_id in _chosen(client, topic, ids, key, all_):
-            _print(Found(part, client.cancel_delayed(part.topic, entry_id)), json)
+            _print(FoundDelayed(part, client.cancel_delayed(part.topic, entry_id)), json)
 
 
 def reschedule(
-    topic: Topic,
-    ids: Ids = None,
+    topic: _Topic,
+    ids: _Ids = None,
     in_: In = None,
     at: At = None,
-    key: Key = None,
+    key: _Key = None,
     all_: All = False,
-    json: Json = False,
+    json: JsonOption = False,
     url: Url = None,
     config: ConfigFile = None,
 ) -> None:
@@ -116,7 +116,7 @@ def reschedule(
         raise typer.BadParameter("give --in or --at")
     with connect(config, url) as client:
         for part, entry_id in _chosen(client, topic, ids, key, all_):
-            _print(Found(part, client.restart_delayed(part.topic, entry_id, **when)), json)
+            _print(FoundDelayed(part, client.restart_delayed(part.topic, entry_id, **when)), json)
 
 
 # Which messages are meant
@@ -124,7 +124,7 @@ def reschedule(
 
 def _chosen(
     client: Client, topic: str, ids: list[str] | None, key: str | None, all_: bool
-) -> Iterator[tuple[Part, int]]:
+) -> Iterator[tuple[TopicPart, int]]:
     if bool(ids) + (key is not None) + all_ != 1:
         raise typer.BadParameter("name messages by their ids, by --key, or with --all: one of these")
     if ids:
@@ -133,7 +133,7 @@ def _chosen(
     return iter([(found.part, found.entry.entry_id) for found in _pending(client, topic, key)])
 
 
-def _named(client: Client, topic: str, ids: list[str] | None) -> Iterator[tuple[Part, int]]:
+def _named(client: Client, topic: str, ids: list[str] | None) -> Iterator[tuple[TopicPart, int]]:
     if not ids:
         raise typer.BadParameter("name at least one message")
     wrong = [text for text in ids if not all(part.lstrip("-").isdigit() for part in text.split(":"))]
@@ -154,33 +154,33 @@ def _named(client: Client, topic: str, ids: list[str] | None) -> Iterator[tuple[
         yield part, entry_id
 
 
-def _pending(client: Client, topic: str, key: str | None) -> Iterator[Found]:
+def _pending(client: Client, topic: str, key: str | None) -> Iterator[FoundDelayed]:
     for part in _parts(client, topic):
         start: int | None = 0
         while start is not None:
             page = client.delayed_page(part.topic, key=key, start=start)
-            yield from (Found(part, entry) for entry in page.entries)
+            yield from (FoundDelayed(part, entry) for entry in page.entries)
             start = page.next
 
 
-def _parts(client: Client, topic: str) -> list[Part]:
+def _parts(client: Client, topic: str) -> list[TopicPart]:
     """The topics in which a topic's messages are: its partitions, or itself."""
     name = parse_topic(topic_of(topic))
     path = f"/admin/v2/persistent/{name.namespace_name}/{name.topic}/partitions?checkAllowAutoCreation=true"
 
-    def read(answered: Answered) -> int:
+    def read(answered: ServerAnswer) -> int:
         # Without the Pulsar door there are no partitions.
         if answered.status == 404:
             return 0
         check(answered)
         return int(msgspec.json.decode(answered.body, type=dict[str, int | bool])["partitions"])
 
-    count = client.run(Call("GET", path, read, repeatable=True))
+    count = client.run(ClientCall("GET", path, read, repeatable=True))
     names = [f"{name.full}-partition-{number}" for number in range(count)] or [name.full]
-    return [Part(one, client.topic_stats(one)["incarnation"] + EARLIER_LEDGER) for one in names]
+    return [TopicPart(one, client.topic_stats(one)["incarnation"] + EARLIER_LEDGER) for one in names]
 
 
-def _print(found: Found, json: bool, *, content: bool = False) -> None:
+def _print(found: FoundDelayed, json: bool, *, content: bool = False) -> None:
     entry = found.entry
     if json:
         shown = {name: getattr(entry, name) for name in entry.__struct_fields__}

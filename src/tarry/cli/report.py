@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from tarry.cli import show
-from tarry.cli.audit import Place, run_job
-from tarry.cli.options import ConfigFile, Json, duration_ms
+from tarry.cli.audit import _Place, run_job
+from tarry.cli.options import ConfigFile, JsonOption, duration_ms
 from tarry.cli.server import Data
 
 Since = Annotated[
@@ -26,10 +26,10 @@ def add_to(app: typer.Typer) -> None:
 
 
 def report(
-    path: Place = None,
+    path: _Place = None,
     since: Since = None,
     html: Html = None,
-    json: Json = False,
+    json: JsonOption = False,
     data: Data = None,
     config: ConfigFile = None,
 ) -> None:

@@ -16,7 +16,7 @@ from tarry.config.doors import DOORS
 
 Data = Annotated[str | None, typer.Option("--data", metavar="FOLDER", help="The data folder.")]
 Host = Annotated[str | None, typer.Option("--host", help="The address to listen on.")]
-Port = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")]
+_Port = Annotated[int | None, typer.Option("--port", min=0, max=65535, help="The port; 0 takes a free one.")]
 
 SetAside = Annotated[
     list[int] | None,
@@ -35,7 +35,7 @@ def add_to(app: typer.Typer) -> None:
 def serve(
     data: Data = None,
     host: Host = None,
-    port: Port = None,
+    port: _Port = None,
     config: ConfigFile = None,
     set_aside: SetAside = None,
 ) -> None:
@@ -50,7 +50,7 @@ def serve(
     sys.exit(run(read, set_aside or ()))
 
 
-def up(data: Data = None, host: Host = None, port: Port = None, config: ConfigFile = None) -> None:
+def up(data: Data = None, host: Host = None, port: _Port = None, config: ConfigFile = None) -> None:
     """Run server and pipeline, and restart each when it ends: the way to use Tarry on one machine."""
     from tarry.cli.homeserver import beside
     from tarry.cli.ports import taken

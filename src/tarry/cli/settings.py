@@ -8,7 +8,7 @@ import typer
 from msgspec import Struct
 
 from tarry.cli import show
-from tarry.cli.options import ConfigFile, Json
+from tarry.cli.options import ConfigFile, JsonOption
 from tarry.config import Loaded, load
 from tarry.config.fields import fields_of, row_of
 
@@ -20,7 +20,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("config")(config_)
 
 
-def config_(json: Json = False, config: ConfigFile = None) -> None:
+def config_(json: JsonOption = False, config: ConfigFile = None) -> None:
     """Print the configuration in force, and the source of each value. Secrets are masked."""
     loaded = load(config, os.environ)
     if json:

@@ -9,7 +9,18 @@ from typing import Annotated, Final, Literal
 import typer
 
 from tarry.cli import show
-from tarry.cli.options import At, ConfigFile, Headers, In, Json, Url, connect, headers_of, times, topic_of
+from tarry.cli.options import (
+    At,
+    ConfigFile,
+    HeadersOption,
+    In,
+    JsonOption,
+    Url,
+    connect,
+    headers_of,
+    times,
+    topic_of,
+)
 from tarry.client.blocking import Client
 from tarry.client.consuming import consumer_name
 from tarry.client.shapes import Received
@@ -20,11 +31,13 @@ WAIT_MS: Final = 20_000
 BRIEF_WAIT_MS: Final = 500
 """Without `--wait`: long enough for what is already there."""
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic, short or tenant/namespace/topic.")]
+_Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic, short or tenant/namespace/topic.")]
 Start = Annotated[
     Literal["earliest", "latest"], typer.Option("--from", help="The beginning of a new subscription.")
 ]
-Count = Annotated[int | None, typer.Option("--count", "-n", min=1, help="Stop after this number of entries.")]
+_Count = Annotated[
+    int | None, typer.Option("--count", "-n", min=1, help="Stop after this number of entries.")
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -35,13 +48,13 @@ def add_to(app: typer.Typer) -> None:
 
 
 def publish(
-    topic: Topic,
+    topic: _Topic,
     payload: Annotated[str, typer.Argument(help="The text to publish; - reads standard input.")],
     in_: In = None,
     at: At = None,
     key: Annotated[str | None, typer.Option(help="Order key.")] = None,
-    header: Headers = None,
-    json: Json = False,
+    header: HeadersOption = None,
+    json: JsonOption = False,
     url: Url = None,
     config: ConfigFile = None,
 ) -> None:
@@ -58,7 +71,7 @@ def publish(
 
 
 def consume(
-    topic: Topic,
+    topic: _Topic,
     subscription: Annotated[
         str, typer.Argument(metavar="SUBSCRIPTION", help="The subscription; made if it is not there.")
     ],
@@ -67,10 +80,10 @@ def consume(
         typer.Option("--type", help="Type of a new subscription."),
     ] = "shared",
     start: Start = "earliest",
-    count: Count = None,
+    count: _Count = None,
     ack: Annotated[bool, typer.Option(help="Acknowledge printed entries; without, they come again.")] = True,
     wait: Annotated[bool, typer.Option(help="Wait for more entries; without, stop at the end.")] = True,
-    json: Json = False,
+    json: JsonOption = False,
     url: Url = None,
     config: ConfigFile = None,
 ) -> None:
@@ -85,10 +98,10 @@ def consume(
 
 
 def tail(
-    topic: Topic,
+    topic: _Topic,
     start: Start = "latest",
-    count: Count = None,
-    json: Json = False,
+    count: _Count = None,
+    json: JsonOption = False,
     url: Url = None,
     config: ConfigFile = None,
 ) -> None:

@@ -11,11 +11,11 @@ from typing import Any, Final, Self, TypeVar
 import aiohttp
 from yarl import URL
 
-from tarry.client.batches import Line, Outcome, cut, schedule_lines
-from tarry.client.call import Answered, Call
-from tarry.client.consuming import BATCH, Held, consumer_name
+from tarry.client.batches import LineInput, LineOutcome, cut, schedule_lines
+from tarry.client.call import ClientCall, ServerAnswer
+from tarry.client.consuming import BATCH, HeldEntries, consumer_name
 from tarry.client.operation import Awaiting, Operations
-from tarry.client.server import Server
+from tarry.client.server import ServerAddress
 from tarry.client.shapes import MessageView, Received
 from tarry.core.errors import TarryError
 
@@ -41,7 +41,7 @@ class AsyncClient(Operations, Awaiting):
         tls: ssl.SSLContext | None = None,
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
-        self._server = Server(url, token, timeout_s, retry_for_s)
+        self._server = ServerAddress(url, token, timeout_s, retry_for_s)
         self._tls = tls
         self._max_connections = max_connections
         self._session: aiohttp.ClientSession | None = None
@@ -56,7 +56,9 @@ class AsyncClient(Operations, Awaiting):
                 return
             filters["page"] = found.next_page
 
-    async def schedule_many(self, messages: Iterable[Line], **defaults: Any) -> AsyncIterator[Outcome]:
+    async def schedule_many(
+        self, messages: Iterable[LineInput], **defaults: Any
+    ) -> AsyncIterator[LineOutcome]:
         """Schedule many messages in few requests: one outcome for each, in order. See `Client`."""
         for count, body in cut(messages):
             for outcome in await self.run(schedule_lines(count, body, **defaults)):
@@ -77,7 +79,7 @@ class AsyncClient(Operations, Awaiting):
         Leave it with `contextlib.aclosing`, so that what was not handled is given back at once.
         """
         name = consumer or consumer_name()
-        held = Held(time.monotonic())
+        held = HeldEntries(time.monotonic())
         try:
             while True:
                 entries = await self.receive(topic, subscription, max=batch, wait_ms=wait_ms, consumer=name)
@@ -95,11 +97,11 @@ class AsyncClient(Operations, Awaiting):
                 if left := held.take_unhandled():
                     await self.nack(topic, subscription, left, consumer=name)
 
-    async def _ack(self, topic: str, subscription: str, name: str, held: Held) -> None:
+    async def _ack(self, topic: str, subscription: str, name: str, held: HeldEntries) -> None:
         if handled := held.take_handled(time.monotonic()):
             await self.ack(topic, subscription, handled, consumer=name)
 
-    async def run(self, call: Call[T]) -> T:
+    async def run(self, call: ClientCall[T]) -> T:
         """Send a call, again if need be and safe, and read what comes back."""
         for wait_s in self._server.waits():
             try:
@@ -113,7 +115,7 @@ class AsyncClient(Operations, Awaiting):
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise self._server.unreachable(error) from error
 
-    async def _once(self, call: Call[Any]) -> Answered:
+    async def _once(self, call: ClientCall[Any]) -> ServerAnswer:
         if self._session is None:
             # Made on first use: a session belongs to the loop that it was made in.
             tls: ssl.SSLContext | bool = self._tls if self._tls is not None else True
@@ -129,7 +131,7 @@ class AsyncClient(Operations, Awaiting):
             allow_redirects=False,
         ) as response:
             body = await response.read()
-            return Answered(response.status, {k.lower(): v for k, v in response.headers.items()}, body)
+            return ServerAnswer(response.status, {k.lower(): v for k, v in response.headers.items()}, body)
 
     async def close(self) -> None:
         """Close the connections."""

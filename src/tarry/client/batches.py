@@ -8,17 +8,27 @@ from typing import Any, Final
 
 import msgspec
 
-from tarry.client.call import ARROW, NDJSON, Answered, Call, Unreachable, as_json, check, problem_error, query
+from tarry.client.call import (
+    ARROW,
+    NDJSON,
+    ClientCall,
+    ServerAnswer,
+    Unreachable,
+    as_json,
+    check,
+    problem_error,
+    query,
+)
 from tarry.client.shapes import Message, Scheduled
 from tarry.core.errors import TarryError
 
 CHUNK_MESSAGES: Final = 10_000
 CHUNK_BYTES: Final = 8 << 20
 
-Line = Message | Mapping[str, Any] | bytes
+LineInput = Message | Mapping[str, Any] | bytes
 """A message, the JSON object that the API wants, or that object as bytes without a line break."""
 
-Outcome = Scheduled | TarryError
+LineOutcome = Scheduled | TarryError
 
 
 class _Answer(msgspec.Struct):
@@ -34,7 +44,7 @@ class _Answer(msgspec.Struct):
 _answer = msgspec.json.Decoder(_Answer)
 
 
-def cut(messages: Iterable[Line], chunk: int = CHUNK_MESSAGES) -> Iterator[tuple[int, bytes]]:
+def cut(messages: Iterable[LineInput], chunk: int = CHUNK_MESSAGES) -> Iterator[tuple[int, bytes]]:
     """NDJSON bodies, each with the number of its lines; bounded in lines and bytes."""
     lines: list[bytes] = []
     size = 0
@@ -51,10 +61,10 @@ def cut(messages: Iterable[Line], chunk: int = CHUNK_MESSAGES) -> Iterator[tuple
         yield len(lines), b"\n".join(lines) + b"\n"
 
 
-def schedule_lines(count: int, body: bytes, **defaults: Any) -> Call[list[Outcome]]:
+def schedule_lines(count: int, body: bytes, **defaults: Any) -> ClientCall[list[LineOutcome]]:
     """Schedule one NDJSON body of `count` lines; gives as many outcomes."""
 
-    def read(answered: Answered) -> list[Outcome]:
+    def read(answered: ServerAnswer) -> list[LineOutcome]:
         check(answered)
         outcomes = [_outcome(line) for line in answered.body.splitlines() if line]
         if len(outcomes) != count:
@@ -64,10 +74,10 @@ def schedule_lines(count: int, body: bytes, **defaults: Any) -> Call[list[Outcom
             )
         return outcomes
 
-    return Call("POST", query("/v1/messages/batch", **defaults), read, body, NDJSON)
+    return ClientCall("POST", query("/v1/messages/batch", **defaults), read, body, NDJSON)
 
 
-def _outcome(line: bytes) -> Outcome:
+def _outcome(line: bytes) -> LineOutcome:
     try:
         answer = _answer.decode(line)
     except msgspec.DecodeError as error:
@@ -79,7 +89,7 @@ def _outcome(line: bytes) -> Outcome:
     )
 
 
-def schedule_stream(table: Any, **defaults: Any) -> Call[Any]:
+def schedule_stream(table: Any, **defaults: Any) -> ClientCall[Any]:
     """Schedule the rows of an Arrow table or record batch; gives a table of id, due_at_ms and error."""
     import pyarrow as pa
 
@@ -89,10 +99,10 @@ def schedule_stream(table: Any, **defaults: Any) -> Call[Any]:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
 
-    def read(answered: Answered) -> Any:
+    def read(answered: ServerAnswer) -> Any:
         check(answered)
         with pa.ipc.open_stream(answered.body) as reader:
             return reader.read_all()
 
     path = query("/v1/messages/batch", **defaults)
-    return Call("POST", path, read, sink.getvalue().to_pybytes(), ARROW)
+    return ClientCall("POST", path, read, sink.getvalue().to_pybytes(), ARROW)

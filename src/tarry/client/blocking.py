@@ -14,11 +14,11 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from tarry.client.batches import Line, Outcome, cut, schedule_lines
-from tarry.client.call import Answered, Call
-from tarry.client.consuming import BATCH, Held, consumer_name
+from tarry.client.batches import LineInput, LineOutcome, cut, schedule_lines
+from tarry.client.call import ClientCall, ServerAnswer
+from tarry.client.consuming import BATCH, HeldEntries, consumer_name
 from tarry.client.operation import Blocking, Operations
-from tarry.client.server import Server
+from tarry.client.server import ServerAddress
 from tarry.client.shapes import MessageView, Received
 from tarry.core.errors import TarryError
 
@@ -47,7 +47,7 @@ class Client(Operations, Blocking):
         retry_for_s: float = 5.0,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._server = Server(url, token, timeout_s, retry_for_s)
+        self._server = ServerAddress(url, token, timeout_s, retry_for_s)
         self._tls = tls
         self._idle: deque[http.client.HTTPConnection] = deque()
 
@@ -60,7 +60,7 @@ class Client(Operations, Blocking):
                 return
             filters["page"] = found.next_page
 
-    def schedule_many(self, messages: Iterable[Line], **defaults: Any) -> Iterator[Outcome]:
+    def schedule_many(self, messages: Iterable[LineInput], **defaults: Any) -> Iterator[LineOutcome]:
         """Schedule many messages in few requests: one outcome for each, in order.
 
         An outcome is the answer, or the error that refused this message; the others are not touched
@@ -87,7 +87,7 @@ class Client(Operations, Blocking):
         ends when nothing has come for `wait_ms`.
         """
         name = consumer or consumer_name()
-        held = Held(time.monotonic())
+        held = HeldEntries(time.monotonic())
         try:
             while entries := self._receive(topic, subscription, name, batch, wait_ms, forever):
                 for entry in held.give(entries):
@@ -110,11 +110,11 @@ class Client(Operations, Blocking):
             if entries or not forever:
                 return entries
 
-    def _ack(self, topic: str, subscription: str, name: str, held: Held) -> None:
+    def _ack(self, topic: str, subscription: str, name: str, held: HeldEntries) -> None:
         if handled := held.take_handled(time.monotonic()):
             self.ack(topic, subscription, handled, consumer=name)
 
-    def run(self, call: Call[T]) -> T:
+    def run(self, call: ClientCall[T]) -> T:
         """Send a call, again if need be and safe, and read what comes back."""
         for wait_s in self._server.waits():
             try:
@@ -128,7 +128,7 @@ class Client(Operations, Blocking):
         except _Broken as broken:
             raise self._server.unreachable(broken.cause) from broken.cause
 
-    def _once(self, call: Call[Any]) -> Answered:
+    def _once(self, call: ClientCall[Any]) -> ServerAnswer:
         timeout_s = self._server.timeout_s + call.wait_ms / 1000
         connection = self._connection(timeout_s)
         try:
@@ -148,7 +148,7 @@ class Client(Operations, Blocking):
             connection.close()
         else:
             self._idle.append(connection)
-        return Answered(response.status, {k.lower(): v for k, v in response.getheaders()}, body)
+        return ServerAnswer(response.status, {k.lower(): v for k, v in response.getheaders()}, body)
 
     def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
         with contextlib.suppress(IndexError):

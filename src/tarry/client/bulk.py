@@ -6,7 +6,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from tarry.client.call import Answered, Call, as_json, check, query, reads
+from tarry.client.call import ClientCall, ServerAnswer, as_json, check, query, reads
 
 
 class Batch(Struct, frozen=True, kw_only=True):
@@ -36,35 +36,35 @@ class BatchPage(Struct, frozen=True):
 _batch = reads(Batch)
 
 
-def place_of_batch(name: str) -> Call[dict[str, Any]]:
+def place_of_batch(name: str) -> ClientCall[dict[str, Any]]:
     """The staging place of a batch, and its terms."""
-    return Call("GET", _path(name) + "/place", reads(dict[str, Any]), repeatable=True)
+    return ClientCall("GET", _path(name) + "/place", reads(dict[str, Any]), repeatable=True)
 
 
-def adopt_batch(name: str, manifest: Any) -> Call[Batch]:
+def adopt_batch(name: str, manifest: Any) -> ClientCall[Batch]:
     """Have every message of a staged batch accepted, or none. The same request again gets the same answer."""
     # Every file of the batch is looked at before it is answered.
-    return Call("PUT", _path(name), _adopted, as_json(manifest), repeatable=True, wait_ms=300_000)
+    return ClientCall("PUT", _path(name), _adopted, as_json(manifest), repeatable=True, wait_ms=300_000)
 
 
-def _adopted(answered: Answered) -> Batch:
+def _adopted(answered: ServerAnswer) -> Batch:
     check(answered)
     return msgspec.structs.replace(_batch(answered), repeated=answered.status == 200)
 
 
-def batch(name: str) -> Call[Batch]:
+def batch(name: str) -> ClientCall[Batch]:
     """Look a batch up."""
-    return Call("GET", _path(name), _batch, repeatable=True)
+    return ClientCall("GET", _path(name), _batch, repeatable=True)
 
 
-def batches(*, limit: int | None = None, page: int | None = None) -> Call[BatchPage]:
+def batches(*, limit: int | None = None, page: int | None = None) -> ClientCall[BatchPage]:
     """One page of batches, the newest first; `page` is the `next_page` of the page before."""
-    return Call("GET", query("/v1/batches", limit=limit, page=page), reads(BatchPage), repeatable=True)
+    return ClientCall("GET", query("/v1/batches", limit=limit, page=page), reads(BatchPage), repeatable=True)
 
 
-def cancel_batch(name: str) -> Call[Batch]:
+def cancel_batch(name: str) -> ClientCall[Batch]:
     """Cancel every message of a batch that has not ended. Once this returns, none of them goes out."""
-    return Call("DELETE", _path(name), _batch, repeatable=True, wait_ms=300_000)
+    return ClientCall("DELETE", _path(name), _batch, repeatable=True, wait_ms=300_000)
 
 
 def _path(name: str) -> str:

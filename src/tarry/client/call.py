@@ -32,7 +32,7 @@ class Unauthorized(errors.Forbidden):
     code = "unauthorized"
 
 
-class Answered(NamedTuple):
+class ServerAnswer(NamedTuple):
     """An answer of the server."""
 
     status: int
@@ -41,12 +41,12 @@ class Answered(NamedTuple):
     body: bytes
 
 
-class Call(NamedTuple, Generic[T]):
+class ClientCall(NamedTuple, Generic[T]):
     """A request, and how to read its answer."""
 
     method: str
     path: str
-    read: Callable[[Answered], T]
+    read: Callable[[ServerAnswer], T]
     body: bytes = b""
     content_type: str = JSON
     headers: Mapping[str, str] = {}
@@ -78,11 +78,11 @@ def as_json(value: object) -> bytes:
     return msgspec.json.encode(value)
 
 
-def reads(kind: type[T]) -> Callable[[Answered], T]:
+def reads(kind: type[T]) -> Callable[[ServerAnswer], T]:
     """Reads a JSON answer of one type."""
     decoder = msgspec.json.Decoder(kind)
 
-    def read(answered: Answered) -> T:
+    def read(answered: ServerAnswer) -> T:
         check(answered)
         try:
             return decoder.decode(answered.body)
@@ -92,18 +92,18 @@ def reads(kind: type[T]) -> Callable[[Answered], T]:
     return read
 
 
-def reads_nothing(answered: Answered) -> None:
+def reads_nothing(answered: ServerAnswer) -> None:
     """Reads an answer that has nothing to say but that it was done."""
     check(answered)
 
 
-def check(answered: Answered) -> None:
+def check(answered: ServerAnswer) -> None:
     """Raise the error that an answer tells of."""
     if answered.status >= 400:
         raise error_of(answered)
 
 
-def error_of(answered: Answered) -> TarryError:
+def error_of(answered: ServerAnswer) -> TarryError:
     """The error that a problem document stands for."""
     try:
         problem = msgspec.json.decode(answered.body, type=dict[str, Any])

@@ -20,7 +20,7 @@ def consumer_name() -> str:
     return f"client-{secrets.token_hex(6)}"
 
 
-class Held:
+class HeldEntries:
     """Entries between their receipt and their acknowledgement."""
 
     def __init__(self, now_s: float) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
 
 from tarry.client import batches, bulk, operations
-from tarry.client.call import Call
+from tarry.client.call import ClientCall
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -17,7 +17,7 @@ T = TypeVar("T")
 class Blocking:
     """Carries a call out and waits for it."""
 
-    def run(self, call: Call[T]) -> T:
+    def run(self, call: ClientCall[T]) -> T:
         """Send it, and read what comes back."""
         raise NotImplementedError
 
@@ -25,15 +25,15 @@ class Blocking:
 class Awaiting:
     """Carries a call out without blocking the loop."""
 
-    async def run(self, call: Call[T]) -> T:
+    async def run(self, call: ClientCall[T]) -> T:
         """Send it, and read what comes back."""
         raise NotImplementedError
 
 
-class Operation(Generic[P, T]):
+class ClientOperation(Generic[P, T]):
     """A method that makes a call and carries it out in its client's way."""
 
-    def __init__(self, describe: Callable[P, Call[T]]) -> None:
+    def __init__(self, describe: Callable[P, ClientCall[T]]) -> None:
         self._describe = describe
         self.__doc__ = describe.__doc__
 
@@ -59,36 +59,36 @@ class Operation(Generic[P, T]):
 class Operations:
     """The operations of both clients, one request each."""
 
-    schedule = Operation(operations.schedule)
-    get = Operation(operations.get)
-    cancel = Operation(operations.cancel)
-    send = Operation(operations.send)
-    restart = Operation(operations.restart)
-    list_page = Operation(operations.list_page)
-    schedule_arrow = Operation(batches.schedule_stream)
-    place_of_batch = Operation(bulk.place_of_batch)
-    adopt_batch = Operation(bulk.adopt_batch)
-    batch = Operation(bulk.batch)
-    batches = Operation(bulk.batches)
-    cancel_batch = Operation(bulk.cancel_batch)
-    publish = Operation(operations.publish)
-    topics = Operation(operations.topics)
-    create_topic = Operation(operations.create_topic)
-    delete_topic = Operation(operations.delete_topic)
-    topic_stats = Operation(operations.topic_stats)
-    delayed_page = Operation(operations.delayed_page)
-    get_delayed = Operation(operations.get_delayed)
-    cancel_delayed = Operation(operations.cancel_delayed)
-    restart_delayed = Operation(operations.restart_delayed)
-    subscribe = Operation(operations.subscribe)
-    unsubscribe = Operation(operations.unsubscribe)
-    receive = Operation(operations.receive)
-    ack = Operation(operations.ack)
-    nack = Operation(operations.nack)
-    seek = Operation(operations.seek)
-    policy = Operation(operations.policy)
-    set_policy = Operation(operations.set_policy)
-    remove_policy = Operation(operations.remove_policy)
-    status = Operation(operations.status)
-    ready = Operation(operations.ready)
-    warnings = Operation(operations.warnings)
+    schedule = ClientOperation(operations.schedule)
+    get = ClientOperation(operations.get)
+    cancel = ClientOperation(operations.cancel)
+    send = ClientOperation(operations.send)
+    restart = ClientOperation(operations.restart)
+    list_page = ClientOperation(operations.list_page)
+    schedule_arrow = ClientOperation(batches.schedule_stream)
+    place_of_batch = ClientOperation(bulk.place_of_batch)
+    adopt_batch = ClientOperation(bulk.adopt_batch)
+    batch = ClientOperation(bulk.batch)
+    batches = ClientOperation(bulk.batches)
+    cancel_batch = ClientOperation(bulk.cancel_batch)
+    publish = ClientOperation(operations.publish)
+    topics = ClientOperation(operations.topics)
+    create_topic = ClientOperation(operations.create_topic)
+    delete_topic = ClientOperation(operations.delete_topic)
+    topic_stats = ClientOperation(operations.topic_stats)
+    delayed_page = ClientOperation(operations.delayed_page)
+    get_delayed = ClientOperation(operations.get_delayed)
+    cancel_delayed = ClientOperation(operations.cancel_delayed)
+    restart_delayed = ClientOperation(operations.restart_delayed)
+    subscribe = ClientOperation(operations.subscribe)
+    unsubscribe = ClientOperation(operations.unsubscribe)
+    receive = ClientOperation(operations.receive)
+    ack = ClientOperation(operations.ack)
+    nack = ClientOperation(operations.nack)
+    seek = ClientOperation(operations.seek)
+    policy = ClientOperation(operations.policy)
+    set_policy = ClientOperation(operations.set_policy)
+    remove_policy = ClientOperation(operations.remove_policy)
+    status = ClientOperation(operations.status)
+    ready = ClientOperation(operations.ready)
+    warnings = ClientOperation(operations.warnings)

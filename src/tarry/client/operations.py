@@ -12,7 +12,16 @@ from urllib.parse import quote
 
 import msgspec
 
-from tarry.client.call import Answered, Call, as_json, check, query, reads, reads_nothing, topic_path
+from tarry.client.call import (
+    ClientCall,
+    ServerAnswer,
+    as_json,
+    check,
+    query,
+    reads,
+    reads_nothing,
+    topic_path,
+)
 from tarry.client.shapes import (
     Delayed,
     DelayedPage,
@@ -48,7 +57,7 @@ def schedule(
     group: str | None = None,
     ttl_ms: int | None = None,
     idempotency_key: str | None = None,
-) -> Call[Scheduled]:
+) -> ClientCall[Scheduled]:
     """Schedule one message: with a delay (`"1h30m"`, a timedelta, milliseconds) or a due instant.
 
     When it returns, the message is on disk. A repeated idempotency key gives the first answer again.
@@ -58,7 +67,7 @@ def schedule(
         "namespace": namespace, "group": group, "ttl_ms": ttl_ms,
     }  # fmt: skip
     body |= time_fields(delay, delay_ms, due_at, due_at_ms) | payload_fields(payload)
-    return Call(
+    return ClientCall(
         "POST",
         "/v1/messages",
         _scheduled,
@@ -68,7 +77,7 @@ def schedule(
     )
 
 
-def _scheduled(answered: Answered) -> Scheduled:
+def _scheduled(answered: ServerAnswer) -> Scheduled:
     check(answered)
     scheduled = _read_scheduled(answered)
     return msgspec.structs.replace(scheduled, repeated=answered.status == 200)
@@ -77,19 +86,19 @@ def _scheduled(answered: Answered) -> Scheduled:
 _read_scheduled = reads(Scheduled)
 
 
-def get(id: str) -> Call[MessageView]:
+def get(id: str) -> ClientCall[MessageView]:
     """Look one message up."""
-    return Call("GET", _message(id), _view, repeatable=True)
+    return ClientCall("GET", _message(id), _view, repeatable=True)
 
 
-def cancel(id: str) -> Call[MessageView]:
+def cancel(id: str) -> ClientCall[MessageView]:
     """Cancel a message. Once this returns, it never goes out."""
-    return Call("POST", _message(id) + "/cancel", _view)
+    return ClientCall("POST", _message(id) + "/cancel", _view)
 
 
-def send(id: str) -> Call[MessageView]:
+def send(id: str) -> ClientCall[MessageView]:
     """Make a message due now."""
-    return Call("POST", _message(id) + "/send", _view)
+    return ClientCall("POST", _message(id) + "/send", _view)
 
 
 def restart(
@@ -99,9 +108,9 @@ def restart(
     delay_ms: int | None = None,
     due_at: datetime | None = None,
     due_at_ms: int | None = None,
-) -> Call[MessageView]:
+) -> ClientCall[MessageView]:
     """Begin the original delay again, or give the message a new one."""
-    return Call(
+    return ClientCall(
         "POST", _message(id) + "/restart", _view, as_json(time_fields(delay, delay_ms, due_at, due_at_ms))
     )
 
@@ -119,13 +128,13 @@ def list_page(
     due_to_ms: int | None = None,
     limit: int | None = None,
     page: str | None = None,
-) -> Call[MessagePage]:
+) -> ClientCall[MessagePage]:
     """One page of messages; `page` is the `next_page` of the page before."""
     path = query(
         "/v1/messages", state=state, owner=owner, destination=destination, namespace=namespace, key=key,
         group=group, door=door, due_from_ms=due_from_ms, due_to_ms=due_to_ms, limit=limit, page=page,
     )  # fmt: skip
-    return Call("GET", path, _page, repeatable=True)
+    return ClientCall("GET", path, _page, repeatable=True)
 
 
 _page = reads(MessagePage)
@@ -141,7 +150,7 @@ def publish(
     delay_ms: int | None = None,
     due_at: datetime | None = None,
     due_at_ms: int | None = None,
-) -> Call[Published]:
+) -> ClientCall[Published]:
     """Publish to a topic, at once or as a delayed entry.
 
     A delayed entry is read at its place by exclusive and failover subscriptions, and when it is due by shared
@@ -150,50 +159,50 @@ def publish(
     body: dict[str, Any] = {"headers": headers, "key": key}
     body |= time_fields(delay, delay_ms, due_at, due_at_ms) | payload_fields(payload)
     given = as_json({name: value for name, value in body.items() if value is not None})
-    return Call("POST", topic_path(topic, "messages"), reads(Published), given)
+    return ClientCall("POST", topic_path(topic, "messages"), reads(Published), given)
 
 
-def topics(*, namespace: str | None = None) -> Call[list[str]]:
+def topics(*, namespace: str | None = None) -> ClientCall[list[str]]:
     """The names of the topics."""
 
-    def read(answered: Answered) -> list[str]:
+    def read(answered: ServerAnswer) -> list[str]:
         found: list[str] = _anything(answered)["topics"]
         return found
 
-    return Call("GET", query("/v1/topics", namespace=namespace), read, repeatable=True)
+    return ClientCall("GET", query("/v1/topics", namespace=namespace), read, repeatable=True)
 
 
-def create_topic(topic: str) -> Call[None]:
+def create_topic(topic: str) -> ClientCall[None]:
     """Create a topic; nothing happens if it is there. Topics are also made on first use."""
-    return Call("PUT", topic_path(topic), reads_nothing, repeatable=True)
+    return ClientCall("PUT", topic_path(topic), reads_nothing, repeatable=True)
 
 
-def delete_topic(topic: str) -> Call[None]:
+def delete_topic(topic: str) -> ClientCall[None]:
     """Delete a topic with all that it holds."""
-    return Call("DELETE", topic_path(topic), reads_nothing)
+    return ClientCall("DELETE", topic_path(topic), reads_nothing)
 
 
-def topic_stats(topic: str) -> Call[dict[str, Any]]:
+def topic_stats(topic: str) -> ClientCall[dict[str, Any]]:
     """How many entries a topic holds, and how far behind its subscriptions are."""
-    return Call("GET", topic_path(topic), _anything, repeatable=True)
+    return ClientCall("GET", topic_path(topic), _anything, repeatable=True)
 
 
 def delayed_page(
     topic: str, *, key: str | None = None, start: int = 0, limit: int | None = None
-) -> Call[DelayedPage]:
+) -> ClientCall[DelayedPage]:
     """One page of the entries of a topic that wait for their due instant; `start` is the `next` of the page before."""
     path = query(topic_path(topic, "delayed"), key=key, start=start or None, limit=limit)
-    return Call("GET", path, reads(DelayedPage), repeatable=True)
+    return ClientCall("GET", path, reads(DelayedPage), repeatable=True)
 
 
-def get_delayed(topic: str, entry_id: int) -> Call[Delayed]:
+def get_delayed(topic: str, entry_id: int) -> ClientCall[Delayed]:
     """An entry that waits for its due instant."""
-    return Call("GET", topic_path(topic, "delayed", str(entry_id)), reads(Delayed), repeatable=True)
+    return ClientCall("GET", topic_path(topic, "delayed", str(entry_id)), reads(Delayed), repeatable=True)
 
 
-def cancel_delayed(topic: str, entry_id: int) -> Call[Delayed]:
+def cancel_delayed(topic: str, entry_id: int) -> ClientCall[Delayed]:
     """Cancel an entry that waits: nobody gets it. The answer shows what it was."""
-    return Call("DELETE", topic_path(topic, "delayed", str(entry_id)), reads(Delayed))
+    return ClientCall("DELETE", topic_path(topic, "delayed", str(entry_id)), reads(Delayed))
 
 
 def restart_delayed(
@@ -204,10 +213,10 @@ def restart_delayed(
     delay_ms: int | None = None,
     due_at: datetime | None = None,
     due_at_ms: int | None = None,
-) -> Call[Delayed]:
+) -> ClientCall[Delayed]:
     """Give an entry that waits another due instant."""
     body = as_json(time_fields(delay, delay_ms, due_at, due_at_ms))
-    return Call("POST", topic_path(topic, "delayed", str(entry_id), "restart"), reads(Delayed), body)
+    return ClientCall("POST", topic_path(topic, "delayed", str(entry_id), "restart"), reads(Delayed), body)
 
 
 def subscribe(
@@ -219,19 +228,19 @@ def subscribe(
     durable: bool = True,
     dead_letter_topic: str | None = None,
     max_redeliveries: int | None = None,
-) -> Call[dict[str, Any]]:
+) -> ClientCall[dict[str, Any]]:
     """Make a subscription; one that is there already is kept, if the type fits."""
     body = {
         "type": type, "start": start, "durable": None if durable else False,
         "dead_letter_topic": dead_letter_topic, "max_redeliveries": max_redeliveries,
     }  # fmt: skip
     given = as_json({name: value for name, value in body.items() if value is not None})
-    return Call("PUT", _subscription(topic, subscription), _anything, given, repeatable=True)
+    return ClientCall("PUT", _subscription(topic, subscription), _anything, given, repeatable=True)
 
 
-def unsubscribe(topic: str, subscription: str) -> Call[None]:
+def unsubscribe(topic: str, subscription: str) -> ClientCall[None]:
     """End a subscription, and forget what it has acknowledged."""
-    return Call("DELETE", _subscription(topic, subscription), reads_nothing)
+    return ClientCall("DELETE", _subscription(topic, subscription), reads_nothing)
 
 
 def receive(
@@ -242,18 +251,18 @@ def receive(
     wait_ms: int = 20_000,
     consumer: str | None = None,
     ack_timeout_ms: int | None = None,
-) -> Call[list[Received]]:
+) -> ClientCall[list[Received]]:
     """Wait for entries, up to `wait_ms`; gives at most `max`. Each comes again until acknowledged."""
     body = {"max": max, "wait_ms": wait_ms, "consumer": consumer, "ack_timeout_ms": ack_timeout_ms}
     given = as_json({name: value for name, value in body.items() if value is not None})
-    return Call(
+    return ClientCall(
         "POST", _subscription(topic, subscription, "receive"), _received, given,
         # What a lost answer held comes again, because it was not acknowledged.
         repeatable=True, wait_ms=wait_ms,
     )  # fmt: skip
 
 
-def _received(answered: Answered) -> list[Received]:
+def _received(answered: ServerAnswer) -> list[Received]:
     return _receipt(answered).messages
 
 
@@ -267,67 +276,69 @@ def ack(
     *,
     up_to: int | None = None,
     consumer: str | None = None,
-) -> Call[None]:
+) -> ClientCall[None]:
     """Acknowledge entries one by one, or every one up to and with `up_to`."""
     body = {"entry_ids": entry_ids, "up_to": up_to, "consumer": consumer}
     given = as_json({name: value for name, value in body.items() if value is not None})
-    return Call("POST", _subscription(topic, subscription, "ack"), reads_nothing, given, repeatable=True)
+    return ClientCall(
+        "POST", _subscription(topic, subscription, "ack"), reads_nothing, given, repeatable=True
+    )
 
 
 def nack(
     topic: str, subscription: str, entry_ids: Sequence[int] | None = None, *, consumer: str | None = None
-) -> Call[None]:
+) -> ClientCall[None]:
     """Give entries back, to be delivered again now; without ids all that this consumer holds."""
     body = {"entry_ids": entry_ids, "consumer": consumer}
     given = as_json({name: value for name, value in body.items() if value is not None})
-    return Call("POST", _subscription(topic, subscription, "nack"), reads_nothing, given)
+    return ClientCall("POST", _subscription(topic, subscription, "nack"), reads_nothing, given)
 
 
 def seek(
     topic: str, subscription: str, *, entry_id: int | None = None, at_ms: int | None = None
-) -> Call[None]:
+) -> ClientCall[None]:
     """Move a subscription to an entry, or to the first entry published at or after an instant."""
     body = {"entry_id": entry_id} if entry_id is not None else {"at_ms": at_ms}
-    return Call(
+    return ClientCall(
         "POST", _subscription(topic, subscription, "seek"), reads_nothing, as_json(body), repeatable=True
     )
 
 
 def policy(
     *, namespace: str | None = None, topic: str | None = None, effective: bool = False
-) -> Call[Policy]:
+) -> ClientCall[Policy]:
     """The policy of the broker, a namespace or a topic; with `effective`, what is in force there."""
     path = query(_policy(namespace, topic), effective="true" if effective else None)
-    return Call("GET", path, reads(Policy), repeatable=True)
+    return ClientCall("GET", path, reads(Policy), repeatable=True)
 
 
-def set_policy(policy: Policy, *, namespace: str | None = None, topic: str | None = None) -> Call[None]:
+def set_policy(policy: Policy, *, namespace: str | None = None, topic: str | None = None) -> ClientCall[None]:
     """Set the policy of the broker, a namespace or a topic."""
-    return Call("PUT", _policy(namespace, topic), reads_nothing, as_json(policy), repeatable=True)
+    return ClientCall("PUT", _policy(namespace, topic), reads_nothing, as_json(policy), repeatable=True)
 
 
-def remove_policy(*, namespace: str | None = None, topic: str | None = None) -> Call[None]:
+def remove_policy(*, namespace: str | None = None, topic: str | None = None) -> ClientCall[None]:
     """Remove a policy: the level above decides."""
-    return Call("DELETE", _policy(namespace, topic), reads_nothing, repeatable=True)
+    return ClientCall("DELETE", _policy(namespace, topic), reads_nothing, repeatable=True)
 
 
-def status() -> Call[dict[str, Any]]:
+def status() -> ClientCall[dict[str, Any]]:
     """The server's status: readiness, versions and counts."""
-    return Call("GET", "/v1/status", _anything, repeatable=True)
+    return ClientCall("GET", "/v1/status", _anything, repeatable=True)
 
 
-def warnings() -> Call[list[str]]:
+def warnings() -> ClientCall[list[str]]:
     """Warnings for the operator of a server that is ready; reasons for not being ready are not among them."""
 
-    def read(answered: Answered) -> list[str]:
+    def read(answered: ServerAnswer) -> list[str]:
         return _anything(answered).get("warnings", []) if answered.status == 200 else []
 
-    return Call("GET", "/readyz", read, repeatable=True)
+    return ClientCall("GET", "/readyz", read, repeatable=True)
 
 
-def ready() -> Call[bool]:
+def ready() -> ClientCall[bool]:
     """Whether the server is ready to accept and deliver."""
-    return Call("GET", "/readyz", lambda answered: answered.status == 200, repeatable=True)
+    return ClientCall("GET", "/readyz", lambda answered: answered.status == 200, repeatable=True)
 
 
 def _message(id_: str) -> str:

@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from tarry.client.call import Call, Unreachable
+from tarry.client.call import ClientCall, Unreachable
 from tarry.client.retries import waits
 from tarry.core.errors import Invalid
 
 DEFAULT_URL: Final = "http://127.0.0.1:8080"
 
 
-class Server:
+class ServerAddress:
     """An address, a token, and how long to wait."""
 
     def __init__(self, url: str | None, token: str | None, timeout_s: float, retry_for_s: float) -> None:
@@ -32,7 +32,7 @@ class Server:
         self._retry_for_s = retry_for_s
         self._token = token or os.environ.get("TARRY_TOKEN") or None
 
-    def headers(self, call: Call[Any]) -> dict[str, str]:
+    def headers(self, call: ClientCall[Any]) -> dict[str, str]:
         """The headers of a request."""
         headers = dict(call.headers)
         if call.body:

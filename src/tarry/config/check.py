@@ -12,7 +12,7 @@ from pathlib import Path
 from tarry.config.doors import DOORS
 from tarry.config.listening import Listening
 from tarry.config.matrix import Matrix
-from tarry.config.settings import Config, Pipeline, Token
+from tarry.config.settings import Config, PipelineSection, TokenSection
 from tarry.core.access import MIN_TOKEN_CHARS
 from tarry.core.errors import Invalid
 from tarry.core.names import parse_namespace
@@ -91,7 +91,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def token_digest(token: Token) -> str:
+def token_digest(token: TokenSection) -> str:
     """The SHA-256 of a token, in hexadecimal; reads `token_file`."""
     if token.sha256 is not None:
         return token.sha256.lower()
@@ -154,7 +154,7 @@ def _check_matrix(matrix: Matrix, sources: Mapping[str, str]) -> None:
             ) from None
 
 
-def _check_pipeline(pipeline: Pipeline, sources: Mapping[str, str]) -> None:
+def _check_pipeline(pipeline: PipelineSection, sources: Mapping[str, str]) -> None:
     if pipeline.token is not None and pipeline.token_file is not None:
         raise ConfigError(
             f"{sources.get('pipeline.token_file')}: give one of pipeline.token and pipeline.token_file"
@@ -164,7 +164,7 @@ def _check_pipeline(pipeline: Pipeline, sources: Mapping[str, str]) -> None:
         raise ConfigError(f"{place}: pipeline.server is an address such as http://host:8080")
 
 
-def _check_token(token: Token, place: str) -> None:
+def _check_token(token: TokenSection, place: str) -> None:
     if sum(value is not None for value in (token.token, token.token_file, token.sha256)) != 1:
         raise ConfigError(f"{place}: token {token.name}: give exactly one of token, token_file and sha256")
     if 0 < token.operations_per_second < 1:

@@ -5,12 +5,12 @@ from typing import Final
 from tarry.config.dapr import Dapr
 from tarry.config.matrix import Matrix
 from tarry.config.pulsar import Pulsar
-from tarry.config.table import Table
+from tarry.config.table import Section
 
 DOORS: Final = ("matrix", "pulsar", "dapr")
 
 
-class Doors(Table, frozen=True, kw_only=True):
+class Doors(Section, frozen=True, kw_only=True):
     """The protocols that existing clients speak."""
 
     matrix: Matrix = Matrix()

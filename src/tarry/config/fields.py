@@ -13,7 +13,7 @@ from msgspec import NODEFAULT, Meta, Struct
 from tarry.config.settings import Config
 
 
-class Field(NamedTuple):
+class SettingField(NamedTuple):
     """One setting."""
 
     name: str
@@ -31,9 +31,9 @@ class Field(NamedTuple):
         return "TARRY_" + self.name.upper().replace(".", "__")
 
 
-def fields_of(table: type[Struct] = Config, prefix: str = "") -> dict[str, Field]:
+def fields_of(table: type[Struct] = Config, prefix: str = "") -> dict[str, SettingField]:
     """Every setting of a table and of the tables in it, by dotted name."""
-    found: dict[str, Field] = {}
+    found: dict[str, SettingField] = {}
     hints = get_type_hints(table, include_extras=True)
     for field in msgspec.structs.fields(table):
         name = prefix + field.name
@@ -45,7 +45,7 @@ def fields_of(table: type[Struct] = Config, prefix: str = "") -> dict[str, Field
             default = None if field.default is NODEFAULT else field.default
             is_path = "path" in extra or field.name == "ca_file"
             is_secret = "secret" in extra or field.name.startswith("secrets")
-            found[name] = Field(name, hint, default, is_path, is_secret, "dotted" in extra)
+            found[name] = SettingField(name, hint, default, is_path, is_secret, "dotted" in extra)
     return found
 
 

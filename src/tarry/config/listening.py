@@ -4,11 +4,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tarry.config.table import Path, Table
+from tarry.config.table import Path, Section
 from tarry.core import limits
 
 
-class Listening(Table, frozen=True, kw_only=True):
+class Listening(Section, frozen=True, kw_only=True):
     """An address that is listened on, and the bounds on who connects."""
 
     host: str = "127.0.0.1"

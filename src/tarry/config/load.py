@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.config.check import ConfigError, check
-from tarry.config.fields import Field, fields_of, row_of, tables_of
+from tarry.config.fields import SettingField, fields_of, row_of, tables_of
 from tarry.config.lines import key_lines
 from tarry.config.settings import Config
 
@@ -105,7 +105,7 @@ def _leaves(tree: Mapping[str, Any], tables: set[str], prefix: str = "") -> Iter
             yield name, given
 
 
-def _named(given: Any, field: Field) -> Any:
+def _named(given: Any, field: SettingField) -> Any:
     """A table whose keys have dots of their own, with those keys in full: TOML makes tables of tables of them."""
     if not field.is_dotted or not isinstance(given, dict):
         return given
@@ -120,7 +120,7 @@ def _named(given: Any, field: Field) -> Any:
     return flat
 
 
-def _located(given: Any, field: Field, folder: Path) -> Any:
+def _located(given: Any, field: SettingField, folder: Path) -> Any:
     """Paths in the file are relative to the file's folder, wherever the server is started."""
     if field.is_path:
         return [_beside(one, folder) for one in given] if isinstance(given, list) else _beside(given, folder)
@@ -156,7 +156,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Value]:
     return values
 
 
-def _parse(text: str, field: Field, variable: str) -> Any:
+def _parse(text: str, field: SettingField, variable: str) -> Any:
     """A variable is text: numbers and switches are read from it, lists are commas or JSON."""
     origin = get_origin(_bare(field.type))
     if origin is dict or origin in (tuple, list):
@@ -211,7 +211,7 @@ def _reason(error: msgspec.ValidationError) -> str:
     return text[0].lower() + text[1:].replace("`", "") + (f" (at {place.rstrip('`')})" if place else "")
 
 
-def _suggest(name: str, fields: Mapping[str, Field]) -> str:
+def _suggest(name: str, fields: Mapping[str, SettingField]) -> str:
     leaf = name.rpartition(".")[2]
     elsewhere = [known for known in fields if known.rpartition(".")[2] == leaf]
     near = elsewhere or difflib.get_close_matches(name, list(fields), n=1)

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from tarry.config.fields import fields_of, tables_of, texts_of
-from tarry.config.settings import Token
+from tarry.config.settings import TokenSection
 
 INTRODUCTION: Final = """\
 # Configuration
@@ -131,7 +131,7 @@ def reference() -> str:
             told = TOLD.get(name) or (table.__doc__ or "").strip().partition("\n")[0] if name else ""
             page.append(_section(title, told, rows))
     page.append(SAFETY)
-    page.append("\n" + _table(_rows(Token, "tokens", variables=False), variables=False))
+    page.append("\n" + _table(_rows(TokenSection, "tokens", variables=False), variables=False))
     return "".join(page)
 
 

@@ -12,16 +12,15 @@ from msgspec import Meta
 
 from tarry.config.doors import Doors
 from tarry.config.listening import Listening
-from tarry.config.table import DOTTED, SECRET, Path, Secret, Table
+from tarry.config.table import DOTTED, SECRET, Path, Secret, Section
 from tarry.core import limits
+from tarry.core.access import Role
 from tarry.core.policy import Policy
 from tarry.engine.settings import EngineSettings
 from tarry.outlets.webhook.settings import WebhookSettings
 
-Role = Literal["admin", "produce", "consume"]
 
-
-class Ledger(Table, frozen=True, kw_only=True):
+class LedgerSection(Section, frozen=True, kw_only=True):
     """The durable log of every accepted operation."""
 
     segment_bytes: Annotated[int, Meta(ge=1 << 20, le=1 << 32)] = 64 << 20
@@ -61,7 +60,7 @@ class Http(Listening, frozen=True, kw_only=True):
     """Further host names by which browsers may reach a server without tokens."""
 
 
-class Pipeline(Table, frozen=True, kw_only=True):
+class PipelineSection(Section, frozen=True, kw_only=True):
     """The Spark program that keeps the index of scheduled messages and the history of finalised ones."""
 
     enabled: bool = True
@@ -102,7 +101,7 @@ class Pipeline(Table, frozen=True, kw_only=True):
     """The pipeline's niceness: a higher one leaves more of the processor to the server on the same machine."""
 
 
-class Log(Table, frozen=True, kw_only=True):
+class Log(Section, frozen=True, kw_only=True):
     """The server's log, on standard error. Never an id, a payload or a token."""
 
     format: Literal["plain", "json"] = "plain"
@@ -111,7 +110,7 @@ class Log(Table, frozen=True, kw_only=True):
     """The lowest level that is logged."""
 
 
-class Traces(Table, frozen=True, kw_only=True):
+class Traces(Section, frozen=True, kw_only=True):
     """OpenTelemetry traces from the accept of a message to its delivery; they need the extra `otel`."""
 
     endpoint: str | None = None
@@ -126,7 +125,7 @@ class Traces(Table, frozen=True, kw_only=True):
     """Longest time for the collector to take one batch of spans."""
 
 
-class Token(Table, frozen=True, kw_only=True):
+class TokenSection(Section, frozen=True, kw_only=True):
     """A bearer token: exactly one of `token`, `token_file` and `sha256`."""
 
     name: Annotated[str, Meta(min_length=1)]
@@ -145,13 +144,13 @@ class Token(Table, frozen=True, kw_only=True):
     """Maximum operations a second with this token, over all doors and connections together, at least 1; 0 sets no limit."""
 
 
-class Policies(Table, frozen=True, kw_only=True):
+class PoliciesSection(Section, frozen=True, kw_only=True):
     """Policies that hold where the API has set none."""
 
     broker: Policy = Policy()
 
 
-class Config(Table, frozen=True, kw_only=True):
+class Config(Section, frozen=True, kw_only=True):
     """The whole configuration."""
 
     data: Annotated[Path, Meta(min_length=1)] = "tarry-data"
@@ -164,16 +163,16 @@ class Config(Table, frozen=True, kw_only=True):
     """Certificate chain (PEM) that the command line shows to a server with `tls_client_ca`; Spark's machines take both from these variables."""
     tls_client_key: Path | None = None
     """The private key of that certificate (PEM)."""
-    ledger: Ledger = Ledger()
+    ledger: LedgerSection = LedgerSection()
     engine: EngineSettings = EngineSettings()
     http: Http = Http()
     doors: Doors = Doors()
     webhook: WebhookSettings = WebhookSettings()
-    pipeline: Pipeline = Pipeline()
+    pipeline: PipelineSection = PipelineSection()
     log: Log = Log()
     traces: Traces = Traces()
-    policies: Policies = Policies()
-    tokens: tuple[Token, ...] = ()
+    policies: PoliciesSection = PoliciesSection()
+    tokens: tuple[TokenSection, ...] = ()
     """Bearer tokens with their rights; see below."""
 
     def tables(self) -> str:

@@ -13,5 +13,5 @@ Secret = Annotated[str, SECRET]
 """Never shown."""
 
 
-class Table(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Section(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One table of the file."""

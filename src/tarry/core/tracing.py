@@ -8,13 +8,13 @@ does not look into it. It is no header: no outlet and no consumer ever gets it.
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
-Outcome = Literal["sent", "retried", "failed"]
+SendOutcome = Literal["sent", "retried", "failed"]
 
 TRACEPARENT = "traceparent"
 """The header in which senders put the trace that a message belongs to (W3C Trace Context)."""
 
 
-class Accepting(Protocol):
+class AcceptSpan(Protocol):
     """One request that brings messages in, until it is answered."""
 
     @property
@@ -25,20 +25,20 @@ class Accepting(Protocol):
         """End the span: the operation is answered."""
 
 
-class Sending(Protocol):
+class SendSpan(Protocol):
     """One attempt to send a message, until its verdict."""
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: SendOutcome) -> None:
         """This came of it."""
 
 
 class Tracer(Protocol):
     """Told of what is accepted and of what is sent. Quick, and never raises."""
 
-    def accept(self, operation: str, door: str, messages: int, callers: Sequence[str]) -> Accepting:
+    def accept(self, operation: str, door: str, messages: int, callers: Sequence[str]) -> AcceptSpan:
         """Messages come in, with the trace contexts that they carry themselves, as in `traceparent`."""
 
     def send(
         self, context: bytes, *, door: str, outlet: str, namespace: str, attempt: int, lateness_ms: int
-    ) -> Sending:
+    ) -> SendSpan:
         """A message that was accepted with this context is sent now. The outlet is the scheme of its destination."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from tarry.core.names import TOPIC_SCHEME
-from tarry.core.tracing import Sending, Tracer
+from tarry.core.tracing import SendSpan, Tracer
 from tarry.engine.answer import Answer
 from tarry.engine.versions import lateness_of
 from tarry.ledger.record import Entry, Put, decode, decode_put
@@ -34,7 +34,7 @@ def accepted(
     return answer
 
 
-def attempt_of(journal: "Journal", seq: int, put: Put, attempt: int, now_ms: int) -> Sending | None:
+def attempt_of(journal: "Journal", seq: int, put: Put, attempt: int, now_ms: int) -> SendSpan | None:
     """An attempt to send a version begins; None if it is not traced. Messages of a batch have the trace of its acceptance."""
     origin_seq = seq if put.origin is None else put.origin.seq
     trace = journal.batches.trace_of(origin_seq) if put.trace is None else put.trace

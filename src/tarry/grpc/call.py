@@ -28,7 +28,7 @@ from tarry.grpc.request import (
     request_of,
     status_fields,
 )
-from tarry.grpc.stream import NOBODY, Receiver, Stream
+from tarry.grpc.stream import NOBODY, GrpcStream, Receiver
 
 UNKNOWN: Final = 2
 DEADLINE_EXCEEDED: Final = 4
@@ -67,7 +67,7 @@ class Service(Protocol):
 class Call:
     """One call. `metadata` is what the client says beside the message."""
 
-    def __init__(self, stream: Stream, request: Request, max_message_bytes: int) -> None:
+    def __init__(self, stream: GrpcStream, request: Request, max_message_bytes: int) -> None:
         self._stream = stream
         self.request = request
         self.metadata = request.metadata
@@ -279,10 +279,10 @@ class Call:
             self._task.cancel()
 
 
-def opening(service: Service, max_message_bytes: int) -> Callable[[Stream, Fields], Receiver]:
+def opening(service: Service, max_message_bytes: int) -> Callable[[GrpcStream, Fields], Receiver]:
     """The opener of a connection's streams: each begins a call of the service."""
 
-    def open_(stream: Stream, fields: Fields) -> Receiver:
+    def open_(stream: GrpcStream, fields: Fields) -> Receiver:
         request = request_of(fields)
         stream.owed_bytes = request.content_length
         if request.http_status != 200:

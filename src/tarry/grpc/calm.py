@@ -6,7 +6,7 @@ second is bounded. A call that is served costs nothing here.
 
 from typing import Final
 
-from tarry.grpc.frames import Broken, Code
+from tarry.grpc.frames import Broken, ErrorCode
 
 MAX_STRAIN: Final = 10_000
 """The strain that a client may cause between two calls of `forgive`. Clients that read a stream as fast as they can cause
@@ -28,7 +28,7 @@ class Calm:
         self._strain += more
         if self._strain > MAX_STRAIN:
             raise Broken(
-                Code.ENHANCE_YOUR_CALM, "more control frames, resets and refused calls than are taken"
+                ErrorCode.ENHANCE_YOUR_CALM, "more control frames, resets and refused calls than are taken"
             )
 
     def forgive(self) -> None:

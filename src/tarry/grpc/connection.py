@@ -12,7 +12,7 @@ from typing import Final
 
 from tarry.grpc import control, frames
 from tarry.grpc.calm import REFUSED_STRAIN, RESET_STRAIN, Calm
-from tarry.grpc.ended import Ended
+from tarry.grpc.ended import EndedStreams
 from tarry.grpc.fields import check_trailers
 from tarry.grpc.frames import (
     ACK,
@@ -21,15 +21,15 @@ from tarry.grpc.frames import (
     FIRST_WINDOW_BYTES,
     MAX_WINDOW_BYTES,
     Broken,
-    Code,
-    Frames,
+    ErrorCode,
+    Http2Frames,
     StreamBroken,
     frame,
     number,
 )
-from tarry.grpc.hpack import BadBlock, Fields, Reader, TooManyFields
+from tarry.grpc.hpack import BadBlock, BlockReader, Fields, TooManyFields
 from tarry.grpc.sending import Output, Sending
-from tarry.grpc.stream import WITHIN_S, Receiver, Stream
+from tarry.grpc.stream import WITHIN_S, GrpcStream, Receiver
 
 MAX_BLOCK_BYTES: Final = 16_384
 """A block of fields, and the fields in it."""
@@ -46,11 +46,11 @@ STUCK_PER_STRAIN: Final = 16
 log = logging.getLogger("tarry.dapr")
 
 
-Open = Callable[[Stream, Fields], Receiver]
+Open = Callable[[GrpcStream, Fields], Receiver]
 """Called with each stream that a client begins, and its fields; raises `StreamBroken` for fields that are no request."""
 
 
-class Connection(Sending):
+class GrpcConnection(Sending):
     """One client."""
 
     def __init__(self, out: Output, open_: Open, max_streams: int, max_held_bytes: int) -> None:
@@ -67,16 +67,16 @@ class Connection(Sending):
         """Number of calls that began and came whole in this turn."""
         self.on_idle: Callable[[], None] | None = None
         """The callback for when no stream is open while nothing more begins."""
-        self.streams: dict[int, Stream] = {}
+        self.streams: dict[int, GrpcStream] = {}
         self._last = 0
         self._taken_bytes = 0
         """Bytes that came since the client was last told that it may go on."""
-        self._frames = Frames()
-        self._fields = Reader(MAX_BLOCK_BYTES)
+        self._frames = Http2Frames()
+        self._fields = BlockReader(MAX_BLOCK_BYTES)
         self._block: tuple[int, int, bytes] | None = None
         """A block that goes on in the next frame: its stream, its flags, and what came of it."""
         self._block_since_s: float | None = None
-        self._ended = Ended()
+        self._ended = EndedStreams()
         self.calm = Calm()
         self._look = False
         """Whether a window has grown in these bytes: waiting streams go on once, after all of them."""
@@ -112,7 +112,9 @@ class Connection(Sending):
                     if self._block is not None:
                         self._continue(kind, flags, stream, payload)
                     elif kind == frames.CONTINUATION or kind == frames.PUSH_PROMISE:
-                        raise Broken(Code.PROTOCOL_ERROR, f"a frame of kind {kind} that nothing announced")
+                        raise Broken(
+                            ErrorCode.PROTOCOL_ERROR, f"a frame of kind {kind} that nothing announced"
+                        )
                     elif (take := self._takes.get(kind)) is not None:
                         take(flags, stream, payload)
                     else:
@@ -120,7 +122,7 @@ class Connection(Sending):
                 except StreamBroken as broken:
                     self._break(stream, broken.code)
                     # That there is no room for a stream is not its client's doing.
-                    self.calm.strain(1 if broken.code is Code.REFUSED_STREAM else REFUSED_STRAIN)
+                    self.calm.strain(1 if broken.code is ErrorCode.REFUSED_STREAM else REFUSED_STRAIN)
                 if self._served >= CALLS_AT_ONCE:
                     self.behind = True
                     break
@@ -133,7 +135,7 @@ class Connection(Sending):
             coming.close()
         self.flush()
 
-    def _break(self, id_: int, code: Code) -> None:
+    def _break(self, id_: int, code: ErrorCode) -> None:
         """End one stream with a reason, and no other."""
         self.write(number(frames.RST_STREAM, id_, code))
         stream = self.streams.get(id_)
@@ -144,7 +146,7 @@ class Connection(Sending):
         assert self._block is not None
         of, first_flags, so_far = self._block
         if kind != frames.CONTINUATION or stream != of:
-            raise Broken(Code.PROTOCOL_ERROR, "a block of fields that does not go on")
+            raise Broken(ErrorCode.PROTOCOL_ERROR, "a block of fields that does not go on")
         if len(payload) < MIN_PIECE_BYTES:
             self.calm.strain()
         block = so_far + payload
@@ -156,7 +158,9 @@ class Connection(Sending):
 
     def _wait_for_rest(self, stream: int, flags: int, block: bytes) -> None:
         if len(block) > MAX_BLOCK_BYTES:
-            raise Broken(Code.ENHANCE_YOUR_CALM, f"a block of fields larger than {MAX_BLOCK_BYTES} bytes")
+            raise Broken(
+                ErrorCode.ENHANCE_YOUR_CALM, f"a block of fields larger than {MAX_BLOCK_BYTES} bytes"
+            )
         self._block = stream, flags, block
 
     def _headers(self, flags: int, stream: int, payload: bytes) -> None:
@@ -172,12 +176,12 @@ class Connection(Sending):
             fields: Fields | None = self._fields.read(block)
         except BadBlock as error:
             raise Broken(
-                Code.COMPRESSION_ERROR, f"the header block cannot be read (RFC 7541): {error}"
+                ErrorCode.COMPRESSION_ERROR, f"the header block cannot be read (RFC 7541): {error}"
             ) from None
         except TooManyFields:
             fields = None
         if id_ & 1 == 0:
-            raise Broken(Code.PROTOCOL_ERROR, "a stream with an even number")
+            raise Broken(ErrorCode.PROTOCOL_ERROR, "a stream with an even number")
         if id_ <= self._last:
             self._trailers(id_, flags, fields or ())
             return
@@ -187,9 +191,10 @@ class Connection(Sending):
         if self._stopping or len(self.streams) >= self._max_streams or fields is None:
             self._ended.add(id_, whole=whole)
             raise StreamBroken(
-                Code.ENHANCE_YOUR_CALM if fields is None else Code.REFUSED_STREAM, "no room for a stream"
+                ErrorCode.ENHANCE_YOUR_CALM if fields is None else ErrorCode.REFUSED_STREAM,
+                "no room for a stream",
             )
-        stream = self.streams[id_] = Stream(self, id_, WINDOW_BYTES)
+        stream = self.streams[id_] = GrpcStream(self, id_, WINDOW_BYTES)
         stream.whole = whole
         receiver = self._open(stream, fields)
         if stream.over:
@@ -199,7 +204,7 @@ class Connection(Sending):
         if whole:
             self._complete(stream)
 
-    def _complete(self, stream: Stream) -> None:
+    def _complete(self, stream: GrpcStream) -> None:
         self._served += 1
         stream.come_whole()
 
@@ -207,11 +212,11 @@ class Connection(Sending):
         """A second block of a stream is its end."""
         stream = self.streams.get(id_)
         if self._ended.by_client(id_) or (stream is not None and stream.whole):
-            raise Broken(Code.STREAM_CLOSED, "fields behind the end of a stream")
+            raise Broken(ErrorCode.STREAM_CLOSED, "fields behind the end of a stream")
         if stream is None and not self._ended.cut(id_):
-            raise Broken(Code.PROTOCOL_ERROR, "a stream with a number below that of one before it")
+            raise Broken(ErrorCode.PROTOCOL_ERROR, "a stream with a number below that of one before it")
         if not flags & END_STREAM:
-            raise Broken(Code.PROTOCOL_ERROR, "a second block of fields within a stream")
+            raise Broken(ErrorCode.PROTOCOL_ERROR, "a second block of fields within a stream")
         check_trailers(fields)
         if stream is not None:
             self._complete(stream)
@@ -220,14 +225,14 @@ class Connection(Sending):
 
     def _data(self, flags: int, id_: int, payload: bytes) -> None:
         if not 0 < id_ <= self._last:
-            raise Broken(Code.PROTOCOL_ERROR, "data of a stream that was not begun")
+            raise Broken(ErrorCode.PROTOCOL_ERROR, "data of a stream that was not begun")
         size = len(payload)
         data = frames.unpadded(frames.PADDED, id_, payload) if flags & frames.PADDED else payload
         if not data and not flags & END_STREAM:
             self.calm.strain()
         self._taken_bytes += size
         if self._taken_bytes > WINDOW_BYTES:
-            raise Broken(Code.FLOW_CONTROL_ERROR, "more data than allowed")
+            raise Broken(ErrorCode.FLOW_CONTROL_ERROR, "more data than allowed")
         if self._taken_bytes > WINDOW_BYTES // 2:
             self.write(number(frames.WINDOW_UPDATE, 0, self._taken_bytes))
             self._taken_bytes = 0
@@ -236,7 +241,7 @@ class Connection(Sending):
             self._data_behind(flags, id_)
             return
         if stream.whole:
-            raise Broken(Code.STREAM_CLOSED, "data behind the end of a stream")
+            raise Broken(ErrorCode.STREAM_CLOSED, "data behind the end of a stream")
         stream.come(data, size)
         if self.held_bytes > self._max_held_bytes:
             stream.receiver.too_much()
@@ -246,14 +251,14 @@ class Connection(Sending):
     def _data_behind(self, flags: int, id_: int) -> None:
         """Data of a stream that is over: its client may not know it yet if it was ended from here."""
         if self._ended.by_client(id_):
-            raise Broken(Code.STREAM_CLOSED, "data behind the end of a stream")
+            raise Broken(ErrorCode.STREAM_CLOSED, "data behind the end of a stream")
         if flags & END_STREAM:
             self._ended.complete(id_)
 
     def _reset(self, _: int, id_: int, payload: bytes) -> None:
         frames.number_of(payload)
         if not 0 < id_ <= self._last:
-            raise Broken(Code.PROTOCOL_ERROR, "the end of a stream that was not begun")
+            raise Broken(ErrorCode.PROTOCOL_ERROR, "the end of a stream that was not begun")
         self.calm.strain(RESET_STRAIN)
         stream = self.streams.get(id_)
         if stream is not None:
@@ -287,16 +292,16 @@ class Connection(Sending):
         self.calm.strain()
         more = frames.number_of(payload) & MAX_WINDOW_BYTES
         if not more:
-            raise Broken(Code.PROTOCOL_ERROR, "a window that does not grow")
+            raise Broken(ErrorCode.PROTOCOL_ERROR, "a window that does not grow")
         if id_ == 0:
             self.window_bytes += more
             if self.window_bytes > MAX_WINDOW_BYTES:
-                raise Broken(Code.FLOW_CONTROL_ERROR, "a window that is too large")
+                raise Broken(ErrorCode.FLOW_CONTROL_ERROR, "a window that is too large")
             self._look = True
         elif (stream := self.streams.get(id_)) is not None:
             stream.allow(more)
         elif id_ > self._last:
-            raise Broken(Code.PROTOCOL_ERROR, "a window of a stream that was not begun")
+            raise Broken(ErrorCode.PROTOCOL_ERROR, "a window of a stream that was not begun")
 
     # Life
 
@@ -304,10 +309,10 @@ class Connection(Sending):
         """Begin nothing more; what is under way may end."""
         if not self._stopping and not self.closed:
             self._stopping = True
-            self._say_goodbye(Code.NO_ERROR, "")
+            self._say_goodbye(ErrorCode.NO_ERROR, "")
             self._out.soon(self.look_idle)
 
-    def forget(self, stream: Stream) -> None:
+    def forget(self, stream: GrpcStream) -> None:
         """A stream is over."""
         self.streams.pop(stream.id, None)
         self.waiting.pop(stream.id, None)
@@ -324,13 +329,13 @@ class Connection(Sending):
         """Once a second: end calls that take too long to come, and answers that nobody reads."""
         for stream in list(self.streams.values()):
             if stream.over_time(now_s):
-                self._break(stream.id, Code.CANCEL)
+                self._break(stream.id, ErrorCode.CANCEL)
         if self._block is None:
             self._block_since_s = None
         elif self._block_since_s is None:
             self._block_since_s = now_s
         elif now_s - self._block_since_s > WITHIN_S:
-            self.fail(Code.ENHANCE_YOUR_CALM, "a block of fields that takes too long")
+            self.fail(ErrorCode.ENHANCE_YOUR_CALM, "a block of fields that takes too long")
         self.flush()
 
     def revoke(self) -> None:
@@ -339,14 +344,14 @@ class Connection(Sending):
             stream.receiver.revoke()
         self.flush()
 
-    def fail(self, code: Code, reason: str) -> None:
+    def fail(self, code: ErrorCode, reason: str) -> None:
         """End the connection with a reason."""
         if not self.closed:
             log.warning("a gRPC connection is closed: %s", reason)
             self._say_goodbye(code, reason)
             self.close()
 
-    def _say_goodbye(self, code: Code, reason: str) -> None:
+    def _say_goodbye(self, code: ErrorCode, reason: str) -> None:
         payload = self._last.to_bytes(4, "big") + code.to_bytes(4, "big") + reason.encode()
         self.write(frame(frames.GOAWAY, 0, 0, payload))
 

@@ -13,7 +13,7 @@ REMEMBERED_CUT: Final = 1_000
 """Streams that were ended from here before their clients had sent all: as many as are open at once."""
 
 
-class Ended:
+class EndedStreams:
     """The numbers of streams that are over."""
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tarry.grpc.frames import Code, StreamBroken
+from tarry.grpc.frames import ErrorCode, StreamBroken
 from tarry.grpc.hpack import Fields
 
 _ASKED: Final = frozenset((b":method", b":scheme", b":path"))
@@ -56,4 +56,4 @@ def _check_ordinary(name: bytes, value: bytes) -> None:
 
 def _need(holds: bool, reason: str) -> None:
     if not holds:
-        raise StreamBroken(Code.PROTOCOL_ERROR, reason)
+        raise StreamBroken(ErrorCode.PROTOCOL_ERROR, reason)

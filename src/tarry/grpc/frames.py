@@ -29,11 +29,11 @@ MAX_HEADER_LIST_SIZE: Final = 6
 
 _HEAD: Final = Layout(">BHBBI")
 _SETTING: Final = Layout(">HI")
-Frame = tuple[int, int, int, bytes]
+Http2Frame = tuple[int, int, int, bytes]
 """Its kind, flags, stream and payload."""
 
 
-class Code(IntEnum):
+class ErrorCode(IntEnum):
     """Why a stream or a connection ends."""
 
     NO_ERROR = 0
@@ -50,7 +50,7 @@ class Code(IntEnum):
 class Broken(Exception):
     """An error of the connection: it ends with this code and reason."""
 
-    def __init__(self, code: Code, reason: str) -> None:
+    def __init__(self, code: ErrorCode, reason: str) -> None:
         super().__init__(reason)
         self.code = code
 
@@ -58,19 +58,19 @@ class Broken(Exception):
 class StreamBroken(Exception):
     """Frames of one stream that break the protocol: that stream ends with this code, and no other."""
 
-    def __init__(self, code: Code, reason: str) -> None:
+    def __init__(self, code: ErrorCode, reason: str) -> None:
         super().__init__(reason)
         self.code = code
 
 
-class Frames:
+class Http2Frames:
     """Cuts what a client sends into frames, however it comes."""
 
     def __init__(self) -> None:
         self._rest = b""
         self._begun = False
 
-    def feed(self, data: bytes) -> Generator[Frame]:
+    def feed(self, data: bytes) -> Generator[Http2Frame]:
         """Each whole frame; raises `Broken` at the first that is none. Frames that are not taken come with the next bytes."""
         if self._rest:
             data = self._rest + data
@@ -78,7 +78,7 @@ class Frames:
         at, end = 0, len(data)
         if not self._begun:
             if data[: len(PREFACE)] != PREFACE[:end]:
-                raise Broken(Code.PROTOCOL_ERROR, "this is not HTTP/2")
+                raise Broken(ErrorCode.PROTOCOL_ERROR, "this is not HTTP/2")
             if end < len(PREFACE):
                 self._rest = data
                 return
@@ -90,7 +90,8 @@ class Frames:
                 size = high << 16 | low
                 if size > MAX_FRAME_BYTES:
                     raise Broken(
-                        Code.FRAME_SIZE_ERROR, f"a frame of {size} bytes; the largest is {MAX_FRAME_BYTES}"
+                        ErrorCode.FRAME_SIZE_ERROR,
+                        f"a frame of {size} bytes; the largest is {MAX_FRAME_BYTES}",
                     )
                 stop = at + 9 + size
                 if stop > end:
@@ -126,13 +127,13 @@ def unpadded(flags: int, stream: int, payload: bytes) -> bytes:
     start, stop = 0, len(payload)
     if flags & PADDED:
         if not payload:
-            raise Broken(Code.FRAME_SIZE_ERROR, "a padded frame without its padding")
+            raise Broken(ErrorCode.FRAME_SIZE_ERROR, "a padded frame without its padding")
         start, stop = 1, stop - payload[0]
     place = start
     if flags & PRIORITISED:
         start += 5
     if start > stop:
-        raise Broken(Code.PROTOCOL_ERROR, "more padding than there is frame")
+        raise Broken(ErrorCode.PROTOCOL_ERROR, "more padding than there is frame")
     if flags & PRIORITISED:
         check_dependency(stream, payload[place:start])
     return payload[start:stop]
@@ -147,7 +148,7 @@ def number_of(payload: bytes) -> int:
     """The number that is all a WINDOW_UPDATE or RST_STREAM says; raises `Broken`."""
     if len(payload) != 4:
         raise Broken(
-            Code.FRAME_SIZE_ERROR, "WINDOW_UPDATE and RST_STREAM carry 4 bytes (RFC 9113 §6.4, §6.9)"
+            ErrorCode.FRAME_SIZE_ERROR, "WINDOW_UPDATE and RST_STREAM carry 4 bytes (RFC 9113 §6.4, §6.9)"
         )
     return int.from_bytes(payload, "big")
 
@@ -155,7 +156,7 @@ def number_of(payload: bytes) -> int:
 def check_dependency(stream: int, place: bytes) -> None:
     """Raise `Broken` where a stream is placed behind itself."""
     if int.from_bytes(place[:4], "big") & MAX_WINDOW_BYTES == stream:
-        raise Broken(Code.PROTOCOL_ERROR, "a stream that depends on itself")
+        raise Broken(ErrorCode.PROTOCOL_ERROR, "a stream that depends on itself")
 
 
 def number(kind: int, stream: int, value: int) -> bytes:

@@ -41,7 +41,7 @@ class TooManyFields(Exception):
     """A sound block whose fields are larger than allowed; the table is as the client has it."""
 
 
-class Reader:
+class BlockReader:
     """Reads the blocks of one connection, in the order in which they came."""
 
     def __init__(self, max_fields_bytes: int) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 from tarry.grpc.frames import FIRST_WINDOW_BYTES
 
 if TYPE_CHECKING:
-    from tarry.grpc.stream import Stream
+    from tarry.grpc.stream import GrpcStream
 
 
 class Output(Protocol):
@@ -34,7 +34,7 @@ class Sending:
         """Bytes that may be sent on each stream, before the client allows it more."""
         self.paused = False
         """Whether the client has to read before it is sent more data."""
-        self.waiting: dict[int, Stream] = {}
+        self.waiting: dict[int, GrpcStream] = {}
         """Streams that have data for which the client has no room."""
 
     def write(self, data: bytes) -> None:

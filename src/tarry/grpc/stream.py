@@ -9,14 +9,14 @@ from tarry.grpc.frames import (
     MAX_FRAME_BYTES,
     MAX_WINDOW_BYTES,
     Broken,
-    Code,
+    ErrorCode,
     StreamBroken,
     frame,
     number,
 )
 
 if TYPE_CHECKING:
-    from tarry.grpc.connection import Connection
+    from tarry.grpc.connection import GrpcConnection
 
 
 WITHIN_S: Final = 20.0
@@ -72,10 +72,10 @@ class Nobody:
 NOBODY: Final = Nobody()
 
 
-class Stream:
+class GrpcStream:
     """One stream. It is over when both ends have said so."""
 
-    def __init__(self, connection: "Connection", id_: int, allowed_bytes: int) -> None:
+    def __init__(self, connection: "GrpcConnection", id_: int, allowed_bytes: int) -> None:
         self._connection = connection
         self.id = id_
         self.receiver: Receiver = NOBODY
@@ -108,11 +108,11 @@ class Stream:
         self._allowed_bytes -= size
         self._came_bytes += size
         if self._allowed_bytes < 0:
-            raise Broken(Code.FLOW_CONTROL_ERROR, "more data on a stream than allowed")
+            raise Broken(ErrorCode.FLOW_CONTROL_ERROR, "more data on a stream than allowed")
         if self.owed_bytes is not None:
             self.owed_bytes -= len(data)
             if self.owed_bytes < 0:
-                raise StreamBroken(Code.PROTOCOL_ERROR, "more data than announced")
+                raise StreamBroken(ErrorCode.PROTOCOL_ERROR, "more data than announced")
         self._hold(len(data))
         self.receiver.come(data)
 
@@ -120,7 +120,7 @@ class Stream:
         """The client has sent all."""
         self.whole = True
         if self.owed_bytes:
-            raise StreamBroken(Code.PROTOCOL_ERROR, "less data than announced")
+            raise StreamBroken(ErrorCode.PROTOCOL_ERROR, "less data than announced")
         self.receiver.come_whole()
 
     def go_ahead(self, kept_bytes: int) -> None:
@@ -193,7 +193,7 @@ class Stream:
         """The client allows so much more; raises `StreamBroken`."""
         self._further_bytes += more_bytes
         if self._connection.first_window_bytes + self._further_bytes > MAX_WINDOW_BYTES:
-            raise StreamBroken(Code.FLOW_CONTROL_ERROR, "a window that is too large")
+            raise StreamBroken(ErrorCode.FLOW_CONTROL_ERROR, "a window that is too large")
         if self._unsent:
             self.go_on()
 
@@ -219,7 +219,7 @@ class Stream:
             self._ending = None
             if not self.whole:
                 # The client need not send the rest.
-                connection.write(number(frames.RST_STREAM, self.id, Code.NO_ERROR))
+                connection.write(number(frames.RST_STREAM, self.id, ErrorCode.NO_ERROR))
             self._forget()
         self._sent()
 

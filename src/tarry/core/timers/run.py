@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Key = tuple[int, int]
+TimerKey = tuple[int, int]
 """(fire_at_ms, seq): the order of everything that waits."""
 
 RUN_LIMIT: Final = 1 << 16
@@ -82,11 +82,11 @@ class Run:
         """All that is still in the run."""
         return Window(self, self.start, self.end)
 
-    def key(self, position: int) -> Key:
+    def key(self, position: int) -> TimerKey:
         """The key at a position of the arrays."""
         return int(self.entries.fire_at_ms[position]), int(self.entries.seqs[position])
 
-    def rank(self, key: Key, low: int, high: int) -> int:
+    def rank(self, key: TimerKey, low: int, high: int) -> int:
         """The first position from `low` up to `high` whose key is not below `key`, or `high`."""
         fires, seqs, _ = self.entries
         place = low + int(fires[low:high].searchsorted(key[0]))
@@ -139,7 +139,7 @@ def size(windows: Sequence[Window]) -> int:
     return sum(high - low for _, low, high in windows)
 
 
-def _upto(windows: Sequence[Window], key: Key) -> list[Window]:
+def _upto(windows: Sequence[Window], key: TimerKey) -> list[Window]:
     """The windows without what is above `key`."""
     after = key[0], key[1] + 1
     return [Window(run, low, run.rank(after, low, high)) for run, low, high in windows]
@@ -206,7 +206,7 @@ def _stable_order(values: NDArray[np.int64]) -> NDArray[np.intp]:
     return packed
 
 
-def nth_key(windows: Sequence[Window], n: int) -> Key:
+def nth_key(windows: Sequence[Window], n: int) -> TimerKey:
     """The key of rank `n`, counted from 0, in all the windows; there must be more than `n` entries."""
     fire_at_ms, rank = _nth([run.entries.fire_at_ms[low:high] for run, low, high in windows], n)
     tied = []

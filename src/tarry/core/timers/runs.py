@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core.timers.run import RUN_LIMIT, Due, Key, Run, Window, empty_entries, first_of, merged
+from tarry.core.timers.run import RUN_LIMIT, Due, Run, TimerKey, Window, empty_entries, first_of, merged
 
 MERGE_WIDTH: Final = 8
 """Runs of like size that are merged into one. Wider means fewer copies of an entry and more runs."""
@@ -69,7 +69,7 @@ class Runs:
 
     # Taking
 
-    def take(self, key: Key, limit: int) -> Due:
+    def take(self, key: TimerKey, limit: int) -> Due:
         """Remove and return the first `limit` entries below `key`, in key order."""
         numbers = self._pop_heads(key, limit) if limit > 0 else []
         if not numbers:
@@ -91,7 +91,7 @@ class Runs:
         self.tidy()
         return entries
 
-    def _pop_heads(self, key: Key, limit: int) -> list[int]:
+    def _pop_heads(self, key: TimerKey, limit: int) -> list[int]:
         """Pop the heads of the runs that can hold any of the first `limit` entries below `key`."""
         numbers = []
         while self._heads and self._heads[0][:2] < key:

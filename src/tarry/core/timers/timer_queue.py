@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 from tarry.core.timers.run import (
     RUN_LIMIT,
     Due,
-    Key,
     Run,
+    TimerKey,
     Window,
     empty_entries,
     first_of,
@@ -158,14 +158,14 @@ class TimerQueue:
             earliest = self._buffer_fire_at_ms
         return earliest
 
-    def nth_key(self, n: int) -> Key | None:
+    def nth_key(self, n: int) -> TimerKey | None:
         """The key that has `n` keys below it, or None if there are not that many."""
         if not 0 <= n < len(self):
             return None
         self._spill_all()
         return nth_key([run.window() for run in self._runs], n)
 
-    def entries(self, low: Key, limit: int) -> Due:
+    def entries(self, low: TimerKey, limit: int) -> Due:
         """The first `limit` entries whose key is at or above `low`. Nothing is removed."""
         self._spill_all()
         windows = []
@@ -201,7 +201,7 @@ class TimerQueue:
 
     # Making runs
 
-    def _spill_below(self, key: Key) -> None:
+    def _spill_below(self, key: TimerKey) -> None:
         """Move every entry below `key` into a run, and perhaps others."""
         fresh = self._fresh
         if fresh and fresh[0] < key:

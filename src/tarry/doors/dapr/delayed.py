@@ -31,8 +31,8 @@ from tarry.doors.dapr.delayed_message import (
     encode_entry,
 )
 from tarry.doors.dapr.mounting import FIRST_WAIT_S, LONGEST_WAIT_S, Mounted
-from tarry.outlets.dapr.component import BulkEntry, Received, Reply, Subscribed
-from tarry.outlets.dapr.errors import ComponentError, NeverTaken, Unreachable
+from tarry.outlets.dapr.component import BrokerMessage, BulkEntry, Settlement, Subscribed
+from tarry.outlets.dapr.errors import BrokerUnreachable, ComponentError, NeverTaken
 from tarry.outlets.dapr.events import event_id
 from tarry.outlets.dapr.times import due_at_ms
 
@@ -59,7 +59,9 @@ class DelayedTopic:
         self._holds = definition.custody == "broker"
         self._due = DueTimes(clock)
         self._subscribed: Subscribed | None = None
-        self._trouble: ComponentError = Unreachable(f"the delayed topic {self.name} is not subscribed to yet")
+        self._trouble: ComponentError = BrokerUnreachable(
+            f"the delayed topic {self.name} is not subscribed to yet"
+        )
         """Why nobody reads the topic yet."""
         self._dead_letters_kept = False
 
@@ -124,7 +126,7 @@ class DelayedTopic:
 
     # Reading
 
-    async def receive(self, received: Received) -> Reply:
+    async def receive(self, received: BrokerMessage) -> Settlement:
         """Take a message of the topic into the ledger, or hold it until it is due and publish it."""
         now_ms = self._clock.now_ms()
         try:
@@ -139,21 +141,21 @@ class DelayedTopic:
         if due_at_ms(delayed.time, now_ms + 1) != at_ms:
             # A delay would begin anew with each instance that gets the message.
             await self._write(_at(delayed, at_ms))
-            return Reply.ACK
+            return Settlement.ACK
         await self._due.reached(at_ms)
         return await self._publish_held(received, delayed)
 
-    async def _take_over(self, received: Received, delayed: Delayed, at_ms: int) -> Reply:
+    async def _take_over(self, received: BrokerMessage, delayed: Delayed, at_ms: int) -> Settlement:
         try:
             await self._take(delayed, at_ms, self._key(received, delayed))
         except Rejected as error:
             return await self._bury(received, str(error))
         except TarryError as error:
             _log.warning("a message of the delayed topic %s waits there: %s", self.name, error)
-            return Reply.NACK
-        return Reply.ACK
+            return Settlement.NACK
+        return Settlement.ACK
 
-    def _key(self, received: Received, delayed: Delayed) -> str | None:
+    def _key(self, received: BrokerMessage, delayed: Delayed) -> str | None:
         """The key by which a message is known if the broker delivers it again before its acknowledgement arrived.
 
         Its bytes alone do not tell: two publishes may well be equal. Its place in the topic does, or the id of
@@ -168,7 +170,7 @@ class DelayedTopic:
         told.update(received.data)
         return f"dapr-delayed-{told.hexdigest()}"
 
-    async def _publish_held(self, received: Received, delayed: Delayed) -> Reply:
+    async def _publish_held(self, received: BrokerMessage, delayed: Delayed) -> Settlement:
         wait_s = FIRST_WAIT_S
         while True:
             try:
@@ -180,7 +182,7 @@ class DelayedTopic:
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, LONGEST_WAIT_S)
             else:
-                return Reply.ACK
+                return Settlement.ACK
 
     async def _publish_due(self, delayed: Delayed) -> None:
         topic = self._mounted.at_broker(delayed.topic)
@@ -196,7 +198,7 @@ class DelayedTopic:
 
     # What cannot be sent
 
-    async def _bury(self, received: Received, reason: str) -> Reply:
+    async def _bury(self, received: BrokerMessage, reason: str) -> Settlement:
         """Put a message into the dead-letter topic; it stays where it is if that cannot be done."""
         _log.warning(
             "a message of the delayed topic %s goes to %s: %s", self.name, self.dead_letter_topic, reason
@@ -215,15 +217,15 @@ class DelayedTopic:
             )
         except ComponentError as error:
             _log.error("it stays in %s: %s", self.name, error)
-            return Reply.NACK
-        return Reply.ACK
+            return Settlement.NACK
+        return Settlement.ACK
 
 
-async def _leave(received: Received) -> Reply:
+async def _leave(received: BrokerMessage) -> Settlement:
     """A receiver that never decides: what it is given stays with the broker."""
     del received
     await asyncio.Event().wait()
-    return Reply.NACK
+    return Settlement.NACK
 
 
 def _at(delayed: Delayed, at_ms: int) -> Delayed:

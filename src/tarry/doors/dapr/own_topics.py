@@ -10,7 +10,7 @@ from tarry.engine.answer import Answer
 from tarry.engine.api import Consumer, NewEntry, Subscription
 from tarry.engine.api import Received as Entry
 from tarry.engine.engine import Engine
-from tarry.outlets.dapr.component import OwnMessage, Receive, Received, Reply
+from tarry.outlets.dapr.component import BrokerMessage, OwnMessage, ReceiveMessage, Settlement
 from tarry.outlets.dapr.receiving import Receivers, ended
 
 CONTENT_TYPE = "content-type"
@@ -36,7 +36,7 @@ class EngineTopics:
         )
 
     async def subscribe(
-        self, topic: str, group: str, receive: Receive, *, at_once: int, again_after_ms: int
+        self, topic: str, group: str, receive: ReceiveMessage, *, at_once: int, again_after_ms: int
     ) -> "OwnSubscription":
         """Receive as one of a shared subscription from the topic's beginning, so many messages at a time."""
 
@@ -57,7 +57,7 @@ class OwnSubscription:
         find: Callable[[], Answer[Subscription]],
         subscription: Subscription,
         group: str,
-        receive: Receive,
+        receive: ReceiveMessage,
         at_once: int,
         again_after_ms: int,
     ) -> None:
@@ -98,7 +98,7 @@ class OwnSubscription:
         while True:
             consumer, entries = await self._arrived.get()
             for entry in entries:
-                message = Received(
+                message = BrokerMessage(
                     topic=self._topic,
                     data=entry.payload,
                     metadata=entry.headers | ({"partitionKey": entry.key} if entry.key is not None else {}),
@@ -107,11 +107,11 @@ class OwnSubscription:
                 )
                 await self._receivers.start(message, partial(self._settle, consumer, entry.entry_id))
 
-    async def _settle(self, consumer: Consumer, entry_id: int, reply: Reply) -> None:
+    async def _settle(self, consumer: Consumer, entry_id: int, reply: Settlement) -> None:
         """Settle with the consumer that got the entry: a later one has others under the same ids."""
         if consumer.closed:
             return
-        if reply is Reply.ACK:
+        if reply is Settlement.ACK:
             await consumer.ack([entry_id])
         else:
             await asyncio.sleep(self._again_after_s)

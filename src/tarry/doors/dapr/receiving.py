@@ -23,7 +23,7 @@ from tarry.doors.dapr import cloudevents
 from tarry.doors.dapr.channel import Arrival, Status
 from tarry.doors.dapr.mounting import Mounted
 from tarry.doors.dapr.subscriptions import Bulk, Subscription
-from tarry.outlets.dapr.component import Received, Reply
+from tarry.outlets.dapr.component import BrokerMessage, Settlement
 from tarry.outlets.dapr.errors import ComponentError
 
 _log = logging.getLogger(__name__)
@@ -47,24 +47,24 @@ class Receiving:
         self._places = asyncio.Semaphore(app.app_concurrency)
         self._searching = ThreadPoolExecutor(1, "rules") if subscription.searches else None
 
-    async def receive(self, received: Received) -> Reply:
+    async def receive(self, received: BrokerMessage) -> Settlement:
         """Take one message from the broker."""
         try:
             arrival = await self._read(received)
         except UNREADABLE as error:
             _log.error("a message of topic %s is no CloudEvent: %s", self._subscription.topic, error)
-            return await self._bury(received) if self._subscription.dead_letter_topic else Reply.NACK
+            return await self._bury(received) if self._subscription.dead_letter_topic else Settlement.NACK
         if arrival is None:
             return await self._bury(received)
         async with self._places:
             status = await self._until_taken(arrival)
         if status is Status.SUCCESS:
-            return Reply.ACK
+            return Settlement.ACK
         if status is Status.RETRY and not self._subscription.dead_letter_topic:
-            return Reply.NACK
+            return Settlement.NACK
         return await self._bury(received)
 
-    async def _read(self, received: Received) -> Arrival | None:
+    async def _read(self, received: BrokerMessage) -> Arrival | None:
         """The message for the application; None for one that is not to be delivered."""
         sub = self._subscription
         if sub.raw:
@@ -108,7 +108,7 @@ class Receiving:
             tried += 1
             await asyncio.sleep(spread(next(waits_ms), random.random) / 1000)
 
-    async def _bury(self, received: Received) -> Reply:
+    async def _bury(self, received: BrokerMessage) -> Settlement:
         """Be done with a message: into the dead-letter topic, if there is one."""
         topic = self._subscription.dead_letter_topic
         if topic:
@@ -118,8 +118,8 @@ class Receiving:
                 )
             except ComponentError as error:
                 _log.warning("a message cannot be put into the dead-letter topic %s: %s", topic, error)
-                return Reply.NACK
-        return Reply.ACK
+                return Settlement.NACK
+        return Settlement.ACK
 
 
 class Gathering:

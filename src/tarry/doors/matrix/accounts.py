@@ -19,7 +19,7 @@ from tarry.doors.matrix.errors import MatrixError
 from tarry.doors.matrix.settings import MatrixSettings
 from tarry.doors.matrix.wire import Request
 from tarry.outlets.matrix.homeserver import FAILURES, Homeserver
-from tarry.outlets.matrix.lines import Answer
+from tarry.outlets.matrix.lines import LineAnswer
 from tarry.outlets.matrix.verdict import matrix_error
 
 MAX_KNOWN: Final = 100_000
@@ -111,7 +111,7 @@ class Accounts:
             return known.account
         raise MatrixError(503, "M_UNKNOWN", "The homeserver cannot be asked whose token this is.")
 
-    def _remember(self, digest: bytes, answer: Answer) -> Account:
+    def _remember(self, digest: bytes, answer: LineAnswer) -> Account:
         self._known.pop(digest, None)
         if answer.status != 200:
             error = matrix_error(answer).body

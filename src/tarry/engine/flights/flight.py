@@ -6,7 +6,7 @@ from typing import Final
 from tarry.core.delivery import Outlet
 from tarry.core.lifecycle import Event, State, next_state
 from tarry.core.timers.lanes import lane_of
-from tarry.core.tracing import Sending
+from tarry.core.tracing import SendSpan
 from tarry.ledger.read_record import PutHead
 from tarry.ledger.record import Key, Put, Tried
 
@@ -46,7 +46,7 @@ class Flight:
         """The whole version of a listed message, which is remembered when it ends."""
         self.reference: str | None = None
         """The receiver's name for the message."""
-        self.span: Sending | None = None
+        self.span: SendSpan | None = None
         """The attempt under way, where somebody is told of it."""
         self.departure: Departure | None = None
         """With whom it is under way."""

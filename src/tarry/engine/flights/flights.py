@@ -22,7 +22,7 @@ from tarry.core.delivery import BulkOutlet, Delivered, Delivery, Missing, Outlet
 from tarry.core.errors import Damage, Unavailable
 from tarry.core.lifecycle import Event, State
 from tarry.core.limits import MAX_DELAY_MS, MINUTE_MS
-from tarry.core.tracing import Outcome
+from tarry.core.tracing import SendOutcome
 from tarry.engine.bodies.bodies import Body, version_of
 from tarry.engine.bodies.body_sizes import SMALL_BYTES
 from tarry.engine.flights.boarding import Boarding
@@ -346,7 +346,7 @@ class Flights:
                 self._tell_retry(flight, verdict.reason, now_ms)
                 self._retry(flight, at_ms)
 
-    def _outcome(self, flight: Flight, verdict: Verdict, now_ms: int) -> Outcome:
+    def _outcome(self, flight: Flight, verdict: Verdict, now_ms: int) -> SendOutcome:
         """The outcome of an attempt, as it is told."""
         if isinstance(verdict, Delivered):
             return "sent"

@@ -35,7 +35,7 @@ class Feature(StrEnum):
     BULK_PUBSUB = "BULK_PUBSUB"
 
 
-class Reply(Enum):
+class Settlement(Enum):
     """The answer of a message's receiver."""
 
     ACK = "ack"
@@ -43,7 +43,7 @@ class Reply(Enum):
     """The message comes again; when and how often is the broker's and the component's business."""
 
 
-class Received(Struct, frozen=True, kw_only=True):
+class BrokerMessage(Struct, frozen=True, kw_only=True):
     """A message that the broker delivers."""
 
     topic: str
@@ -54,7 +54,7 @@ class Received(Struct, frozen=True, kw_only=True):
     """The broker's own name for this message in its topic, the same at each delivery; None if it has none."""
 
 
-Receive = Callable[[Received], Awaitable[Reply]]
+ReceiveMessage = Callable[[BrokerMessage], Awaitable[Settlement]]
 """Called for each message, several at a time. Raising counts as NACK."""
 
 
@@ -111,7 +111,7 @@ class Component(Protocol):
         self,
         topic: str,
         group: str,
-        receive: Receive,
+        receive: ReceiveMessage,
         metadata: Mapping[str, str],
         *,
         lasting: bool = False,
@@ -169,7 +169,7 @@ class OwnTopics(Protocol):
         """Append messages to a topic, all or none; they are durable when it returns."""
 
     async def subscribe(
-        self, topic: str, group: str, receive: Receive, *, at_once: int, again_after_ms: int
+        self, topic: str, group: str, receive: ReceiveMessage, *, at_once: int, again_after_ms: int
     ) -> Subscribed:
         """Receive as one of a shared subscription from the topic's beginning, so many messages at a time."""
 

@@ -21,7 +21,7 @@ REPEAT: Final = "repeat"
 _METADATA: Final = "metadata."
 
 
-class Target(NamedTuple):
+class PublishTarget(NamedTuple):
     """The parts of a destination."""
 
     app_id: str
@@ -35,12 +35,12 @@ def destination(app_id: str, pubsub: str, topic: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def target_of(text: str) -> Target:
+def target_of(text: str) -> PublishTarget:
     """Read a destination; raises `Invalid`."""
     parts = text.removeprefix(f"{SCHEME}://").split("/")
     if len(parts) != 3 or not all(parts):
         raise Invalid("destination", f"a destination is written {SCHEME}://app/component/topic")
-    return Target(*map(unquote, parts))
+    return PublishTarget(*map(unquote, parts))
 
 
 def headers_of(metadata: dict[str, str], content_type: str, repeat: str | None = None) -> dict[str, str]:

@@ -44,7 +44,7 @@ class LibraryMissing(ComponentError):
     code = "component-library"
 
 
-class Unreachable(ComponentError):
+class BrokerUnreachable(ComponentError):
     """The broker cannot be reached or did not answer. `uncertain`: the message may be there all the same."""
 
     code = "component-unreachable"

@@ -15,8 +15,8 @@ from tarry.core.errors import Invalid, Rejected, TarryError
 from tarry.core.message import Message
 from tarry.outlets.dapr.brokers.tarry import OwnTopicsComponent, handed_on
 from tarry.outlets.dapr.component import BulkEntry, Component
-from tarry.outlets.dapr.delivery import CONTENT_TYPE, REPEAT, Target, metadata_of, next_of, target_of
-from tarry.outlets.dapr.errors import ComponentError, NeverTaken, Unreachable
+from tarry.outlets.dapr.delivery import CONTENT_TYPE, REPEAT, PublishTarget, metadata_of, next_of, target_of
+from tarry.outlets.dapr.errors import BrokerUnreachable, ComponentError, NeverTaken
 
 DOOR: Final = "dapr"
 BULK: Final = 512
@@ -39,7 +39,7 @@ class Publisher(Protocol):
         """The topic's name at the broker."""
 
 
-Find = Callable[[str, str], Publisher | None]
+FindPublisher = Callable[[str, str], Publisher | None]
 """A component by application and name."""
 
 Schedule = Callable[[Message], Awaitable[object]]
@@ -52,13 +52,13 @@ class DaprOutlet:
     together = BULK
 
     def __init__(self) -> None:
-        self._find: Find | None = None
+        self._find: FindPublisher | None = None
         self._schedule: Schedule | None = None
         self._now_ms: Callable[[], int] = int
         self._ready = asyncio.Event()
         self._calls: set[asyncio.Task[object]] = set()
 
-    def open(self, find: Find, schedule: Schedule, now_ms: Callable[[], int]) -> None:
+    def open(self, find: FindPublisher, schedule: Schedule, now_ms: Callable[[], int]) -> None:
         """The components are there."""
         self._find = find
         self._schedule = schedule
@@ -132,7 +132,7 @@ class DaprOutlet:
             return Retry(f"what follows it cannot be scheduled: {error}")
         return None
 
-    async def _publish(self, target: Target, deliveries: Sequence[Delivery]) -> dict[str, Verdict]:
+    async def _publish(self, target: PublishTarget, deliveries: Sequence[Delivery]) -> dict[str, Verdict]:
         """Give them to the broker; the verdict on each, by its id."""
         assert self._find is not None
         publisher = self._find(target.app_id, target.pubsub)
@@ -182,7 +182,7 @@ def verdict_of(error: ComponentError) -> Verdict:
     """The verdict on a message that a broker refused."""
     if isinstance(error, NeverTaken):
         return Refused(str(error))
-    return Retry(str(error), uncertain=isinstance(error, Unreachable) and error.uncertain)
+    return Retry(str(error), uncertain=isinstance(error, BrokerUnreachable) and error.uncertain)
 
 
 def _strangers(deliveries: Sequence[Delivery]) -> dict[str, Verdict]:

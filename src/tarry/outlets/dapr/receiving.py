@@ -4,18 +4,18 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
-from tarry.outlets.dapr.component import Receive, Received, Reply
+from tarry.outlets.dapr.component import BrokerMessage, ReceiveMessage, Settlement
 
 log = logging.getLogger("tarry.dapr")
 
-Settle = Callable[[Reply], Awaitable[None]]
+Settle = Callable[[Settlement], Awaitable[None]]
 """Tells the broker what the receiver said."""
 
 
 class Receivers:
     """Runs the receiver of a subscription for its messages, each in a task of its own."""
 
-    def __init__(self, receive: Receive, at_once: int | None, *, within_ms: int | None = None) -> None:
+    def __init__(self, receive: ReceiveMessage, at_once: int | None, *, within_ms: int | None = None) -> None:
         """`at_once` is how many may run, None for any number; one that takes longer than `within_ms` is ended."""
         self._receive = receive
         self._places = None if at_once is None else asyncio.Semaphore(at_once)
@@ -25,7 +25,7 @@ class Receivers:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    async def start(self, message: Received, settle: Settle) -> None:
+    async def start(self, message: BrokerMessage, settle: Settle) -> None:
         """Wait for a place and begin. In one subscription, those who wait come in their order."""
         if self._places is not None:
             await self._places.acquire()
@@ -41,7 +41,7 @@ class Receivers:
             # What is not settled comes again: the broker's deadline or the next connection sees to it.
             log.warning("a message could not be settled with its broker", extra={"reason": str(error)})
 
-    async def _run(self, message: Received, settle: Settle) -> None:
+    async def _run(self, message: BrokerMessage, settle: Settle) -> None:
         try:
             async with asyncio.timeout(self._within_s):
                 reply = await self._receive(message)
@@ -49,7 +49,7 @@ class Receivers:
             log.warning(
                 "a receiver failed", extra={"topic": message.topic, "reason": str(error) or repr(error)}
             )
-            reply = Reply.NACK
+            reply = Settlement.NACK
         await settle(reply)
 
     async def close(self) -> None:

@@ -11,7 +11,7 @@ import aiohttp
 from msgspec import Struct
 from yarl import URL
 
-from tarry.outlets.matrix.lines import Answer, Lines
+from tarry.outlets.matrix.lines import LineAnswer, Lines
 
 FAILURES: Final = (aiohttp.ClientError, OSError, RuntimeError)
 """Errors of the HTTP client and the event loops for faults of a homeserver or the network; a time-out is an `OSError`."""
@@ -43,14 +43,14 @@ class Homeserver:
 
     async def request(
         self, method: str, path: str, *, body: bytes | None = None, headers: Mapping[str, str] | None = None
-    ) -> Answer:
+    ) -> LineAnswer:
         """Ask something; raises one of `FAILURES`. `path` is already encoded and may have a query."""
         given = dict(headers or {})
         if body is not None:
             given.setdefault("Content-Type", "application/json")
         return await self._lines.ask(method, path, given, body)
 
-    async def as_service(self, method: str, path: str, body: bytes | None = None) -> Answer:
+    async def as_service(self, method: str, path: str, body: bytes | None = None) -> LineAnswer:
         """Ask as the application service; who is meant stands in the path's query (`user_id`)."""
         authorization = {"Authorization": f"Bearer {self._settings.as_token}"}
         return await self.request(method, path, body=body, headers=authorization)

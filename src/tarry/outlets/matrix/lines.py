@@ -32,7 +32,7 @@ AHEAD_EVERY_S: Final = 0.05
 """So many are made ahead at a time, and how soon the next."""
 
 
-class Unreachable(OSError):
+class HomeserverUnreachable(OSError):
     """No connection could be made: nothing was sent."""
 
 
@@ -40,7 +40,7 @@ class BrokenOff(OSError):
     """The connection ended, or its answer made no sense, before the answer was there."""
 
 
-class Answer(NamedTuple):
+class LineAnswer(NamedTuple):
     """The answer to a request."""
 
     status: int
@@ -71,7 +71,7 @@ class Lines:
         self._ahead: asyncio.Task[None] | None = None
         self._closed = False
 
-    async def ask(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> Answer:
+    async def ask(self, method: str, path: str, headers: dict[str, str], body: bytes | None) -> LineAnswer:
         """Send a request and give its answer; raises `OSError`, a time-out too. The path is already encoded."""
         request = self._encode(method, path, headers, body)
         line: _Line | None = None
@@ -89,13 +89,13 @@ class Lines:
                         continue
                     self._keep(line)
                     return answer._replace(asked_before=asked_before)
-        except Unreachable as error:
+        except HomeserverUnreachable as error:
             if asked_before:
                 raise BrokenOff("no connection any more") from error
             raise
         except TimeoutError:
             if line is None:
-                raise Unreachable("no connection in time") from None
+                raise HomeserverUnreachable("no connection in time") from None
             raise BrokenOff("no answer in time") from None
 
     def expect(self, requests: int) -> None:
@@ -146,7 +146,7 @@ class Lines:
         """A connection on which nothing is being asked, and whether it was made for this."""
         while True:
             if self._closed:
-                raise Unreachable("closed")
+                raise HomeserverUnreachable("closed")
             line = None
             while self._kept and line is None:
                 line = self._kept.pop()
@@ -215,7 +215,7 @@ class Lines:
 
     async def _connect(self) -> "_Line":
         if self._closed:
-            raise Unreachable("closed")
+            raise HomeserverUnreachable("closed")
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_timeout_s):
@@ -223,7 +223,7 @@ class Lines:
                     lambda: _Line(self._all.discard), self._host, self._port, ssl=self._tls
                 )
         except OSError as error:
-            raise Unreachable("no connection") from error
+            raise HomeserverUnreachable("no connection") from error
         if line.is_open:
             self._all.add(line)
         return line
@@ -239,7 +239,7 @@ class _Line(asyncio.Protocol):
         self.heard = False
         """Whether anything of the present answer has come."""
         self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[Answer] | None = None
+        self._answer: asyncio.Future[LineAnswer] | None = None
         self._parser: httptools.HttpResponseParser | None = None
         self._pieces: list[bytes] = []
         self._size = 0
@@ -250,7 +250,7 @@ class _Line(asyncio.Protocol):
         """Whether another request can be sent."""
         return self._transport is not None and not self._transport.is_closing() and self._answer is None
 
-    async def ask(self, request: bytes) -> Answer:
+    async def ask(self, request: bytes) -> LineAnswer:
         """Send a request and wait for its answer."""
         assert self._transport is not None
         self._answer = asyncio.get_running_loop().create_future()
@@ -323,7 +323,7 @@ class _Line(asyncio.Protocol):
             return
         if not self._parser.should_keep_alive():
             self.close()
-        self._answer.set_result(Answer(status, b"".join(self._pieces), self._retry_after))
+        self._answer.set_result(LineAnswer(status, b"".join(self._pieces), self._retry_after))
 
     def _tell_heard(self) -> None:
         callback, self._first_heard = self._first_heard, None

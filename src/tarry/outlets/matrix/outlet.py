@@ -22,7 +22,7 @@ from tarry.core.message import LED_BY
 from tarry.core.unreadable import UNREADABLE
 from tarry.outlets.matrix.destination import Destination, parse
 from tarry.outlets.matrix.homeserver import FAILURES, Homeserver
-from tarry.outlets.matrix.lines import Answer, Unreachable
+from tarry.outlets.matrix.lines import HomeserverUnreachable, LineAnswer
 from tarry.outlets.matrix.template import filled
 from tarry.outlets.matrix.verdict import KeptError, matrix_error, of_answer, of_failure
 
@@ -83,10 +83,10 @@ class MatrixOutlet:
                     return Refused("the account has been deactivated", error=DEACTIVATED)
                 answer = await self._ask(method, path, who, delivery)
         except FAILURES as failure:
-            return of_failure(not isinstance(failure, Unreachable), delivery.attempt)
+            return of_failure(not isinstance(failure, HomeserverUnreachable), delivery.attempt)
         return of_answer(answer, delivery.attempt, self._clock.now_ms())
 
-    async def _ask(self, method: str, path: str, query: dict[str, str], delivery: Delivery) -> Answer:
+    async def _ask(self, method: str, path: str, query: dict[str, str], delivery: Delivery) -> LineAnswer:
         encoded = "&".join([f"{name}={_quote(value)}" for name, value in query.items()])
         return await self._homeserver.as_service(method, f"{path}?{encoded}", delivery.payload)
 
@@ -123,7 +123,7 @@ async def is_deactivated(homeserver: Homeserver, user_id: str) -> bool:
     return answer.status == 403 and matrix_error(answer).body["errcode"] == "M_USER_DEACTIVATED"
 
 
-def _is_unknown_device(answer: Answer) -> bool:
+def _is_unknown_device(answer: LineAnswer) -> bool:
     return answer.status == 400 and matrix_error(answer).body["errcode"].endswith("UNKNOWN_DEVICE")
 
 

@@ -13,7 +13,7 @@ from tarry.core.delivery import Delivered, Refused, Retry, Verdict
 from tarry.core.limits import HOUR_MS, SECOND_MS
 from tarry.core.unreadable import UNREADABLE
 from tarry.outlets.gateways import PASSED_ON
-from tarry.outlets.matrix.lines import Answer
+from tarry.outlets.matrix.lines import LineAnswer
 from tarry.outlets.retry_after import retry_after_ms
 
 MAX_ERROR_BYTES: Final = 4096
@@ -41,7 +41,7 @@ _sent = msgspec.json.Decoder(_Sent)
 _object = msgspec.json.Decoder(dict[str, Any])
 
 
-def of_answer(answer: Answer, attempt: int, now_ms: int) -> Verdict:
+def of_answer(answer: LineAnswer, attempt: int, now_ms: int) -> Verdict:
     """The verdict on an answer. Where the same was asked before in vain, a failure does not say that nothing was done."""
     uncertain = answer.asked_before or answer.status in PASSED_ON
     if 200 <= answer.status <= 299:
@@ -76,7 +76,7 @@ def wait_ms(attempt: int) -> int:
     return min(LONGEST_WAIT_MS, (SECOND_MS // 4) << min(attempt - 1, 10))
 
 
-def matrix_error(answer: Answer) -> KeptError:
+def matrix_error(answer: LineAnswer) -> KeptError:
     """The error in an answer; one that is none in the words of Matrix gets them."""
     try:
         body = _object.decode(answer.body)
@@ -101,7 +101,7 @@ def _event_id(body: bytes) -> str | None:
         return None
 
 
-def _wish_ms(error: KeptError, answer: Answer, now_ms: int) -> int | None:
+def _wish_ms(error: KeptError, answer: LineAnswer, now_ms: int) -> int | None:
     """How long a homeserver wants us to wait: by its body, which is the finer one, or by its header."""
     wish = error.body.get("retry_after_ms")
     if isinstance(wish, int) and wish > 0:

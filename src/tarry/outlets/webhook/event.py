@@ -61,14 +61,14 @@ class Unsendable(Exception):
     """This message cannot be put into an HTTP request. The text names the header, not its value."""
 
 
-class Request(Struct, frozen=True):
+class EventRequest(Struct, frozen=True):
     """The request as it goes over the wire, without the signature and the HTTP client's own headers."""
 
     headers: dict[str, str]
     body: bytes
 
 
-def encode(delivery: Delivery, settings: WebhookSettings, now_ms: int) -> Request:
+def encode(delivery: Delivery, settings: WebhookSettings, now_ms: int) -> EventRequest:
     """The request for one attempt. Raises `Unsendable`."""
     passed_on, overrides = _sort_headers(delivery.headers)
     content_type = passed_on.pop("content-type", "") or _DEFAULT_CONTENT_TYPE
@@ -88,11 +88,11 @@ def encode(delivery: Delivery, settings: WebhookSettings, now_ms: int) -> Reques
     headers = {"user-agent": settings.user_agent, **passed_on, "accept-encoding": "identity"}
     if settings.mode == "structured":
         headers["content-type"] = _STRUCTURED_CONTENT_TYPE
-        return Request(headers, _structured_body(attributes, delivery, content_type))
+        return EventRequest(headers, _structured_body(attributes, delivery, content_type))
     headers["content-type"] = content_type
     for name, value in attributes.items():
         headers[f"ce-{name}"] = percent_encode(value)
-    return Request(headers, delivery.payload)
+    return EventRequest(headers, delivery.payload)
 
 
 def percent_encode(value: str) -> str:

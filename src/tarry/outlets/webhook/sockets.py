@@ -27,7 +27,7 @@ class AddressRefused(OSError):
         super().__init__("the address is not allowed")
 
 
-class Attempt:
+class SocketAttempt:
     """The fate of one delivery's sockets."""
 
     __slots__ = ("host", "opened", "refused")
@@ -45,7 +45,7 @@ class Attempt:
         return self.refused is not None and self.opened == 0
 
 
-_attempt: ContextVar[Attempt] = ContextVar("tarry_webhook_attempt")
+_attempt: ContextVar[SocketAttempt] = ContextVar("tarry_webhook_attempt")
 
 
 class GuardedSockets:
@@ -56,9 +56,9 @@ class GuardedSockets:
         self._open: WeakSet[socket.socket] = WeakSet()
 
     @contextmanager
-    def attempt(self, host: str) -> Iterator[Attempt]:
+    def attempt(self, host: str) -> Iterator[SocketAttempt]:
         """Sockets opened inside, and in tasks started inside, are for a delivery to this host."""
-        attempt = Attempt(host)
+        attempt = SocketAttempt(host)
         token = _attempt.set(attempt)
         try:
             yield attempt

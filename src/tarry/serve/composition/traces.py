@@ -35,7 +35,7 @@ from opentelemetry.trace import (
 
 from tarry import __version__
 from tarry.config.settings import Traces
-from tarry.core.tracing import Accepting, Outcome, Sending
+from tarry.core.tracing import AcceptSpan, SendOutcome, SendSpan
 from tarry.serve.transport.callers import caller
 
 SEND_EVERY_MS: Final = 1_000
@@ -71,7 +71,7 @@ class OtelTracer:
         provider.add_span_processor(self._processor)
         return provider.get_tracer("tarry")
 
-    def accept(self, operation: str, door: str, messages: int, callers: Sequence[str]) -> Accepting:
+    def accept(self, operation: str, door: str, messages: int, callers: Sequence[str]) -> AcceptSpan:
         """Begin the span of a request that brings messages in."""
         known = [one for text in dict.fromkeys(callers) if (one := parse(text)) is not None]
         parent = known.pop() if len(known) == 1 else parse(caller() or "")
@@ -91,7 +91,7 @@ class OtelTracer:
 
     def send(
         self, context: bytes, *, door: str, outlet: str, namespace: str, attempt: int, lateness_ms: int
-    ) -> Sending:
+    ) -> SendSpan:
         """Begin the span of an attempt."""
         accepted = SpanContext(
             int.from_bytes(context[:16]), int.from_bytes(context[16:24]), is_remote=True, trace_flags=_SAMPLED
@@ -141,7 +141,7 @@ class _Send:
     def __init__(self, span: Span) -> None:
         self._span = span
 
-    def end(self, outcome: Outcome) -> None:
+    def end(self, outcome: SendOutcome) -> None:
         self._span.set_attribute("tarry.outcome", outcome)
         if outcome != "sent":
             self._span.set_status(Status(StatusCode.ERROR))

@@ -9,7 +9,7 @@ from typing import Final
 
 from tarry.config.dapr import DaprApp
 from tarry.grpc.call import Service, opening
-from tarry.grpc.connection import Connection
+from tarry.grpc.connection import GrpcConnection
 from tarry.serve.transport.accepting import Accepting
 from tarry.serve.transport.connection_budget import Part
 from tarry.serve.transport.connections import SWEEP_MS
@@ -121,7 +121,7 @@ class GrpcTransport(asyncio.Protocol):
         self._service = service
         self._loop = loop
         self._transport: asyncio.Transport
-        self._connection: Connection | None = None
+        self._connection: GrpcConnection | None = None
         self._rest: asyncio.Handle | None = None
         """The turn in which bytes that came already are read on."""
         self.unread: Unread | None = None
@@ -136,7 +136,7 @@ class GrpcTransport(asyncio.Protocol):
         transport.set_write_buffer_limits(high=MAX_UNREAD_BYTES)
         self.unread = Unread(transport)
         max_bytes = self._server.app.max_body_bytes + FRAME_BYTES
-        self._connection = Connection(
+        self._connection = GrpcConnection(
             self, opening(self._service, max_bytes), MAX_STREAMS, HELD_BODIES * max_bytes
         )
         self._server.look(self, idle=True, now_s=time.monotonic())

@@ -6,8 +6,8 @@ import weakref
 
 import pytest
 
-from tarry.outlets.dapr.component import BulkEntry, Component, Reply
-from tarry.outlets.dapr.errors import ComponentError, Denied, Unreachable
+from tarry.outlets.dapr.component import BulkEntry, Component, Settlement
+from tarry.outlets.dapr.errors import BrokerUnreachable, ComponentError, Denied
 from tests.conformance.dapr.brokers.kinds import Broker
 from tests.unit.broker_kit import Inbox
 from tests.waiting import until
@@ -49,7 +49,7 @@ async def test_bytes_come_out_as_they_went_in(broker: Broker) -> None:
 async def test_what_is_not_acknowledged_comes_again(broker: Broker) -> None:
     topic = await broker.topic()
     component = broker.component()
-    inbox = Inbox(Reply.NACK, RuntimeError("the application is down"))
+    inbox = Inbox(Settlement.NACK, RuntimeError("the application is down"))
     await component.subscribe(topic, "shop", inbox, {}, lasting=True)
     await component.publish(topic, b"one", {})
     assert await inbox.expect(3) == [b"one"] * 3
@@ -138,15 +138,15 @@ async def test_a_closed_subscription_is_forgotten(broker: Broker) -> None:
 async def test_a_broker_that_is_down_at_the_start(broker: Broker) -> None:
     topic = await broker.topic()
     component = broker.component(**broker.elsewhere())
-    with pytest.raises(Unreachable):
+    with pytest.raises(BrokerUnreachable):
         await component.start()
-    with pytest.raises(Unreachable) as refused:
+    with pytest.raises(BrokerUnreachable) as refused:
         await component.publish(topic, b"one", {})
     assert not refused.value.uncertain
-    with pytest.raises(Unreachable):
+    with pytest.raises(BrokerUnreachable):
         await component.subscribe(topic, "shop", Inbox(), {})
     failed = await component.bulk_publish(topic, [BulkEntry(entry_id="a", data=b"")], {})
-    assert isinstance(failed["a"], Unreachable)
+    assert isinstance(failed["a"], BrokerUnreachable)
     await component.close()
 
 

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from tarry.doors.dapr.delayed_message import Delayed, encode
-from tarry.outlets.dapr.component import Component, Received, Reply
+from tarry.outlets.dapr.component import BrokerMessage, Component, Settlement
 from tarry.outlets.dapr.errors import TopicMissing
 from tests.conformance.dapr.brokers.kinds import Broker
 from tests.processes import ServerProcess, free_port, running
@@ -92,7 +92,7 @@ class Reader:
     async def expect_all(self, wanted: set[int]) -> None:
         await until(lambda: wanted <= set(self.numbers), 120)
 
-    async def receive(self, message: Received) -> Reply:
+    async def receive(self, message: BrokerMessage) -> Settlement:
         self.first_at_s = self.first_at_s or time.time()
         return await self.inbox(message)
 

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
-from tarry.outlets.dapr.brokers.jetstream.link import Link
-from tarry.outlets.dapr.component import Reply
+from tarry.outlets.dapr.brokers.jetstream.link import NatsLink
+from tarry.outlets.dapr.component import Settlement
 from tarry.outlets.dapr.errors import Misconfigured, NeverTaken, TopicMissing
 from tarry.outlets.dapr.properties import Properties
 from tests.conformance.dapr.brokers.kinds import Broker
@@ -133,7 +133,7 @@ async def test_one_at_a_time_keeps_the_order(jetstream: Broker) -> None:
 
 async def test_without_acknowledgements_nothing_comes_again(jetstream: Broker) -> None:
     topic = await jetstream.topic()
-    component, inbox = jetstream.component(ackPolicy="none", concurrency="parallel"), Inbox(Reply.NACK)
+    component, inbox = jetstream.component(ackPolicy="none", concurrency="parallel"), Inbox(Settlement.NACK)
     await component.subscribe(topic, "shop", inbox, {})
     await component.publish(topic, b"one", {})
     await component.publish(topic, b"two", {})
@@ -254,7 +254,7 @@ async def _published(door: Doors, topic: str) -> bool:
 def test_a_nonce_is_signed_with_the_seed() -> None:
     key = Ed25519PrivateKey.generate()
     seed = base64.b32encode(b"\x95\x00" + key.private_bytes_raw() + b"\x00\x00").decode().rstrip("=")
-    link = Link(Properties({"natsURL": "nats://a", "jwt": "token", "seedKey": seed}))
+    link = NatsLink(Properties({"natsURL": "nats://a", "jwt": "token", "seedKey": seed}))
     signature = base64.b64decode(link._options["signature_cb"]("nonce"))
     key.public_key().verify(signature, b"nonce")
     assert link._options["user_jwt_cb"]() == b"token"

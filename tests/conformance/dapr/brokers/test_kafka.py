@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tarry.outlets.dapr.brokers.kafka.settings import read_settings
-from tarry.outlets.dapr.component import Feature, Reply
+from tarry.outlets.dapr.component import Feature, Settlement
 from tarry.outlets.dapr.errors import Misconfigured, NeverTaken, TopicMissing
 from tarry.outlets.dapr.properties import Properties
 from tests.conformance.dapr.brokers.kinds import Broker
@@ -119,7 +119,7 @@ async def test_what_dapr_published_is_read_with_its_metadata(kafka: Broker, raw:
 @real
 async def test_a_partition_waits_for_a_receiver_that_refuses(kafka: Broker) -> None:
     topic = await kafka.topic()
-    component, inbox = kafka.component(initialOffset="oldest"), Inbox(Reply.NACK, RuntimeError("again"))
+    component, inbox = kafka.component(initialOffset="oldest"), Inbox(Settlement.NACK, RuntimeError("again"))
     for number in range(5):
         await component.publish(topic, b"%d" % number, {"partitionKey": "same"})
     await component.subscribe(topic, "shop", inbox, {})
@@ -131,7 +131,7 @@ async def test_a_partition_waits_for_a_receiver_that_refuses(kafka: Broker) -> N
 async def test_without_retries_a_refused_record_is_passed_over(kafka: Broker) -> None:
     topic = await kafka.topic()
     component = kafka.component(initialOffset="oldest", consumeRetryEnabled="false")
-    inbox = Inbox(Reply.NACK)
+    inbox = Inbox(Settlement.NACK)
     for data in (b"0", b"1"):
         await component.publish(topic, data, {"partitionKey": "same"})
     await component.subscribe(topic, "shop", inbox, {})
@@ -147,11 +147,11 @@ async def test_what_was_done_out_of_order_is_not_done_again(kafka: Broker, raw: 
     never = asyncio.Event()
     done: list[bytes] = []
 
-    async def receive(message: Any) -> Reply:
+    async def receive(message: Any) -> Settlement:
         if message.data == b"0":
             await never.wait()
         done.append(message.data)
-        return Reply.ACK
+        return Settlement.ACK
 
     for number in range(50):
         await component.publish(topic, b"%d" % number, {"partitionKey": "same"})

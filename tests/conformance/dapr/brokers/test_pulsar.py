@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from tarry.outlets.dapr.component import Received, Reply
+from tarry.outlets.dapr.component import BrokerMessage, Settlement
 from tarry.outlets.dapr.errors import (
+    BrokerUnreachable,
     ComponentError,
     Denied,
     Misconfigured,
     NeverTaken,
     TopicMissing,
-    Unreachable,
 )
 from tests.conformance.dapr.brokers.apache_pulsar import PulsarServer, token
 from tests.conformance.dapr.brokers.kinds import PulsarBroker
@@ -106,11 +106,11 @@ async def test_what_was_done_out_of_order_is_not_done_again(broker: PulsarBroker
     never = asyncio.Event()
     done: list[bytes] = []
 
-    async def receive(message: Received) -> Reply:
+    async def receive(message: BrokerMessage) -> Settlement:
         if message.data == b"0":
             await never.wait()
         done.append(message.data)
-        return Reply.ACK
+        return Settlement.ACK
 
     await component.subscribe(topic, "shop", receive, {}, lasting=True, hold=True)
     data = [b"%d" % number for number in range(50)]
@@ -155,9 +155,9 @@ async def test_more_than_the_library_takes_at_a_time_waits_for_room(broker: Puls
 @pytest.mark.parametrize(
     ("result", "sent", "meant", "uncertain"),
     [
-        (library.Result.Timeout, True, Unreachable, True),
+        (library.Result.Timeout, True, BrokerUnreachable, True),
         (library.Result.Timeout, False, Denied, None),
-        (library.Result.ConnectError, False, Unreachable, False),
+        (library.Result.ConnectError, False, BrokerUnreachable, False),
         (library.Result.AuthorizationError, True, Denied, None),
         (library.Result.TopicNotFound, False, TopicMissing, None),
         (library.Result.MessageTooBig, True, NeverTaken, None),
@@ -181,7 +181,7 @@ async def test_few_producers_serve_many_topics(broker: PulsarBroker, monkeypatch
         await component.publish(topic, topic.encode(), {})
     assert sorted(await inbox.expect(8)) == sorted(topic.encode() for topic in topics * 2)
     await component.close()
-    with pytest.raises(Unreachable, match="closed"):
+    with pytest.raises(BrokerUnreachable, match="closed"):
         await component.publish("other", b"", {})
 
 

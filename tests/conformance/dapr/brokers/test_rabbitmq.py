@@ -9,7 +9,7 @@ import pytest
 from aio_pika.abc import AbstractChannel
 from aio_pika.exceptions import ChannelNotFoundEntity, ChannelPreconditionFailed
 
-from tarry.outlets.dapr.component import Feature, Reply
+from tarry.outlets.dapr.component import Feature, Settlement
 from tarry.outlets.dapr.errors import Misconfigured, TopicMissing
 from tests.conformance.dapr.brokers.kinds import Broker
 from tests.unit.broker_kit import Inbox, made
@@ -136,7 +136,7 @@ async def test_what_is_not_taken_goes_to_the_dead_letter_queue(
 ) -> None:
     topic = await rabbitmq.topic()
     component = rabbitmq.component(enableDeadLetter="true", requeueInFailure="false", maxLen="10")
-    await component.subscribe(topic, "shop", Inbox(Reply.NACK), {})
+    await component.subscribe(topic, "shop", Inbox(Settlement.NACK), {})
     await component.publish(topic, b"bad", {})
     dead = await raw.declare_queue(
         f"dlq-shop-{topic}",
@@ -167,7 +167,7 @@ async def test_with_automatic_acknowledgements_nothing_comes_again(
     rabbitmq: Broker, raw: AbstractChannel
 ) -> None:
     topic = await rabbitmq.topic()
-    component, inbox = rabbitmq.component(autoAck="true"), Inbox(Reply.NACK)
+    component, inbox = rabbitmq.component(autoAck="true"), Inbox(Settlement.NACK)
     await component.subscribe(topic, "shop", inbox, {})
     await component.publish(topic, b"one", {})
     await component.publish(topic, b"two", {})

@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from tarry.outlets.dapr.component import BulkEntry
-from tarry.outlets.dapr.errors import Denied, Misconfigured, NeverTaken, Unreachable
+from tarry.outlets.dapr.errors import BrokerUnreachable, Denied, Misconfigured, NeverTaken
 from tests.conformance.dapr.brokers.kinds import Broker
 from tests.conformance.dapr.brokers.servers import RedisServer, Server
 from tests.processes import free_port, need
@@ -193,7 +193,7 @@ async def test_a_key_of_another_type_is_told(redis: Broker, raw: Any) -> None:
     assert {type(error) for error in failed.values()} == {NeverTaken}
     assert len(failed) == 10
     await component.close()
-    with pytest.raises(Unreachable, match="closed"):
+    with pytest.raises(BrokerUnreachable, match="closed"):
         await component.publish(topic, b"one", {})
 
 
@@ -285,7 +285,7 @@ async def test_a_cluster(cluster: int) -> None:
         try:
             await component.start()
             await component.publish("orders", b"one", {})
-        except Unreachable:
+        except BrokerUnreachable:
             return False
         return True
 
@@ -308,7 +308,7 @@ async def test_the_master_that_sentinels_name(redis: Broker, tmp_path: Path) -> 
         async def ready() -> bool:
             try:
                 await component.start()
-            except Unreachable:
+            except BrokerUnreachable:
                 return False
             return True
 

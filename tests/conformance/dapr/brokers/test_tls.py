@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tarry.outlets.dapr.errors import Unreachable
+from tarry.outlets.dapr.errors import BrokerUnreachable
 from tests.certificates import certificate
 from tests.conformance.dapr.brokers.servers import Server
 from tests.processes import need
@@ -63,7 +63,7 @@ async def test_redis(secure_redis: Server) -> None:
     assert await inbox.expect(1) == [b"one"]
     await component.close()
     unverified = made("pubsub.redis", address | {"clientCert": cert, "clientKey": key})
-    with pytest.raises(Unreachable, match="certificate"):
+    with pytest.raises(BrokerUnreachable, match="certificate"):
         await unverified.start()
     await unverified.close()
 
@@ -76,6 +76,6 @@ async def test_nats(secure_nats: Server) -> None:
     await component.start()
     await component.close()
     unverified = made("pubsub.jetstream", address | mine)
-    with pytest.raises(Unreachable, match="certificate"):
+    with pytest.raises(BrokerUnreachable, match="certificate"):
         await unverified.start()
     await unverified.close()

@@ -11,16 +11,16 @@ from functools import partial
 from typing import Final
 
 from tarry.outlets.dapr.component import (
+    BrokerMessage,
     BulkEntry,
     Component,
     Feature,
-    Receive,
-    Received,
-    Reply,
+    ReceiveMessage,
+    Settlement,
     Subscribed,
     Surroundings,
 )
-from tarry.outlets.dapr.errors import ComponentError, Unreachable
+from tarry.outlets.dapr.errors import BrokerUnreachable, ComponentError
 from tarry.outlets.dapr.properties import Properties
 from tarry.outlets.dapr.receiving import Receivers, ended
 
@@ -39,7 +39,7 @@ class InMemory:
     """The topics, and who listens to them."""
 
     def __init__(self) -> None:
-        self._groups: dict[tuple[str, str], Group] = {}
+        self._groups: dict[tuple[str, str], MemoryGroup] = {}
         self._published = 0
         self._alone = itertools.count()
         """Numbers that tell subscriptions apart which share with nobody."""
@@ -64,9 +64,9 @@ class InMemory:
     ) -> None:
         """Give it to every group that subscribes to the topic."""
         if self._closed:
-            raise Unreachable("the component is closed")
+            raise BrokerUnreachable("the component is closed")
         self._published += 1
-        message = Received(
+        message = BrokerMessage(
             topic=topic,
             data=data,
             metadata=dict(metadata),
@@ -89,7 +89,7 @@ class InMemory:
         self,
         topic: str,
         group: str,
-        receive: Receive,
+        receive: ReceiveMessage,
         metadata: Mapping[str, str],
         *,
         lasting: bool = False,
@@ -98,7 +98,7 @@ class InMemory:
         """Receive from now on, alone, or as one of a lasting group."""
         key = (topic, group if lasting else f"{group}#{next(self._alone)}")
         if key not in self._groups:
-            self._groups[key] = Group(partial(self._groups.pop, key, None))
+            self._groups[key] = MemoryGroup(partial(self._groups.pop, key, None))
         return self._groups[key].join(receive, lasting=lasting, hold=hold)
 
     async def close(self) -> None:
@@ -110,36 +110,36 @@ class InMemory:
         self._groups.clear()
 
 
-class Group:
+class MemoryGroup:
     """A consumer group: members who share the messages of a topic."""
 
     def __init__(self, end: Callable[[], object]) -> None:
         self._end = end
-        self.queue: asyncio.Queue[Received] = asyncio.Queue()
-        self.members: set[Member] = set()
+        self.queue: asyncio.Queue[BrokerMessage] = asyncio.Queue()
+        self.members: set[MemoryMember] = set()
         self.lasting = False
 
-    def join(self, receive: Receive, *, lasting: bool, hold: bool) -> "Member":
+    def join(self, receive: ReceiveMessage, *, lasting: bool, hold: bool) -> "MemoryMember":
         """Add a member."""
         self.lasting = self.lasting or lasting
-        member = Member(self, receive, None if hold else AT_ONCE)
+        member = MemoryMember(self, receive, None if hold else AT_ONCE)
         self.members.add(member)
         return member
 
-    def leave(self, member: "Member") -> None:
+    def leave(self, member: "MemoryMember") -> None:
         """Remove a member; with the last one the group and its messages go, unless it is lasting."""
         self.members.discard(member)
         if not self.members and not self.lasting:
             self._end()
 
 
-class Member:
+class MemoryMember:
     """One subscription."""
 
-    def __init__(self, group: Group, receive: Receive, at_once: int | None) -> None:
+    def __init__(self, group: MemoryGroup, receive: ReceiveMessage, at_once: int | None) -> None:
         self._group = group
         self._receivers = Receivers(receive, at_once)
-        self._held: dict[str, Received] = {}
+        self._held: dict[str, BrokerMessage] = {}
         self._attempts: dict[str, int] = {}
         self._reading = asyncio.create_task(self._read())
 
@@ -150,9 +150,9 @@ class Member:
             self._held[position] = message
             await self._receivers.start(message, partial(self._settle, message))
 
-    async def _settle(self, message: Received, reply: Reply) -> None:
+    async def _settle(self, message: BrokerMessage, reply: Settlement) -> None:
         position = message.position or ""
-        if reply is Reply.NACK:
+        if reply is Settlement.NACK:
             tried = self._attempts[position] = self._attempts.get(position, 0) + 1
             if tried < ATTEMPTS or self._group.lasting:
                 await asyncio.sleep(RETRY_S)

@@ -24,23 +24,23 @@ from pulsar.asyncio import Client, Consumer, Producer, PulsarException
 
 from tarry.core.times import go_duration_ms
 from tarry.outlets.dapr.component import (
+    BrokerMessage,
     BulkEntry,
     Component,
     Feature,
-    Receive,
-    Received,
-    Reply,
+    ReceiveMessage,
+    Settlement,
     Subscribed,
     Surroundings,
     publish_each,
 )
 from tarry.outlets.dapr.errors import (
+    BrokerUnreachable,
     ComponentError,
     Denied,
     Misconfigured,
     NeverTaken,
     TopicMissing,
-    Unreachable,
 )
 from tarry.outlets.dapr.members import Members
 from tarry.outlets.dapr.properties import Properties
@@ -71,7 +71,7 @@ _UNSUPPORTED: Final = ("oauth2TokenURL", "oauth2CredentialsFile", "publicKey", "
 _SCHEMAS: Final = (".avroschema", ".jsonschema", ".protoschema")
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class PulsarSettings(Struct, frozen=True, kw_only=True):
     """The component's metadata."""
 
     client: dict[str, Any]
@@ -98,7 +98,7 @@ def component(properties: Properties, surroundings: Surroundings) -> Component:
     tenant, namespace = properties.text("tenant", "public"), properties.text("namespace", "default")
     compression = properties.one_of("compressionType", _COMPRESSIONS, "none")
     return PulsarTopics(
-        Settings(
+        PulsarSettings(
             client=_client(properties),
             home=f"{persistent}://{tenant}/{namespace}/",
             producer={
@@ -148,7 +148,7 @@ def _client(properties: Properties) -> dict[str, Any]:
 class PulsarTopics:
     """The component."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: PulsarSettings) -> None:
         self._settings = settings
         self._client: Client | None = None
         self._producers: dict[tuple[str, bool], Producer] = {}
@@ -165,7 +165,7 @@ class PulsarTopics:
     async def _connected(self) -> Client:
         """The client; raises at once where nobody listens, for the library would try until its time is up."""
         if self._closed:
-            raise Unreachable("the component is closed")
+            raise BrokerUnreachable("the component is closed")
         await reach(self._settings.client["service_url"])
         if self._client is None:
             self._client = Client(**self._settings.client)
@@ -227,7 +227,7 @@ class PulsarTopics:
         self,
         topic: str,
         group: str,
-        receive: Receive,
+        receive: ReceiveMessage,
         metadata: Mapping[str, str],
         *,
         lasting: bool = False,
@@ -253,7 +253,7 @@ class PulsarTopics:
         except PulsarException as error:
             raise component_error(error, topic) from error
         at_once = None if hold else 1 if mode == "sync" and not lasting else settings.at_once
-        member = Member(consumer, topic, Receivers(receive, at_once))
+        member = PulsarMember(consumer, topic, Receivers(receive, at_once))
         return self._members.add(member)
 
     async def close(self) -> None:
@@ -296,7 +296,7 @@ def message_options(metadata: Mapping[str, str]) -> dict[str, Any]:
     return options
 
 
-class Member:
+class PulsarMember:
     """One subscription; the library connects it again by itself."""
 
     def __init__(self, consumer: Consumer, topic: str, receivers: Receivers) -> None:
@@ -320,7 +320,7 @@ class Member:
             metadata = dict(message.properties())
             if key := message.partition_key():
                 metadata["partitionKey"] = key
-            received = Received(
+            received = BrokerMessage(
                 topic=self._topic,
                 data=message.data(),
                 metadata=metadata,
@@ -328,9 +328,9 @@ class Member:
             )
             await self._receivers.start(received, partial(self._settle, message))
 
-    async def _settle(self, message: "pulsar.Message", reply: Reply) -> None:
+    async def _settle(self, message: "pulsar.Message", reply: Settlement) -> None:
         try:
-            if reply is Reply.ACK:
+            if reply is Settlement.ACK:
                 await self._consumer.acknowledge(message)
             else:
                 await self._consumer.negative_acknowledge(message)
@@ -352,7 +352,7 @@ class Member:
 
 
 async def reach(url: str) -> None:
-    """Raise `Unreachable` unless somebody listens at one of the addresses."""
+    """Raise `BrokerUnreachable` unless somebody listens at one of the addresses."""
     hosts = url.partition("://")[2].partition("/")[0].split(",")
     reason = ""
     for one in hosts:
@@ -364,7 +364,7 @@ async def reach(url: str) -> None:
             return
         except (OSError, TimeoutError) as error:
             reason = str(error) or "no answer in time"
-    raise Unreachable(f"Pulsar: {reason}")
+    raise BrokerUnreachable(f"Pulsar: {reason}")
 
 
 _DENIED: Final = (pulsar.Result.AuthenticationError, pulsar.Result.AuthorizationError)
@@ -386,4 +386,4 @@ def component_error(error: PulsarException, topic: str = "", *, sent: bool = Fal
         )
     if result in _NEVER:
         return NeverTaken(text)
-    return Unreachable(text, uncertain=sent)
+    return BrokerUnreachable(text, uncertain=sent)

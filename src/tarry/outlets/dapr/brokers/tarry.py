@@ -18,12 +18,12 @@ from tarry.outlets.dapr.component import (
     Feature,
     OwnMessage,
     OwnTopics,
-    Receive,
+    ReceiveMessage,
     Subscribed,
     Surroundings,
 )
 from tarry.outlets.dapr.delivery import CONTENT_TYPE, metadata_of
-from tarry.outlets.dapr.errors import ComponentError, Misconfigured, NeverTaken, Unreachable
+from tarry.outlets.dapr.errors import BrokerUnreachable, ComponentError, Misconfigured, NeverTaken
 from tarry.outlets.dapr.members import Members
 from tarry.outlets.dapr.properties import Properties, ttl_ms_of
 
@@ -104,13 +104,13 @@ class OwnTopicsComponent:
         except Rejected as error:
             raise NeverTaken(str(error)) from error
         except TarryError as error:
-            raise Unreachable(str(error)) from error
+            raise BrokerUnreachable(str(error)) from error
 
     async def subscribe(
         self,
         topic: str,
         group: str,
-        receive: Receive,
+        receive: ReceiveMessage,
         metadata: Mapping[str, str],
         *,
         lasting: bool = False,
@@ -128,7 +128,7 @@ class OwnTopicsComponent:
         except Rejected as error:
             raise NeverTaken(str(error)) from error
         except TarryError as error:
-            raise Unreachable(str(error)) from error
+            raise BrokerUnreachable(str(error)) from error
         return self._members.add(subscribed)
 
     async def close(self) -> None:

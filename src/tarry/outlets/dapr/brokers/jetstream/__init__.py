@@ -13,14 +13,14 @@ from typing import Final
 from nats.js.errors import NoStreamResponseError, NotFoundError
 
 from tarry.outlets.dapr.brokers.jetstream.failures import FAILURES, component_error
-from tarry.outlets.dapr.brokers.jetstream.link import Link
-from tarry.outlets.dapr.brokers.jetstream.member import Member
-from tarry.outlets.dapr.brokers.jetstream.settings import Settings, read_settings
+from tarry.outlets.dapr.brokers.jetstream.link import NatsLink
+from tarry.outlets.dapr.brokers.jetstream.member import NatsMember
+from tarry.outlets.dapr.brokers.jetstream.settings import NatsSettings, read_settings
 from tarry.outlets.dapr.component import (
     BulkEntry,
     Component,
     Feature,
-    Receive,
+    ReceiveMessage,
     Subscribed,
     Surroundings,
     publish_each,
@@ -37,13 +37,13 @@ AT_ONCE: Final = 500
 def component(properties: Properties, surroundings: Surroundings) -> Component:
     """Read the metadata; the names and defaults are those of Dapr's component."""
     del surroundings
-    return JetStream(Link(properties), read_settings(properties))
+    return JetStream(NatsLink(properties), read_settings(properties))
 
 
 class JetStream:
     """The component."""
 
-    def __init__(self, link: Link, settings: Settings) -> None:
+    def __init__(self, link: NatsLink, settings: NatsSettings) -> None:
         self._link = link
         self._settings = settings
         self._members = Members()
@@ -91,14 +91,14 @@ class JetStream:
         self,
         topic: str,
         group: str,
-        receive: Receive,
+        receive: ReceiveMessage,
         metadata: Mapping[str, str],
         *,
         lasting: bool = False,
         hold: bool = False,
     ) -> Subscribed:
         """Make the consumer, or find it, and receive from it."""
-        member = Member(self._link, self._settings, topic, group, receive, lasting=lasting, hold=hold)
+        member = NatsMember(self._link, self._settings, topic, group, receive, lasting=lasting, hold=hold)
         try:
             await member.start()
         except NotFoundError:

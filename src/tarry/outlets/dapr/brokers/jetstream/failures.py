@@ -5,7 +5,7 @@ from typing import Final
 import nats.errors
 from nats.js.errors import APIError
 
-from tarry.outlets.dapr.errors import ComponentError, Denied, NeverTaken, Unreachable
+from tarry.outlets.dapr.errors import BrokerUnreachable, ComponentError, Denied, NeverTaken
 
 FAILURES: Final = (nats.errors.Error, OSError, TimeoutError)
 
@@ -26,4 +26,4 @@ def component_error(error: BaseException, *, sent: bool = False) -> ComponentErr
     if isinstance(error, _NEVER):
         return NeverTaken(text)
     # An answer of the server that says no is certain.
-    return Unreachable(text, uncertain=sent and not isinstance(error, APIError))
+    return BrokerUnreachable(text, uncertain=sent and not isinstance(error, APIError))

@@ -17,7 +17,7 @@ ANSWERED_WITHIN_S: Final = 5.0
 RECONNECT_S: Final = 0.2
 
 
-class Link:
+class NatsLink:
     """Where NATS is, and the connection to it, which comes back by itself once it was there."""
 
     def __init__(self, properties: Properties) -> None:

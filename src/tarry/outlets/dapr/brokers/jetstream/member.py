@@ -12,9 +12,9 @@ from nats.js.api import ConsumerConfig
 from nats.js.errors import NotFoundError
 
 from tarry.outlets.dapr.brokers.jetstream.failures import FAILURES
-from tarry.outlets.dapr.brokers.jetstream.link import Link
-from tarry.outlets.dapr.brokers.jetstream.settings import DEFAULT_ACK_WAIT_MS, Settings
-from tarry.outlets.dapr.component import Receive, Received, Reply
+from tarry.outlets.dapr.brokers.jetstream.link import NatsLink
+from tarry.outlets.dapr.brokers.jetstream.settings import DEFAULT_ACK_WAIT_MS, NatsSettings
+from tarry.outlets.dapr.component import BrokerMessage, ReceiveMessage, Settlement
 from tarry.outlets.dapr.receiving import Receivers, ended
 
 log = logging.getLogger("tarry.dapr")
@@ -25,7 +25,7 @@ LOOKED_AFTER_S: Final = 5.0
 """How often it is looked whether the consumer is still there: one that is not durable goes with its server."""
 
 
-class Member:
+class NatsMember:
     """One subscription.
 
     What is with receivers is told to be in progress well before the server's `ackWait` has passed. After a loss of the
@@ -34,11 +34,11 @@ class Member:
 
     def __init__(
         self,
-        link: Link,
-        settings: Settings,
+        link: NatsLink,
+        settings: NatsSettings,
         topic: str,
         group: str,
-        receive: Receive,
+        receive: ReceiveMessage,
         *,
         lasting: bool,
         hold: bool,
@@ -101,7 +101,7 @@ class Member:
             # The connection was lost for a while; the receiver is still at work.
             return
         await self._receivers.start(
-            Received(
+            BrokerMessage(
                 topic=self._topic,
                 data=message.data,
                 metadata={"Topic": message.subject},
@@ -110,7 +110,7 @@ class Member:
             partial(self._settle, position),
         )
 
-    async def _settle(self, position: str, reply: Reply) -> None:
+    async def _settle(self, position: str, reply: Settlement) -> None:
         if not self._settings.acknowledges and not self._lasting:
             self._held.pop(position, None)
             return
@@ -120,7 +120,7 @@ class Member:
                 return
             try:
                 await self._link.connection()
-                if reply is Reply.ACK:
+                if reply is Settlement.ACK:
                     await message.ack_sync()
                 elif self._settings.ack_wait_ms:
                     await message.nak(self._settings.ack_wait_ms / 1000)

@@ -23,7 +23,7 @@ _DELIVER: Final = {
 _ACK: Final = {"explicit": AckPolicy.EXPLICIT, "all": AckPolicy.ALL, "none": AckPolicy.NONE}
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class NatsSettings(Struct, frozen=True, kw_only=True):
     """The component's metadata."""
 
     stream: str
@@ -62,7 +62,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         )
 
 
-def read_settings(properties: Properties) -> Settings:
+def read_settings(properties: Properties) -> NatsSettings:
     """Read the metadata; raises `Misconfigured`."""
     acknowledges = properties.one_of("ackPolicy", _ACK, "explicit")
     consumer: dict[str, Any] = {
@@ -88,7 +88,7 @@ def read_settings(properties: Properties) -> Settings:
         consumer["idle_heartbeat"] = heartbeat_ms / 1000
     if waits := properties.text("backOff"):
         consumer["backoff"] = _durations_s("backOff", waits)
-    return Settings(
+    return NatsSettings(
         stream=properties.text("streamName"),
         durable=properties.text("durableName"),
         queue_group=properties.text("queueGroupName"),

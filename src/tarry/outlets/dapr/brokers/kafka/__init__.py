@@ -10,10 +10,17 @@ that must last does not wait: see `offsets`.
 
 from collections.abc import Mapping, Sequence
 
-from tarry.outlets.dapr.brokers.kafka.member import Member
-from tarry.outlets.dapr.brokers.kafka.producing import Producing
-from tarry.outlets.dapr.brokers.kafka.settings import Settings, read_settings
-from tarry.outlets.dapr.component import BulkEntry, Component, Feature, Receive, Subscribed, Surroundings
+from tarry.outlets.dapr.brokers.kafka.member import KafkaMember
+from tarry.outlets.dapr.brokers.kafka.producing import ProducerThread
+from tarry.outlets.dapr.brokers.kafka.settings import KafkaSettings, read_settings
+from tarry.outlets.dapr.component import (
+    BulkEntry,
+    Component,
+    Feature,
+    ReceiveMessage,
+    Subscribed,
+    Surroundings,
+)
 from tarry.outlets.dapr.errors import ComponentError
 from tarry.outlets.dapr.members import Members
 from tarry.outlets.dapr.properties import Properties
@@ -28,9 +35,9 @@ def component(properties: Properties, surroundings: Surroundings) -> Component:
 class Kafka:
     """The component."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: KafkaSettings) -> None:
         self._settings = settings
-        self._producing = Producing(settings)
+        self._producing = ProducerThread(settings)
         self._members = Members()
 
     @property
@@ -69,14 +76,14 @@ class Kafka:
         self,
         topic: str,
         group: str,
-        receive: Receive,
+        receive: ReceiveMessage,
         metadata: Mapping[str, str],
         *,
         lasting: bool = False,
         hold: bool = False,
     ) -> Subscribed:
         """Join the consumer group."""
-        member = Member(self._settings, topic, group, receive, lasting=lasting, hold=hold)
+        member = KafkaMember(self._settings, topic, group, receive, lasting=lasting, hold=hold)
         await member.start()
         return self._members.add(member)
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
-from tarry.outlets.dapr.errors import ComponentError, Denied, NeverTaken, TopicMissing, Unreachable
+from tarry.outlets.dapr.errors import BrokerUnreachable, ComponentError, Denied, NeverTaken, TopicMissing
 
 _DENIED: Final = frozenset(
     (
@@ -55,4 +55,4 @@ def component_error(error: KafkaError, topic: str = "", *, sent: bool = False) -
         )
     if error.code() in _NEVER:
         return NeverTaken(text)
-    return Unreachable(text, uncertain=sent)
+    return BrokerUnreachable(text, uncertain=sent)

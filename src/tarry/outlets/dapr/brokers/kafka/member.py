@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from tarry.outlets.dapr.brokers.kafka.failures import Denial, component_error
 from tarry.outlets.dapr.brokers.kafka.offsets import Offsets
-from tarry.outlets.dapr.brokers.kafka.settings import Settings
-from tarry.outlets.dapr.component import Receive, Received, Reply
+from tarry.outlets.dapr.brokers.kafka.settings import KafkaSettings
+from tarry.outlets.dapr.component import BrokerMessage, ReceiveMessage, Settlement
 from tarry.outlets.dapr.errors import ComponentError
 from tarry.outlets.dapr.receiving import Receivers, ended
 
@@ -46,7 +46,7 @@ class Partition:
         return self.arrived.qsize() + len(self.held)
 
 
-class Member:
+class KafkaMember:
     """One subscription.
 
     An application's records are received one after another in each partition. Those of a subscription that must
@@ -54,7 +54,14 @@ class Member:
     """
 
     def __init__(
-        self, settings: Settings, topic: str, group: str, receive: Receive, *, lasting: bool, hold: bool
+        self,
+        settings: KafkaSettings,
+        topic: str,
+        group: str,
+        receive: ReceiveMessage,
+        *,
+        lasting: bool,
+        hold: bool,
     ) -> None:
         self._settings = settings
         self._topic = topic
@@ -244,7 +251,7 @@ class Member:
             partition.held.add(offset)
             await partition.receivers.start(self._received(record), partial(self._finish, partition, offset))
 
-    def _received(self, record: Message) -> Received:
+    def _received(self, record: Message) -> BrokerMessage:
         key, value = record.key(), record.value()
         text = quote_plus if self._settings.escapes_headers else str
         metadata = {} if key is None else {"__key": text(_text(key))}
@@ -259,26 +266,26 @@ class Member:
         for name, header in headers or []:
             if excluded is None or not excluded.search(name):
                 metadata[name] = text(_text(header or b""))
-        return Received(
+        return BrokerMessage(
             topic=self._topic,
             data=_bytes(value),
             metadata=metadata,
             position=f"{record.partition()}/{record.offset()}",
         )
 
-    async def _persistently(self, message: Received) -> Reply:
+    async def _persistently(self, message: BrokerMessage) -> Settlement:
         """Kafka cannot be told that a record was not taken: it is given again from here."""
         while True:
             try:
                 reply = await self._receive(message)
             except Exception as error:  # noqa: BLE001 - whatever a receiver raises, it is asked again
                 log.warning("a receiver failed", extra={"topic": message.topic, "reason": str(error)})
-                reply = Reply.NACK
-            if reply is Reply.ACK or not (self._settings.retries or self._lasting):
+                reply = Settlement.NACK
+            if reply is Settlement.ACK or not (self._settings.retries or self._lasting):
                 return reply
             await asyncio.sleep(self._settings.retry_ms / 1000)
 
-    async def _finish(self, partition: Partition, offset: int, reply: Reply) -> None:
+    async def _finish(self, partition: Partition, offset: int, reply: Settlement) -> None:
         del reply
         with self._lock:
             partition.offsets.finish(offset)

@@ -12,22 +12,22 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from tarry.outlets.dapr.brokers.kafka.failures import Denial, component_error
-from tarry.outlets.dapr.brokers.kafka.settings import Settings
+from tarry.outlets.dapr.brokers.kafka.settings import KafkaSettings
 from tarry.outlets.dapr.component import BulkEntry
-from tarry.outlets.dapr.errors import ComponentError, Unreachable
+from tarry.outlets.dapr.errors import BrokerUnreachable, ComponentError
 
 ANSWERED_WITHIN_S: Final = 5.0
 SENT_WITHIN_MS: Final = 10_000
 _POLL_S: Final = 0.1
 _ROOM_S: Final = 0.01
 
-Outcome = ComponentError | None
+_Outcome = ComponentError | None
 
 
-class Producing:
+class ProducerThread:
     """A producer, and the thread that asks it for news."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: KafkaSettings) -> None:
         self._denial = Denial()
         self._config: dict[str, Any] = settings.client | {
             "acks": "all",
@@ -43,12 +43,12 @@ class Producing:
         self._closed = threading.Event()
 
     async def start(self) -> None:
-        """Connect, if that was not done yet; raises `Unreachable` or `Denied`."""
+        """Connect, if that was not done yet; raises `BrokerUnreachable` or `Denied`."""
         if self._producer is not None:
             return
         async with self._starting:
             if self._closed.is_set():
-                raise Unreachable("the component is closed")
+                raise BrokerUnreachable("the component is closed")
             if self._producer is None:
                 self._producer = await asyncio.to_thread(self._connect)
                 self._thread = threading.Thread(target=self._poll, name="kafka-producer", daemon=True)
@@ -85,10 +85,10 @@ class Producing:
 
     async def _produce(
         self, topic: str, data: bytes, metadata: Mapping[str, str]
-    ) -> "asyncio.Future[Outcome]":
+    ) -> "asyncio.Future[_Outcome]":
         assert self._producer is not None
         loop = asyncio.get_running_loop()
-        outcome: asyncio.Future[Outcome] = loop.create_future()
+        outcome: asyncio.Future[_Outcome] = loop.create_future()
         key = metadata.get("__key", metadata.get("partitionKey"))
         headers: list[tuple[str, str | bytes | None]] = [
             (name, value.encode()) for name, value in metadata.items()
@@ -120,7 +120,7 @@ class Producing:
 
 def _delivered(
     loop: asyncio.AbstractEventLoop,
-    outcome: "asyncio.Future[Outcome]",
+    outcome: "asyncio.Future[_Outcome]",
     topic: str,
     error: KafkaError | None,
     record: object,
@@ -135,6 +135,6 @@ def _delivered(
         pass
 
 
-def _settle(outcome: "asyncio.Future[Outcome]", result: Outcome) -> None:
+def _settle(outcome: "asyncio.Future[_Outcome]", result: _Outcome) -> None:
     if not outcome.done():
         outcome.set_result(result)

@@ -12,7 +12,7 @@ AUTH_TYPES: Final = ("none", "password", "mtls", "certificate", "oidc")
 _MECHANISMS: Final = {"PLAINTEXT": "PLAIN", "SHA-256": "SCRAM-SHA-256", "SHA-512": "SCRAM-SHA-512"}
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class KafkaSettings(Struct, frozen=True, kw_only=True):
     """The component's metadata, in the words of the library."""
 
     client: dict[str, Any]
@@ -28,7 +28,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Headers that are no metadata."""
 
 
-def read_settings(properties: Properties) -> Settings:
+def read_settings(properties: Properties) -> KafkaSettings:
     """Read the metadata; raises `Misconfigured`."""
     brokers = ",".join(one.strip() for one in properties.needed("brokers").split(",") if one.strip())
     if not brokers:
@@ -45,7 +45,7 @@ def read_settings(properties: Properties) -> Settings:
         pattern = re.compile(excluded) if excluded else None
     except re.error as error:
         raise Misconfigured("excludeHeaderMetaRegex", f"is no regular expression: {error}") from None
-    return Settings(
+    return KafkaSettings(
         client=client,
         group=properties.text("consumerGroup"),
         initial_offset="earliest"

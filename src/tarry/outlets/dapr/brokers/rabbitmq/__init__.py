@@ -18,14 +18,14 @@ from aio_pika.abc import AbstractChannel, AbstractExchange
 from pamqp.commands import Basic
 
 from tarry.outlets.dapr.brokers.rabbitmq.failures import FAILURES, component_error
-from tarry.outlets.dapr.brokers.rabbitmq.link import Link
-from tarry.outlets.dapr.brokers.rabbitmq.member import Member
-from tarry.outlets.dapr.brokers.rabbitmq.settings import Settings, read_settings
+from tarry.outlets.dapr.brokers.rabbitmq.link import RabbitLink
+from tarry.outlets.dapr.brokers.rabbitmq.member import RabbitMember
+from tarry.outlets.dapr.brokers.rabbitmq.settings import RabbitSettings, read_settings
 from tarry.outlets.dapr.component import (
     BulkEntry,
     Component,
     Feature,
-    Receive,
+    ReceiveMessage,
     Subscribed,
     Surroundings,
     publish_each,
@@ -40,13 +40,13 @@ PERSISTENT: Final = 2
 
 def component(properties: Properties, surroundings: Surroundings) -> Component:
     """Read the metadata; the names and defaults are those of Dapr's component."""
-    return RabbitMq(Link(properties, surroundings.name), read_settings(properties))
+    return RabbitMq(RabbitLink(properties, surroundings.name), read_settings(properties))
 
 
 class RabbitMq:
     """The component."""
 
-    def __init__(self, link: Link, settings: Settings) -> None:
+    def __init__(self, link: RabbitLink, settings: RabbitSettings) -> None:
         self._link = link
         self._settings = settings
         self._channel: AbstractChannel | None = None
@@ -137,7 +137,7 @@ class RabbitMq:
         self,
         topic: str,
         group: str,
-        receive: Receive,
+        receive: ReceiveMessage,
         metadata: Mapping[str, str],
         *,
         lasting: bool = False,
@@ -145,7 +145,7 @@ class RabbitMq:
     ) -> Subscribed:
         """Consume the group's queue."""
         queue = self._settings.queue(topic, group, Properties(metadata), lasting=lasting)
-        member = Member(self._link, self._settings, queue, receive, hold=hold)
+        member = RabbitMember(self._link, self._settings, queue, receive, hold=hold)
         try:
             await member.start()
         except FAILURES as error:

@@ -12,7 +12,7 @@ from aio_pika.exceptions import (
 from aiormq.exceptions import ChannelAccessRefused, ConnectionNotAllowed
 from pamqp.exceptions import PAMQPException
 
-from tarry.outlets.dapr.errors import ComponentError, Denied, TopicMissing, Unreachable
+from tarry.outlets.dapr.errors import BrokerUnreachable, ComponentError, Denied, TopicMissing
 
 FAILURES: Final = (AMQPError, PAMQPException, OSError, TimeoutError, RuntimeError)
 """The library says `RuntimeError` of connections that are closing."""
@@ -33,4 +33,4 @@ def component_error(error: BaseException, topic: str = "", *, sent: bool = False
         return TopicMissing(
             f"RabbitMQ: there is no exchange {topic}, and exchangeDeclareMode is passive: make it, or change that"
         )
-    return Unreachable(text, uncertain=sent)
+    return BrokerUnreachable(text, uncertain=sent)

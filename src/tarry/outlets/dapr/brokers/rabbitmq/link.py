@@ -15,7 +15,7 @@ from tarry.outlets.dapr.tls import client_context
 CONNECTED_WITHIN_S: Final = 10.0
 
 
-class Link:
+class RabbitLink:
     """Where RabbitMQ is, and the connection to it."""
 
     def __init__(self, properties: Properties, name: str) -> None:

@@ -8,9 +8,9 @@ from typing import Final
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
 from tarry.outlets.dapr.brokers.rabbitmq.failures import FAILURES, component_error
-from tarry.outlets.dapr.brokers.rabbitmq.link import Link
-from tarry.outlets.dapr.brokers.rabbitmq.settings import Queue, Settings
-from tarry.outlets.dapr.component import Receive, Received, Reply
+from tarry.outlets.dapr.brokers.rabbitmq.link import RabbitLink
+from tarry.outlets.dapr.brokers.rabbitmq.settings import Queue, RabbitSettings
+from tarry.outlets.dapr.component import BrokerMessage, ReceiveMessage, Settlement
 from tarry.outlets.dapr.receiving import Receivers, ended
 
 log = logging.getLogger("tarry.dapr")
@@ -24,7 +24,7 @@ AGAIN_AFTER_S: Final = 0.5
 Opened = tuple[AbstractChannel, "asyncio.Queue[AbstractIncomingMessage]"]
 
 
-class Member:
+class RabbitMember:
     """One subscription.
 
     The broker closes a channel that keeps a message longer than its `consumer_timeout`, and puts all of the channel's
@@ -32,7 +32,9 @@ class Member:
     again, and the same messages are given out again, to this member or to another.
     """
 
-    def __init__(self, link: Link, settings: Settings, queue: Queue, receive: Receive, *, hold: bool) -> None:
+    def __init__(
+        self, link: RabbitLink, settings: RabbitSettings, queue: Queue, receive: ReceiveMessage, *, hold: bool
+    ) -> None:
         self._link = link
         self._settings = settings
         self._queue = queue
@@ -112,7 +114,7 @@ class Member:
         while True:
             message = await arrived.get()
             await self._receivers.start(
-                Received(
+                BrokerMessage(
                     topic=self._queue.topic,
                     data=message.body,
                     metadata=_metadata(message),
@@ -121,11 +123,11 @@ class Member:
                 partial(self._settle, message),
             )
 
-    async def _settle(self, message: AbstractIncomingMessage, reply: Reply) -> None:
+    async def _settle(self, message: AbstractIncomingMessage, reply: Settlement) -> None:
         if self._auto_ack:
             return
         try:
-            if reply is Reply.ACK:
+            if reply is Settlement.ACK:
                 await message.ack()
             elif self._queue.lasting:
                 await asyncio.sleep(AGAIN_AFTER_S)

@@ -24,7 +24,7 @@ class Queue(Struct, frozen=True, kw_only=True):
     lasting: bool
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class RabbitSettings(Struct, frozen=True, kw_only=True):
     """The component's metadata."""
 
     durable: bool
@@ -84,14 +84,14 @@ class Settings(Struct, frozen=True, kw_only=True):
         )
 
 
-def read_settings(properties: Properties) -> Settings:
+def read_settings(properties: Properties) -> RabbitSettings:
     """Read the metadata; raises `Misconfigured`."""
     passive = properties.one_of("exchangeDeclareMode", ("declare", "passive"), "declare") == "passive"
     kind = properties.text("exchangeKind", "fanout")
     if not passive and kind not in KINDS:
         raise Misconfigured("exchangeKind", f"{kind!r} is not one of {', '.join(KINDS)}")
     ttl_s = properties.number("ttlInSeconds", 0)
-    return Settings(
+    return RabbitSettings(
         durable=properties.flag("durable", True),
         auto_delete=properties.flag("deletedWhenUnused", True),
         auto_ack=properties.flag("autoAck"),

@@ -13,16 +13,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tarry.core.clock import Clock
-from tarry.outlets.dapr.brokers.redis.appending import Appender, Entry, encode_metadata
+from tarry.outlets.dapr.brokers.redis.appending import Appender, StreamEntry, encode_metadata
 from tarry.outlets.dapr.brokers.redis.failures import FAILURES, component_error
 from tarry.outlets.dapr.brokers.redis.member import (
     DEFAULT_PROCESSING_MS,
     DEFAULT_REDELIVER_MS,
-    Member,
-    Settings,
+    RedisMember,
+    RedisSettings,
 )
 from tarry.outlets.dapr.brokers.redis.where import Where
-from tarry.outlets.dapr.component import BulkEntry, Component, Feature, Receive, Subscribed, Surroundings
+from tarry.outlets.dapr.component import (
+    BulkEntry,
+    Component,
+    Feature,
+    ReceiveMessage,
+    Subscribed,
+    Surroundings,
+)
 from tarry.outlets.dapr.errors import ComponentError
 from tarry.outlets.dapr.members import Members
 from tarry.outlets.dapr.properties import Properties
@@ -32,7 +39,7 @@ ANSWER_WITHIN_S = 5.0
 
 def component(properties: Properties, surroundings: Surroundings) -> Component:
     """Read the metadata; the names and defaults are those of Dapr's component."""
-    settings = Settings(
+    settings = RedisSettings(
         processing_ms=properties.duration_ms("processingTimeout", DEFAULT_PROCESSING_MS, bare_ms=1),
         redeliver_ms=properties.duration_ms("redeliverInterval", DEFAULT_REDELIVER_MS, bare_ms=1),
         queue_depth=properties.number("queueDepth", 100, least=1, most=100_000),
@@ -48,7 +55,7 @@ def component(properties: Properties, surroundings: Surroundings) -> Component:
 class RedisStreams:
     """The component."""
 
-    def __init__(self, where: Where, settings: Settings, clock: Clock) -> None:
+    def __init__(self, where: Where, settings: RedisSettings, clock: Clock) -> None:
         self._where = where
         self._settings = settings
         self._clock = clock
@@ -91,7 +98,7 @@ class RedisStreams:
         )
         return {entries[at].entry_id: error for at, error in failed.items()}
 
-    def _entry(self, topic: str, data: bytes, metadata: Mapping[str, str], *, lasting: bool) -> Entry:
+    def _entry(self, topic: str, data: bytes, metadata: Mapping[str, str], *, lasting: bool) -> StreamEntry:
         settings = self._settings
         trim: tuple[str, str, int] | None = None
         if not lasting and settings.max_length:
@@ -99,13 +106,13 @@ class RedisStreams:
         elif not lasting and settings.stream_ttl_ms:
             # In whole seconds, so that entries of one moment can travel together.
             trim = ("MINID", "~", (self._clock.now_ms() - settings.stream_ttl_ms) // 1000 * 1000)
-        return Entry(topic, data, encode_metadata(metadata), trim)
+        return StreamEntry(topic, data, encode_metadata(metadata), trim)
 
     async def subscribe(
         self,
         topic: str,
         group: str,
-        receive: Receive,
+        receive: ReceiveMessage,
         metadata: Mapping[str, str],
         *,
         lasting: bool = False,
@@ -114,7 +121,7 @@ class RedisStreams:
         """Join the stream's group."""
         settings = self._settings
         reading = self._where.client(settings.block_ms / 1000 + ANSWER_WITHIN_S)
-        member = Member(reading, topic, group, receive, settings, lasting=lasting, hold=hold)
+        member = RedisMember(reading, topic, group, receive, settings, lasting=lasting, hold=hold)
         try:
             await member.start()
         except FAILURES as error:

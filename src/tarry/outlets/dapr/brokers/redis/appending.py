@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from redis.exceptions import NoPermissionError, ResponseError
 
 from tarry.outlets.dapr.brokers.redis.failures import component_error
-from tarry.outlets.dapr.errors import ComponentError, Unreachable
+from tarry.outlets.dapr.errors import BrokerUnreachable, ComponentError
 from tarry.outlets.dapr.receiving import ended
 
 TOGETHER: Final = 512
@@ -31,7 +31,7 @@ return {{done}}
 """
 
 
-class Entry(NamedTuple):
+class StreamEntry(NamedTuple):
     """An entry of a stream."""
 
     topic: str
@@ -76,7 +76,7 @@ class _Asked:
 class _Waiting(NamedTuple):
     """One of the entries that somebody waits for."""
 
-    entry: Entry
+    entry: StreamEntry
     asked: _Asked
     at: int
 
@@ -92,10 +92,10 @@ class Appender:
         """Whether scripts may be run, as far as is known."""
         self._closed = False
 
-    async def add(self, entries: Sequence[Entry]) -> dict[int, ComponentError]:
+    async def add(self, entries: Sequence[StreamEntry]) -> dict[int, ComponentError]:
         """Append; done once Redis has said so. Gives what failed, by its place among the entries."""
         if self._closed:
-            return dict.fromkeys(range(len(entries)), Unreachable("the component is closed"))
+            return dict.fromkeys(range(len(entries)), BrokerUnreachable("the component is closed"))
         asked = _Asked(len(entries))
         self._waiting += [_Waiting(entry, asked, at) for at, entry in enumerate(entries)]
         if self._sending is None:
@@ -108,7 +108,7 @@ class Appender:
             try:
                 await self._send_batch(batch)
             except asyncio.CancelledError:
-                _settle(batch, Unreachable("the component is closed", uncertain=True))
+                _settle(batch, BrokerUnreachable("the component is closed", uncertain=True))
                 raise
             except Exception as error:  # noqa: BLE001 - whatever it is, somebody waits for each of them
                 _settle(batch, component_error(error, sent=True))
@@ -169,7 +169,7 @@ class Appender:
         self._closed = True
         if self._sending is not None:
             await ended([self._sending])
-        _settle(self._waiting, Unreachable("the component is closed"))
+        _settle(self._waiting, BrokerUnreachable("the component is closed"))
         self._waiting.clear()
 
 

@@ -11,7 +11,7 @@ from redis.exceptions import (
     ResponseError,
 )
 
-from tarry.outlets.dapr.errors import ComponentError, Denied, NeverTaken, Unreachable
+from tarry.outlets.dapr.errors import BrokerUnreachable, ComponentError, Denied, NeverTaken
 
 FAILURES: Final = (RedisError, RedisClusterException, OSError, TimeoutError)
 
@@ -26,6 +26,6 @@ def component_error(error: BaseException, *, sent: bool = False) -> ComponentErr
     if isinstance(error, ResponseError):
         if text.startswith("WRONGTYPE"):
             return NeverTaken(f"Redis: the key of this topic is no stream: {text}")
-        return Unreachable(f"Redis: {text}")
+        return BrokerUnreachable(f"Redis: {text}")
     # What failed while connecting was never sent.
-    return Unreachable(f"Redis: {text}", uncertain=sent and "connecting to" not in text)
+    return BrokerUnreachable(f"Redis: {text}", uncertain=sent and "connecting to" not in text)

@@ -12,7 +12,7 @@ from msgspec import Struct
 from redis.exceptions import ResponseError
 
 from tarry.outlets.dapr.brokers.redis.failures import FAILURES
-from tarry.outlets.dapr.component import Receive, Received, Reply
+from tarry.outlets.dapr.component import BrokerMessage, ReceiveMessage, Settlement
 from tarry.outlets.dapr.receiving import Receivers, ended
 
 log = logging.getLogger("tarry.dapr")
@@ -24,7 +24,7 @@ DEFAULT_PROCESSING_MS: Final = 60_000
 DEFAULT_REDELIVER_MS: Final = 15_000
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class RedisSettings(Struct, frozen=True, kw_only=True):
     """Settings in the metadata beside the address of Redis."""
 
     processing_ms: int
@@ -37,7 +37,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     ack_on_error: bool
 
 
-class Member:
+class RedisMember:
     """One subscription: a member of a stream's group.
 
     `_held` are the entries that are ours: with a receiver or on their way to one. They are claimed again well
@@ -50,8 +50,8 @@ class Member:
         client: Any,
         topic: str,
         group: str,
-        receive: Receive,
-        settings: Settings,
+        receive: ReceiveMessage,
+        settings: RedisSettings,
         *,
         lasting: bool,
         hold: bool,
@@ -127,9 +127,9 @@ class Member:
         for id_, fields in fresh:
             if fields is None:
                 # It was trimmed away while it was pending.
-                await self._settle(id_, Reply.ACK)
+                await self._settle(id_, Settlement.ACK)
                 continue
-            message = Received(
+            message = BrokerMessage(
                 topic=self._topic,
                 data=fields.get(b"data", b""),
                 metadata=decode_metadata(fields.get(b"metadata", b"{}")),
@@ -138,9 +138,9 @@ class Member:
             if id_ in self._held:
                 await self._receivers.start(message, partial(self._settle, id_))
 
-    async def _settle(self, id_: bytes, reply: Reply) -> None:
+    async def _settle(self, id_: bytes, reply: Settlement) -> None:
         """Acknowledge, or leave it pending, to be claimed when its time is up."""
-        if reply is Reply.ACK or (self._settings.ack_on_error and not self._lasting):
+        if reply is Settlement.ACK or (self._settings.ack_on_error and not self._lasting):
             while True:
                 try:
                     await self._client.xack(self._topic, self._group, id_)
