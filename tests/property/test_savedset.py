@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tarry.core.sets.absent import Absent
 from tarry.core.sets.savedset import SavedSet
 from tarry.core.sets.seqset import BLOCK_SEQS
 
@@ -106,6 +107,30 @@ def test_the_next_absent_one(
     stop = start + beyond
     expected = next((number for number in range(start, stop) if number not in model), stop)
     assert bits.next_absent(start, stop) == expected
+
+
+filled_sets = st.lists(
+    st.tuples(numbers, st.sampled_from([1, 5, 9, 17, 65_530, 66_000])), max_size=3
+) | st.lists(st.tuples(numbers, st.just(1)), max_size=20)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(filled_sets, max_size=2), numbers, numbers, st.integers(0, 70_000))
+def test_numbers_that_no_set_has(
+    filled: list[list[tuple[int, int]]], start: int, more: int, count: int
+) -> None:
+    sets, model = [SavedSet() for _ in filled], set[int]()
+    for bits, ranges in zip(sets, filled, strict=True):
+        for first, length in ranges:
+            bits.add_many(np.arange(first, first + length))
+            model.update(range(first, first + length))
+        assert bits.count_from(start) == sum(one >= start for one in members(bits))
+    absent = Absent(sets, start, start + more)
+    expected = [number for number in range(start, start + more) if number not in model]
+    assert len(absent) == len(expected)
+    assert absent.first(count).tolist() == expected[:count]
+    for place in (0, 1, count, len(expected), len(expected) + 1):
+        assert absent.nth(place) == (expected[place - 1] if 1 <= place <= len(expected) else None)
 
 
 def test_a_block_that_is_dropped_is_not_stored_any_more() -> None:

@@ -14,7 +14,7 @@ from tarry.engine.state.catalogue import EMPTY
 from tarry.engine.topics.consumer import Consumer, Received
 from tarry.engine.topics.entries import NewEntry
 from tarry.engine.topics.entry_batch import EntryBatch, EntrySpan, about_bytes, ids_of
-from tarry.engine.topics.retention import LOOK_AT, backlog_bytes, delayed_ids
+from tarry.engine.topics.retention import backlog_bytes, delayed_count
 from tarry.engine.topics.subscription import Subscription, SubscriptionType
 from tarry.engine.topics.topic import Topic
 from tarry.engine.topics.topics import FULL, MAX_PARTITIONS, Published, Topics, TopicStats
@@ -24,7 +24,6 @@ __all__ = [
     "COLUMNS",
     "EMPTY",
     "FULL",
-    "LOOK_AT",
     "MAX_BUCKETS",
     "MAX_PARTITIONS",
     "Answer",
@@ -49,7 +48,7 @@ __all__ = [
     "about_bytes",
     "backlog_bytes",
     "columns_of",
-    "delayed_ids",
+    "delayed_count",
     "failed",
     "ids_of",
     "settled",

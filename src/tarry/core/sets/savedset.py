@@ -104,6 +104,24 @@ class SavedSet:
             return self._bits.between(first, last)
         return np.array(sorted(one for one in self._few if first <= one <= last), np.int64)
 
+    def bitmap(self, number: int) -> NDArray[np.uint8] | None:
+        """The bits of a block, which are not to be written to; None if it is empty."""
+        if self._bits is not None:
+            return self._bits.bitmap(number)
+        places = [one & IN_BLOCK for one in self._few if one >> BLOCK_BITS == number]
+        if not places:
+            return None
+        bits = np.zeros(BLOCK_BYTES, np.uint8)
+        for place in places:
+            bits[place >> 3] |= 1 << (place & 7)
+        return bits
+
+    def count_from(self, number: int) -> int:
+        """How many of the numbers are not below one."""
+        return (
+            sum(one >= number for one in self._few) if self._bits is None else self._bits.count_from(number)
+        )
+
     def drop_upto(self, number: int) -> int:
         """Forget the blocks that are wholly at or below a number; how many numbers were forgotten."""
         bound = (number + 1) >> BLOCK_BITS

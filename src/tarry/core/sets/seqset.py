@@ -105,17 +105,17 @@ class SeqSet:
 
     def add_range(self, first: int, count: int) -> None:
         """Put in `count` seqs from `first` on."""
-        for number, low, high in _blocks_of(first, count, self._bits):
+        for number, low, high in blocks_of(first, count, self._bits):
             bitmap = np.frombuffer(self._blocks.get(number) or self._new_block(number), np.uint8)
-            bitmap |= _bits_between(low, high, self._seqs)
+            bitmap |= bits_between(low, high, self._seqs)
             self._count_block(number)
 
     def drop_range(self, first: int, count: int) -> None:
         """Take out `count` seqs from `first` on, wherever they are there."""
-        for number, low, high in _blocks_of(first, count, self._bits):
+        for number, low, high in blocks_of(first, count, self._bits):
             if number in self._blocks:
                 bitmap = np.frombuffer(self._blocks[number], np.uint8)
-                bitmap &= ~_bits_between(low, high, self._seqs)
+                bitmap &= ~bits_between(low, high, self._seqs)
                 self._count_block(number)
 
     def _add_to_block(self, number: int, places: NDArray[np.int64]) -> None:
@@ -195,6 +195,20 @@ class SeqSet:
             parts.append(np.flatnonzero(bits) + (number << self._bits))
         seqs = np.concatenate(parts)
         return seqs[seqs.searchsorted(first) : seqs.searchsorted(last, "right")]
+
+    def bitmap(self, number: int) -> NDArray[np.uint8] | None:
+        """The bits of a block, which are not to be written to; None if it is empty."""
+        block = self._blocks.get(number)
+        return None if block is None else np.frombuffer(block, np.uint8)
+
+    def count_from(self, seq: int) -> int:
+        """How many of the seqs are not below one."""
+        number = seq >> self._bits
+        count = sum(here for one, here in self._counts.items() if one >= number)
+        if (block := self.bitmap(number)) is not None:
+            below = block & bits_between(0, seq & self._in_block, self._seqs)
+            count -= int(np.bitwise_count(below.view(np.uint64)).sum())
+        return count
 
     def drop_upto(self, seq: int) -> int:
         """Forget the blocks that are wholly at or below `seq`; the number of seqs forgotten.
@@ -293,7 +307,7 @@ def _stretches(numbers: list[int]) -> list[tuple[int, NDArray[np.int64]]]:
     return stretches
 
 
-def _blocks_of(first: int, count: int, bits: int) -> Iterator[tuple[int, int, int]]:
+def blocks_of(first: int, count: int, bits: int) -> Iterator[tuple[int, int, int]]:
     """The blocks that a range of seqs touches: (number, first place in it, place after the last)."""
     end = first + count
     while first < end:
@@ -303,7 +317,7 @@ def _blocks_of(first: int, count: int, bits: int) -> Iterator[tuple[int, int, in
         first = stop
 
 
-def _bits_between(low: int, high: int, seqs: int) -> NDArray[np.uint8]:
+def bits_between(low: int, high: int, seqs: int) -> NDArray[np.uint8]:
     """The bitmap of a block of so many seqs with the bits from `low` to before `high` set."""
     bits = np.zeros(seqs, np.uint8)
     bits[low:high] = 1

@@ -46,5 +46,4 @@ class AckSet:
 
     def count(self, first: int) -> int:
         """How many entries from `first` on are acknowledged."""
-        holes = len(self.above.between(max(first, self.below), (1 << 62)))
-        return max(0, self.below - first) + holes
+        return max(0, self.below - first) + self.above.count_from(max(first, self.below))

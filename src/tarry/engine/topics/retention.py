@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tarry.core.limits import SECOND_MS
 from tarry.core.names import parse_topic
 from tarry.core.policy import Effective
+from tarry.core.sets.absent import Absent
 from tarry.engine.topics.consumer import Received
 from tarry.engine.topics.subscription import Subscription
 from tarry.engine.topics.topic import Topic
@@ -89,7 +90,7 @@ class Retention:
 
     def expire(self, sub: Subscription, before_ms: int) -> bool:
         """Be done with the entries that could be had before an instant; whether there is more to look at."""
-        ids = due_ids(sub, self._looked.get(sub, 0), LOOK_AT)
+        ids = due_entries(sub, self._looked.get(sub, 0)).first(LOOK_AT)
         over: list[int] = []
         young = False
         for entry_id, entry in zip(ids.tolist(), self._read(sub.topic, ids), strict=True):
@@ -132,7 +133,7 @@ class Retention:
             return True
         if not policy.backlog_ms:
             return False
-        oldest = np.concatenate([np.empty(0, np.int64), *(due_ids(sub, 0, 1) for sub in subs)])
+        oldest = np.concatenate([np.empty(0, np.int64), *(due_entries(sub).first(1) for sub in subs)])
         return any(
             entry is not None and entry.available_at_ms < now_ms - policy.backlog_ms
             for entry in self._read(topic, oldest)
@@ -141,11 +142,11 @@ class Retention:
     def _evict(self, sub: Subscription, limit_bytes: int) -> bool:
         """Be done with the oldest entries that are due, until the rest is within the limit."""
         each = sub.topic.mean_bytes(sub.acked.below, sub.topic.visible)
-        due = len(due_ids(sub, 0, sub.topic.visible))
+        due = len(due_entries(sub))
         if due * each <= limit_bytes:
             return False
         count = due - int(limit_bytes * EVICT_TO / each)
-        ids = due_ids(sub, 0, min(count, LOOK_AT)).tolist()
+        ids = due_entries(sub).first(min(count, LOOK_AT)).tolist()
         sub.expired += len(ids)
         _ = sub.ack(ids)
         return count > LOOK_AT
@@ -166,25 +167,15 @@ class Retention:
         return min(bound, kept)
 
 
-def due_ids(sub: Subscription, start: int, count: int) -> NDArray[np.int64]:
-    """The first entries from one on that a subscription has not acknowledged and that do not wait for their due instant."""
+def due_entries(sub: Subscription, start: int = 0) -> Absent:
+    """The entries from one on that a subscription has not acknowledged and that do not wait for their due instant."""
     topic = sub.topic
-    start = max(start, sub.acked.below, topic.first)
-    found: list[NDArray[np.int64]] = []
-    while start < topic.visible and count > 0:
-        stop = min(topic.visible, start + max(LOOK_AT, count))
-        ids = np.arange(start, stop)
-        ids = ids[~(sub.acked.contains_many(ids) | topic.waiting.contains_many(ids))][:count]
-        found.append(ids)
-        count -= len(ids)
-        start = stop
-    return np.concatenate(found) if found else np.empty(0, np.int64)
+    return Absent((sub.acked.above, topic.waiting), max(start, sub.acked.below, topic.first), topic.visible)
 
 
-def delayed_ids(sub: Subscription) -> NDArray[np.int64]:
-    """The entries that a subscription has yet to get and that wait for their due instant."""
-    ids = sub.topic.waiting.between(max(sub.acked.below, sub.topic.first), sub.topic.visible)
-    return ids[~sub.acked.contains_many(ids)]
+def delayed_count(sub: Subscription) -> int:
+    """How many entries a subscription has yet to get that wait for their due instant."""
+    return sub.backlog - len(due_entries(sub)) if len(sub.topic.waiting) else 0
 
 
 def backlog_bytes(sub: Subscription) -> int:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tarry.core.errors import Conflict, NotFound
 from tarry.core.names import partition_number
+from tarry.core.sets.absent import Absent
 from tarry.engine.answer import Answer
 from tarry.engine.topics.ack_set import AckSet
 from tarry.engine.topics.consumer import Consumer, Partial, Prepare, Ranges, Received
@@ -105,6 +106,10 @@ class Subscription:
         """Entries not acknowledged yet, those that are not due included."""
         first = max(self.topic.first, 0)
         return max(0, self.topic.visible - first - self.acked.count(first))
+
+    def unacknowledged(self) -> Absent:
+        """The entries that are not acknowledged yet, those that are not due included."""
+        return Absent((self.acked.above,), max(self.acked.below, self.topic.first), self.topic.visible)
 
     @property
     def ignores_delay(self) -> bool:

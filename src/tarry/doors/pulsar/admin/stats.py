@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.broker import Broker
 from tarry.doors.pulsar.ids import text_of_id
-from tarry.engine.api import Consumer, Subscription, Topic, backlog_bytes, delayed_ids
+from tarry.engine.api import Consumer, Subscription, Topic, backlog_bytes, delayed_count
 
 TYPES: Final = {
     "exclusive": "Exclusive",
@@ -66,7 +66,7 @@ def topic_stats(broker: Broker, topic: Topic, shown: Shown = ALL) -> dict[str, A
 
 def subscription_stats(sub: Subscription, shown: Shown = ALL) -> dict[str, Any]:
     """The figures of one subscription."""
-    delayed = 0 if sub.ignores_delay else len(delayed_ids(sub))
+    delayed = 0 if sub.ignores_delay else delayed_count(sub)
     active = next((one.name for one in sub.consumers if one.active), "") if sub.in_order else ""
     return {
         "msgRateOut": 0.0,

@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from typing import Any, Final, Literal
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 from starlette.responses import Response
 
 from tarry.core.limits import SECOND_MS
@@ -20,7 +18,7 @@ from tarry.doors.pulsar.figures import instant
 from tarry.doors.pulsar.frames import metadata_of
 from tarry.doors.pulsar.ids import is_of, ledger_of, text_of_id
 from tarry.doors.pulsar.producer import DOOR
-from tarry.engine.api import LOOK_AT, Received, Subscription, Topic
+from tarry.engine.api import Received, Subscription, Topic
 
 
 async def list_(call: Call) -> Response:
@@ -61,9 +59,9 @@ async def skip(call: Call) -> Response:
     """Be done with the first so many messages that are not acknowledged, delayed ones included."""
     number = call.number("number")
     for sub in _subscriptions(call):
-        left = unacknowledged(sub, number)
-        if len(left):
-            await sub.ack([], below=int(left[-1]) + 1)
+        last = sub.unacknowledged().nth(number)
+        if number > 0:
+            await sub.ack([], below=sub.topic.visible if last is None else last + 1)
     return answer(None)
 
 
@@ -113,7 +111,7 @@ async def peek(call: Call) -> Response:
     """The message at a place of the backlog, counted from 1, delayed ones included."""
     number = call.number("position")
     for sub in _subscriptions(call):
-        entry_id = await _nth_unacknowledged(sub, number)
+        entry_id = sub.unacknowledged().nth(number)
         if entry_id is None:
             raise RestError(404, "Message not found")
         entry = call.engine.topics.entry(sub.topic, entry_id)
@@ -133,33 +131,6 @@ def _subscriptions(call: Call) -> Iterator[Subscription]:
     if not found:
         raise no_subscription(name)
     yield from found
-
-
-def unacknowledged(sub: Subscription, count: int) -> NDArray[np.int64]:
-    """The first so many entries that a subscription has not acknowledged, looked for in steps."""
-    start, stop = max(sub.acked.below, sub.topic.first), sub.topic.visible
-    found: list[NDArray[np.int64]] = [np.empty(0, np.int64)]
-    while start < stop and count > 0:
-        ids = np.arange(start, min(stop, start + LOOK_AT))
-        ids = ids[~sub.acked.contains_many(ids)][:count]
-        found.append(ids)
-        count -= len(ids)
-        start += LOOK_AT
-    return np.concatenate(found)
-
-
-async def _nth_unacknowledged(sub: Subscription, number: int) -> int | None:
-    """The entry at a place of the backlog, counted from 1, however far away: others have their turn meanwhile."""
-    start = max(sub.acked.below, sub.topic.first)
-    while number >= 1 and start < sub.topic.visible:
-        ids = np.arange(start, min(sub.topic.visible, start + LOOK_AT))
-        ids = ids[~sub.acked.contains_many(ids)]
-        if number <= len(ids):
-            return int(ids[number - 1])
-        number -= len(ids)
-        start += LOOK_AT
-        await asyncio.sleep(0)
-    return None
 
 
 async def _expire(call: Call, sub: Subscription) -> None:
