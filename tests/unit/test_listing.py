@@ -122,8 +122,11 @@ def test_what_is_being_sent_or_retried_is_listed_too(bench: Bench) -> None:
     assert sorted(view.id for view in bench.listed()) == sorted(ids[1:])
 
 
-def test_topic_entries_are_not_messages(bench: Bench) -> None:
+def test_entries_that_do_not_wait_are_not_listed(bench: Bench) -> None:
+    bench.publish("t", b"now")
     bench.publish("t", b"late", deliver_at_ms=bench.now_ms + 100)
+    assert payloads(bench.listed()) == [b"late"]
+    bench.wait(100)
     assert bench.listed() == []
 
 

@@ -165,6 +165,8 @@ class Delayed(_Body, frozen=True, kw_only=True):
     entry_id: int
     due_at_ms: int
     published_at_ms: int
+    id: str = ""
+    """Its id as a message, for `get`, `cancel`, `send` and `restart`; empty from a server that gives it none."""
     key: str | None = None
     producer: str | None = None
     door: str = ""

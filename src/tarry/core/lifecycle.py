@@ -22,6 +22,10 @@ message due and promises no more: a cancel or a restart that is recorded before 
 Success may be said of a `send` only where the message was sent; who says more than "due" waits for that
 (`tarry.engine.queries.hearing`).
 
+A delayed entry of a topic is a message for that topic, published already: it goes from `scheduled` to `sent` by `ready`,
+when shared and key-shared subscriptions may have it. Exclusive and failover subscriptions ignore delays, and what they have
+read changes no state.
+
 Where nothing can come in between there is nothing to look up, and a single record takes a message from `scheduled` to
 its end: into one of Tarry's own topics it is published and sent by the same record; one whose time to live is over, or
 whose record cannot be read, has failed when it is due; and with a batch that is cancelled as a whole all its messages
@@ -60,6 +64,8 @@ class Event(StrEnum):
     """The attempt did not arrive; there will be another."""
     REFUSED = "refused"
     """The attempt can never arrive, attempts are used up, or its time to live is over."""
+    READY = "ready"
+    """A delayed entry of a topic is due, and subscriptions that wait for it may have it."""
 
 
 class Wait:
@@ -77,6 +83,7 @@ TRANSITIONS: Final[dict[tuple[State, Event], State | Wait]] = {
     (_S.SCHEDULED, _E.SEND): _S.SCHEDULED,
     (_S.SCHEDULED, _E.CANCEL): _S.CANCELLED,
     (_S.SCHEDULED, _E.CLAIM): _S.SENDING,
+    (_S.SCHEDULED, _E.READY): _S.SENT,
     (_S.SENDING, _E.RESTART): WAIT,
     (_S.SENDING, _E.SEND): WAIT,
     (_S.SENDING, _E.CANCEL): WAIT,

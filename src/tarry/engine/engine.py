@@ -123,7 +123,7 @@ class Engine:
         )
         """Backups under way."""
         self._counting = Counting(self.journal, reading or offload)
-        self.delayed = DelayedEntries(self.journal)
+        self.delayed = DelayedEntries(self.journal, self._commands)
         """Entries of topics that wait for their due instant."""
 
     @property
@@ -213,7 +213,7 @@ class Engine:
         """Figures of the moment."""
         journal = self.journal
         return EngineStats(
-            pending=journal.pending.total,
+            pending=journal.pending.total + journal.topics.records.waiting,
             in_wheel=len(journal.horizon.wheel),
             in_tail=len(journal.horizon.tail),
             sending=len(self.dispatcher.flights.by_seq),

@@ -184,6 +184,10 @@ class Entry(Struct, tag=int(Kind.ENTRY), array_like=True, frozen=True):
     """The trace context of a delayed entry: see `Put.trace`."""
     producer_first: int = -1
     """The first sequence number of a batch whose producer states it beside the last; else -1."""
+    origin: Key | None = None
+    """The key of a delayed entry's first record, which its id encrypts; None if this is the first."""
+    since_ms: int = 0
+    """When a command began the delay of a delayed entry again, or cancelled it; 0 if none did."""
 
 
 class Claim(Struct, tag=int(Kind.CLAIM), array_like=True, frozen=True):

@@ -374,6 +374,7 @@ class Dispatcher:
     ) -> None:
         """Delayed entries of topics are due."""
         late = self._journal.topics.records.ready(seqs, entries)
+        self.end_writer.settled(seqs)
         if self._journal.tracer is not None:
             for body in bodies:
                 tell_ready(self._journal.tracer, body, now_ms)

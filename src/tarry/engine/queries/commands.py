@@ -23,6 +23,7 @@ from tarry.core.message import LED_BY, MessagePage, MessageQuery, MessageView
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.rates import Rates
 from tarry.engine.answer import Answer, failed
+from tarry.engine.delayed_entry import BY_COMMAND
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Offload
 from tarry.engine.journal import Journal
@@ -30,7 +31,7 @@ from tarry.engine.queries.finding import Finding, Found
 from tarry.engine.queries.listing import list_finalised, list_scheduled
 from tarry.engine.queries.views import view_of_put
 from tarry.engine.upkeep.upkeep import Upkeep
-from tarry.engine.versions import end_of, new_version
+from tarry.engine.versions import new_version
 from tarry.ledger.record import Claim, Put, Record
 
 T = TypeVar("T")
@@ -66,7 +67,7 @@ class Ending(Struct, frozen=True, kw_only=True):
         return self.namespace in (None, put.namespace) and put.owner != self.spare_owner
 
 
-_BY_COMMAND: Final = Ending(reason="cancelled by command")
+_BY_COMMAND: Final = Ending(reason=BY_COMMAND)
 
 
 class Commands:
@@ -205,11 +206,11 @@ class Commands:
             if waiting is not None:
                 return waiting
             now_ms = self._clock.now_ms()
-            end = end_of(found.put, found.current, "cancelled", now_ms, ending.reason, error=ending.error)
+            end = found.cancelled(now_ms, ending.reason, ending.error)
             records = [end, *self._journal.groups.ends_of_orphans(found.put, found.origin, now_ms)]
             row = msgspec.structs.replace(
-                view_of_put(found.put, id_, State.CANCELLED), finalised_at_ms=now_ms, reason=end.reason,
-                error=end.error,
+                view_of_put(found.put, id_, State.CANCELLED), finalised_at_ms=now_ms, reason=ending.reason,
+                error=ending.error,
             )  # fmt: skip
             return self._write(found, records, lambda _: row, essential=True)
         except TarryError as error:
@@ -225,7 +226,7 @@ class Commands:
             fire_at_ms = admission.earliest(now_ms, now_ms, self._journal.floor_ms)
             uncertain = self._uncertain(found)
             put = new_version(found.put, found.current, fire_at_ms, uncertain=uncertain, commanded=how)
-            records = [*self._claim(found, now_ms), put]
+            records = [*self._claim(found, now_ms), found.record_of(put)]
             return self._write(found, records, lambda seq: Due(seq, view_of_put(put, id_, State.SCHEDULED)))
         except TarryError as error:
             return failed(error)
@@ -267,7 +268,9 @@ class Commands:
                 found.put, found.current, fire_at_ms, due_at_ms=due_at_ms, delay_ms=delay_ms, delayed_since_ms=now_ms,
                 attempts=0, uncertain=self._uncertain(found), commanded="",
             )  # fmt: skip
-            return self._write(found, [put], lambda _: view_of_put(put, id_, State.SCHEDULED))
+            return self._write(
+                found, [found.record_of(put)], lambda _: view_of_put(put, id_, State.SCHEDULED)
+            )
         except TarryError as error:
             return failed(error)
 

@@ -1,29 +1,25 @@
-"""Delayed entries of topics: list them, look at one, cancel it, give it another due instant.
+"""Delayed entries by topic and entry id, in publish order: a view of messages that wait in one topic.
 
-An entry has its id and its place in publish order from the beginning; only when it is due can change. So a rescheduled
-entry is the same entry in a new record that kills the old one, and a cancelled one is a record without content (R4): shared
-and key-shared subscriptions never get it, and every subscription is done with it. Exclusive and failover ones, which ignore
-delays, may have got it before.
+Commands on them are those on messages: here an entry is looked up by its place, and `Commands` does the rest.
 """
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
+from typing import Final, NoReturn, TypeVar
 
-import msgspec
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
-from tarry.core import admission
 from tarry.core.errors import Conflict, Invalid, NotFound, TarryError
-from tarry.core.names import parse_topic
+from tarry.core.message import MessageView
 from tarry.engine.answer import Answer
+from tarry.engine.delayed_entry import due_of
+from tarry.engine.journal import Journal
+from tarry.engine.queries.commands import Commands
 from tarry.engine.queries.paging import check_limit
 from tarry.engine.topics.topic import Topic
 from tarry.ledger.record import Entry, Key, decode_entry
-
-if TYPE_CHECKING:
-    from tarry.engine.journal import Journal
 
 T = TypeVar("T")
 
@@ -39,6 +35,7 @@ class DelayedEntry(Struct, frozen=True):
     """A delayed entry as it is now."""
 
     entry_id: int
+    id: str
     due_at_ms: int
     published_at_ms: int
     key: str | None
@@ -57,13 +54,14 @@ class DelayedPage(Struct, frozen=True):
 
 
 class DelayedEntries:
-    """Looks at entries that wait, and changes when they are due.
+    """Looks at entries that wait, and has them commanded.
 
     What is told of an entry, a refusal too, may follow from a command that is not durable yet: it is told once that is.
     """
 
-    def __init__(self, journal: "Journal") -> None:
+    def __init__(self, journal: Journal, commands: Commands) -> None:
         self._journal = journal
+        self._commands = commands
 
     def list(
         self, topic: str, *, key: str | None = None, start: int = 0, limit: int = 100
@@ -73,15 +71,27 @@ class DelayedEntries:
 
     def get(self, topic: str, entry_id: int) -> Answer[DelayedEntry]:
         """One that waits; fails with `NotFound`, or with `Conflict` for one that is due already."""
-        return self._told(lambda: _view(self._find(self._journal.topics.find(topic), entry_id)[1]))
+        return self._told(lambda: self._view(*self._find(self._journal.topics.find(topic), entry_id)))
 
     def cancel(self, topic: str, entry_id: int) -> Answer[DelayedEntry]:
         """See that nobody gets an entry: every subscription is done with it."""
-        return self._written(lambda: self._cancelled(topic, entry_id))
+        return self._commanded(topic, entry_id, self._commands.cancel)
 
     def reschedule(self, topic: str, entry_id: int, due_at_ms: int) -> Answer[DelayedEntry]:
         """Give an entry another due instant, within the policy's longest delay."""
-        return self._written(lambda: self._moved(topic, entry_id, due_at_ms))
+        return self._commanded(topic, entry_id, partial(self._commands.restart, due_at_ms=due_at_ms))
+
+    def _commanded(
+        self, topic: str, entry_id: int, command: Callable[[str], Answer[MessageView]]
+    ) -> Answer[DelayedEntry]:
+        """Command the message that an entry is, and show the entry as it then is."""
+        try:
+            entry = self._view(*self._find(self._journal.topics.find(topic), entry_id))
+        except TarryError as error:
+            return self._told(partial(_refuse, error))
+        return command(entry.id).turned(
+            lambda view: entry if view.due_at_ms is None else replace(entry, due_at_ms=view.due_at_ms)
+        )
 
     def _told(self, look: Callable[[], T]) -> Answer[T]:
         """Answer with the result of a look, or with its error, once the records that it saw are durable."""
@@ -104,40 +114,21 @@ class DelayedEntries:
         ids = waiting[: LOOK_AT if key is not None else limit]
         ids = ids[: self._journal.sizes.together(found.seqs(ids))]
         entries: list[DelayedEntry] = []
-        for entry_id, body in zip(ids.tolist(), self._journal.entry_bodies(found.seqs(ids)), strict=True):
+        seqs = found.seqs(ids)
+        bodies = self._journal.entry_bodies(seqs)
+        for entry_id, seq, body in zip(ids.tolist(), seqs.tolist(), bodies, strict=True):
             if len(entries) == limit:
                 return DelayedPage(entries, entry_id)
             entry = None if body is None else decode_entry(body)
             if entry is not None and (key is None or entry.key == key):
-                entries.append(_view(entry))
+                entries.append(self._view(Key(entry.fire_at_ms, seq), entry))
         return DelayedPage(entries, int(waiting[len(ids)]) if len(waiting) > len(ids) else None)
-
-    def _cancelled(self, topic: str, entry_id: int) -> tuple[Entry, DelayedEntry]:
-        old, entry = self._find(self._journal.topics.find(topic), entry_id)
-        gone = msgspec.structs.replace(
-            entry, fire_at_ms=0, payload=b"", headers={}, carries=old, cancelled=True
-        )
-        return gone, _view(entry)
-
-    def _moved(self, topic: str, entry_id: int, due_at_ms: int) -> tuple[Entry, DelayedEntry]:
-        found = self._journal.topics.find(topic)
-        old, entry = self._find(found, entry_id)
-        if due_at_ms < 0:
-            raise Invalid("due_at_ms", "is negative")
-        policy = self._journal.policies.effective(found.name, parse_topic(found.name).namespace_name)
-        now_ms = self._journal.clock.now_ms()
-        admission.check_delay(due_at_ms - now_ms, policy)
-        _, fire_at_ms = admission.instants(due_at_ms, now_ms, self._journal.floor_ms, policy)
-        moved = msgspec.structs.replace(entry, fire_at_ms=fire_at_ms, due_at_ms=due_at_ms, carries=old)
-        return moved, _view(moved)
 
     def next_due_at_ms(self, topic: Topic) -> int | None:
         """When the next entry of a topic is due; None if none waits, or if too many of other topics are due before it."""
         if len(topic.waiting) <= READ_AT_ONCE:
             bodies = self._journal.entry_bodies(topic.waiting_seqs())
-            return min(
-                (_view(decode_entry(body)).due_at_ms for body in bodies if body is not None), default=None
-            )
+            return min((due_of(decode_entry(body)) for body in bodies if body is not None), default=None)
         waiting = np.sort(topic.waiting_seqs())
         low = Key(0, 0)
         for _ in range(LOOKS):
@@ -163,24 +154,13 @@ class DelayedEntries:
         entry = decode_entry(body)
         return Key(entry.fire_at_ms, seq), entry
 
-    def _written(self, make: Callable[[], tuple[Entry, DelayedEntry]]) -> Answer[DelayedEntry]:
-        """Write the record that is made, and tell what is shown of it; or tell why there is none."""
-        try:
-            record, view = make()
-            answer: Answer[DelayedEntry] = Answer()
-            self._journal.append([record], answer.unless_error(lambda: view), essential=record.cancelled)
-            return answer
-        except TarryError as error:
-            return self._told(partial(_refuse, error))
+    def _view(self, key: Key, entry: Entry) -> DelayedEntry:
+        origin = entry.origin or key
+        return DelayedEntry(
+            entry.entry_id, self._journal.ids.make(origin.seq, origin.fire_at_ms), due_of(entry), entry.published_at_ms,
+            entry.key, entry.producer, entry.door, entry.messages, entry.payload, entry.headers,
+        )  # fmt: skip
 
 
 def _refuse(error: TarryError) -> NoReturn:
     raise error
-
-
-def _view(entry: Entry) -> DelayedEntry:
-    due_at_ms = entry.fire_at_ms if entry.due_at_ms is None else entry.due_at_ms
-    return DelayedEntry(
-        entry.entry_id, due_at_ms, entry.published_at_ms, entry.key, entry.producer, entry.door, entry.messages,
-        entry.payload, entry.headers,
-    )  # fmt: skip

@@ -7,18 +7,21 @@ index knows of is fetched from it, and then looked for again: it may have change
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
+import msgspec
 from msgspec import Struct
 
 from tarry.core.errors import Conflict, Damage, NotFound, TarryError
-from tarry.core.lifecycle import State
+from tarry.core.lifecycle import Event, State
 from tarry.core.message import MessageView
 from tarry.engine.answer import Answer, failed
 from tarry.engine.bodies.bodies import Absent, Body
+from tarry.engine.delayed_entry import as_entry, as_message, cancelled, ended_row
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.journal import Journal
 from tarry.engine.queries.views import view_of_ended
 from tarry.engine.upkeep.upkeep import Upkeep
-from tarry.ledger.record import FIRST_BATCH_SEQ, Key, Put, decode
+from tarry.engine.versions import end_of
+from tarry.ledger.record import FIRST_BATCH_SEQ, Entry, Key, Put, Record, decode
 
 T = TypeVar("T")
 
@@ -32,6 +35,18 @@ class Found(Struct, frozen=True):
     current: Key
     put: Put
     state: State
+    entry: Entry | None = None
+    """The record of a delayed entry, which `put` shows as a message."""
+
+    def record_of(self, version: Put) -> Record:
+        """The record of a new version of the message."""
+        return version if self.entry is None else as_entry(version, self.entry)
+
+    def cancelled(self, now_ms: int, reason: str, error: str | None) -> Record:
+        """The record that ends the message as cancelled."""
+        if self.entry is not None:
+            return cancelled(self.entry, self.current, now_ms)
+        return end_of(self.put, self.current, "cancelled", now_ms, reason, error=error)
 
 
 class Elsewhere(Struct, frozen=True):
@@ -97,12 +112,11 @@ class Finding:
                 row = registry.finalised.get(live.current.seq)
             elif row is not None and row.origin != origin:
                 row = None
-            if row is None:
-                raise NotFound(_NONE)
-            _check_namespace(row.namespace, namespace)
+            view = self._ready(id_, origin) if row is None else view_of_ended(row, id_)
+            _check_namespace(view.namespace, namespace)
             if not ended:
-                raise Conflict(f"the message is {row.outcome} already", row.outcome)
-            return view_of_ended(row, id_)
+                raise Conflict(f"the message is {view.state} already", view.state)
+            return view
 
         return self.after_flush(look)
 
@@ -127,12 +141,34 @@ class Finding:
             return origin
         record = decode(body)
         if (
-            not isinstance(record, Put)
+            not isinstance(record, Put | Entry)
             or max(record.fire_at_ms, self._floor_ms(current.seq)) != current.fire_at_ms
             or (record.origin or current) != origin
         ):
             raise NotFound(_NONE)
-        return Found(origin, current, record, self._state(current, record))
+        if isinstance(record, Put):
+            return Found(origin, current, record, self._state(current, record))
+        if not self._journal.topics.records.waits(record, current.seq):
+            return origin
+        return Found(origin, current, as_message(record), State.SCHEDULED, record)
+
+    def _ready(self, id_: str, origin: Key) -> MessageView:
+        """A delayed entry that was sent without a row for it, as long as its topic has its first record."""
+        try:
+            entry = decode(self._journal.bodies.one(origin.seq))
+        except (Absent, NotFound):
+            entry = None
+        if (
+            not isinstance(entry, Entry)
+            or not entry.fire_at_ms == origin.fire_at_ms > 0
+            or entry.origin is not None
+        ):
+            raise NotFound(_NONE)
+        topic = self._journal.topics.records.by_name.get(entry.topic)
+        if topic is None or topic.seq(entry.entry_id) != origin.seq:
+            raise NotFound(_NONE)
+        _, _, ended = ended_row(msgspec.structs.replace(entry, origin=origin), Event.READY, entry.fire_at_ms)
+        return view_of_ended(ended, id_)
 
     def _was_given_out(self, seq: int) -> bool:
         return seq < self._journal.ledger.next_seq or self._journal.batches.of(seq) is not None

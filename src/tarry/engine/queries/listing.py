@@ -17,13 +17,14 @@ from tarry.core.lifecycle import State
 from tarry.core.message import MessagePage, MessageQuery, MessageView
 from tarry.engine.answer import Answer, settled
 from tarry.engine.bodies.bodies import Body
+from tarry.engine.delayed_entry import as_message
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Offload
 from tarry.engine.journal import Journal
 from tarry.engine.queries.paging import MAX_NUMBER, check_limit, make_token, read_token
 from tarry.engine.queries.views import view_of_ended, view_of_put
 from tarry.index.index import NOTHING, IndexMoved, IndexView, LoadedRows
-from tarry.ledger.record import Key, Put, decode
+from tarry.ledger.record import Entry, Key, Put, decode
 
 log = logging.getLogger(__name__)
 
@@ -134,6 +135,8 @@ def _page(
 def _view(journal: Journal, dispatcher: Dispatcher, key: Key, body: Body) -> MessageView | None:
     """A waiting message as it is shown; None for what is damaged or none."""
     record = decode(body) if isinstance(body, bytes) else None
+    if isinstance(record, Entry) and journal.topics.records.waits(record, key.seq):
+        record = as_message(record)
     if not isinstance(record, Put):
         return None
     origin = record.origin or Key(record.fire_at_ms, key.seq)

@@ -92,6 +92,8 @@ class Publication:
         waits = np.flatnonzero(np.array(self._fires, np.int64))
         if len(waits):
             topic.waiting.add_many(waits + self._first_id)
+            records.delayed[topic] = None
+            journal.counters["accepted"] += len(waits)
         for entry in self._entries if self._sent else ():
             if entry.producer is not None and entry.producer_sequence >= 0:
                 topic.heard_from(entry.producer, entry.sent)

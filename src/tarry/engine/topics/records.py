@@ -13,6 +13,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tarry.core.lifecycle import Event
+from tarry.engine.delayed_entry import due_of, ended_row
 from tarry.engine.topics.consumer import Prepare
 from tarry.engine.topics.entries import received_entries
 from tarry.engine.topics.grace import Grace
@@ -30,10 +32,11 @@ from tarry.ledger.record import (
     Subscribe,
     TopicSet,
     Unsubscribe,
+    decode_entry,
     decode_put,
     encode,
 )
-from tarry.registry.registry import Registry
+from tarry.registry.registry import LiveRow, Registry
 
 if TYPE_CHECKING:
     from tarry.engine.journal import Journal
@@ -60,6 +63,8 @@ class TopicRecords:
         self._journal = journal
         self._topics = topics
         self._woken: dict[Subscription, None] = {}
+        self.delayed: dict[Topic, None] = {}
+        """Topics in which delayed entries wait, or have waited."""
         self._unfinished: dict[Subscription, None] = {}
         """Subscriptions that have more to give out than they may in one turn."""
         self.on_deleted: Callable[[Topic], None] | None = None
@@ -77,7 +82,7 @@ class TopicRecords:
                 size = 0 if record.carries else len(record.payload) or len(record.put)
                 topic = self.place(record.topic, record.entry_id, seq, record.published_at_ms, size)
                 if record.fire_at_ms:
-                    topic.waiting.add(record.entry_id)
+                    self._decide_delayed(seq, record, topic)
                 elif record.carries is not None:
                     # It was ready when it was carried forward, which no record says.
                     topic.waiting.discard(record.entry_id)
@@ -91,7 +96,17 @@ class TopicRecords:
                 self._decide_subscription(seq, topic_of, record)
         return None
 
+    def _decide_delayed(self, seq: int, entry: Entry, topic: Topic) -> None:
+        topic.waiting.add(entry.entry_id)
+        self.delayed[topic] = None
+        if entry.carries is None:
+            self._journal.counters["accepted"] += 1
+        elif entry.origin is not None:
+            row = LiveRow(Key(entry.fire_at_ms, seq), entry.origin)
+            self._journal.registry.live.put((entry.origin.seq,), row, (None, due_of(entry)))
+
     def _decide_cancelled(self, record: Entry) -> Topic | None:
+        self._end(record, Event.CANCEL, record.since_ms or record.published_at_ms)
         topic = self.by_name.get(record.topic)
         if topic is not None:
             self._touch(topic)
@@ -101,6 +116,13 @@ class TopicRecords:
             for sub in topic.subscriptions.values():
                 sub.apply_ack([record.entry_id], 0)
         return topic
+
+    def _end(self, entry: Entry, event: Event, at_ms: int) -> None:
+        """A delayed entry that was commanded, or carried forward, has come to its end."""
+        key, searched, ended = ended_row(entry, event, at_ms)
+        self._journal.registry.live.remove(*key)
+        self._journal.registry.finalised.put(key, ended, searched)
+        self._journal.counters["cancelled"] += event is Event.CANCEL
 
     def _decide_topic(self, seq: int, record: TopicSet) -> None:
         if not record.deleted:
@@ -234,6 +256,11 @@ class TopicRecords:
         topic.last_late_ms = late_ms[-1]
         topic.max_late_ms = max(topic.max_late_ms, *late_ms)
         self._journal.recent_entries.add(seqs, received_entries(due, self._journal.ids))
+        for seq, entry in zip(seqs, due, strict=True):
+            # An untouched entry has no row, and an earlier version gave none to one that it moved.
+            if entry.carries is not None and (whole := decode_entry(self._journal.bodies.one(seq))).origin:
+                self._end(whole, Event.READY, now_ms)
+        self._journal.counters["sent"] += len(due)
         self._ready(topic, entry_ids)
         return Counter(zip([entry.door for entry in due], late_ms, strict=True))
 
@@ -337,6 +364,7 @@ class TopicRecords:
         for (name, number), data in registry.waiting.rows():
             if name in self.by_name:
                 self.by_name[name].waiting.load(number, data)
+                self.delayed[self.by_name[name]] = None
         for (name, sub_name), sub_row in registry.subscriptions.rows():
             topic = self.by_name[name]
             type_: Any = sub_row.type
@@ -369,6 +397,20 @@ class TopicRecords:
             topic.visible = topic.next
             if topic.subscriptions and not self._journal.retention.retains(topic):
                 self.grace.note(topic, now_ms)
+
+    def waits(self, entry: Entry, seq: int) -> bool:
+        """Whether an entry, whose record is at a seq, is a delayed one that is not due yet."""
+        topic = self.by_name.get(entry.topic)
+        return topic is not None and topic.seq(entry.entry_id) == seq and entry.entry_id in topic.waiting
+
+    @property
+    def waiting(self) -> int:
+        """How many delayed entries are not due yet."""
+        for topic in [
+            one for one in self.delayed if not one.waiting or self.by_name.get(one.name) is not one
+        ]:
+            del self.delayed[topic]
+        return sum(len(topic.waiting) for topic in self.delayed)
 
     def waiting_seqs(self) -> NDArray[np.int64]:
         """Where the delayed entries are that are not due yet."""
@@ -406,11 +448,12 @@ class TopicRecords:
             put = msgspec.Raw(
                 encode(msgspec.structs.replace(version, origin=version.origin or entry.fired)).body
             )
-        waits = entry.entry_id in topic.waiting
+        waits, key = entry.entry_id in topic.waiting, Key(entry.fire_at_ms, seq)
         return msgspec.structs.replace(
             entry,
             fired=None,
             put=put,
             fire_at_ms=entry.fire_at_ms if waits else 0,
-            carries=Key(entry.fire_at_ms, seq),
+            carries=key,
+            origin=entry.origin or key if waits else None,
         )

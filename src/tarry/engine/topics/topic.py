@@ -167,8 +167,8 @@ class Topic:
         for number in range(self.first // CHUNK, to // CHUNK):
             self._chunks.pop(number, None)
             self._dirty.add(number)
+        self.waiting.discard_many(self.waiting.between(self.first, to - 1))
         self.first = to
-        self.waiting.drop_upto(to - 1)
 
     def unneeded_below(self) -> int:
         """The first entry that some durable subscription has not acknowledged.

@@ -38,6 +38,8 @@ class DelayedAnswer(Struct, kw_only=True):
     """An entry that waits for its due instant; an answer to a cancel shows what it was."""
 
     entry_id: int
+    id: str
+    """Its id as a message, for /v1/messages/{id}."""
     due_at_ms: int
     due_at: str
     published_at_ms: int
@@ -113,6 +115,7 @@ def _shown(entry: DelayedEntry) -> DelayedAnswer:
     content: dict[str, Any] = text_or_bytes(entry.payload)
     return DelayedAnswer(
         entry_id=entry.entry_id,
+        id=entry.id,
         due_at_ms=entry.due_at_ms,
         due_at=format_instant(entry.due_at_ms),
         published_at_ms=entry.published_at_ms,
