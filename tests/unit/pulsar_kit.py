@@ -8,7 +8,7 @@ from tarry.core.access import Access
 from tarry.core.policy import Policy
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.broker import Broker
-from tarry.doors.pulsar.connection import Connection
+from tarry.doors.pulsar.connection import PulsarConnection
 from tarry.doors.pulsar.frames import Frames, frame, with_checksum
 from tarry.doors.pulsar.ids import EARLIER_LEDGER
 from tarry.doors.pulsar.stored_schemas import StoredSchemas
@@ -53,7 +53,7 @@ class Client:
         self.got: list[tuple[wire.BaseCommand, bytes]] = []
         self._frames = Frames(1 << 24)
         self._request = 0
-        self.connection = Connection(desk.broker, self, "127.0.0.1", "pulsar://127.0.0.1:6650")
+        self.connection = PulsarConnection(desk.broker, self, "127.0.0.1", "pulsar://127.0.0.1:6650")
 
     # What the connection writes to
 

@@ -9,7 +9,7 @@ import pytest
 
 from tarry.core.errors import Invalid
 from tarry.doors.dapr.cloudevents import (
-    Place,
+    EventOrigin,
     Trace,
     format_instant,
     has_expired,
@@ -19,7 +19,7 @@ from tarry.doors.dapr.cloudevents import (
     trace_of,
 )
 
-PLACE = Place("pubsub", "orders", "shop")
+PLACE = EventOrigin("pubsub", "orders", "shop")
 TRACE = Trace("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "vendor=1")
 NOW_MS = 1_700_000_000_500
 

@@ -13,8 +13,8 @@ from tarry.core.times import format_instant
 from tarry.doors.dapr.components import ComponentDefinition
 from tarry.doors.dapr.delayed import DelayedTopic, DueTimes
 from tarry.doors.dapr.delayed_message import (
-    Delayed,
     Undecodable,
+    WaitingMessage,
     decode,
     decode_entry,
     delayed_topic,
@@ -48,7 +48,7 @@ GOLDEN = bytes.fromhex(
 )
 """The proposal's example, as any protobuf compiler encodes it."""
 
-EXAMPLE = Delayed(
+EXAMPLE = WaitingMessage(
     topic="singularity",
     message=b'{"execute-order": "66"}',
     content_type="application/json",
@@ -65,7 +65,11 @@ def test_the_bytes_are_those_of_the_proposals_message() -> None:
 
 def test_the_time_is_in_the_metadata_and_not_among_those_that_are_published() -> None:
     found = decode(
-        encode(Delayed(topic="t", message=b"", content_type="", metadata={"a": "b"}, time=TIME, bulk=False))
+        encode(
+            WaitingMessage(
+                topic="t", message=b"", content_type="", metadata={"a": "b"}, time=TIME, bulk=False
+            )
+        )
     )
     assert found.metadata == {"a": "b"}
     assert found.time == TIME
@@ -96,9 +100,9 @@ def test_the_time_of_an_entry_does_not_come_out_again() -> None:
         (GOLDEN[2:], "is no DelayedMessage"),
         (GOLDEN[:13], "has no metadata scheduledSendTime"),
         (GOLDEN + b"\x28\x01", "is no BulkMessageEntry"),
-        (encode(Delayed(topic="t", message=b'{"entryId":"","event":""}', content_type="", metadata={}, time=TIME,
+        (encode(WaitingMessage(topic="t", message=b'{"entryId":"","event":""}', content_type="", metadata={}, time=TIME,
                         bulk=True)), "without an entryId"),
-        (encode(Delayed(topic="t", message=b'{"entryId":"1","event":"!"}', content_type="", metadata={}, time=TIME,
+        (encode(WaitingMessage(topic="t", message=b'{"entryId":"1","event":"!"}', content_type="", metadata={}, time=TIME,
                         bulk=True)), "is no BulkMessageEntry"),
     ],
 )  # fmt: skip
@@ -119,9 +123,9 @@ class Taken:
 
     def __init__(self, *errors: Exception) -> None:
         self.errors = list(errors)
-        self.got: list[tuple[Delayed, int, str | None]] = []
+        self.got: list[tuple[WaitingMessage, int, str | None]] = []
 
-    async def __call__(self, delayed: Delayed, at_ms: int, key: str | None) -> None:
+    async def __call__(self, delayed: WaitingMessage, at_ms: int, key: str | None) -> None:
         if self.errors:
             raise self.errors.pop(0)
         self.got.append((delayed, at_ms, key))
@@ -135,7 +139,7 @@ def topic_on(component: Component, taken: Any = None, **properties: Any) -> Dela
 
 def waiting(time: str, message: bytes = b'{"id":"1"}', *, topic: str = "orders", bulk: bool = False) -> bytes:
     return encode(
-        Delayed(
+        WaitingMessage(
             topic=topic,
             message=message,
             content_type="application/json",

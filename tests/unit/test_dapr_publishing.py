@@ -10,7 +10,7 @@ from dapr.proto.runtime.v1 import pubsub_pb2
 from google.protobuf.empty_pb2 import Empty
 from google.rpc import error_details_pb2, status_pb2
 
-from tarry.doors.dapr.delayed_message import Delayed
+from tarry.doors.dapr.delayed_message import WaitingMessage
 from tarry.doors.dapr.http_api import MAX_SHOWN_IDS
 from tarry.outlets.dapr.errors import BrokerUnreachable
 from tests.processes import free_port
@@ -127,7 +127,7 @@ async def test_with_namespaced_groups_topics_belong_to_the_namespace(doors: Door
 
 async def test_what_the_broker_delivers_twice_to_the_delayed_topic_is_scheduled_once(doors: Doors) -> None:
     sidecar = doors.door.sidecars["app"]
-    delayed = Delayed(
+    delayed = WaitingMessage(
         topic="t", message=b"{}", content_type="application/json", metadata={}, time=LATER, bulk=False
     )
     at_ms = 3_786_912_000_000

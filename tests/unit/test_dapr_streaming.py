@@ -8,10 +8,10 @@ from typing import Any
 from dapr.proto.runtime.v1 import pubsub_pb2
 
 from tarry.core.access import Caller
-from tarry.doors.dapr.channel import Arrival, Status
+from tarry.doors.dapr.channel import AppMessage, Status
 from tarry.doors.dapr.receiving import Deliver
 from tarry.doors.dapr.streaming import Streams
-from tarry.doors.dapr.subscriptions import Subscription
+from tarry.doors.dapr.subscriptions import AppSubscription
 from tests.unit.dapr_kit import app, dapr, to
 from tests.unit.http2_kit import CALL, Client
 
@@ -30,7 +30,7 @@ class Opened:
         self.may_close = asyncio.Event()
         self._deliver: Deliver | None = None
 
-    async def open_stream(self, caller: Caller, subscription: Subscription, deliver: Deliver) -> "Opened":
+    async def open_stream(self, caller: Caller, subscription: AppSubscription, deliver: Deliver) -> "Opened":
         assert subscription.topic == "t"
         self.open = True
         self._deliver = deliver
@@ -40,13 +40,13 @@ class Opened:
     async def bring(self, id_: str) -> None:
         """A message comes, and the loop turns often enough for it to be written."""
         assert self._deliver is not None
-        arrival = Arrival({"id": id_}, b"{}", "pubsub", "t", "/", id_, {}, b"", None, False)
+        arrival = AppMessage({"id": id_}, b"{}", "pubsub", "t", "/", id_, {}, b"", None, False)
         delivery: Any = self._deliver(arrival)
         self.deliveries.append(asyncio.create_task(delivery))
         for _ in range(10):
             await asyncio.sleep(0)
 
-    def end_stream(self, subscription: Subscription) -> None:
+    def end_stream(self, subscription: AppSubscription) -> None:
         self.open = False
 
     async def close(self) -> None:

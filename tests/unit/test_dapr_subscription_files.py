@@ -11,20 +11,20 @@ import yaml
 from tarry.core.errors import Invalid
 from tarry.doors.dapr.configuration import delayed_messaging
 from tarry.doors.dapr.resources import BadResource, read_documents
-from tarry.doors.dapr.subscriptions import Bulk, Subscription, declarative, programmatic
+from tarry.doors.dapr.subscriptions import AppSubscription, Bulk, declarative, programmatic
 
 V1, V2 = "dapr.io/v1alpha1", "dapr.io/v2alpha1"
 SPEC = {"pubsubname": "pubsub", "topic": "orders", "route": "/in"}
 ROUTED = {"pubsubname": "pubsub", "topic": "orders", "routes": {"default": "/in"}}
 
 
-def declared(folder: Path, version: Any = V1, **spec: Any) -> list[Subscription]:
+def declared(folder: Path, version: Any = V1, **spec: Any) -> list[AppSubscription]:
     whole = {**(ROUTED if version == V2 else SPEC), **spec}
     document = {"apiVersion": version, "kind": "Subscription", "metadata": {"name": "s"}, "spec": whole}
     return loaded(folder, document)
 
 
-def loaded(folder: Path, document: dict[str, Any]) -> list[Subscription]:
+def loaded(folder: Path, document: dict[str, Any]) -> list[AppSubscription]:
     file = folder / "subscription.yaml"
     file.write_text(yaml.safe_dump(document))
     return declarative(read_documents([file]))

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tarry.doors.matrix.errors import MatrixError
-from tarry.doors.matrix.futures_asked import MAX_GROUP_ID_BYTES, Asked, Query, read_batch, read_query
+from tarry.doors.matrix.futures_asked import MAX_GROUP_ID_BYTES, AskedFuture, read_batch, read_query
+from tarry.doors.matrix.wire import Query
 from tarry.outlets.matrix.template import filled, mentions
 
 REDACTION = {"type": "m.room.redaction", "content": {"redacts": "$m.send_now.event_id"}}
@@ -16,15 +17,15 @@ MESSAGE = {"type": "m.room.message", "content": {"body": "hi", "msgtype": "m.tex
 @pytest.mark.parametrize(
     ("query", "asked"),
     [
-        ([("future_timeout", "10")], Asked(10, None)),
-        ([("future_timeout", "10"), ("future_group_id", '"groupA"')], Asked(10, '"groupA"')),
-        ([("future_group_id", "groupA")], Asked(None, "groupA")),
-        ([("io.element.msc3140.future_timeout", "10")], Asked(10, None)),
-        ([("io.element.msc4140.future_group_id", "g"), ("other", "1")], Asked(None, "g")),
-        ([("timeout", "600"), ("future_group_id", "XYZ")], Asked(600, "XYZ")),
+        ([("future_timeout", "10")], AskedFuture(10, None)),
+        ([("future_timeout", "10"), ("future_group_id", '"groupA"')], AskedFuture(10, '"groupA"')),
+        ([("future_group_id", "groupA")], AskedFuture(None, "groupA")),
+        ([("io.element.msc3140.future_timeout", "10")], AskedFuture(10, None)),
+        ([("io.element.msc4140.future_group_id", "g"), ("other", "1")], AskedFuture(None, "g")),
+        ([("timeout", "600"), ("future_group_id", "XYZ")], AskedFuture(600, "XYZ")),
     ],
 )
-def test_the_parameters(query: Query, asked: Asked) -> None:
+def test_the_parameters(query: Query, asked: AskedFuture) -> None:
     assert read_query(query, own=True) == asked
 
 

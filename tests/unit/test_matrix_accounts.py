@@ -8,7 +8,7 @@ from tarry.core.limits import MINUTE_MS
 from tarry.doors.matrix.accounts import Account, Accounts
 from tarry.doors.matrix.errors import MatrixError
 from tarry.doors.matrix.settings import MatrixSettings
-from tarry.doors.matrix.wire import Request
+from tarry.doors.matrix.wire import MatrixRequest
 from tarry.outlets.matrix.homeserver import Homeserver, HomeserverSettings
 from tarry.testing.clock import SimulatedClock
 from tests.unit.matrix_kit import TinyHomeserver
@@ -37,14 +37,14 @@ async def accounts(homeserver: TinyHomeserver, clock: SimulatedClock) -> AsyncIt
     await asked.close()
 
 
-def request(token: str = "ann-token", query: bytes = b"") -> Request:
+def request(token: str = "ann-token", query: bytes = b"") -> MatrixRequest:
     headers = {b"authorization": b"Bearer " + token.encode()}
-    return Request(
+    return MatrixRequest(
         method="GET", path=b"/", params=(), raw_query=query, headers=headers, body=b"", peer="127.0.0.1"
     )
 
 
-async def seen(accounts: Accounts, request: Request) -> Account | int:
+async def seen(accounts: Accounts, request: MatrixRequest) -> Account | int:
     """The account, or the status of the refusal; what is known without asking must be the same."""
     known = accounts.cached(request.headers[b"authorization"], request.raw_query)
     try:

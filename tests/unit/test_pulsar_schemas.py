@@ -8,7 +8,7 @@ import pytest
 
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.errors import Code
-from tarry.doors.pulsar.schema import Schema
+from tarry.doors.pulsar.schema import TopicSchema
 from tarry.doors.pulsar.stored_schemas import MAX_SCHEMA_BYTES, MAX_VERSIONS, StoredSchemas, Version
 from tests.unit.pulsar_admin_kit import DEFAULT, ORDERS, TOPIC, Admin
 from tests.unit.pulsar_kit import Client, Desk, Type
@@ -138,7 +138,7 @@ async def test_the_administration_compares_without_adding(admin: Admin, client: 
 
 
 def add(admin: Admin, data: bytes) -> int:
-    return admin.bench.ask(StoredSchemas(admin.engine).add(TOPIC, Schema("s", Kind.String, data)))
+    return admin.bench.ask(StoredSchemas(admin.engine).add(TOPIC, TopicSchema("s", Kind.String, data)))
 
 
 async def test_a_new_version_costs_its_own_size(admin: Admin) -> None:
@@ -180,7 +180,7 @@ async def test_versions_and_sizes_are_bounded(admin: Admin, client: Client) -> N
 
 async def test_versions_of_earlier_servers_are_read_and_go_on(admin: Admin) -> None:
     """They were one value under the topic's name."""
-    old = [Version(Schema("s", Kind.String, b"%d" % number), 5) for number in range(2)]
+    old = [Version(TopicSchema("s", Kind.String, b"%d" % number), 5) for number in range(2)]
     admin.bench.ask(admin.engine.catalogue.enter("schema", TOPIC, msgspec.json.encode(old)))
     assert add(admin, b"1") == 1
     assert add(admin, b"2") == 2

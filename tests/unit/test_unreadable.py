@@ -12,18 +12,18 @@ from aiohttp import web
 
 import tarry
 from tarry.config.dapr import DaprApp
-from tarry.doors.dapr.channel import Arrival, HttpChannel, Status, bulk_envelope
+from tarry.doors.dapr.channel import AppMessage, HttpChannel, Status, bulk_envelope
 from tarry.doors.dapr.delayed_message import Undecodable, decode_entry
 from tarry.doors.dapr.receiving import Receiving
-from tarry.doors.dapr.subscriptions import Rule, Subscription
+from tarry.doors.dapr.subscriptions import AppSubscription, RoutingRule
 from tarry.doors.dapr.topic_events import topic_event
 from tarry.outlets.dapr.component import BrokerMessage, Settlement
 from tarry.testing.clock import SimulatedClock
 from tests.unit.dapr_kit import dapr
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
-ARRIVAL = Arrival({"id": "1"}, b'{"id":"1"}', "pubsub", "t", "/in", "1", {}, b"", None, False)
-SUBSCRIPTION = Subscription(pubsub="pubsub", topic="t", rules=(Rule("", "/in"),))
+ARRIVAL = AppMessage({"id": "1"}, b'{"id":"1"}', "pubsub", "t", "/in", "1", {}, b"", None, False)
+SUBSCRIPTION = AppSubscription(pubsub="pubsub", topic="t", rules=(RoutingRule("", "/in"),))
 OF_MSGSPEC = {"MsgspecError", "DecodeError", "ValidationError"}
 GOOD = {
     "doors/dapr/bulk_body.py:_items": "the caller catches the rest",
@@ -117,7 +117,7 @@ def test_what_is_no_base64_may_also_not_be_ascii() -> None:
 async def test_a_message_that_is_nested_too_deeply_is_no_event() -> None:
     """Another one may have published it, straight to the broker."""
 
-    async def deliver(_: Arrival) -> Status:
+    async def deliver(_: AppMessage) -> Status:
         raise AssertionError("it cannot be given to anybody")
 
     receiving = Receiving(SUBSCRIPTION, Any, DaprApp(), SimulatedClock(), deliver)  # type: ignore[arg-type]

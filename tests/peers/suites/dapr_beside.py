@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 from msgspec import Struct
 
-from tarry.doors.dapr.delayed_message import Delayed, encode
+from tarry.doors.dapr.delayed_message import WaitingMessage, encode
 from tests.conformance.dapr.brokers.apache_pulsar import PulsarServer
 from tests.conformance.dapr.brokers.kinds import (
     ApachePulsarBroker,
@@ -238,7 +238,7 @@ def _by_the_delayed_topic(pair: Pair) -> None:
     mark = uuid.uuid4().hex
     due_s = time.time() + AHEAD_S
     event = json.dumps(OWN_EVENT | {"id": mark, "data": mark, "topic": TOPIC, "pubsubname": PUBSUB}).encode()
-    message = Delayed(
+    message = WaitingMessage(
         topic=TOPIC, message=event, content_type="application/cloudevents+json", metadata={},
         time=_instant(due_s), bulk=False,
     )  # fmt: skip

@@ -10,7 +10,7 @@ from tarry.core.unreadable import UNREADABLE
 from tarry.doors.dapr import errors
 from tarry.doors.dapr.cloudevents import is_binary, is_cloud_event, is_json, is_text
 from tarry.doors.dapr.errors import Refusal
-from tarry.doors.dapr.planning import MAX_ENTRIES, Entry, check_entries
+from tarry.doors.dapr.planning import MAX_ENTRIES, BulkItem, check_entries
 
 
 class _Item(Struct):
@@ -26,7 +26,7 @@ _decode = msgspec.json.Decoder(list[_Item]).decode
 _decode_loose = msgspec.json.Decoder(list[dict[str, msgspec.Raw]]).decode
 
 
-def entries_of(body: bytes, pubsub: str, topic: str) -> list[Entry]:
+def entries_of(body: bytes, pubsub: str, topic: str) -> list[BulkItem]:
     """The entries of a body, in order; raises `Refusal`."""
     try:
         if not body.isascii():
@@ -41,7 +41,7 @@ def entries_of(body: bytes, pubsub: str, topic: str) -> list[Entry]:
         ) from None
     check_entries(len(items), pubsub)
     try:
-        return [Entry(item.entryId, _event(item), item.contentType, item.metadata or {}) for item in items]
+        return [BulkItem(item.entryId, _event(item), item.contentType, item.metadata or {}) for item in items]
     except (ValueError, *UNREADABLE) as error:
         raise Refusal(
             errors.ENVELOPE,

@@ -16,7 +16,7 @@ from tarry.core.backoff import doubling
 from tarry.core.errors import Invalid
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.dapr import cloudevents
-from tarry.doors.dapr.subscriptions import Asked, Subscription, programmatic
+from tarry.doors.dapr.subscriptions import AppSubscription, Declared, programmatic
 
 _log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Status(Enum):
     DROP = "DROP"
 
 
-class Arrival(Struct, frozen=True):
+class AppMessage(Struct, frozen=True):
     """A message for an application."""
 
     event: Mapping[str, Any]
@@ -71,7 +71,7 @@ class Arrival(Struct, frozen=True):
 class Channel(Protocol):
     """An application."""
 
-    async def subscriptions(self) -> list[Subscription]:
+    async def subscriptions(self) -> list[AppSubscription]:
         """Ask what it subscribes to, until it answers."""
 
     async def actors(self) -> list[str]:
@@ -80,10 +80,10 @@ class Channel(Protocol):
     async def is_healthy(self) -> bool:
         """Whether it says that it is healthy."""
 
-    async def deliver(self, arrival: Arrival) -> Status:
+    async def deliver(self, arrival: AppMessage) -> Status:
         """Give it one message."""
 
-    async def deliver_bulk(self, arrivals: Sequence[Arrival]) -> dict[str, Status]:
+    async def deliver_bulk(self, arrivals: Sequence[AppMessage]) -> dict[str, Status]:
         """Give it several for one path; the answer is by entry id."""
 
     async def close(self) -> None:
@@ -134,7 +134,7 @@ class HttpChannel:
             trust_env=False,
         )
 
-    async def subscriptions(self) -> list[Subscription]:
+    async def subscriptions(self) -> list[AppSubscription]:
         """Ask `GET /dapr/subscribe`, again and again while the application does not answer."""
         waits = doubling(CONNECT_AGAIN_S, LONGEST_WAIT_S)
         while True:
@@ -171,7 +171,7 @@ class HttpChannel:
         except (aiohttp.ClientError, TimeoutError, ValueError):
             return False
 
-    async def deliver(self, arrival: Arrival) -> Status:
+    async def deliver(self, arrival: AppMessage) -> Status:
         """POST it to its path."""
         status, body = await self._post(arrival.path, arrival.body, cloudevents.CONTENT_TYPE, arrival.beside)
         if not 200 <= status < 300:
@@ -183,7 +183,7 @@ class HttpChannel:
             return Status.SUCCESS
         return _status(said or "SUCCESS")
 
-    async def deliver_bulk(self, arrivals: Sequence[Arrival]) -> dict[str, Status]:
+    async def deliver_bulk(self, arrivals: Sequence[AppMessage]) -> dict[str, Status]:
         """POST them together to their path."""
         body = msgspec.json.encode(bulk_envelope(arrivals))
         status, answer = await self._post(
@@ -223,7 +223,7 @@ async def _body_of(answer: aiohttp.ClientResponse) -> bytes:
         return short.partial
 
 
-def readable(app: DaprApp, asked: Asked) -> list[Subscription]:
+def readable(app: DaprApp, asked: Declared) -> list[AppSubscription]:
     """The subscriptions that an application asks for and that can be; of the others the log tells why not."""
     for error in asked.wrong:
         _log.error("a subscription of application %s cannot be: %s", app.app_id, error)
@@ -247,7 +247,7 @@ def _is_value(value: str) -> bool:
     return value.isascii() and value.isprintable()
 
 
-def bulk_envelope(arrivals: Sequence[Arrival]) -> dict[str, Any]:
+def bulk_envelope(arrivals: Sequence[AppMessage]) -> dict[str, Any]:
     """Several messages as Dapr gives them to an application over HTTP."""
     first = arrivals[0]
     return {

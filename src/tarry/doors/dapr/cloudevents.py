@@ -94,7 +94,7 @@ def binary_of_parent(parent: str) -> bytes:
     return b"\0\0" + trace + b"\1" + span + b"\2" + flags
 
 
-class Place(Struct, frozen=True):
+class EventOrigin(Struct, frozen=True):
     """Where an event is published, and by whom."""
 
     pubsub: str
@@ -132,7 +132,7 @@ def make(
     data: bytes,
     content_type: str,
     metadata: Mapping[str, str],
-    place: Place,
+    place: EventOrigin,
     trace: Trace,
     now_ms: int,
     expires_at_ms: int | None,
@@ -155,7 +155,7 @@ def _is_override(name: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _frame(
-    content_type: str, place: Place, now_s: int, expires_at_ms: int | None, state: str
+    content_type: str, place: EventOrigin, now_s: int, expires_at_ms: int | None, state: str
 ) -> tuple[bytes, bytes, bytes]:
     """The parts of an event around its data, id and trace: equal for many events of one second."""
     expiration = {} if expires_at_ms is None else {"expiration": format_instant(expires_at_ms)}
@@ -179,7 +179,7 @@ def _overridden(
     value: bytes,
     content_type: str,
     metadata: Mapping[str, str],
-    place: Place,
+    place: EventOrigin,
     trace: Trace,
     now_ms: int,
     expires_at_ms: int | None,
@@ -223,7 +223,7 @@ def _data_field(data: bytes, content_type: str) -> tuple[bytes, bytes]:
     return b"data", _encode(data.decode(errors="replace"))
 
 
-def _complete(data: bytes, place: Place, trace: Trace, now_ms: int, expires_at_ms: int | None) -> bytes:
+def _complete(data: bytes, place: EventOrigin, trace: Trace, now_ms: int, expires_at_ms: int | None) -> bytes:
     """An application's own event with what the runtime sets and what it fills in."""
     try:
         data.decode()

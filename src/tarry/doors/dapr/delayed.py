@@ -23,8 +23,8 @@ from tarry.core.clock import Clock
 from tarry.core.errors import Invalid, Rejected, TarryError
 from tarry.core.times import format_instant
 from tarry.doors.dapr.delayed_message import (
-    Delayed,
     Undecodable,
+    WaitingMessage,
     decode,
     delayed_topic,
     encode,
@@ -41,14 +41,14 @@ _log = logging.getLogger(__name__)
 LOOKED_AGAIN_S: Final = 1.0
 """The wall clock may jump: it is read at least this often while something waits."""
 
-Take = Callable[[Delayed, int, str | None], Awaitable[object]]
+_Take = Callable[[WaitingMessage, int, str | None], Awaitable[object]]
 """Schedules a message of the topic for an instant, under an idempotency key; returns once that is durable."""
 
 
 class DelayedTopic:
     """One application's delayed topic on one component."""
 
-    def __init__(self, mounted: Mounted, app_id: str, namespace: str, clock: Clock, take: Take) -> None:
+    def __init__(self, mounted: Mounted, app_id: str, namespace: str, clock: Clock, take: _Take) -> None:
         self._mounted = mounted
         self._component = mounted.component
         self._clock = clock
@@ -95,7 +95,7 @@ class DelayedTopic:
     ) -> None:
         """Write a message to the topic."""
         await self._write(
-            Delayed(
+            WaitingMessage(
                 topic=topic,
                 message=data,
                 content_type=content_type,
@@ -108,7 +108,7 @@ class DelayedTopic:
     async def publish_entry(self, topic: str, entry: BulkEntry, at_ms: int) -> None:
         """Write an entry of a bulk publish to the topic."""
         await self._write(
-            Delayed(
+            WaitingMessage(
                 topic=topic,
                 message=encode_entry(entry),
                 content_type=entry.content_type or "",
@@ -118,7 +118,7 @@ class DelayedTopic:
             )
         )
 
-    async def _write(self, delayed: Delayed) -> None:
+    async def _write(self, delayed: WaitingMessage) -> None:
         if self._subscribed is None:
             # A broker may keep only what somebody has subscribed to.
             raise self._trouble
@@ -145,7 +145,7 @@ class DelayedTopic:
         await self._due.reached(at_ms)
         return await self._publish_held(received, delayed)
 
-    async def _take_over(self, received: BrokerMessage, delayed: Delayed, at_ms: int) -> Settlement:
+    async def _take_over(self, received: BrokerMessage, delayed: WaitingMessage, at_ms: int) -> Settlement:
         try:
             await self._take(delayed, at_ms, self._key(received, delayed))
         except Rejected as error:
@@ -155,7 +155,7 @@ class DelayedTopic:
             return Settlement.NACK
         return Settlement.ACK
 
-    def _key(self, received: BrokerMessage, delayed: Delayed) -> str | None:
+    def _key(self, received: BrokerMessage, delayed: WaitingMessage) -> str | None:
         """The key by which a message is known if the broker delivers it again before its acknowledgement arrived.
 
         Its bytes alone do not tell: two publishes may well be equal. Its place in the topic does, or the id of
@@ -170,7 +170,7 @@ class DelayedTopic:
         told.update(received.data)
         return f"dapr-delayed-{told.hexdigest()}"
 
-    async def _publish_held(self, received: BrokerMessage, delayed: Delayed) -> Settlement:
+    async def _publish_held(self, received: BrokerMessage, delayed: WaitingMessage) -> Settlement:
         wait_s = FIRST_WAIT_S
         while True:
             try:
@@ -184,7 +184,7 @@ class DelayedTopic:
             else:
                 return Settlement.ACK
 
-    async def _publish_due(self, delayed: Delayed) -> None:
+    async def _publish_due(self, delayed: WaitingMessage) -> None:
         topic = self._mounted.at_broker(delayed.topic)
         if not delayed.bulk:
             await self._component.publish(
@@ -228,8 +228,8 @@ async def _leave(received: BrokerMessage) -> Settlement:
     return Settlement.NACK
 
 
-def _at(delayed: Delayed, at_ms: int) -> Delayed:
-    return Delayed(
+def _at(delayed: WaitingMessage, at_ms: int) -> WaitingMessage:
+    return WaitingMessage(
         topic=delayed.topic,
         message=delayed.message,
         content_type=delayed.content_type,

@@ -17,7 +17,7 @@ class Undecodable(ValueError):
     """The bytes are no delayed message, or one that can never be sent."""
 
 
-class Delayed(Struct, frozen=True, kw_only=True):
+class WaitingMessage(Struct, frozen=True, kw_only=True):
     """A message that waits in a delayed topic."""
 
     topic: str
@@ -39,7 +39,7 @@ def delayed_topic(app_id: str, namespace: str | None) -> str:
     return f"{app_id}{namespace or ''}-delayed"
 
 
-def encode(delayed: Delayed) -> bytes:
+def encode(delayed: WaitingMessage) -> bytes:
     """The bytes in the topic."""
     encoded: bytes = DelayedMessage(
         topic=delayed.topic,
@@ -51,7 +51,7 @@ def encode(delayed: Delayed) -> bytes:
     return encoded
 
 
-def decode(data: bytes) -> Delayed:
+def decode(data: bytes) -> WaitingMessage:
     """Read the bytes in the topic; raises `Undecodable`."""
     try:
         found = DelayedMessage.FromString(data)
@@ -63,7 +63,7 @@ def decode(data: bytes) -> Delayed:
     time = metadata.pop(SCHEDULED, "")
     if not time:
         raise Undecodable(f"has no metadata {SCHEDULED}")
-    delayed = Delayed(
+    delayed = WaitingMessage(
         topic=found.topic,
         message=found.message,
         content_type=found.contentType,

@@ -25,7 +25,7 @@ from tarry.doors.dapr import errors
 from tarry.doors.dapr.cloudevents import Trace, parent_in_binary, trace_of
 from tarry.doors.dapr.errors import DOMAIN, Refusal, refusal_of, spend
 from tarry.doors.dapr.metadata import Metadata
-from tarry.doors.dapr.planning import Entry, Planned, check_entries
+from tarry.doors.dapr.planning import BulkItem, Planned, check_entries
 from tarry.doors.dapr.publishing import Publishing
 from tarry.doors.dapr.streaming import Streams
 from tarry.engine.answer import Answer
@@ -132,7 +132,7 @@ class GrpcApi:
         metadata = dict(request.metadata)
         entries = [
             # Mostly an entry has none of its own, and making a mapping of nothing costs as much as all the rest.
-            Entry(one.entry_id, one.event, one.content_type, dict(own) if (own := one.metadata) else {})
+            BulkItem(one.entry_id, one.event, one.content_type, dict(own) if (own := one.metadata) else {})
             for one in request.entries
         ]
         with _refusals(call):

@@ -16,13 +16,13 @@ from tarry.doors.dapr.channel import (
     CONNECT_AGAIN_S,
     DELIVERY_TIMEOUT_S,
     LONGEST_WAIT_S,
-    Arrival,
+    AppMessage,
     Status,
     readable,
     trace_fields,
 )
 from tarry.doors.dapr.cloudevents import NO_PARENT, binary_of_parent, is_parent
-from tarry.doors.dapr.subscriptions import Subscription, of_callback
+from tarry.doors.dapr.subscriptions import AppSubscription, of_callback
 from tarry.doors.dapr.topic_events import bulk_event, status_of, topic_event
 
 _log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class GrpcChannel:
             f"/dapr.proto.runtime.v1.{name}", lambda request: request.SerializeToString(), answer.FromString
         )
 
-    async def subscriptions(self) -> list[Subscription]:
+    async def subscriptions(self) -> list[AppSubscription]:
         """Ask `ListTopicSubscriptions`, again and again while the application does not answer."""
         waits = doubling(CONNECT_AGAIN_S, LONGEST_WAIT_S)
         while True:
@@ -82,7 +82,7 @@ class GrpcChannel:
             return False
         return True
 
-    async def deliver(self, arrival: Arrival) -> Status:
+    async def deliver(self, arrival: AppMessage) -> Status:
         """Call `OnTopicEvent`."""
         try:
             answer = await self._call(self._event, topic_event(arrival), _beside(arrival))
@@ -90,7 +90,7 @@ class GrpcChannel:
             return Status.DROP if error.code() is grpc.StatusCode.UNIMPLEMENTED else Status.RETRY
         return status_of(answer.status)
 
-    async def deliver_bulk(self, arrivals: Sequence[Arrival]) -> dict[str, Status]:
+    async def deliver_bulk(self, arrivals: Sequence[AppMessage]) -> dict[str, Status]:
         """Call `OnBulkTopicEvent`, or its older name."""
         request = bulk_event(arrivals)
         try:
@@ -113,7 +113,7 @@ class GrpcChannel:
         await self._channel.close()
 
 
-def _beside(arrival: Arrival) -> tuple[tuple[str, str | bytes], ...]:
+def _beside(arrival: AppMessage) -> tuple[tuple[str, str | bytes], ...]:
     """The metadata of a call with an event to a gRPC application: fields that gRPC keeps for itself are left out."""
     fields: list[tuple[str, str | bytes]] = [
         (name, value) for name, value in arrival.beside.items() if _KEY.fullmatch(name)

@@ -9,7 +9,7 @@ from tarry.doors.dapr import errors
 from tarry.doors.dapr.cloudevents import format_instant
 from tarry.doors.dapr.errors import Refusal
 from tarry.doors.dapr.mounting import Mounts
-from tarry.doors.dapr.subscriptions import Subscription
+from tarry.doors.dapr.subscriptions import AppSubscription
 from tarry.engine.engine import Engine
 from tarry.outlets.dapr.brokers.tarry import OwnTopicsComponent
 
@@ -25,7 +25,7 @@ class Subscriptions(Protocol):
     """Subscriptions of an application, as the metadata show them."""
 
     @property
-    def declared(self) -> Sequence[Subscription]:
+    def declared(self) -> Sequence[AppSubscription]:
         """Every subscription that is wanted, whether or not it can be made."""
 
     @property

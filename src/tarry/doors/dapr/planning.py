@@ -13,7 +13,7 @@ from msgspec import Struct
 from tarry.core.clock import Clock
 from tarry.core.errors import Invalid
 from tarry.doors.dapr import errors
-from tarry.doors.dapr.cloudevents import CONTENT_TYPE, NO_TRACE, Place, Trace, make
+from tarry.doors.dapr.cloudevents import CONTENT_TYPE, NO_TRACE, EventOrigin, Trace, make
 from tarry.doors.dapr.errors import Refusal
 from tarry.doors.dapr.mounting import Mounted, Mounts
 from tarry.outlets.dapr.component import Feature
@@ -47,7 +47,7 @@ class Planned(Struct, frozen=True):
     """The occurrences still to come after this one, of a repeat."""
 
 
-class Entry(Struct, frozen=True):
+class BulkItem(Struct, frozen=True):
     """One message of a bulk publish, as it came."""
 
     entry_id: str
@@ -56,7 +56,7 @@ class Entry(Struct, frozen=True):
     metadata: Mapping[str, str] = {}
 
 
-class Timing(Struct, frozen=True):
+class PublishTiming(Struct, frozen=True):
     """The times in the metadata of a publish, and the metadata without them."""
 
     due_at_ms: int | None
@@ -102,7 +102,7 @@ class Planning:
         self,
         pubsub: str,
         topic: str,
-        entries: Sequence[Entry],
+        entries: Sequence[BulkItem],
         metadata: dict[str, str],
         trace: Trace | None,
     ) -> list[Planned]:
@@ -175,7 +175,7 @@ class Planning:
             return True
         raise _refused_metadata(mounted, f"{RAW} value must be a valid boolean: actual is '{given}'")
 
-    def _timing(self, mounted: Mounted, metadata: dict[str, str]) -> Timing:
+    def _timing(self, mounted: Mounted, metadata: dict[str, str]) -> PublishTiming:
         now_ms = self._clock.now_ms()
         due_ms: int | None = None
         repeat: str | None = None
@@ -190,7 +190,7 @@ class Planning:
                 expires_at_ms = max(due_ms, now_ms) + ttl_ms
             elif Feature.MESSAGE_TTL not in mounted.component.features:
                 expires_at_ms = now_ms + ttl_ms
-        return Timing(due_ms, expires_at_ms, metadata, repeat)
+        return PublishTiming(due_ms, expires_at_ms, metadata, repeat)
 
     def _planned(
         self,
@@ -198,12 +198,12 @@ class Planning:
         topic: str,
         data: bytes,
         content_type: str,
-        timing: Timing,
+        timing: PublishTiming,
         trace: Trace,
         raw: bool,
     ) -> Planned:
         if not raw:
-            place = Place(mounted.name, topic, self._app_id)
+            place = EventOrigin(mounted.name, topic, self._app_id)
             now_ms = self._clock.now_ms()
             try:
                 data = make(data, content_type, timing.metadata, place, trace, now_ms, timing.expires_at_ms)

@@ -13,10 +13,10 @@ from tarry.core.errors import TarryError
 from tarry.core.message import Message, Scheduled
 from tarry.doors.dapr.columns import schedule
 from tarry.doors.dapr.delayed import DelayedTopic
-from tarry.doors.dapr.delayed_message import Delayed
+from tarry.doors.dapr.delayed_message import WaitingMessage
 from tarry.doors.dapr.errors import refusal_of
 from tarry.doors.dapr.mounting import Mounted, Mounts
-from tarry.doors.dapr.planning import Entry, Planned, Planning
+from tarry.doors.dapr.planning import BulkItem, Planned, Planning
 from tarry.engine.answer import Answer
 from tarry.engine.engine import Engine
 from tarry.outlets.dapr.brokers.tarry import OwnTopicsComponent, own_message
@@ -105,7 +105,7 @@ class Publishing(Planning):
         return None
 
     async def publish_bulk(
-        self, entries: Sequence[Entry], plans: Sequence[Planned], metadata: Mapping[str, str]
+        self, entries: Sequence[BulkItem], plans: Sequence[Planned], metadata: Mapping[str, str]
     ) -> BulkResult:
         """Do a bulk publish: what has a time is scheduled, the rest goes to the broker together."""
         failed: dict[str, str] = {}
@@ -142,7 +142,7 @@ class Publishing(Planning):
                 raise outcome
         return failed
 
-    async def take(self, mounted: Mounted, delayed: Delayed, at_ms: int, key: str | None) -> None:
+    async def take(self, mounted: Mounted, delayed: WaitingMessage, at_ms: int, key: str | None) -> None:
         """Schedule a message that somebody wrote to the delayed topic; raises `TarryError`."""
         data, content_type, metadata = delayed.message, delayed.content_type, delayed.metadata
         if delayed.bulk:
@@ -152,7 +152,7 @@ class Publishing(Planning):
         await self._engine.schedule(structs.replace(self.message(planned), idempotency_key=key))
 
     async def _publish_at_once(
-        self, entries: Sequence[Entry], plans: Sequence[Planned], metadata: Mapping[str, str]
+        self, entries: Sequence[BulkItem], plans: Sequence[Planned], metadata: Mapping[str, str]
     ) -> dict[str, str]:
         mounted = plans[0].mounted
         ready = [

@@ -20,16 +20,16 @@ from tarry.core.clock import Clock
 from tarry.core.faults import told
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.dapr import cloudevents
-from tarry.doors.dapr.channel import Arrival, Status
+from tarry.doors.dapr.channel import AppMessage, Status
 from tarry.doors.dapr.mounting import Mounted
-from tarry.doors.dapr.subscriptions import Bulk, Subscription
+from tarry.doors.dapr.subscriptions import AppSubscription, Bulk
 from tarry.outlets.dapr.component import BrokerMessage, Settlement
 from tarry.outlets.dapr.errors import ComponentError
 
 _log = logging.getLogger(__name__)
 
-Deliver = Callable[[Arrival], Awaitable[Status]]
-DeliverBulk = Callable[[list[Arrival]], Awaitable[dict[str, Status]]]
+Deliver = Callable[[AppMessage], Awaitable[Status]]
+DeliverBulk = Callable[[list[AppMessage]], Awaitable[dict[str, Status]]]
 _numbers = itertools.count(1)
 
 
@@ -37,7 +37,7 @@ class Receiving:
     """Receives for one subscription; `deliver` is how the application is given a message."""
 
     def __init__(
-        self, subscription: Subscription, mounted: Mounted, app: DaprApp, clock: Clock, deliver: Deliver
+        self, subscription: AppSubscription, mounted: Mounted, app: DaprApp, clock: Clock, deliver: Deliver
     ) -> None:
         self._subscription = subscription
         self._mounted = mounted
@@ -64,7 +64,7 @@ class Receiving:
             return Settlement.NACK
         return await self._bury(received)
 
-    async def _read(self, received: BrokerMessage) -> Arrival | None:
+    async def _read(self, received: BrokerMessage) -> AppMessage | None:
         """The message for the application; None for one that is not to be delivered."""
         sub = self._subscription
         if sub.raw:
@@ -81,7 +81,7 @@ class Receiving:
         if path is None:
             return None
         entry_id = f"{next(_numbers)}"
-        return Arrival(
+        return AppMessage(
             event, body, sub.pubsub, sub.topic, path, entry_id, received.metadata, received.data,
             received.content_type, sub.raw,
         )  # fmt: skip
@@ -93,7 +93,7 @@ class Receiving:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._searching, self._subscription.path_of, event)
 
-    async def _until_taken(self, arrival: Arrival) -> Status:
+    async def _until_taken(self, arrival: AppMessage) -> Status:
         """Give it to the application until it is taken, dropped, or was tried often enough."""
         most = self._app.max_retries
         if most is None and self._subscription.dead_letter_topic:
@@ -128,11 +128,11 @@ class Gathering:
     def __init__(self, bulk: Bulk, deliver: DeliverBulk) -> None:
         self._bulk = bulk
         self._deliver = deliver
-        self._waiting: dict[str, list[tuple[Arrival, asyncio.Future[Status]]]] = {}
+        self._waiting: dict[str, list[tuple[AppMessage, asyncio.Future[Status]]]] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._calls: set[asyncio.Task[None]] = set()
 
-    async def deliver(self, arrival: Arrival) -> Status:
+    async def deliver(self, arrival: AppMessage) -> Status:
         """Give a message to the application together with others."""
         loop = asyncio.get_running_loop()
         status: asyncio.Future[Status] = loop.create_future()
@@ -154,7 +154,7 @@ class Gathering:
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
 
-    async def _send(self, waiting: list[tuple[Arrival, asyncio.Future[Status]]]) -> None:
+    async def _send(self, waiting: list[tuple[AppMessage, asyncio.Future[Status]]]) -> None:
         # Whoever gave up meanwhile is given up.
         waiting = [one for one in waiting if not one[1].done()]
         if not waiting:

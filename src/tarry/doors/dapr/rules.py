@@ -22,8 +22,8 @@ import pyarrow.compute as pc
 
 from tarry.core.errors import Invalid
 
-Event = Mapping[str, Any]
-Expression = Callable[[Event], Any]
+EventFields = Mapping[str, Any]
+Expression = Callable[[EventFields], Any]
 
 _TOKEN: Final = re.compile(
     r"\s*(?:(?P<number>(?:\d+\.\d+(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|0x[0-9a-fA-F]+|\d+)u?)"
@@ -52,7 +52,7 @@ class NoMatch(Exception):
     """The expression says nothing about this event."""
 
 
-class Token(NamedTuple):
+class RuleToken(NamedTuple):
     """A piece of the text."""
 
     kind: str
@@ -69,7 +69,7 @@ def searches(text: str) -> bool:
     return any(token == ("name", "matches") for token in _tokens(text))
 
 
-def matches(expression: Expression, event: Event) -> bool:
+def matches(expression: Expression, event: EventFields) -> bool:
     """Whether an event fits. A rule that says nothing about it does not."""
     try:
         return expression(event) is True
@@ -200,7 +200,7 @@ class _Parser:
     def _member(self, value: Expression) -> Expression:
         while True:
             if self._take("."):
-                token = self._tokens[self._at] if self._at < len(self._tokens) else Token("", "the end")
+                token = self._tokens[self._at] if self._at < len(self._tokens) else RuleToken("", "the end")
                 if token.kind != "name":
                     raise _wrong(f"expected a name before {token.text!r}")
                 self._operate()
@@ -233,7 +233,7 @@ class _Parser:
 
     def _pattern(self) -> Callable[[str], bool]:
         """The pattern that is written here, as a test of texts."""
-        token = self._tokens[self._at] if self._at < len(self._tokens) else Token("", "the end")
+        token = self._tokens[self._at] if self._at < len(self._tokens) else RuleToken("", "the end")
         if token.kind not in ("text", "raw"):
             raise _wrong(f"matches() takes a pattern in quotes, and not {token.text!r}")
         self._at += 1
@@ -241,15 +241,15 @@ class _Parser:
         return _found(token.text[2:-1] if token.kind == "raw" else _unescape(token.text[1:-1]))
 
 
-def _tokens(text: str) -> list[Token]:
-    tokens: list[Token] = []
+def _tokens(text: str) -> list[RuleToken]:
+    tokens: list[RuleToken] = []
     at = 0
     end = len(text.rstrip())
     while at < end:
         found = _TOKEN.match(text, at)
         if found is None:
             raise _wrong(f"cannot read {text[at:].strip()[:20]!r}")
-        tokens.append(Token(found.lastgroup or "", found[found.lastgroup or ""]))
+        tokens.append(RuleToken(found.lastgroup or "", found[found.lastgroup or ""]))
         at = found.end()
     if not tokens:
         raise _wrong("is empty")
@@ -300,7 +300,7 @@ def _field(value: Any, name: Any) -> Any:
     raise NoMatch(f"there is no {name}")
 
 
-def _is_there(argument: Expression, event: Event) -> bool:
+def _is_there(argument: Expression, event: EventFields) -> bool:
     try:
         argument(event)
     except NoMatch:
@@ -313,7 +313,7 @@ def _combine(sign: str, left: Expression, right: Expression) -> Expression:
         return _logical(left, right, decides=sign == "||")
     operation = _OPERATIONS[sign]
 
-    def evaluate(event: Event) -> Any:
+    def evaluate(event: EventFields) -> Any:
         try:
             return _bounded(operation(left(event), right(event)))
         except (ArithmeticError, ValueError):
@@ -332,7 +332,7 @@ def _bounded(value: Any) -> Any:
 
 
 def _logical(left: Expression, right: Expression, *, decides: bool) -> Expression:
-    def evaluate(event: Event) -> bool:
+    def evaluate(event: EventFields) -> bool:
         try:
             if _boolean(left(event)) is decides:
                 return decides

@@ -13,26 +13,28 @@ from dapr.proto.runtime.v1 import pubsub_pb2
 
 from tarry.core.access import Caller
 from tarry.doors.dapr import errors
-from tarry.doors.dapr.channel import Arrival, Status
+from tarry.doors.dapr.channel import AppMessage, Status
 from tarry.doors.dapr.errors import Refusal
 from tarry.doors.dapr.receiving import Deliver
-from tarry.doors.dapr.subscriptions import Rule, Subscription
+from tarry.doors.dapr.subscriptions import AppSubscription, RoutingRule
 from tarry.doors.dapr.topic_events import status_of, topic_event
 from tarry.outlets.dapr.component import Subscribed
 
 _log = logging.getLogger(__name__)
 
-Read = Callable[[], Awaitable[Any]]
+_Read = Callable[[], Awaitable[Any]]
 Write = Callable[[Any], Awaitable[None]]
 
 
 class Opener(Protocol):
     """An opener of an application's subscriptions; raises `Refusal`."""
 
-    async def open_stream(self, caller: Caller, subscription: Subscription, deliver: Deliver) -> Subscribed:
+    async def open_stream(
+        self, caller: Caller, subscription: AppSubscription, deliver: Deliver
+    ) -> Subscribed:
         """Subscribe as far as the caller's token reaches, and deliver what comes."""
 
-    def end_stream(self, subscription: Subscription) -> None:
+    def end_stream(self, subscription: AppSubscription) -> None:
         """A subscription that was opened is over."""
 
 
@@ -45,7 +47,7 @@ class Streams:
         self._closing: set[asyncio.Task[None]] = set()
         self._stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def serve(self, caller: Caller, read: Read, write: Write) -> None:
+    async def serve(self, caller: Caller, read: _Read, write: Write) -> None:
         """Serve one stream to its end, which `read` tells by None; raises `Refusal`."""
         subscription = _wanted(await read())
         stream = _Stream(write)
@@ -70,7 +72,7 @@ class Streams:
                 self._closing.add(closing)
                 closing.add_done_callback(self._closing.discard)
 
-    async def _unless_stopped(self, read: Read) -> Any:
+    async def _unless_stopped(self, read: _Read) -> Any:
         """The next frame; raises `Refusal` if the door is closed before it comes."""
         reading = asyncio.ensure_future(read())
         try:
@@ -94,7 +96,7 @@ def _is_initial(frame: Any) -> bool:
     return bool(frame.WhichOneof("subscribe_topic_events_request_type") == "initial_request")
 
 
-def _wanted(first: Any) -> Subscription:
+def _wanted(first: Any) -> AppSubscription:
     """The subscription that a stream's first frame asks for; raises `Refusal`."""
     if first is None or not _is_initial(first):
         raise Refusal(errors.STREAM, "initial request is required")
@@ -102,10 +104,10 @@ def _wanted(first: Any) -> Subscription:
     for name, value in (("pubsubName", wanted.pubsub_name), ("topic", wanted.topic)):
         if not value:
             raise Refusal(errors.STREAM, f"{name} is required")
-    return Subscription(
+    return AppSubscription(
         pubsub=wanted.pubsub_name,
         topic=wanted.topic,
-        rules=(Rule("", "/"),),
+        rules=(RoutingRule("", "/"),),
         dead_letter_topic=wanted.dead_letter_topic,
         metadata=dict(wanted.metadata),
         kind="STREAMING",
@@ -129,7 +131,7 @@ class _Stream:
         await self._write(answer)
         self._open.set()
 
-    async def deliver(self, arrival: Arrival) -> Status:
+    async def deliver(self, arrival: AppMessage) -> Status:
         """Give a message to the application, and wait for its word."""
         event = topic_event(arrival)
         await self._open.wait()

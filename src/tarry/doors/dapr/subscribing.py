@@ -19,7 +19,7 @@ from tarry.doors.dapr.errors import Refusal, refusal_of
 from tarry.doors.dapr.health import changes
 from tarry.doors.dapr.mounting import FIRST_WAIT_S, LONGEST_WAIT_S, Mounted, Mounts
 from tarry.doors.dapr.receiving import Deliver, Gathering, Receiving
-from tarry.doors.dapr.subscriptions import Subscription
+from tarry.doors.dapr.subscriptions import AppSubscription
 from tarry.outlets.dapr.component import Subscribed
 from tarry.outlets.dapr.errors import ComponentError
 
@@ -32,19 +32,19 @@ _log = logging.getLogger(__name__)
 class Subscribing:
     """Makes and closes the subscriptions of one application."""
 
-    def __init__(self, app: DaprApp, mounts: Mounts, clock: Clock, files: Sequence[Subscription]) -> None:
+    def __init__(self, app: DaprApp, mounts: Mounts, clock: Clock, files: Sequence[AppSubscription]) -> None:
         self._app = app
         self._mounts = mounts
         self._clock = clock
         self._files = files
-        self._asked: list[Subscription] | None = None
+        self._asked: list[AppSubscription] | None = None
         """Subscriptions that the application asked for; None until it has answered."""
-        self._streaming: list[Subscription] = []
+        self._streaming: list[AppSubscription] = []
         self.waits_for: str | None = None if app.app_port is None else "the application"
         """The part that messages cannot reach yet, so that a message published now may be lost; None once everything is there."""
 
     @property
-    def declared(self) -> list[Subscription]:
+    def declared(self) -> list[AppSubscription]:
         """Every subscription that is wanted, whether or not it can be made: the files', the application's, streams."""
         return [*merged(self._files, self._asked or ()), *self._streaming]
 
@@ -82,7 +82,7 @@ class Subscribing:
                 await settled.wait()
             self.waits_for = None
 
-    async def _ask(self, channel: Channel) -> list[Subscription]:
+    async def _ask(self, channel: Channel) -> list[AppSubscription]:
         """Ask the application what Dapr asks of it at a start, unless that is switched off."""
         disabled = self._app.disable_init_endpoints
         if "config" not in disabled and (types := await channel.actors()) and self._app.sidecar_http is None:
@@ -95,7 +95,7 @@ class Subscribing:
         _log.warning("Skipping programmatic subscription loading: disable_init_endpoints has subscribe")
         return []
 
-    async def _hold(self, one: Subscription, channel: Channel, settled: asyncio.Event) -> None:
+    async def _hold(self, one: AppSubscription, channel: Channel, settled: asyncio.Event) -> None:
         """Hold one subscription until cancelled; `settled` once it is there, or can never be."""
         deliver: Deliver = channel.deliver
         if one.bulk is not None:
@@ -115,7 +115,7 @@ class Subscribing:
         finally:
             await subscribed.close()
 
-    async def _until_open(self, one: Subscription, deliver: Deliver) -> Subscribed:
+    async def _until_open(self, one: AppSubscription, deliver: Deliver) -> Subscribed:
         """Subscribe for as long as it takes; raises `Refusal`."""
         wait_s = FIRST_WAIT_S
         while True:
@@ -126,14 +126,14 @@ class Subscribing:
                 await asyncio.sleep(wait_s)
                 wait_s = min(2 * wait_s, LONGEST_WAIT_S)
 
-    async def _subscribe(self, one: Subscription, deliver: Deliver) -> Subscribed:
+    async def _subscribe(self, one: AppSubscription, deliver: Deliver) -> Subscribed:
         mounted = self.checked(one)
         receiving = Receiving(one, mounted, self._app, self._clock, deliver)
         return await mounted.component.subscribe(
             mounted.at_broker(one.topic), mounted.group, receiving.receive, one.metadata
         )
 
-    def checked(self, one: Subscription) -> Mounted:
+    def checked(self, one: AppSubscription) -> Mounted:
         """The component of a subscription that is allowed; raises `Refusal`."""
         mounted = self._mounts.get(one.pubsub)
         if mounted is None:
@@ -147,7 +147,9 @@ class Subscribing:
                 raise Refusal(errors.FORBIDDEN, message, pubsub=one.pubsub, metadata={"topic": topic})
         return mounted
 
-    async def open_stream(self, caller: Caller, subscription: Subscription, deliver: Deliver) -> Subscribed:
+    async def open_stream(
+        self, caller: Caller, subscription: AppSubscription, deliver: Deliver
+    ) -> Subscribed:
         """Subscribe for a stream, as far as its caller's token reaches; raises `Refusal`."""
         mounted = self.checked(subscription)
         mounted.require_reach(caller, subscription.topic)
@@ -161,7 +163,7 @@ class Subscribing:
         self._streaming.append(subscription)
         return subscribed
 
-    def end_stream(self, subscription: Subscription) -> None:
+    def end_stream(self, subscription: AppSubscription) -> None:
         """Forget a stream's subscription."""
         self._streaming.remove(subscription)
 
@@ -173,9 +175,9 @@ async def _cancelled(task: asyncio.Task[None] | None) -> None:
         await asyncio.wait([task])
 
 
-def merged(files: Iterable[Subscription], asked: Iterable[Subscription]) -> list[Subscription]:
+def merged(files: Iterable[AppSubscription], asked: Iterable[AppSubscription]) -> list[AppSubscription]:
     """One subscription for each topic: the first of the files', or in its place the last of the application's."""
-    found: dict[tuple[str, str], Subscription] = {}
+    found: dict[tuple[str, str], AppSubscription] = {}
     for one in files:
         found.setdefault((one.pubsub, one.topic), one)
     for one in asked:

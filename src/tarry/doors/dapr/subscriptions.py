@@ -9,7 +9,7 @@ from msgspec import Struct
 from tarry.core.errors import Invalid
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.dapr.resources import Document, field_of, respelled
-from tarry.doors.dapr.rules import Event, Expression, compile_rule, matches, searches
+from tarry.doors.dapr.rules import EventFields, Expression, compile_rule, matches, searches
 
 V1: Final = "dapr.io/v1alpha1"
 V2: Final = "dapr.io/v2alpha1"
@@ -17,7 +17,7 @@ DEFAULT_BULK_COUNT: Final = 100
 DEFAULT_BULK_WAIT_MS: Final = 1_000
 
 
-class Rule(Struct, frozen=True):
+class RoutingRule(Struct, frozen=True):
     """A path of the application, and the events that go there."""
 
     match: str
@@ -25,7 +25,7 @@ class Rule(Struct, frozen=True):
     path: str
     test: Expression | None = None
 
-    def fits(self, event: Event) -> bool:
+    def fits(self, event: EventFields) -> bool:
         """Whether an event goes there."""
         return self.test is None or matches(self.test, event)
 
@@ -37,12 +37,12 @@ class Bulk(Struct, frozen=True):
     max_wait_ms: int = DEFAULT_BULK_WAIT_MS
 
 
-class Subscription(Struct, frozen=True, kw_only=True):
+class AppSubscription(Struct, frozen=True, kw_only=True):
     """A topic that an application wants to receive."""
 
     pubsub: str
     topic: str
-    rules: tuple[Rule, ...]
+    rules: tuple[RoutingRule, ...]
     dead_letter_topic: str = ""
     metadata: dict[str, str] = {}
     bulk: Bulk | None = None
@@ -50,7 +50,7 @@ class Subscription(Struct, frozen=True, kw_only=True):
     """The applications for which it is declared; none means all."""
     kind: Literal["PROGRAMMATIC", "DECLARATIVE", "STREAMING"] = "PROGRAMMATIC"
 
-    def path_of(self, event: Event) -> str | None:
+    def path_of(self, event: EventFields) -> str | None:
         """Where an event goes: the first rule that fits; None if none does."""
         return next((rule.path for rule in self.rules if rule.fits(event)), None)
 
@@ -107,14 +107,14 @@ class _Wanted(Struct):
     bulkSubscribe: _Bulk | None = None  # noqa: N815
 
 
-class Asked(Struct, frozen=True):
+class Declared(Struct, frozen=True):
     """The subscriptions that an application declares. A wrong one costs it none of the others, as in Dapr."""
 
-    subscriptions: list[Subscription]
+    subscriptions: list[AppSubscription]
     wrong: list[Invalid]
 
 
-def programmatic(body: bytes) -> Asked:
+def programmatic(body: bytes) -> Declared:
     """The subscriptions in an application's answer to `GET /dapr/subscribe`; raises `Invalid` if it is no list of them."""
     try:
         given = msgspec.json.decode(body or b"[]", type=list[Any] | None) or []
@@ -124,7 +124,7 @@ def programmatic(body: bytes) -> Asked:
     return _asked(wanted, allow_empty_path=False)
 
 
-def of_callback(wanted: Sequence[Any]) -> Asked:
+def of_callback(wanted: Sequence[Any]) -> Declared:
     """The subscriptions in a gRPC application's answer to `ListTopicSubscriptions`."""
     read = [
         _Wanted(
@@ -144,8 +144,8 @@ def of_callback(wanted: Sequence[Any]) -> Asked:
     return _asked(read, allow_empty_path=True)
 
 
-def _asked(wanted: Sequence[_Wanted], *, allow_empty_path: bool) -> Asked:
-    asked = Asked([], [])
+def _asked(wanted: Sequence[_Wanted], *, allow_empty_path: bool) -> Declared:
+    asked = Declared([], [])
     for one in wanted:
         try:
             asked.subscriptions.append(_subscription(one, allow_empty_path=allow_empty_path))
@@ -154,14 +154,14 @@ def _asked(wanted: Sequence[_Wanted], *, allow_empty_path: bool) -> Asked:
     return asked
 
 
-def _subscription(wanted: _Wanted, *, allow_empty_path: bool) -> Subscription:
+def _subscription(wanted: _Wanted, *, allow_empty_path: bool) -> AppSubscription:
     for name, value in (("pubsubname", wanted.pubsubname), ("topic", wanted.topic)):
         if not value:
             raise Invalid(name, "is empty in a subscription")
     routes = wanted.routes or _Routes(default=wanted.route or "")
     if wanted.routes is not None and not routes.rules and not routes.default:
         routes = _Routes(default=wanted.route or "")
-    return Subscription(
+    return AppSubscription(
         pubsub=wanted.pubsubname,
         topic=wanted.topic,
         rules=_rules(routes, allow_empty_path=allow_empty_path),
@@ -171,14 +171,14 @@ def _subscription(wanted: _Wanted, *, allow_empty_path: bool) -> Subscription:
     )
 
 
-def _rules(routes: _Routes, *, allow_empty_path: bool) -> tuple[Rule, ...]:
+def _rules(routes: _Routes, *, allow_empty_path: bool) -> tuple[RoutingRule, ...]:
     rules = [
-        Rule(one.match, one.path, compile_rule(one.match) if one.match.strip() else None)
+        RoutingRule(one.match, one.path, compile_rule(one.match) if one.match.strip() else None)
         for one in routes.rules
     ]
     # A gRPC application that says nothing gets everything, without a path. One that has rules gets what they take.
     if routes.default or (allow_empty_path and not rules):
-        rules.append(Rule("", routes.default))
+        rules.append(RoutingRule("", routes.default))
     if not rules or not (allow_empty_path or all(rule.path for rule in rules)):
         raise Invalid("route", "a subscription has no path of the application")
     return tuple(rules)
@@ -202,12 +202,12 @@ def _as_text(value: Any) -> str:
         raise Invalid("metadata", "is nested too deeply") from None
 
 
-def declarative(documents: Sequence[Document]) -> list[Subscription]:
+def declarative(documents: Sequence[Document]) -> list[AppSubscription]:
     """The subscriptions among YAML documents; raises `BadResource`."""
     return [_declared(document) for document in documents if document.kind == "Subscription"]
 
 
-def _declared(document: Document) -> Subscription:
+def _declared(document: Document) -> AppSubscription:
     version = document.version(V1, V2)
     spec = document.get("spec")
     if not isinstance(spec, Mapping):

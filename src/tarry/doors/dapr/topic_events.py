@@ -8,7 +8,7 @@ import msgspec
 from dapr.proto.runtime.v1 import appcallback_pb2
 from google.protobuf.struct_pb2 import Struct
 
-from tarry.doors.dapr.channel import Arrival, Status
+from tarry.doors.dapr.channel import AppMessage, Status
 from tarry.doors.dapr.cloudevents import is_cloud_event, is_json
 
 _OWN_FIELDS: Final = frozenset(
@@ -26,7 +26,7 @@ def status_of(number: int) -> Status:
     return _STATUSES.get(number, Status.RETRY)  # type: ignore[call-overload, no-any-return]
 
 
-def topic_event(arrival: Arrival) -> appcallback_pb2.TopicEventRequest:
+def topic_event(arrival: AppMessage) -> appcallback_pb2.TopicEventRequest:
     """One message."""
     event = arrival.event
     return appcallback_pb2.TopicEventRequest(
@@ -43,7 +43,7 @@ def topic_event(arrival: Arrival) -> appcallback_pb2.TopicEventRequest:
     )
 
 
-def bulk_event(arrivals: Sequence[Arrival]) -> appcallback_pb2.TopicEventBulkRequest:
+def bulk_event(arrivals: Sequence[AppMessage]) -> appcallback_pb2.TopicEventBulkRequest:
     """Several messages for one path."""
     first = arrivals[0]
     return appcallback_pb2.TopicEventBulkRequest(
@@ -57,7 +57,7 @@ def bulk_event(arrivals: Sequence[Arrival]) -> appcallback_pb2.TopicEventBulkReq
     )
 
 
-def _entry(arrival: Arrival) -> appcallback_pb2.TopicEventBulkRequestEntry:
+def _entry(arrival: AppMessage) -> appcallback_pb2.TopicEventBulkRequestEntry:
     entry = appcallback_pb2.TopicEventBulkRequestEntry(
         entry_id=arrival.entry_id, content_type=arrival.content_type or "", metadata=arrival.metadata
     )

@@ -17,7 +17,7 @@ from tarry.core.clock import Clock
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.matrix.errors import MatrixError
 from tarry.doors.matrix.settings import MatrixSettings
-from tarry.doors.matrix.wire import Request
+from tarry.doors.matrix.wire import MatrixRequest
 from tarry.outlets.matrix.homeserver import FAILURES, Homeserver
 from tarry.outlets.matrix.lines import LineAnswer
 from tarry.outlets.matrix.verdict import matrix_error
@@ -67,7 +67,7 @@ class Accounts:
             return None
         return known.account
 
-    async def of(self, request: Request) -> Account:
+    async def of(self, request: MatrixRequest) -> Account:
         """The account that a request is from; raises the homeserver's own error for one that is from none."""
         token = token_of(request)
         pairs = [(name, value) for name, value in request.query if name in _MASQUERADE]
@@ -127,7 +127,7 @@ class Accounts:
         return account
 
 
-def token_of(request: Request) -> bytes:
+def token_of(request: MatrixRequest) -> bytes:
     """The token of a request, from its header or, as older clients send it, its query."""
     authorization = request.headers.get(b"authorization")
     if authorization is not None and authorization[:7].lower() == _BEARER:

@@ -17,22 +17,22 @@ from tarry.doors.matrix.departures import Departures
 from tarry.doors.matrix.errors import MatrixError, explain, internal, unrecognised
 from tarry.doors.matrix.features import Features
 from tarry.doors.matrix.futures import Futures
-from tarry.doors.matrix.futures_batch import Batches
+from tarry.doors.matrix.futures_batch import FutureBatches
 from tarry.doors.matrix.lists import Lists
 from tarry.doors.matrix.management import QUICK, Management
 from tarry.doors.matrix.parts import Parts
-from tarry.doors.matrix.paths import Found, Paths, unquoted
+from tarry.doors.matrix.paths import FoundRoute, Paths, unquoted
 from tarry.doors.matrix.proxy import Gone, Proxy, Receive, Scope, Send, is_passed_on
-from tarry.doors.matrix.scheduling import Asked, Scheduling, asks_to_delay, known_send, read_own
+from tarry.doors.matrix.scheduling import AskedDelay, Scheduling, asks_to_delay, known_send, read_own
 from tarry.doors.matrix.transactions import Transactions
-from tarry.doors.matrix.wire import MAX_BODY_BYTES, Answered, Request, preflight, refused
+from tarry.doors.matrix.wire import MAX_BODY_BYTES, Answered, MatrixRequest, preflight, refused
 
 log = logging.getLogger(__name__)
 
 Answering = Callable[[bytes, Any, Any], bool]
 """Gets the body of a request that has come whole, and who sends it; says whether it will reply. See `serve.transport.heads`."""
 
-Read = Callable[[bytes], Asked]
+_Read = Callable[[bytes], AskedDelay]
 """Reads what is asked for from a body, knowing all the rest of the request."""
 
 MAX_DISCARDED_BYTES: Final = 64 << 20
@@ -51,7 +51,7 @@ class MatrixApp:
         self._departures = Departures(parts)
         self._paths = Paths(
             [
-                *Batches(parts, futures).routes,
+                *FutureBatches(parts, futures).routes,
                 *self._scheduling.routes,
                 *self._management.routes,
                 *Lists(parts, self._management).routes,
@@ -88,7 +88,7 @@ class MatrixApp:
         if afterwards is not None and 200 <= status <= 299:
             await afterwards()
 
-    async def _own(self, found: Found, scope: Scope, receive: Receive) -> Answered:
+    async def _own(self, found: FoundRoute, scope: Scope, receive: Receive) -> Answered:
         method = scope["method"]
         if method == "OPTIONS":
             return preflight()
@@ -117,7 +117,7 @@ class MatrixApp:
             return None
         return None if answering is None else partial(_answer_quick, answering)
 
-    def _quick_way(self, found: Found, scope: Scope) -> Answering | None:
+    def _quick_way(self, found: FoundRoute, scope: Scope) -> Answering | None:
         route, method = found.route, scope["method"]
         if method == "POST" and route is self._management.action and found.params[1] in QUICK:
             action = QUICK[found.params[1]]
@@ -138,12 +138,12 @@ class MatrixApp:
     ) -> bool:
         return self._management.quick(delay_id, action, unstable, reply)
 
-    def _act_quick(self, found: Found, scope: Scope, body: bytes, client: Any, reply: Any) -> bool:
+    def _act_quick(self, found: FoundRoute, scope: Scope, body: bytes, client: Any, reply: Any) -> bool:
         if len(body) > MAX_BODY_BYTES:
             return False
         return self._futures.act_quick(_request(found, scope, body, client), reply)
 
-    def _schedule_quick(self, read: Read, scope: Scope, body: bytes, _client: Any, reply: Any) -> bool:
+    def _schedule_quick(self, read: _Read, scope: Scope, body: bytes, _client: Any, reply: Any) -> bool:
         authorization = dict(scope["headers"]).get(b"authorization")
         account = self._parts.accounts.cached(authorization, scope["query_string"])
         if account is None or len(body) > MAX_BODY_BYTES or not self._scheduling.has_room(account):
@@ -152,7 +152,7 @@ class MatrixApp:
         return True
 
 
-def _read_own(found: Found, scope: Scope, body: bytes) -> Asked:
+def _read_own(found: FoundRoute, scope: Scope, body: bytes) -> AskedDelay:
     return read_own(_request(found, scope, body, None))
 
 
@@ -175,8 +175,8 @@ def _would_be_sent_at_once(scope: Scope) -> bool:
     return asks_to_delay(scope["query_string"])
 
 
-def _request(found: Found | None, scope: Scope, body: bytes, client: Any) -> Request:
-    return Request(
+def _request(found: FoundRoute | None, scope: Scope, body: bytes, client: Any) -> MatrixRequest:
+    return MatrixRequest(
         method=scope["method"],
         path=scope["raw_path"],
         params=() if found is None else tuple([unquoted(part) for part in found.params]),

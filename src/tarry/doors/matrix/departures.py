@@ -18,7 +18,7 @@ from tarry.doors.matrix.accounts import Account, token_of
 from tarry.doors.matrix.errors import MatrixError
 from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.settings import EVENTS, FUTURES
-from tarry.doors.matrix.wire import Request
+from tarry.doors.matrix.wire import MatrixRequest
 from tarry.engine.api import Ending
 from tarry.outlets.matrix.homeserver import FAILURES
 from tarry.outlets.matrix.outlet import DEACTIVATED, is_deactivated
@@ -55,7 +55,7 @@ class Departures:
             )
         }
 
-    async def watch(self, request: Request) -> Afterwards | None:
+    async def watch(self, request: MatrixRequest) -> Afterwards | None:
         """The work to do once a request that is the homeserver's has succeeded; None for nearly all."""
         follow = self._watched.get(request.path) if request.method == "POST" else None
         if follow is None:

@@ -27,7 +27,7 @@ MAX_CONTENT_BYTES: Final = 65_536
 _object_decoder = msgspec.json.Decoder(dict[str, Any])
 
 
-class Event(Struct, frozen=True, kw_only=True):
+class EventToSend(Struct, frozen=True, kw_only=True):
     """An event that is to be sent later."""
 
     room_id: str
@@ -38,7 +38,7 @@ class Event(Struct, frozen=True, kw_only=True):
     sticky_ms: int | None = None
 
 
-def check_event(event: Event) -> None:
+def check_event(event: EventToSend) -> None:
     """Raise for what can never be an event. Whether it may be sent is for the homeserver to say, when it is sent."""
     _check_name("room id", event.room_id)
     if not event.room_id.startswith("!") or len(event.room_id) < 2:
@@ -57,7 +57,7 @@ def check_event(event: Event) -> None:
 
 
 def message_of(
-    event: Event,
+    event: EventToSend,
     account: Account,
     *,
     delay_ms: int | None,
@@ -114,12 +114,12 @@ def _transaction_key(account: Account, txn: tuple[str, ...]) -> str:
     return _digest(account.device_id or "", *txn)
 
 
-def event_of(view: MessageView) -> Event:
+def event_of(view: MessageView) -> EventToSend:
     """The event that a message sends."""
     room_id, type_, state_key = parse(view.destination)
     headers = {} if view.headers is UNSET else view.headers
     sticky = headers.get(STICKY)
-    return Event(
+    return EventToSend(
         room_id=room_id,
         type=type_,
         state_key=state_key,

@@ -12,7 +12,7 @@ from tarry.doors.matrix.dialects import UNSTABLE
 from tarry.doors.matrix.errors import MatrixError
 from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.paths import CLIENT, Route
-from tarry.doors.matrix.wire import Answered, Request, ok
+from tarry.doors.matrix.wire import Answered, MatrixRequest, ok
 from tarry.outlets.matrix.homeserver import FAILURES
 
 _PASSED_ON: Final = (b"authorization", b"accept-language", b"user-agent")
@@ -44,15 +44,15 @@ class Features:
             ),
         ]
 
-    async def versions(self, request: Request) -> Answered:
+    async def versions(self, request: MatrixRequest) -> Answered:
         """GET /_matrix/client/versions."""
         return await self._completed(request, "unstable_features", self._unstable)
 
-    async def capabilities(self, request: Request) -> Answered:
+    async def capabilities(self, request: MatrixRequest) -> Answered:
         """GET /_matrix/client/v3/capabilities."""
         return await self._completed(request, "capabilities", self._capabilities)
 
-    async def _completed(self, request: Request, field: str, added: dict[str, Any]) -> Answered:
+    async def _completed(self, request: MatrixRequest, field: str, added: dict[str, Any]) -> Answered:
         path = request.path.decode() + (f"?{request.raw_query.decode()}" if request.raw_query else "")
         headers = {
             name.decode(): request.headers[name].decode("latin-1")

@@ -33,7 +33,7 @@ _STATES: Final = {
     "failed": frozenset({State.FAILED}),
 }
 
-Place = tuple[int, str]
+_Place = tuple[int, str]
 """Where an event is in the list: its send time, and what tells it from others at that time."""
 
 
@@ -46,7 +46,7 @@ class Filter(Struct, frozen=True):
     room_id: str | None
     type: str | None
     states: frozenset[State]
-    after: Place | None
+    after: _Place | None
 
     def takes(self, view: MessageView) -> bool:
         """Whether an event is asked for."""
@@ -97,7 +97,7 @@ async def filtered_page(
     """A page of a user's events."""
     wanted = read_filter(query)
     first = heapq.nlargest if wanted.backwards else heapq.nsmallest
-    best: dict[Place, MessageView] = {}
+    best: dict[_Place, MessageView] = {}
     for state in ("scheduled", "finalised"):
         page: str | None = None
         while True:
@@ -118,13 +118,13 @@ async def filtered_page(
     return body
 
 
-def place_of(view: MessageView) -> Place:
+def place_of(view: MessageView) -> _Place:
     """Where an event is in the list. Its id is a secret, so that its digest breaks ties."""
     tie = hashlib.blake2b(view.id.encode(), digest_size=8, person=b"matrix-tie").hexdigest()
     return (view.delayed_since_ms or 0) + (view.delay_ms or 0), tie
 
 
-def _read_token(token: str | None) -> Place | None:
+def _read_token(token: str | None) -> _Place | None:
     if token is None:
         return None
     number, separator, tie = token.removeprefix(_MARK).partition("_")

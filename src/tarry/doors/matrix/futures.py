@@ -23,15 +23,15 @@ from tarry.core.message import LED_BY, MessageView, OwnedQuery, Scheduled
 from tarry.core.rates import Rates
 from tarry.doors.matrix.accounts import Account
 from tarry.doors.matrix.errors import MatrixError, explain, internal, limited
-from tarry.doors.matrix.event import Event, check_event, event_of, message_of, transaction_of
-from tarry.doors.matrix.futures_asked import GROUP, UNSTABLE, Asked, read_query
+from tarry.doors.matrix.event import EventToSend, check_event, event_of, message_of, transaction_of
+from tarry.doors.matrix.futures_asked import GROUP, UNSTABLE, AskedFuture, read_query
 from tarry.doors.matrix.futures_guesses import Guesses
 from tarry.doors.matrix.futures_tokens import Action, Tokens
 from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.paths import CLIENT, Route
 from tarry.doors.matrix.sending import deliver, not_sent
 from tarry.doors.matrix.settings import FUTURES
-from tarry.doors.matrix.wire import Answered, Request, ok, refused, source_of
+from tarry.doors.matrix.wire import Answered, MatrixRequest, ok, refused, source_of
 from tarry.engine.answer import Answer
 from tarry.outlets.matrix.template import filled
 
@@ -81,24 +81,26 @@ class Futures:
 
     # Scheduling
 
-    async def send(self, request: Request) -> Answered:
+    async def send(self, request: MatrixRequest) -> Answered:
         """PUT …/rooms/{room}/send_future/{type}/{txn}."""
         room_id, type_, txn = request.params
-        event = Event(room_id=room_id, type=type_, content=request.body)
+        event = EventToSend(room_id=room_id, type=type_, content=request.body)
         return await self._schedule(request, event, ("send_future", room_id, type_, txn), own=True)
 
-    async def state(self, request: Request) -> Answered:
+    async def state(self, request: MatrixRequest) -> Answered:
         """PUT …/rooms/{room}/state_future/{type}/{key}; the key may be left out."""
         room_id, type_, *key = request.params
-        event = Event(room_id=room_id, type=type_, state_key="".join(key), content=request.body)
+        event = EventToSend(room_id=room_id, type=type_, state_key="".join(key), content=request.body)
         return await self._schedule(request, event, None, own=True)
 
-    async def reused(self, request: Request, event: Event, txn: tuple[str, ...] | None) -> Answered:
+    async def reused(
+        self, request: MatrixRequest, event: EventToSend, txn: tuple[str, ...] | None
+    ) -> Answered:
         """`future_timeout` or `future_group_id` on /send, /state or /redact: the same, with the same answer."""
         return await self._schedule(request, event, txn, own=False)
 
     async def _schedule(
-        self, request: Request, event: Event, txn: tuple[str, ...] | None, *, own: bool
+        self, request: MatrixRequest, event: EventToSend, txn: tuple[str, ...] | None, *, own: bool
     ) -> Answered:
         account = await self._parts.accounts.of(request)
         try:
@@ -128,7 +130,7 @@ class Futures:
         except TarryError as error:
             raise explained(error) from None
 
-    async def _first_answer(self, scheduled: Scheduled, asked: Asked, group_id: str) -> dict[str, str]:
+    async def _first_answer(self, scheduled: Scheduled, asked: AskedFuture, group_id: str) -> dict[str, str]:
         if scheduled.repeated:
             # Whatever is asked for this time, the answer is that of the first time.
             return self._response(await self._engine.get(scheduled.id))
@@ -164,7 +166,7 @@ class Futures:
 
     # Tokens
 
-    async def act(self, request: Request) -> Answered:
+    async def act(self, request: MatrixRequest) -> Answered:
         """POST …/future/{token}: send, cancel or refresh, whichever the token is for."""
         source = self._listened_to(request)
         try:
@@ -174,7 +176,7 @@ class Futures:
             return self._acted(source, error)
         return self._acted(source, None)
 
-    def act_quick(self, request: Request, reply: Any) -> bool:
+    def act_quick(self, request: MatrixRequest, reply: Any) -> bool:
         """Refresh or cancel without a task, so that a heartbeat by a token costs no more than one by a delay id; False for `send`."""
         found = self._tokens.read(request.params[0])
         if found is not None and found[0] not in self._act_quick:
@@ -188,7 +190,7 @@ class Futures:
         self._act_quick[action](id_).then(lambda answer: reply(*self._acted(source, answer.error())))
         return True
 
-    def _listened_to(self, request: Request) -> str:
+    def _listened_to(self, request: MatrixRequest) -> str:
         """The source of the request; raises if it has guessed too often."""
         source = source_of(request, self._parts.settings.trusted_proxies)
         wait_ms = self._guesses.wait_ms(source, self._parts.clock.now_ms())
@@ -228,7 +230,7 @@ class Futures:
 
     # Listing
 
-    async def running(self, request: Request) -> Answered:
+    async def running(self, request: MatrixRequest) -> Answered:
         """GET …/future: all futures of the user that wait, the next due first."""
         account = await self._parts.accounts.of(request)
         shown: list[dict[str, Any]] = []
@@ -265,7 +267,7 @@ def explained(error: TarryError) -> MatrixError:
     return explain(error)
 
 
-def url_of(request: Request) -> str:
+def url_of(request: MatrixRequest) -> str:
     """The address of a request, as it may be kept: a token in it is left out."""
     path, query = request.path.decode("latin-1"), request.raw_query.decode("latin-1")
     kept = [pair for pair in request.query if pair[0] != "access_token"]

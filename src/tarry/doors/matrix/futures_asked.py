@@ -7,7 +7,7 @@ from msgspec import Raw, Struct
 
 from tarry.core.limits import MAX_GROUP_BYTES, MAX_GROUP_MEMBERS
 from tarry.doors.matrix.errors import MatrixError
-from tarry.doors.matrix.wire import milliseconds, read_object
+from tarry.doors.matrix.wire import Query, milliseconds, read_object
 from tarry.outlets.matrix.outlet import STICKY_PARAMETER
 from tarry.outlets.matrix.template import VARIABLES, mentions
 
@@ -29,17 +29,15 @@ _EXAMPLE_TIMEOUTS: Final = ("timeout", *_TIMEOUTS)
 
 BATCH_KEYS: Final = ("timeout", "send_on_timeout", "send_on_action", "send_now")
 
-Query = list[tuple[str, str]]
 
-
-class Asked(Struct, frozen=True):
+class AskedFuture(Struct, frozen=True):
     """How a future is to be sent: after a time, and as which group's."""
 
     timeout_ms: int | None
     group_id: str | None
 
 
-def read_query(query: Query, *, own: bool) -> Asked:
+def read_query(query: Query, *, own: bool) -> AskedFuture:
     """Read the query of a request for a future; `own` on the draft's own endpoints."""
     timeout = _one(query, _EXAMPLE_TIMEOUTS if own else _TIMEOUTS)
     group_id = _one(query, _GROUP_IDS)
@@ -47,7 +45,7 @@ def read_query(query: Query, *, own: bool) -> Asked:
         raise MatrixError(400, "M_MISSING_PARAM", f"Give {TIMEOUT} or {GROUP_ID}, or both.")
     if group_id is not None:
         _check_group_id(group_id)
-    return Asked(None if timeout is None else milliseconds(TIMEOUT, timeout), group_id)
+    return AskedFuture(None if timeout is None else milliseconds(TIMEOUT, timeout), group_id)
 
 
 def _one(query: Query, names: tuple[str, ...]) -> str | None:
@@ -66,7 +64,7 @@ def _check_group_id(group_id: str) -> None:
 # A batch
 
 
-class Sent(Struct, frozen=True):
+class FutureEvent(Struct, frozen=True):
     """One event of a batch."""
 
     type: str
@@ -75,25 +73,25 @@ class Sent(Struct, frozen=True):
     sticky_ms: int | None = msgspec.field(default=None, name=STICKY_PARAMETER)
 
 
-class Batch(Struct, frozen=True):
+class FutureBatch(Struct, frozen=True):
     """Events that are accepted together."""
 
     timeout_ms: int
-    on_timeout: Sent
-    on_action: dict[str, Sent] | None
-    now: Sent | None
+    on_timeout: FutureEvent
+    on_action: dict[str, FutureEvent] | None
+    now: FutureEvent | None
 
 
 _batch_decoder = msgspec.json.Decoder(dict[str, Raw])
 _decoders: Final[dict[str, "msgspec.json.Decoder[Any]"]] = {
     "timeout": msgspec.json.Decoder(int),
-    "send_on_timeout": msgspec.json.Decoder(Sent),
-    "send_on_action": msgspec.json.Decoder(dict[str, Sent]),
-    "send_now": msgspec.json.Decoder(Sent),
+    "send_on_timeout": msgspec.json.Decoder(FutureEvent),
+    "send_on_action": msgspec.json.Decoder(dict[str, FutureEvent]),
+    "send_now": msgspec.json.Decoder(FutureEvent),
 }
 
 
-def read_batch(body: bytes) -> Batch:
+def read_batch(body: bytes) -> FutureBatch:
     """Read the body of a batch. Its keys may have the prefix of Matrix, or an unstable one."""
     given = read_object(body, _batch_decoder)
     found = {key: _value(given, key) for key in BATCH_KEYS}
@@ -101,7 +99,7 @@ def read_batch(body: bytes) -> Batch:
     if timeout is None or on_timeout is None:
         missing = "timeout" if timeout is None else "send_on_timeout"
         raise MatrixError(400, "M_MISSING_PARAM", f"{missing} is missing.")
-    batch = Batch(timeout, on_timeout, found["send_on_action"], found["send_now"])
+    batch = FutureBatch(timeout, on_timeout, found["send_on_action"], found["send_now"])
     _check_batch(batch)
     return batch
 
@@ -119,7 +117,7 @@ def _value(given: dict[str, Raw], key: Literal["timeout"] | str) -> Any:
         raise MatrixError(error.status, error.body["errcode"], f"{key}: {error.body['error']}") from None
 
 
-def _check_batch(batch: Batch) -> None:
+def _check_batch(batch: FutureBatch) -> None:
     if batch.timeout_ms <= 0:
         raise MatrixError(400, "M_INVALID_PARAM", "timeout is not positive.")
     actions = batch.on_action or {}

@@ -15,16 +15,16 @@ from tarry.core.lifecycle import State
 from tarry.core.message import Message, MessageView
 from tarry.doors.matrix.accounts import Account
 from tarry.doors.matrix.errors import MatrixError, error_of
-from tarry.doors.matrix.event import Event, check_event, message_of
+from tarry.doors.matrix.event import EventToSend, check_event, message_of
 from tarry.doors.matrix.futures import BASES, DIALECT, KIND, URL, Futures, explained, url_of
-from tarry.doors.matrix.futures_asked import GROUP, Batch, Sent, read_batch
+from tarry.doors.matrix.futures_asked import GROUP, FutureBatch, FutureEvent, read_batch
 from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.paths import Route
 from tarry.doors.matrix.settings import FUTURES
-from tarry.doors.matrix.wire import Answered, Request, ok
+from tarry.doors.matrix.wire import Answered, MatrixRequest, ok
 
 
-class Batches:
+class FutureBatches:
     """The endpoint that takes a batch."""
 
     def __init__(self, parts: Parts, futures: Futures) -> None:
@@ -34,7 +34,7 @@ class Batches:
             Route({"PUT": self.schedule}, *(f"{base}/rooms/{{}}/send/future/{{}}" for base in BASES))
         ]
 
-    async def schedule(self, request: Request) -> Answered:
+    async def schedule(self, request: MatrixRequest) -> Answered:
         """PUT …/rooms/{room}/send/future/{txn}."""
         account = await self._parts.accounts.of(request)
         batch = read_batch(request.body)
@@ -47,15 +47,15 @@ class Batches:
         event_id = None if batch.now is None else await self._sent(ids.pop(0))
         return ok(self._response(batch, ids, event_id))
 
-    def _messages(self, request: Request, account: Account, batch: Batch) -> list[Message]:
+    def _messages(self, request: MatrixRequest, account: Account, batch: FutureBatch) -> list[Message]:
         """The messages of a batch: first the one that leads, then the timed one."""
         room_id, txn = request.params
         names = ("send/future", room_id, txn)
         group = GROUP + self._futures.new_group_id(account, names)
         url = url_of(request)
 
-        def message(sent: Sent, kind: str, delay_ms: int | None, *name: str) -> Message:
-            event = Event(
+        def message(sent: FutureEvent, kind: str, delay_ms: int | None, *name: str) -> Message:
+            event = EventToSend(
                 room_id=room_id,
                 type=sent.type,
                 state_key=sent.state_key,
@@ -95,7 +95,7 @@ class Batches:
             raise error_of(view)
         return view.reference or ""
 
-    def _response(self, batch: Batch, ids: list[str], event_id: str | None) -> dict[str, Any]:
+    def _response(self, batch: FutureBatch, ids: list[str], event_id: str | None) -> dict[str, Any]:
         timed, *actions = (self._futures.tokens_of(id_, "", is_timed=at == 0) for at, id_ in enumerate(ids))
         # One request is one group: its id is of no use to anybody.
         del timed["future_group_id"]

@@ -19,7 +19,7 @@ from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.paths import CLIENT, Route
 from tarry.doors.matrix.settings import EVENTS
 from tarry.doors.matrix.shown import event_body, finalised_body, merged_body
-from tarry.doors.matrix.wire import Answered, Request, ok
+from tarry.doors.matrix.wire import Answered, MatrixRequest, ok
 
 PAGE: Final = 10
 """The size of a page, as MSC4140 recommends."""
@@ -42,7 +42,7 @@ class Lists:
             Route({"GET": self.filtered}, f"{CLIENT}/unstable/org.matrix.msc4486/delayed_events"),
         ]
 
-    async def _asker(self, request: Request) -> Account:
+    async def _asker(self, request: MatrixRequest) -> Account:
         """The account that asks, if not too often. By user: an address may be that of many."""
         account = await self._parts.accounts.of(request)
         per_second = self._parts.settings.list_per_second
@@ -55,7 +55,7 @@ class Lists:
 
     # The seed
 
-    async def both(self, request: Request) -> Answered:
+    async def both(self, request: MatrixRequest) -> Answered:
         """GET …/delayed_events."""
         account = await self._asker(request)
         query = request.query
@@ -117,14 +117,14 @@ class Lists:
             raise explain(error) from None
         return view if view.owner == account.user_id and view.namespace == EVENTS else None
 
-    async def filtered(self, request: Request) -> Answered:
+    async def filtered(self, request: MatrixRequest) -> Answered:
         """GET /unstable/org.matrix.msc4486/delayed_events."""
         account = await self._asker(request)
         return ok(await filtered_page(self._engine, account.user_id, request.query, request.unstable))
 
     # As merged
 
-    async def single(self, request: Request) -> Answered:
+    async def single(self, request: MatrixRequest) -> Answered:
         """GET …/delayed_events/{id}."""
         account = await self._asker(request)
         view = await self._own(account, request.params[0])

@@ -23,7 +23,7 @@ from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.paths import CLIENT, MSC4140, Route
 from tarry.doors.matrix.sending import deliver
 from tarry.doors.matrix.settings import EVENTS
-from tarry.doors.matrix.wire import Answered, Request, ok, read_object, refused
+from tarry.doors.matrix.wire import Answered, MatrixRequest, ok, read_object, refused
 from tarry.engine.answer import Answer
 
 ROOTS: Final = (f"{CLIENT}/v1/delayed_events", f"{MSC4140}/delayed_events")
@@ -57,14 +57,14 @@ class Management:
         self.action = Route({"POST": self.by_path}, *(f"{events}/{{}}/{{}}" for events in ROOTS))
         self.routes = [self.action]
 
-    async def by_path(self, request: Request) -> Answered:
+    async def by_path(self, request: MatrixRequest) -> Answered:
         """POST …/delayed_events/{id}/{action}."""
         delay_id, name = request.params
         if name not in ACTIONS:
             raise MatrixError(404, "M_UNRECOGNIZED", "The action is not send, cancel or restart.")
         return await self._manage(request, delay_id, ACTIONS[name])
 
-    async def by_body(self, request: Request) -> Answered:
+    async def by_body(self, request: MatrixRequest) -> Answered:
         """POST …/delayed_events/{id} with the action in the body."""
         (delay_id,) = request.params
         name = read_object(request.body, _body_decoder).action
@@ -72,7 +72,7 @@ class Management:
             raise MatrixError(400, "M_INVALID_PARAM", "The action is not send, cancel or restart.")
         return await self._manage(request, delay_id, ACTIONS[name])
 
-    async def _manage(self, request: Request, delay_id: str, action: str) -> Answered:
+    async def _manage(self, request: MatrixRequest, delay_id: str, action: str) -> Answered:
         try:
             if self._parts.settings.management_token:
                 await self._check_owner(request, delay_id)
@@ -118,7 +118,7 @@ class Management:
             if wait_ms:
                 raise RateLimited(wait_ms)
 
-    async def _check_owner(self, request: Request, delay_id: str) -> None:
+    async def _check_owner(self, request: MatrixRequest, delay_id: str) -> None:
         account = await self._parts.accounts.of(request)
         view = await self._engine.get(delay_id, namespace=EVENTS)
         if view.owner != account.user_id:

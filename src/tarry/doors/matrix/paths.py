@@ -10,9 +10,9 @@ from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from tarry.doors.matrix.errors import MatrixError
-from tarry.doors.matrix.wire import MAX_BODY_BYTES, Answered, Request
+from tarry.doors.matrix.wire import MAX_BODY_BYTES, Answered, MatrixRequest
 
-Endpoint = Callable[[Request], Awaitable[Answered]]
+Endpoint = Callable[[MatrixRequest], Awaitable[Answered]]
 
 CLIENT: Final = "/_matrix/client"
 MSC4140: Final = f"{CLIENT}/unstable/org.matrix.msc4140"
@@ -42,7 +42,7 @@ class Route:
         self.allowed = ", ".join((*self.methods, "OPTIONS"))
 
 
-class Found:
+class FoundRoute:
     """A route, and what the path has in the open places of its template."""
 
     __slots__ = ("params", "route", "unstable")
@@ -92,21 +92,21 @@ class Paths:
         node.route = route
         node.unstable = "/unstable/" in template
 
-    def find(self, path: bytes, query: bytes) -> Found | None:
+    def find(self, path: bytes, query: bytes) -> FoundRoute | None:
         """The route of a request; None where it is the homeserver's."""
         found = self.walk(path)
         if found is None or (found.route.when is not None and not found.route.when(query)):
             return None
         return found
 
-    def walk(self, path: bytes) -> Found | None:
+    def walk(self, path: bytes) -> FoundRoute | None:
         """The route of a path, whatever the query says."""
         beginning, *rest = path.rsplit(b"/", 2)
         place = self._known.get(beginning) or self._begin(beginning)
         place = None if place is None else _go(place, rest)
         if place is None or place[0].route is None:
             return None
-        return Found(place[0].route, place[1], place[0].unstable)
+        return FoundRoute(place[0].route, place[1], place[0].unstable)
 
     def _begin(self, beginning: bytes) -> _Place | None:
         place = _go((self._root, ()), beginning.split(b"/"))

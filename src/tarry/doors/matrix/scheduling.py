@@ -18,7 +18,7 @@ from tarry.core.message import Message, OwnedQuery, Scheduled
 from tarry.doors.matrix.accounts import Account
 from tarry.doors.matrix.dialects import MERGED, QUERY, SEED, UNSTABLE, Dialect, Speech
 from tarry.doors.matrix.errors import MatrixError, explain, internal
-from tarry.doors.matrix.event import Event, check_event, message_of, transaction_of
+from tarry.doors.matrix.event import EventToSend, check_event, message_of, transaction_of
 from tarry.doors.matrix.futures import Futures
 from tarry.doors.matrix.futures_asked import PARAMETERS as FUTURES
 from tarry.doors.matrix.parts import Parts
@@ -26,8 +26,8 @@ from tarry.doors.matrix.paths import CLIENT, MAX_KNOWN, MAX_KNOWN_BYTES, MSC4140
 from tarry.doors.matrix.settings import EVENTS
 from tarry.doors.matrix.wire import (
     Answered,
+    MatrixRequest,
     Query,
-    Request,
     milliseconds,
     ok,
     positive,
@@ -68,18 +68,18 @@ def asks_to_delay(raw_query: bytes) -> bool:
     return not DELAYING.isdisjoint([unquote_to_bytes(name) if b"%" in name else name for name in names])
 
 
-class Asked(Struct, frozen=True):
+class AskedDelay(Struct, frozen=True):
     """An event, how long to wait with it, and in which words that was said."""
 
-    event: Event
+    event: EventToSend
     delay_ms: int
     speech: Speech
     txn: tuple[str, ...] | None
 
-    def with_content(self, txn: str, content: bytes) -> "Asked":
+    def with_content(self, txn: str, content: bytes) -> "AskedDelay":
         """A copy for another transaction and content."""
         event = msgspec.structs.replace(self.event, content=content)
-        return Asked(event, self.delay_ms, self.speech, ("send", event.room_id, event.type, txn))
+        return AskedDelay(event, self.delay_ms, self.speech, ("send", event.room_id, event.type, txn))
 
 
 class Scheduling:
@@ -111,30 +111,30 @@ class Scheduling:
 
     # The proposal's own endpoint
 
-    async def schedule(self, request: Request) -> Answered:
+    async def schedule(self, request: MatrixRequest) -> Answered:
         """PUT …/rooms/{room}/delayed_event/{type}/{txn}."""
         account = await self._parts.accounts.of(request)
         return await self._accept(account, own_transaction(request), partial(read_own, request))
 
     # The delay as a query parameter
 
-    async def send(self, request: Request) -> Answered:
+    async def send(self, request: MatrixRequest) -> Answered:
         """PUT …/rooms/{room}/send/{type}/{txn}?delay=… and the same by POST, without a transaction."""
         room_id, type_, *txn = request.params
         names = ("send", room_id, type_, *txn) if txn else None
         query = request.query
         if _is_future(query):
-            event = Event(room_id=room_id, type=type_, content=request.body, sticky_ms=_sticky(query))
+            event = EventToSend(room_id=room_id, type=type_, content=request.body, sticky_ms=_sticky(query))
             return await self._future(request, event, names)
         account = await self._parts.accounts.of(request)
-        event = Event(room_id=room_id, type=type_, content=request.body, sticky_ms=_sticky(query))
+        event = EventToSend(room_id=room_id, type=type_, content=request.body, sticky_ms=_sticky(query))
         return await self._accept(account, names, partial(_asked_by_query, query, event, names))
 
-    async def state(self, request: Request) -> Answered:
+    async def state(self, request: MatrixRequest) -> Answered:
         """PUT …/rooms/{room}/state/{type}/{key}?delay=…; the key may be left out."""
         room_id, type_, *key = request.params
         query = request.query
-        event = Event(
+        event = EventToSend(
             room_id=room_id,
             type=type_,
             state_key="".join(key),
@@ -146,20 +146,22 @@ class Scheduling:
         account = await self._parts.accounts.of(request)
         return await self._accept(account, None, partial(_asked_by_query, query, event, None))
 
-    async def redact(self, request: Request) -> Answered:
+    async def redact(self, request: MatrixRequest) -> Answered:
         """PUT …/rooms/{room}/redact/{event}/{txn}?delay=… and the same by POST, without a transaction."""
         room_id, event_id, *txn = request.params
         given = read_object(request.body, _object_decoder) if request.body else {}
         content = msgspec.json.encode({**given, "redacts": event_id})
         query = request.query
-        event = Event(room_id=room_id, type=REDACTION, content=content, sticky_ms=_sticky(query))
+        event = EventToSend(room_id=room_id, type=REDACTION, content=content, sticky_ms=_sticky(query))
         names = ("redact", room_id, event_id, *txn) if txn else None
         if _is_future(query):
             return await self._future(request, event, names)
         account = await self._parts.accounts.of(request)
         return await self._accept(account, names, partial(_asked_by_query, query, event, names))
 
-    async def _future(self, request: Request, event: Event, txn: tuple[str, ...] | None) -> Answered:
+    async def _future(
+        self, request: MatrixRequest, event: EventToSend, txn: tuple[str, ...] | None
+    ) -> Answered:
         if not DELAYS.isdisjoint(name for name, _ in request.query):
             raise MatrixError(400, "M_INVALID_PARAM", "Give a delay or a future, not both.")
         return await self._futures.reused(request, event, txn)
@@ -167,7 +169,7 @@ class Scheduling:
     # Both
 
     async def _accept(
-        self, account: Account, txn: tuple[str, ...] | None, read: Callable[[], Asked]
+        self, account: Account, txn: tuple[str, ...] | None, read: Callable[[], AskedDelay]
     ) -> Answered:
         try:
             asked = read()
@@ -192,7 +194,7 @@ class Scheduling:
         waits_ms = [view.due_at_ms - now_ms for view in page.messages if view.due_at_ms is not None]
         return msgspec.structs.replace(speech, room_in_ms=max([1, *waits_ms]))
 
-    def _message(self, account: Account, asked: Asked) -> Message:
+    def _message(self, account: Account, asked: AskedDelay) -> Message:
         check_event(asked.event)
         return message_of(
             asked.event,
@@ -203,7 +205,7 @@ class Scheduling:
             ended_by_state=self._parts.settings.cancel_by_state_update,
         )
 
-    def quick(self, account: Account, asked: Asked, reply: Any) -> None:
+    def quick(self, account: Account, asked: AskedDelay, reply: Any) -> None:
         """Schedule for a request that has come whole, from an account that is known."""
         message = self._message(account, asked)
         self._parts.engine.schedule(message).then(partial(_reply, reply, asked.speech))
@@ -214,12 +216,12 @@ class Scheduling:
         return waiting < self._parts.settings.max_pending_per_user
 
 
-def own_transaction(request: Request) -> tuple[str, ...]:
+def own_transaction(request: MatrixRequest) -> tuple[str, ...]:
     """The name of a request to the proposal's own endpoint within the user's device."""
     return ("delayed_event", *request.params)
 
 
-def read_own(request: Request) -> Asked:
+def read_own(request: MatrixRequest) -> AskedDelay:
     """Read a request to the proposal's own endpoint."""
     room_id, type_, _ = request.params
     body = read_object(request.body, _body_decoder)
@@ -227,7 +229,7 @@ def read_own(request: Request) -> Asked:
     sticky_ms = body.sticky_ms
     if sticky_ms is None and request.raw_query:
         sticky_ms = _sticky(request.query)
-    event = Event(
+    event = EventToSend(
         room_id=room_id,
         type=type_,
         state_key=body.state_key,
@@ -235,10 +237,10 @@ def read_own(request: Request) -> Asked:
         sticky_ms=sticky_ms,
     )
     speech = Speech(dialect, request.unstable)
-    return Asked(event, delay_ms, speech, own_transaction(request))
+    return AskedDelay(event, delay_ms, speech, own_transaction(request))
 
 
-def known_send(room: bytes, type_: bytes, raw_query: bytes) -> Asked | None:
+def known_send(room: bytes, type_: bytes, raw_query: bytes) -> AskedDelay | None:
     """The request of a /send without its transaction and its content, from two parts of its path; None if it has no delay.
 
     A client asks for the same again and again, so it is remembered.
@@ -249,20 +251,20 @@ def known_send(room: bytes, type_: bytes, raw_query: bytes) -> Asked | None:
 
 
 @lru_cache(maxsize=MAX_KNOWN)
-def _known_send(room: bytes, type_: bytes, raw_query: bytes) -> Asked | None:
+def _known_send(room: bytes, type_: bytes, raw_query: bytes) -> AskedDelay | None:
     query = read_query(raw_query)
     if not asks_to_delay(raw_query) or _is_future(query):
         return None
-    event = Event(room_id=unquoted(room), type=unquoted(type_), content=b"{}", sticky_ms=_sticky(query))
+    event = EventToSend(room_id=unquoted(room), type=unquoted(type_), content=b"{}", sticky_ms=_sticky(query))
     return _asked_by_query(query, event, None)
 
 
-def _asked_by_query(query: Query, event: Event, txn: tuple[str, ...] | None) -> Asked:
+def _asked_by_query(query: Query, event: EventToSend, txn: tuple[str, ...] | None) -> AskedDelay:
     given = [(name, value) for name, value in query if name in DELAYS]
     if len(given) != 1:
         raise MatrixError(400, "M_INVALID_PARAM", "Give one delay.")
     name, value = given[0]
-    return Asked(event, milliseconds(name, value), Speech(QUERY, name != "delay"), txn)
+    return AskedDelay(event, milliseconds(name, value), Speech(QUERY, name != "delay"), txn)
 
 
 def _delay_of(body: _Body) -> tuple[int, Dialect]:

@@ -24,7 +24,7 @@ from tarry.doors.matrix.event import subject_of
 from tarry.doors.matrix.parts import Parts
 from tarry.doors.matrix.paths import Route
 from tarry.doors.matrix.settings import EVENTS, FUTURES
-from tarry.doors.matrix.wire import Answered, Request, ok, read_object
+from tarry.doors.matrix.wire import Answered, MatrixRequest, ok, read_object
 from tarry.engine.api import Ending
 from tarry.outlets.matrix.verdict import KeptError
 
@@ -83,7 +83,7 @@ class Transactions:
             Route({"GET": self.nobody}, f"{APP}/users/{{}}", f"{APP}/rooms/{{}}"),
         ]
 
-    async def take(self, request: Request) -> Answered:
+    async def take(self, request: MatrixRequest) -> Answered:
         """PUT /_matrix/app/v1/transactions/{txn}."""
         self._check(request)
         (transaction_id,) = request.params
@@ -97,17 +97,17 @@ class Transactions:
                 self._done.popitem(last=False)
         return ok()
 
-    async def ping(self, request: Request) -> Answered:
+    async def ping(self, request: MatrixRequest) -> Answered:
         """POST /_matrix/app/v1/ping."""
         self._check(request)
         return ok()
 
-    async def nobody(self, request: Request) -> Answered:
+    async def nobody(self, request: MatrixRequest) -> Answered:
         """GET /_matrix/app/v1/users/{user}: the application service has no users or rooms of its own."""
         self._check(request)
         raise MatrixError(404, "M_NOT_FOUND", "The application service has no such user or room.")
 
-    def _check(self, request: Request) -> None:
+    def _check(self, request: MatrixRequest) -> None:
         authorization = request.headers.get(b"authorization", b"")
         shown = authorization[7:] if authorization[:7].lower() == b"bearer " else b""
         shown = shown or (request.parameter("access_token") or "").encode()

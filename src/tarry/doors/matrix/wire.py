@@ -42,7 +42,7 @@ _MAX_FIELDS: Final = 256
 _encode = msgspec.json.Encoder().encode
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class MatrixRequest(Struct, frozen=True, kw_only=True):
     """A request that has come whole."""
 
     method: str
@@ -123,7 +123,7 @@ def positive(name: str, number: int) -> int:
     return number
 
 
-def source_of(request: Request, trusted: tuple[str, ...]) -> str:
+def source_of(request: MatrixRequest, trusted: tuple[str, ...]) -> str:
     """The source of a request: the nearest address that is not one of our own proxies."""
     forwarded = request.headers.get(b"x-forwarded-for", b"").decode("latin-1")
     return believed_way(request.peer, forwarded, trusted)[0]

@@ -31,7 +31,7 @@ class NotAvro(ValueError):
     """A text that is no Avro schema."""
 
 
-class TooLarge(ValueError):
+class TooManySteps(ValueError):
     """Two schemas that take too many steps to compare."""
 
 
@@ -42,10 +42,10 @@ class Budget:
         self._left = steps
 
     def spend(self) -> None:
-        """Take one step; raises `TooLarge` when there are none left."""
+        """Take one step; raises `TooManySteps` when there are none left."""
         self._left -= 1
         if self._left < 0:
-            raise TooLarge("the schemas are too large to be compared")
+            raise TooManySteps("the schemas are too large to be compared")
 
 
 class AvroSchema:
@@ -115,11 +115,11 @@ class AvroSchema:
 
 
 def can_read(reader: AvroSchema, writer: AvroSchema, budget: Budget) -> bool:
-    """Whether data that `writer` describes can be read with `reader`; raises `NotAvro` and `TooLarge`."""
+    """Whether data that `writer` describes can be read with `reader`; raises `NotAvro` and `TooManySteps`."""
     try:
         return _Resolution(reader, writer, budget).resolves(reader.root, writer.root)
     except RecursionError:
-        raise TooLarge("the schemas are nested too deeply to be compared") from None
+        raise TooManySteps("the schemas are nested too deeply to be compared") from None
 
 
 class _Resolution:

@@ -37,21 +37,21 @@ FIRST_FRAME_BYTES: Final = 64 * 1024
 FEATURES: Final = wire.FeatureFlags(supports_get_partitioned_metadata_without_auto_creation=True)
 """Features beyond the protocol's version that clients may rely on."""
 
-Type = wire.BaseCommand
+_Type = wire.BaseCommand
 # Looking one of these up costs as much as a call.
-_SEND: Final[int] = Type.SEND
-_ACK: Final[int] = Type.ACK
-_APART: Final = frozenset((Type.ACK, Type.FLOW, Type.PING, Type.PONG))
+_SEND: Final[int] = _Type.SEND
+_ACK: Final[int] = _Type.ACK
+_APART: Final = frozenset((_Type.ACK, _Type.FLOW, _Type.PING, _Type.PONG))
 """Commands to which it makes no difference what was sent before them."""
-_UNCOUNTED: Final = frozenset((Type.PING, Type.PONG, Type.FLOW, Type.AUTH_RESPONSE))
+_UNCOUNTED: Final = frozenset((_Type.PING, _Type.PONG, _Type.FLOW, _Type.AUTH_RESPONSE))
 """Commands that keep a connection going, and are no operations of the token."""
-_read_command: Final = Type.FromString
-_RIGHTS: Final = {Type.Type.Value(name): right for name, right in PULSAR.items()}
-Take = Callable[[Any, bytes], None]
+_read_command: Final = _Type.FromString
+_RIGHTS: Final = {_Type.Type.Value(name): right for name, right in PULSAR.items()}
+TakeCommand = Callable[[Any, bytes], None]
 """A function that takes a command, and the bytes that followed it."""
 
 
-class Output(Protocol):
+class FrameOutput(Protocol):
     """Where a connection's bytes go."""
 
     def write(self, data: bytes) -> None:
@@ -70,10 +70,10 @@ class Output(Protocol):
         """Do something later."""
 
 
-class Connection:
+class PulsarConnection:
     """One client. `out` is where its bytes go; `host` and `url` are the two ends as addresses."""
 
-    def __init__(self, broker: Broker, out: Output, host: str, url: str) -> None:
+    def __init__(self, broker: Broker, out: FrameOutput, host: str, url: str) -> None:
         self.broker = broker
         self.host = host
         self.url = url
@@ -100,11 +100,11 @@ class Connection:
         self.lookup = Lookup(self)
         self.producers = Producers(self)
         self.consumers = Consumers(self)
-        self._takes: dict[int, tuple[str, Take]] = {
-            Type.CONNECT: ("connect", self._connect),
-            Type.AUTH_RESPONSE: ("authResponse", self._authenticate_again),
-            Type.PING: ("ping", lambda _, __: self.send(type=Type.PONG, pong=wire.CommandPong())),
-            Type.PONG: ("pong", lambda _, __: None),
+        self._takes: dict[int, tuple[str, TakeCommand]] = {
+            _Type.CONNECT: ("connect", self._connect),
+            _Type.AUTH_RESPONSE: ("authResponse", self._authenticate_again),
+            _Type.PING: ("ping", lambda _, __: self.send(type=_Type.PONG, pong=wire.CommandPong())),
+            _Type.PONG: ("pong", lambda _, __: None),
             **self.lookup.takes,
             **self.producers.takes,
             **self.consumers.takes,
@@ -170,13 +170,13 @@ class Connection:
             self.producers.take(command.send, message)
             return self.caller.standing.charge(max(1, command.send.num_messages))
         found = self._takes.get(number)
-        if self.caller is None and number != Type.CONNECT:
+        if self.caller is None and number != _Type.CONNECT:
             raise Malformed("the first command is not CONNECT")
         if found is None:
             self._refuse_unknown(command)
             return 0
         field, take = found
-        if not command.HasField(field) and number not in (Type.PING, Type.PONG):
+        if not command.HasField(field) and number not in (_Type.PING, _Type.PONG):
             raise Malformed(f"command {number} without what it says")
         if number not in _APART:
             self.producers.flush()
@@ -214,12 +214,12 @@ class Connection:
 
     def success(self, request_id: int) -> None:
         """Say yes to a request."""
-        self.send(type=Type.SUCCESS, success=wire.CommandSuccess(request_id=request_id))
+        self.send(type=_Type.SUCCESS, success=wire.CommandSuccess(request_id=request_id))
 
     def error(self, request_id: int, code: int, text: str) -> None:
         """Say no to a request."""
         answer: Any = wire.CommandError(request_id=request_id, error=code, message=text)  # type: ignore[arg-type]
-        self.send(type=Type.ERROR, error=answer)
+        self.send(type=_Type.ERROR, error=answer)
 
     def refuse(self, request_id: int, error: BaseException) -> None:
         """Say no to a request, in Pulsar's words."""
@@ -270,7 +270,7 @@ class Connection:
             self.fail("nothing was heard from the client")
         else:
             self._pinged = True
-            self.send(type=Type.PING, ping=wire.CommandPing())
+            self.send(type=_Type.PING, ping=wire.CommandPing())
 
     def fail(self, reason: str) -> None:
         """End the connection with a reason."""
@@ -314,7 +314,7 @@ class Connection:
             max_message_size=self.broker.settings.max_message_bytes,
             feature_flags=FEATURES,
         )
-        self.send(type=Type.CONNECTED, connected=answer)
+        self.send(type=_Type.CONNECTED, connected=answer)
 
     def _authenticate(self, secret: bytes) -> bool:
         caller = self.broker.access.known(secret or None)
@@ -338,7 +338,7 @@ class Connection:
             challenge=wire.AuthData(auth_method_name="token", auth_data=b"PulsarAuthRefresh"),
             protocol_version=PROTOCOL_VERSION,
         )
-        self.send(type=Type.AUTH_CHALLENGE, authChallenge=challenge)
+        self.send(type=_Type.AUTH_CHALLENGE, authChallenge=challenge)
 
     def require(self, topic: str, command: int) -> TopicName:
         """A topic by its name, if the client may use this command on it; raises what is wrong."""

@@ -11,27 +11,26 @@ from tarry.doors.pulsar.delivery import frames_of
 from tarry.doors.pulsar.figures import about
 from tarry.doors.pulsar.frames import NO_ID, Places, varint
 from tarry.doors.pulsar.ids import places_in
-from tarry.engine.api import Consumer as EngineConsumer
-from tarry.engine.api import Received, Subscription
+from tarry.engine.api import Consumer, Received, Subscription
 
 if TYPE_CHECKING:
-    from tarry.doors.pulsar.connection import Connection
+    from tarry.doors.pulsar.connection import PulsarConnection
 
-Type = wire.BaseCommand
-Sub = wire.CommandSubscribe
+_Type = wire.BaseCommand
+_Sub = wire.CommandSubscribe
 NOWHERE: Final = Places(b"", b"")
 """Before a consumer is subscribed it is given nothing."""
 
 
-class Consumer:
+class PulsarConsumer:
     """One consumer of the connection, once it is subscribed."""
 
-    def __init__(self, connection: "Connection", asked: Sub, name: str) -> None:
+    def __init__(self, connection: "PulsarConnection", asked: _Sub, name: str) -> None:
         self.connection = connection
         self.id = asked.consumer_id
         self.name = name
         self.epoch: int | None = asked.consumer_epoch if asked.HasField("consumer_epoch") else None
-        self.engine: EngineConsumer | None = None
+        self.engine: Consumer | None = None
         self._wire_id = varint(asked.consumer_id)
         self._places = NOWHERE
         self._acks: list[int] = []
@@ -39,7 +38,7 @@ class Consumer:
         """Whether it knows if it is active."""
         self._withheld = 0
 
-    def attach(self, sub: Subscription, asked: Sub) -> None:
+    def attach(self, sub: Subscription, asked: _Sub) -> None:
         """Begin; raises `Conflict` where another one has the subscription."""
         self._places = places_in(sub.topic)
         broker = self.connection.broker
@@ -92,13 +91,13 @@ class Consumer:
         if not self._told:
             return
         answer = wire.CommandActiveConsumerChange(consumer_id=self.id, is_active=active)
-        self.connection.send(type=Type.ACTIVE_CONSUMER_CHANGE, active_consumer_change=answer)
+        self.connection.send(type=_Type.ACTIVE_CONSUMER_CHANGE, active_consumer_change=answer)
 
     def closed_here(self) -> None:
         """Its subscription is gone or went elsewhere: the client connects it again."""
         self.connection.consumers.forget(self)
         closed = wire.CommandCloseConsumer(consumer_id=self.id, request_id=NO_ID)
-        self.connection.send(type=Type.CLOSE_CONSUMER, close_consumer=closed)
+        self.connection.send(type=_Type.CLOSE_CONSUMER, close_consumer=closed)
 
     def acknowledge(self) -> None:
         """Acknowledge what has gathered."""
@@ -111,8 +110,8 @@ class Consumer:
         self._acks += entry_ids
 
 
-def _ranges_of(asked: Sub) -> list[tuple[int, int]] | None:
+def _ranges_of(asked: _Sub) -> list[tuple[int, int]] | None:
     """The hash slots that a key-shared consumer has chosen, if it has."""
-    if asked.subType != Sub.Key_Shared or asked.keySharedMeta.keySharedMode != wire.KeySharedMode.STICKY:
+    if asked.subType != _Sub.Key_Shared or asked.keySharedMeta.keySharedMode != wire.KeySharedMode.STICKY:
         return None
     return [(pair.start, pair.end) for pair in asked.keySharedMeta.hashRanges]

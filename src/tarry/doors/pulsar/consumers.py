@@ -8,27 +8,26 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from tarry.core.errors import NotFound, TarryError
 from tarry.core.names import partition_number, unpartitioned
 from tarry.doors.pulsar import wire_pb2 as wire
-from tarry.doors.pulsar.consumer import Consumer
+from tarry.doors.pulsar.consumer import PulsarConsumer
 from tarry.doors.pulsar.delivery import batch_size
-from tarry.doors.pulsar.errors import Code, Refused, say, say_code
+from tarry.doors.pulsar.errors import Code, PulsarRefusal, say, say_code
 from tarry.doors.pulsar.frames import NO_ID, Malformed, text
 from tarry.doors.pulsar.ids import entry_of, is_of, ledger_of
 from tarry.doors.pulsar.schema import read_schema
 from tarry.engine.answer import Answer
-from tarry.engine.api import Consumer as EngineConsumer
-from tarry.engine.api import Subscription, SubscriptionType, Topic, Topics
+from tarry.engine.api import Consumer, Subscription, SubscriptionType, Topic, Topics
 
 if TYPE_CHECKING:
-    from tarry.doors.pulsar.connection import Connection, Take
+    from tarry.doors.pulsar.connection import PulsarConnection, TakeCommand
 
-Type = wire.BaseCommand
-Sub = wire.CommandSubscribe
+_Type = wire.BaseCommand
+_Sub = wire.CommandSubscribe
 
 TYPES: Final[dict[int, SubscriptionType]] = {
-    Sub.Exclusive: "exclusive",
-    Sub.Shared: "shared",
-    Sub.Failover: "failover",
-    Sub.Key_Shared: "key_shared",
+    _Sub.Exclusive: "exclusive",
+    _Sub.Shared: "shared",
+    _Sub.Failover: "failover",
+    _Sub.Key_Shared: "key_shared",
 }
 
 
@@ -39,29 +38,29 @@ MAX_ACK_WORDS: Final = 1024
 class Consumers:
     """The consumers of a connection, by their ids."""
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: "PulsarConnection") -> None:
         self._connection = connection
-        self._by_id: dict[int, Consumer] = {}
-        self._fed: dict[Consumer, None] = {}
+        self._by_id: dict[int, PulsarConsumer] = {}
+        self._fed: dict[PulsarConsumer, None] = {}
         self._sought: list[Subscription] = []
         """Readers that went elsewhere; they go if nobody comes back to them."""
         self.held = False
         """Whether the client has to read before it gets more."""
-        self.takes: dict[int, tuple[str, Take]] = {
-            Type.SUBSCRIBE: ("subscribe", self._subscribe),
-            Type.FLOW: ("flow", self._flow),
-            Type.ACK: ("ack", self._ack),
-            Type.REDELIVER_UNACKNOWLEDGED_MESSAGES: ("redeliverUnacknowledgedMessages", self._redeliver),
-            Type.CLOSE_CONSUMER: ("close_consumer", self._close_one),
-            Type.UNSUBSCRIBE: ("unsubscribe", self._unsubscribe),
-            Type.SEEK: ("seek", self._seek),
-            Type.GET_LAST_MESSAGE_ID: ("getLastMessageId", self._last_id),
-            Type.CONSUMER_STATS: ("consumerStats", self._stats),
+        self.takes: dict[int, tuple[str, TakeCommand]] = {
+            _Type.SUBSCRIBE: ("subscribe", self._subscribe),
+            _Type.FLOW: ("flow", self._flow),
+            _Type.ACK: ("ack", self._ack),
+            _Type.REDELIVER_UNACKNOWLEDGED_MESSAGES: ("redeliverUnacknowledgedMessages", self._redeliver),
+            _Type.CLOSE_CONSUMER: ("close_consumer", self._close_one),
+            _Type.UNSUBSCRIBE: ("unsubscribe", self._unsubscribe),
+            _Type.SEEK: ("seek", self._seek),
+            _Type.GET_LAST_MESSAGE_ID: ("getLastMessageId", self._last_id),
+            _Type.CONSUMER_STATS: ("consumerStats", self._stats),
         }
 
     # Their life
 
-    def forget(self, consumer: Consumer) -> None:
+    def forget(self, consumer: PulsarConsumer) -> None:
         """A consumer is closed."""
         if self._by_id.get(consumer.id) is consumer:
             del self._by_id[consumer.id]
@@ -99,15 +98,15 @@ class Consumers:
     def _topics(self) -> Topics:
         return self._connection.broker.engine.topics
 
-    def _find(self, consumer_id: int) -> tuple[Consumer, EngineConsumer]:
+    def _find(self, consumer_id: int) -> tuple[PulsarConsumer, Consumer]:
         consumer = self._by_id.get(consumer_id)
         if consumer is None or consumer.engine is None or consumer.engine.closed:
-            raise Refused(Code.ConsumerNotFound, "there is no such consumer")
+            raise PulsarRefusal(Code.ConsumerNotFound, "there is no such consumer")
         return consumer, consumer.engine
 
     # Subscribing
 
-    def _subscribe(self, asked: Sub, _: bytes) -> None:
+    def _subscribe(self, asked: _Sub, _: bytes) -> None:
         connection = self._connection
 
         def begin() -> None:
@@ -116,15 +115,15 @@ class Consumers:
                 connection.success(asked.request_id)
                 return
             if found is not None:
-                raise Refused(Code.ServiceNotReady, "the consumer is being created already")
-            topic = connection.require(asked.topic, Type.SUBSCRIBE).full
+                raise PulsarRefusal(Code.ServiceNotReady, "the consumer is being created already")
+            topic = connection.require(asked.topic, _Type.SUBSCRIBE).full
             if not asked.force_topic_creation and topic not in self._topics.records.by_name:
                 raise NotFound(f"Topic {topic} does not exist")
             connection.broker.rules.check_topic(topic)
             connection.broker.rules.check_subscription(topic, text(asked.subscription), durable=asked.durable)
             if asked.HasField("schema"):
                 connection.broker.schemas.check(unpartitioned(topic), read_schema(asked.schema))
-            consumer = Consumer(
+            consumer = PulsarConsumer(
                 connection, asked, text(asked.consumer_name) or connection.broker.new_name("c")
             )
             self._by_id[asked.consumer_id] = consumer
@@ -138,7 +137,7 @@ class Consumers:
 
         connection.attempt(asked.request_id, begin)
 
-    def _subscribed(self, consumer: Consumer, asked: Sub, answer: Answer[Subscription]) -> None:
+    def _subscribed(self, consumer: PulsarConsumer, asked: _Sub, answer: Answer[Subscription]) -> None:
         connection = self._connection
         if connection.closed or self._by_id.get(consumer.id) is not consumer:
             if answer.error() is None and not answer.value().durable:
@@ -190,8 +189,8 @@ class Consumers:
         try:
             consumer, engine = self._find(ack.consumer_id)
             if ack.txnid_least_bits or ack.txnid_most_bits:
-                raise Refused(Code.NotAllowedError, "transactions are not served here")
-        except Refused as refused:
+                raise PulsarRefusal(Code.NotAllowedError, "transactions are not served here")
+        except PulsarRefusal as refused:
             if ack.HasField("request_id"):
                 self._tell_acked(ack, refused)
             return
@@ -228,7 +227,7 @@ class Consumers:
         answer = wire.CommandAckResponse(consumer_id=ack.consumer_id, request_id=ack.request_id)
         if error is not None:
             say(answer, error)
-        self._connection.send(type=Type.ACK_RESPONSE, ackResponse=answer)
+        self._connection.send(type=_Type.ACK_RESPONSE, ackResponse=answer)
 
     # Leaving, and going elsewhere
 
@@ -246,7 +245,7 @@ class Consumers:
             consumer, engine = self._find(asked.consumer_id)
             sub = engine.subscription
             if len(sub.consumers) > 1 and not asked.force:
-                raise Refused(Code.MetadataError, "the subscription has other consumers")
+                raise PulsarRefusal(Code.MetadataError, "the subscription has other consumers")
             self.forget(consumer)
             engine.on_close = None
             self._topics.end(sub).then(lambda done: self._answer(asked.request_id, done))
@@ -301,7 +300,7 @@ class Consumers:
                     ledgerId=ledger_id, entryId=(sub.acked.below - 1) & NO_ID, partition=partition
                 ),
             )
-            self._connection.send(type=Type.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=answer)
+            self._connection.send(type=_Type.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=answer)
 
         self._connection.attempt(asked.request_id, tell)
 
@@ -316,15 +315,15 @@ class Consumers:
             answer.type = engine.subscription.type
             answer.msgBacklog = engine.subscription.backlog
             answer.address = self._connection.host
-        except Refused as refused:
+        except PulsarRefusal as refused:
             say_code(answer, refused)
-        self._connection.send(type=Type.CONSUMER_STATS_RESPONSE, consumerStatsResponse=answer)
+        self._connection.send(type=_Type.CONSUMER_STATS_RESPONSE, consumerStatsResponse=answer)
 
 
-def _start_of(asked: Sub, topic: Topic | None) -> Literal["earliest", "latest"] | int:
+def _start_of(asked: _Sub, topic: Topic | None) -> Literal["earliest", "latest"] | int:
     """Where a new subscription of a topic begins."""
     if asked.durable or not asked.HasField("start_message_id"):
-        return "earliest" if asked.initialPosition == Sub.Earliest else "latest"
+        return "earliest" if asked.initialPosition == _Sub.Earliest else "latest"
     place = asked.start_message_id
     # Clients pass over the entry itself, or the part of it that they have had.
     return "earliest" if topic is None else entry_of(place.ledgerId, place.entryId, topic)

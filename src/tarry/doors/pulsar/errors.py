@@ -21,7 +21,7 @@ from tarry.engine.api import FULL
 Code = wire.ServerError
 
 
-class Refused(TarryError):
+class PulsarRefusal(TarryError):
     """A refusal that has a code of Pulsar's already."""
 
     code = "refused"
@@ -46,7 +46,7 @@ _CODES: Final[tuple[tuple[type[TarryError], int], ...]] = (
 
 def code_of(error: BaseException) -> int:
     """The code for an error."""
-    if isinstance(error, Refused):
+    if isinstance(error, PulsarRefusal):
         return error.server_error
     if isinstance(error, QuotaExceeded):
         held = error.action == "producer_request_hold"

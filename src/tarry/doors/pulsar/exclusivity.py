@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tarry.doors.pulsar import wire_pb2 as wire
-from tarry.doors.pulsar.errors import Code, Refused
+from tarry.doors.pulsar.errors import Code, PulsarRefusal
 
 Mode = wire.ProducerAccessMode
 
@@ -52,22 +52,22 @@ class Producing:
         return next((one for one in self.by_name.values() if one.mode != Mode.Shared), None)
 
     def claim(self, one: Claimant, known_epoch: int | None, ready: Callable[[], None]) -> bool:
-        """Let a producer in; False if it has to wait, until `ready` is called. Raises `Refused`."""
+        """Let a producer in; False if it has to wait, until `ready` is called. Raises `PulsarRefusal`."""
         if known_epoch is not None and known_epoch < self.epoch:
-            raise Refused(Code.ProducerFenced, "another producer has had the topic for itself since")
+            raise PulsarRefusal(Code.ProducerFenced, "another producer has had the topic for itself since")
         self._succeed(one)
         if one.name in self.by_name:
-            raise Refused(
+            raise PulsarRefusal(
                 Code.ProducerBusy,
                 f"Producer with name '{one.name}' is already connected to topic {self.topic}",
             )
         owner = self.exclusive
         if one.mode == Mode.Shared:
             if owner is not None or self._waiting:
-                raise Refused(Code.ProducerBusy, "Topic has an existing exclusive producer")
+                raise PulsarRefusal(Code.ProducerBusy, "Topic has an existing exclusive producer")
         elif one.mode == Mode.Exclusive:
             if self.by_name or self._waiting:
-                raise Refused(Code.ProducerFenced, "Topic has existing producers")
+                raise PulsarRefusal(Code.ProducerFenced, "Topic has existing producers")
         elif one.mode == Mode.ExclusiveWithFencing:
             self.evict_all()
         elif self.by_name or self._waiting:

@@ -10,10 +10,10 @@ from tarry.doors.pulsar.frames import text
 _LAST_MS: Final = 253_402_300_799_000
 
 if TYPE_CHECKING:
-    from tarry.doors.pulsar.connection import Connection
+    from tarry.doors.pulsar.connection import PulsarConnection
 
 
-def about(connection: "Connection", metadata: Iterable[wire.KeyValue]) -> Mapping[str, Any]:
+def about(connection: "PulsarConnection", metadata: Iterable[wire.KeyValue]) -> Mapping[str, Any]:
     """The facts at the moment at which it was opened, by their names in Pulsar's figures."""
     return {
         "address": connection.host,

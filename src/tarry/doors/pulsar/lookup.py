@@ -5,28 +5,28 @@ from typing import TYPE_CHECKING
 from tarry.core.errors import NotFound, TarryError
 from tarry.core.names import parse_namespace, parse_topic, unpartitioned
 from tarry.doors.pulsar import wire_pb2 as wire
-from tarry.doors.pulsar.errors import Code, Refused, say, say_code
+from tarry.doors.pulsar.errors import Code, PulsarRefusal, say, say_code
 from tarry.doors.pulsar.frames import text
 from tarry.doors.pulsar.schema import read_schema, version_bytes, wire_schema
 from tarry.engine.answer import Answer, failed, settled
 
 if TYPE_CHECKING:
-    from tarry.doors.pulsar.connection import Connection, Take
+    from tarry.doors.pulsar.connection import PulsarConnection, TakeCommand
 
-Type = wire.BaseCommand
+_Type = wire.BaseCommand
 
 
 class Lookup:
     """Answers the questions of one connection."""
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: "PulsarConnection") -> None:
         self._connection = connection
-        self.takes: dict[int, tuple[str, Take]] = {
-            Type.PARTITIONED_METADATA: ("partitionMetadata", self._partitions),
-            Type.LOOKUP: ("lookupTopic", self._lookup),
-            Type.GET_TOPICS_OF_NAMESPACE: ("getTopicsOfNamespace", self._topics),
-            Type.GET_SCHEMA: ("getSchema", self._schema),
-            Type.GET_OR_CREATE_SCHEMA: ("getOrCreateSchema", self._add_schema),
+        self.takes: dict[int, tuple[str, TakeCommand]] = {
+            _Type.PARTITIONED_METADATA: ("partitionMetadata", self._partitions),
+            _Type.LOOKUP: ("lookupTopic", self._lookup),
+            _Type.GET_TOPICS_OF_NAMESPACE: ("getTopicsOfNamespace", self._topics),
+            _Type.GET_SCHEMA: ("getSchema", self._schema),
+            _Type.GET_OR_CREATE_SCHEMA: ("getOrCreateSchema", self._add_schema),
         }
 
     def _partitions(self, asked: wire.CommandPartitionedTopicMetadata, _: bytes) -> None:
@@ -41,10 +41,10 @@ class Lookup:
             else:
                 answer.response = wire.CommandPartitionedTopicMetadataResponse.Failed
                 say(answer, error)
-            connection.send(type=Type.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=answer)
+            connection.send(type=_Type.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=answer)
 
         try:
-            name = connection.require(asked.topic, Type.PARTITIONED_METADATA).full
+            name = connection.require(asked.topic, _Type.PARTITIONED_METADATA).full
             self._partitions_of(name, make=asked.metadata_auto_creation_enabled).then(tell)
         except TarryError as error:
             tell(failed(error))
@@ -69,10 +69,10 @@ class Lookup:
         connection = self._connection
         answer = wire.CommandLookupTopicResponse(request_id=asked.request_id)
         try:
-            connection.require(asked.topic, Type.LOOKUP)
+            connection.require(asked.topic, _Type.LOOKUP)
             if asked.advertised_listener_name:
                 # Clients give up at this code at once; Pulsar's own has them try again until their time is out.
-                raise Refused(
+                raise PulsarRefusal(
                     Code.NotAllowedError,
                     f"the broker has no listener {text(asked.advertised_listener_name)}:"
                     " it has one address, and clients set no listener name",
@@ -89,21 +89,21 @@ class Lookup:
         except TarryError as error:
             answer.response = wire.CommandLookupTopicResponse.Failed
             say(answer, error)
-        connection.send(type=Type.LOOKUP_RESPONSE, lookupTopicResponse=answer)
+        connection.send(type=_Type.LOOKUP_RESPONSE, lookupTopicResponse=answer)
 
     def _topics(self, asked: wire.CommandGetTopicsOfNamespace, _: bytes) -> None:
         connection = self._connection
 
         def tell() -> None:
             namespace = parse_namespace(text(asked.namespace))
-            connection.require_namespace(namespace, Type.GET_TOPICS_OF_NAMESPACE)
+            connection.require_namespace(namespace, _Type.GET_TOPICS_OF_NAMESPACE)
             topics = connection.broker.engine.topics
             wanted = asked.mode != wire.CommandGetTopicsOfNamespace.NON_PERSISTENT
             names = (
                 [name for name in topics.names(namespace) if not topics.partitions(name)] if wanted else []
             )
             answer = wire.CommandGetTopicsOfNamespaceResponse(request_id=asked.request_id, topics=names)
-            connection.send(type=Type.GET_TOPICS_OF_NAMESPACE_RESPONSE, getTopicsOfNamespaceResponse=answer)
+            connection.send(type=_Type.GET_TOPICS_OF_NAMESPACE_RESPONSE, getTopicsOfNamespaceResponse=answer)
 
         connection.attempt(asked.request_id, tell)
 
@@ -111,7 +111,7 @@ class Lookup:
         connection = self._connection
         answer = wire.CommandGetSchemaResponse(request_id=asked.request_id)
         try:
-            name = connection.require(asked.topic, Type.GET_SCHEMA)
+            name = connection.require(asked.topic, _Type.GET_SCHEMA)
             version = int.from_bytes(asked.schema_version, "big") if asked.schema_version else None
             found = connection.broker.schemas.find(unpartitioned(name.full), version)
             if found is None:
@@ -121,7 +121,7 @@ class Lookup:
                 answer.schema_version = version_bytes(found[0])
         except TarryError as error:
             say_code(answer, error)
-        connection.send(type=Type.GET_SCHEMA_RESPONSE, getSchemaResponse=answer)
+        connection.send(type=_Type.GET_SCHEMA_RESPONSE, getSchemaResponse=answer)
 
     def _add_schema(self, asked: wire.CommandGetOrCreateSchema, _: bytes) -> None:
         connection = self._connection
@@ -133,10 +133,10 @@ class Lookup:
                 answer.schema_version = version_bytes(version.value())
             else:
                 say_code(answer, error)
-            connection.send(type=Type.GET_OR_CREATE_SCHEMA_RESPONSE, getOrCreateSchemaResponse=answer)
+            connection.send(type=_Type.GET_OR_CREATE_SCHEMA_RESPONSE, getOrCreateSchemaResponse=answer)
 
         def add() -> None:
-            name = connection.require(asked.topic, Type.GET_OR_CREATE_SCHEMA)
+            name = connection.require(asked.topic, _Type.GET_OR_CREATE_SCHEMA)
             topic = unpartitioned(name.full)
             connection.broker.schemas.add(topic, read_schema(asked.schema)).then(added)
 

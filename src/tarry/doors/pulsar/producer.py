@@ -18,7 +18,7 @@ from tarry.core.errors import DelayTooLong, Rejected, TarryError
 from tarry.core.limits import MAX_KEY_BYTES
 from tarry.core.policy import Effective
 from tarry.doors.pulsar import wire_pb2 as wire
-from tarry.doors.pulsar.errors import Code, Refused, code_of, text_of
+from tarry.doors.pulsar.errors import Code, PulsarRefusal, code_of, text_of
 from tarry.doors.pulsar.figures import about
 from tarry.doors.pulsar.frames import (
     NO_ID,
@@ -39,19 +39,19 @@ from tarry.engine.answer import Answer
 from tarry.engine.api import NewEntry, Published
 
 if TYPE_CHECKING:
-    from tarry.doors.pulsar.connection import Connection
+    from tarry.doors.pulsar.connection import PulsarConnection
 
-Type = wire.BaseCommand
+_Type = wire.BaseCommand
 DOOR: Final = "pulsar"
 ENOUGH_BYTES: Final = 1 << 16
-"""A part of this size gathers no more."""
+"""So many bytes of SENDs are handed over, and gather no more."""
 log = logging.getLogger("tarry.pulsar")
 
 _read_metadata: Final = wire.MessageMetadata.FromString
 
 
-class Part:
-    """Messages of a producer that are published together."""
+class Sends:
+    """SENDs of a producer whose messages are published together."""
 
     def __init__(
         self, entries: list[NewEntry], sequences: list[int], highest: list[int], size_bytes: int
@@ -81,7 +81,9 @@ class Part:
 class Producer:
     """One producer: what it has sent that is not published, and what it is to be told, in order."""
 
-    def __init__(self, connection: "Connection", asked: wire.CommandProducer, topic: str, name: str) -> None:
+    def __init__(
+        self, connection: "PulsarConnection", asked: wire.CommandProducer, topic: str, name: str
+    ) -> None:
         self.connection = connection
         self.id = asked.producer_id
         self.topic = topic
@@ -105,7 +107,7 @@ class Producer:
         """Bytes of that of which the connection does not know yet."""
         self._under_way = 0
         """Parts that are not answered."""
-        self._parts: deque[Part] = deque()
+        self._gathered: deque[Sends] = deque()
         """Parts to publish, in order; the first one waits for room."""
         self._policy: Effective | None = None
         self._said_ignored = False
@@ -123,12 +125,12 @@ class Producer:
         try:
             metadata = _read_metadata(metadata_of(message))
         except BadChecksum:
-            self._refuse(send, Refused(Code.ChecksumError, "the checksum is not that of the message"))
+            self._refuse(send, PulsarRefusal(Code.ChecksumError, "the checksum is not that of the message"))
             return
         except DecodeError:
             raise Malformed("the metadata are not a MessageMetadata of Pulsar's protocol") from None
         if send.txnid_least_bits or send.txnid_most_bits:
-            self._refuse(send, Refused(Code.NotAllowedError, "transactions are not served here"))
+            self._refuse(send, PulsarRefusal(Code.NotAllowedError, "transactions are not served here"))
             return
         settings = self._settings
         due_ms = metadata.deliver_at_time
@@ -137,7 +139,9 @@ class Producer:
         if deliver_at_ms is not None and not policy.delayed_delivery and deliver_at_ms > self._now_ms():
             if settings.refuse_ignored_delay:
                 self.connection.broker.delays_refused["off"] += 1
-                self._refuse(send, Refused(Code.NotAllowedError, "delayed delivery is off for this topic"))
+                self._refuse(
+                    send, PulsarRefusal(Code.NotAllowedError, "delayed delivery is off for this topic")
+                )
                 return
             self._say_ignored()
         sequence_id, highest = send.sequence_id, send.highest_sequence_id
@@ -200,13 +204,13 @@ class Producer:
             error=code,  # type: ignore[arg-type]
             message=text,
         )
-        return frame(wire.BaseCommand(type=Type.SEND_ERROR, send_error=answer))
+        return frame(wire.BaseCommand(type=_Type.SEND_ERROR, send_error=answer))
 
     def publish(self, *, gather: bool = False) -> None:
         """Publish what has gathered, behind what waits already.
 
-        Where more may be gathered it waits while a part is under way: what comes meanwhile is then the next one, and a
-        part costs as much as some dozens of its messages.
+        Where more may be gathered it waits while other SENDs are under way: what comes meanwhile is handed over together, and one handing
+        over costs as much as some dozens of messages.
         """
         self._policy = None
         if not self._entries:
@@ -216,51 +220,51 @@ class Producer:
         self._unowed_bytes = 0
         if gather and self._under_way and self._size_bytes < ENOUGH_BYTES:
             return
-        part = Part(self._entries, self._sequences, self._highest, self._size_bytes)
+        sends = Sends(self._entries, self._sequences, self._highest, self._size_bytes)
         self._entries, self._sequences, self._highest, self._size_bytes = [], [], [], 0
-        self.sent_bytes += part.size_bytes
-        self.sent_messages += sum([entry.messages for entry in part.entries])
-        self._replies.append(part.reply)
+        self.sent_bytes += sends.size_bytes
+        self.sent_messages += sum([entry.messages for entry in sends.entries])
+        self._replies.append(sends.reply)
         self._under_way += 1
-        self._parts.append(part)
-        if len(self._parts) == 1:
-            self._next_part()
+        self._gathered.append(sends)
+        if len(self._gathered) == 1:
+            self._hand_over()
 
     @property
     def gathers(self) -> bool:
         """Whether anything is not published yet."""
         return bool(self._entries)
 
-    def _next_part(self) -> None:
-        """Hand over the first part once the ledger has room: while the disk is behind, the client waits and is not refused."""
+    def _hand_over(self) -> None:
+        """Hand over the first SENDs once the ledger has room: while the disk is behind, the client waits and is not refused."""
         engine = self.connection.broker.engine
 
         def go(_: Answer[None]) -> None:
-            part = self._parts[0]
-            # It is the first until it is handed over: its answer may come at once, with the next part behind it.
+            sends = self._gathered[0]
+            # They are the first until they are handed over: their answer may come at once, with the next ones behind it.
             if self._lost:
-                self.connection.owe(-part.size_bytes)
+                self.connection.owe(-sends.size_bytes)
             else:
-                engine.topics.publish_each(self.topic, part.entries).then(part.published(self))
-            self._parts.popleft()
-            if self._parts:
-                self._next_part()
+                engine.topics.publish_each(self.topic, sends.entries).then(sends.published(self))
+            self._gathered.popleft()
+            if self._gathered:
+                self._hand_over()
 
-        engine.room(self._parts[0].size_bytes).then(go)
+        engine.room(self._gathered[0].size_bytes).then(go)
 
-    def answered(self, part: "Part", incarnation: int, results: Sequence[int | BaseException]) -> None:
-        """The ledger has synced a part in a topic of this incarnation, or it was refused."""
-        part.reply.append(self._answers(part, places_of(ledger_of(incarnation)), results))
+    def answered(self, sends: "Sends", incarnation: int, results: Sequence[int | BaseException]) -> None:
+        """The ledger has synced these SENDs in a topic of this incarnation, or they were refused."""
+        sends.reply.append(self._answers(sends, places_of(ledger_of(incarnation)), results))
         self._tell()
         self._under_way -= 1
         self.publish()
-        self.connection.owe(-part.size_bytes)
+        self.connection.owe(-sends.size_bytes)
 
-    def _answers(self, part: "Part", places: Places, results: Sequence[int | BaseException]) -> bytes:
+    def _answers(self, sends: "Sends", places: Places, results: Sequence[int | BaseException]) -> bytes:
         entry_ids = [result for result in results if isinstance(result, int)]
-        if len(entry_ids) == len(results) and not any(part.highest):
-            return receipt_frames(self._wire_id, places, part.sequences, entry_ids)
-        return b"".join(map(self._answer, repeat(places), part.sequences, part.highest, results))
+        if len(entry_ids) == len(results) and not any(sends.highest):
+            return receipt_frames(self._wire_id, places, sends.sequences, entry_ids)
+        return b"".join(map(self._answer, repeat(places), sends.sequences, sends.highest, results))
 
     def _answer(self, places: Places, sequence_id: int, highest: int, result: int | BaseException) -> bytes:
         if isinstance(result, int):
@@ -280,7 +284,7 @@ class Producer:
 
     def end(self, request_id: int) -> None:
         """Say yes to the client's wish to close it, once it has been told of all that it sent."""
-        success = wire.BaseCommand(type=Type.SUCCESS, success=wire.CommandSuccess(request_id=request_id))
+        success = wire.BaseCommand(type=_Type.SUCCESS, success=wire.CommandSuccess(request_id=request_id))
         self._replies.append([frame(success)])
         self._tell()
 
@@ -304,7 +308,7 @@ class Producer:
         self._closed = True
         closed = wire.CommandCloseProducer(producer_id=self.id, request_id=NO_ID)
         self.connection.producers.forget(self)
-        self.connection.send(type=Type.CLOSE_PRODUCER, close_producer=closed)
+        self.connection.send(type=_Type.CLOSE_PRODUCER, close_producer=closed)
 
 
 def _is_early_chunk(metadata: wire.MessageMetadata) -> bool:

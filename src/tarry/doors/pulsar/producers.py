@@ -6,7 +6,7 @@ from tarry.core.errors import Invalid, QuotaExceeded
 from tarry.core.limits import MAX_PRODUCER_BYTES
 from tarry.core.names import unpartitioned
 from tarry.doors.pulsar import wire_pb2 as wire
-from tarry.doors.pulsar.errors import Code, Refused
+from tarry.doors.pulsar.errors import Code, PulsarRefusal
 from tarry.doors.pulsar.exclusivity import Mode, Producing
 from tarry.doors.pulsar.frames import text
 from tarry.doors.pulsar.producer import Producer
@@ -14,22 +14,22 @@ from tarry.doors.pulsar.schema import read_schema, version_bytes
 from tarry.engine.answer import Answer, settled
 
 if TYPE_CHECKING:
-    from tarry.doors.pulsar.connection import Connection, Take
+    from tarry.doors.pulsar.connection import PulsarConnection, TakeCommand
 
-Type = wire.BaseCommand
+_Type = wire.BaseCommand
 
 
 class Producers:
     """The producers of a connection, by their ids."""
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: "PulsarConnection") -> None:
         self._connection = connection
         self._by_id: dict[int, Producer] = {}
         self._fed: dict[Producer, None] = {}
-        self.takes: dict[int, tuple[str, Take]] = {
-            Type.PRODUCER: ("producer", self._open),
-            Type.SEND: ("send", self.take),
-            Type.CLOSE_PRODUCER: ("close_producer", self._close_one),
+        self.takes: dict[int, tuple[str, TakeCommand]] = {
+            _Type.PRODUCER: ("producer", self._open),
+            _Type.SEND: ("send", self.take),
+            _Type.CLOSE_PRODUCER: ("close_producer", self._close_one),
         }
 
     def take(self, send: wire.CommandSend, message: bytes) -> None:
@@ -91,17 +91,17 @@ class Producers:
             return
 
         def begin() -> None:
-            topic = connection.require(asked.topic, Type.PRODUCER).full
+            topic = connection.require(asked.topic, _Type.PRODUCER).full
             connection.broker.rules.check_topic(topic)
             if asked.initial_subscription_name:
                 # It is made like any other, by whoever may subscribe.
-                connection.require(asked.topic, Type.SUBSCRIBE)
+                connection.require(asked.topic, _Type.SUBSCRIBE)
                 name = text(asked.initial_subscription_name)
                 connection.broker.rules.check_subscription(topic, name, durable=True)
             if asked.txn_enabled:
-                raise Refused(Code.NotAllowedError, "transactions are not served here")
+                raise PulsarRefusal(Code.NotAllowedError, "transactions are not served here")
             if found is not None:
-                raise Refused(Code.ServiceNotReady, "the producer is being created already")
+                raise PulsarRefusal(Code.ServiceNotReady, "the producer is being created already")
             full = connection.broker.engine.topics.over_quota(topic)
             if full is not None:
                 raise QuotaExceeded(topic, full)
@@ -168,7 +168,7 @@ class Producers:
         def opened(entered: Answer[None]) -> None:
             error = entered.error()
             if error is None and self._by_id.get(producer.id) is not producer:
-                error = Refused(Code.ProducerFenced, "another producer has the topic for itself")
+                error = PulsarRefusal(Code.ProducerFenced, "another producer has the topic for itself")
             if error is not None:
                 self._leave(producer)
                 self._connection.refuse(asked.request_id, error)
@@ -182,7 +182,7 @@ class Producers:
                 others = len(producing.by_name) - (producer.name in producing.by_name)
                 self._connection.broker.rules.check_producer(producer.topic, others)
                 entered = producing.claim(producer, known_epoch, ready)
-            except Refused:
+            except PulsarRefusal:
                 self.forget(producer)
                 self._connection.broker.forget_idle(producer.topic)
                 raise
@@ -204,4 +204,4 @@ class Producers:
         )
         if producer.mode != Mode.Shared and producer.ready:
             answer.topic_epoch = self._producing(producer).epoch
-        self._connection.send(type=Type.PRODUCER_SUCCESS, producer_success=answer)
+        self._connection.send(type=_Type.PRODUCER_SUCCESS, producer_success=answer)

@@ -13,12 +13,12 @@ from msgspec.structs import replace
 
 from tarry.core.errors import NotFound
 from tarry.core.names import parse_topic, unpartitioned
-from tarry.doors.pulsar.errors import Code, Refused
+from tarry.doors.pulsar.errors import Code, PulsarRefusal
 from tarry.engine.answer import Answer
 from tarry.engine.api import EMPTY, Subscription, Topic
 from tarry.engine.engine import Engine
 
-Level = Literal["namespace", "topic"]
+RuleLevel = Literal["namespace", "topic"]
 
 Strategy = Literal[
     "UNDEFINED", "ALWAYS_INCOMPATIBLE", "ALWAYS_COMPATIBLE", "BACKWARD", "FORWARD", "FULL", "BACKWARD_TRANSITIVE",
@@ -79,12 +79,12 @@ class RuleBook:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def of(self, level: Level, name: str) -> Rules:
+    def of(self, level: RuleLevel, name: str) -> Rules:
         """The rules that a namespace or a topic sets itself."""
         stored = self._engine.catalogue.get(level, name)
         return NO_RULES if stored is None else _decoded(stored)
 
-    def set(self, level: Level, name: str, **changed: Any) -> Answer[None]:
+    def set(self, level: RuleLevel, name: str, **changed: Any) -> Answer[None]:
         """Change some rules of a level; None takes one back."""
         rules = replace(self.of(level, name), **changed)
         value: bytes | None = msgspec.json.encode(rules)
@@ -124,7 +124,7 @@ class RuleBook:
         """Refuse to make topics beyond the number that a namespace may have."""
         limit = self.of("namespace", namespace).max_topics
         if limit and self._engine.topics.records.by_name.count(namespace) + count > limit:
-            raise Refused(
+            raise PulsarRefusal(
                 Code.NotAllowedError, f"Exceed maximum number of topics in namespace {namespace}: {limit}"
             )
 
@@ -137,7 +137,7 @@ class RuleBook:
         """Refuse one producer more than a topic may have."""
         limit = self.applied(topic, "max_producers")
         if limit and producers >= limit:
-            raise Refused(Code.ProducerBusy, f"Topic {topic} reached max producers limit: {limit}")
+            raise PulsarRefusal(Code.ProducerBusy, f"Topic {topic} reached max producers limit: {limit}")
 
     def check_subscription(self, topic: str, name: str, *, durable: bool) -> None:
         """Refuse to make a subscription where clients may not, or where the topic has as many as it may have."""
@@ -145,7 +145,7 @@ class RuleBook:
         if not durable or (found is not None and name in found.subscriptions):
             return
         if self.applied(topic, "auto_subscription_creation") is False:
-            raise Refused(
+            raise PulsarRefusal(
                 Code.SubscriptionNotFound,
                 f"Subscription {name} of {topic} does not exist, and is not made by clients (autoSubscriptionCreation)",
             )
@@ -156,7 +156,7 @@ class RuleBook:
         found = self._engine.topics.records.by_name.get(topic)
         limit = self.applied(topic, "max_subscriptions")
         if limit and found is not None and len(found.subscriptions) >= limit:
-            raise Refused(
+            raise PulsarRefusal(
                 Code.NotAllowedError, f"Exceed the maximum number of subscriptions of the topic: {limit}"
             )
 
@@ -165,10 +165,12 @@ class RuleBook:
         topic = sub.topic
         limit = self.applied(topic.name, "max_consumers_per_subscription")
         if limit and len(sub.consumers) >= limit:
-            raise Refused(Code.ConsumerBusy, f"Subscription {sub.name} reached max consumers limit: {limit}")
+            raise PulsarRefusal(
+                Code.ConsumerBusy, f"Subscription {sub.name} reached max consumers limit: {limit}"
+            )
         limit = self.applied(topic.name, "max_consumers")
         if limit and _consumers(topic) >= limit:
-            raise Refused(Code.ConsumerBusy, f"Topic {topic.name} reached max consumers limit: {limit}")
+            raise PulsarRefusal(Code.ConsumerBusy, f"Topic {topic.name} reached max consumers limit: {limit}")
 
 
 def _consumers(topic: Topic) -> int:

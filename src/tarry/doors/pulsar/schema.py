@@ -17,7 +17,7 @@ TYPE_NAMES: Final[dict[str, int]] = {
 _NAMES: Final = {number: name for name, number in reversed(TYPE_NAMES.items())}
 
 
-class Schema(Struct, frozen=True):
+class TopicSchema(Struct, frozen=True):
     """A schema of a topic's messages, as a client declares it."""
 
     name: str
@@ -30,23 +30,23 @@ class Schema(Struct, frozen=True):
 class Schemas(Protocol):
     """The schemas of every topic, in versions. A topic is named in full, and a partition by the topic that it is of."""
 
-    def add(self, topic: str, schema: Schema) -> Answer[int]:
+    def add(self, topic: str, schema: TopicSchema) -> Answer[int]:
         """The version of a producer's schema, which is new or there already; fails if it does not go with the others."""
 
-    def find(self, topic: str, version: int | None) -> tuple[int, Schema] | None:
+    def find(self, topic: str, version: int | None) -> tuple[int, TopicSchema] | None:
         """A version of a topic's schema; None asks for the latest."""
 
-    def check(self, topic: str, schema: Schema) -> None:
+    def check(self, topic: str, schema: TopicSchema) -> None:
         """Raise if a consumer's schema does not go with the topic's."""
 
 
-def read_schema(given: wire.Schema) -> Schema:
+def read_schema(given: wire.Schema) -> TopicSchema:
     """A schema as it came."""
     properties = {text(pair.key): text(pair.value) for pair in given.properties}
-    return Schema(text(given.name), given.type, given.schema_data, properties)
+    return TopicSchema(text(given.name), given.type, given.schema_data, properties)
 
 
-def wire_schema(schema: Schema) -> wire.Schema:
+def wire_schema(schema: TopicSchema) -> wire.Schema:
     """A schema as it is sent."""
     return wire.Schema(
         name=schema.name,

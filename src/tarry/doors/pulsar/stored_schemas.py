@@ -11,9 +11,9 @@ import msgspec
 from msgspec import Struct
 
 from tarry.doors.pulsar.compatibility import reason_against, reason_against_reading
-from tarry.doors.pulsar.errors import Code, Refused
+from tarry.doors.pulsar.errors import Code, PulsarRefusal
 from tarry.doors.pulsar.rules import RuleBook
-from tarry.doors.pulsar.schema import Schema, type_name
+from tarry.doors.pulsar.schema import TopicSchema, type_name
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.engine import Engine
 
@@ -25,7 +25,7 @@ MAX_SCHEMA_BYTES: Final = 64 * 1024
 class Version(Struct, frozen=True, array_like=True):
     """One version as it is kept."""
 
-    schema: Schema
+    schema: TopicSchema
     added_at_ms: int
 
 
@@ -43,7 +43,7 @@ class StoredSchemas:
             versions.append(_decoded(stored))
         return versions
 
-    def add(self, topic: str, schema: Schema) -> Answer[int]:
+    def add(self, topic: str, schema: TopicSchema) -> Answer[int]:
         """See `Schemas`."""
         versions = [version.schema for version in self.versions(topic)]
         if schema in versions:
@@ -51,7 +51,7 @@ class StoredSchemas:
         try:
             self._check_size(topic, schema, versions)
             self._check(schema, versions, reason_against(schema, versions, self._rules.strategy(topic)))
-        except Refused as refused:
+        except PulsarRefusal as refused:
             return failed(refused)
         version = Version(schema, self._engine.clock.now_ms())
         entered = self._engine.catalogue.enter(
@@ -59,18 +59,18 @@ class StoredSchemas:
         )
         return entered.turned(lambda _: len(versions))
 
-    def find(self, topic: str, version: int | None) -> tuple[int, Schema] | None:
+    def find(self, topic: str, version: int | None) -> tuple[int, TopicSchema] | None:
         """See `Schemas`."""
         versions = self.versions(topic)
         at = len(versions) - 1 if version is None else version
         return (at, versions[at].schema) if 0 <= at < len(versions) else None
 
-    def check(self, topic: str, schema: Schema) -> None:
+    def check(self, topic: str, schema: TopicSchema) -> None:
         """See `Schemas`."""
         versions = [version.schema for version in self.versions(topic)]
         self._check(schema, versions, reason_against_reading(schema, versions, self._rules.strategy(topic)))
 
-    def check_new(self, topic: str, schema: Schema) -> None:
+    def check_new(self, topic: str, schema: TopicSchema) -> None:
         """Raise if a producer's schema does not go with the topic's."""
         versions = [version.schema for version in self.versions(topic)]
         if schema not in versions:
@@ -85,27 +85,27 @@ class StoredSchemas:
         return self._engine.catalogue.remove("schema", names).turned(lambda _: count)
 
     @staticmethod
-    def _check_size(topic: str, schema: Schema, versions: list[Schema]) -> None:
+    def _check_size(topic: str, schema: TopicSchema, versions: list[TopicSchema]) -> None:
         size = len(schema.data) + sum(len(k.encode()) + len(v.encode()) for k, v in schema.properties.items())
         if size > MAX_SCHEMA_BYTES:
-            raise Refused(
+            raise PulsarRefusal(
                 Code.NotAllowedError, f"the schema has {size} bytes; {MAX_SCHEMA_BYTES} are allowed"
             )
         if len(versions) >= MAX_VERSIONS:
-            raise Refused(
+            raise PulsarRefusal(
                 Code.NotAllowedError,
                 f"the schema of {topic} has {MAX_VERSIONS} versions, which is as many as are kept;"
                 " an administrator can delete it, and it begins anew",
             )
 
     @staticmethod
-    def _check(schema: Schema, versions: list[Schema], reason: str | None) -> None:
+    def _check(schema: TopicSchema, versions: list[TopicSchema], reason: str | None) -> None:
         if versions and versions[-1].type != schema.type:
             reason = (
                 f"exists schema type {type_name(versions[-1].type)}, new schema type {type_name(schema.type)}"
             )
         if reason is not None:
-            raise Refused(Code.IncompatibleSchema, f"Incompatible schema: {reason}")
+            raise PulsarRefusal(Code.IncompatibleSchema, f"Incompatible schema: {reason}")
 
 
 def _key(topic: str, version: int) -> str:

@@ -14,7 +14,7 @@ from tarry.core.figure import Figure
 from tarry.doors.http.asgi import Asgi
 from tarry.doors.pulsar.admin.app import PATHS, AdminApp
 from tarry.doors.pulsar.broker import Broker
-from tarry.doors.pulsar.connection import Connection
+from tarry.doors.pulsar.connection import PulsarConnection
 from tarry.doors.pulsar.stored_schemas import StoredSchemas
 from tarry.engine.engine import Engine
 from tarry.serve.transport.accepting import Accepting
@@ -162,7 +162,7 @@ class PulsarTransport(asyncio.Protocol):
     def __init__(self, door: PulsarDoor) -> None:
         self._door = door
         self._transport: asyncio.Transport | None = None
-        self._connection: Connection | None = None
+        self._connection: PulsarConnection | None = None
         self.unread: Unread | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -178,7 +178,7 @@ class PulsarTransport(asyncio.Protocol):
         self._door.part.waiting[self] = time.monotonic()
         peer = transport.get_extra_info("peername")
         here = transport.get_extra_info("sockname")
-        self._connection = Connection(self._door.broker, self, str(peer[0]), self._door.url_of(here))
+        self._connection = PulsarConnection(self._door.broker, self, str(peer[0]), self._door.url_of(here))
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
@@ -212,12 +212,12 @@ class PulsarTransport(asyncio.Protocol):
             self._transport.abort()
 
     def tick(self) -> None:
-        """See `Connection.tick`."""
+        """See `PulsarConnection.tick`."""
         if self._connection is not None:
             self._connection.tick()
 
     def revoke(self) -> None:
-        """See `Connection.revoke`."""
+        """See `PulsarConnection.revoke`."""
         if self._connection is not None:
             self._connection.revoke()
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from tarry.doors.dapr.delayed_message import Delayed, encode
+from tarry.doors.dapr.delayed_message import WaitingMessage, encode
 from tarry.outlets.dapr.component import BrokerMessage, Component, Settlement
 from tarry.outlets.dapr.errors import TopicMissing
 from tests.conformance.dapr.brokers.kinds import Broker
@@ -163,7 +163,7 @@ async def test_foreign_writers_of_the_delayed_topic_are_served(
 
     def message(data: bytes) -> bytes:
         return encode(
-            Delayed(
+            WaitingMessage(
                 topic=topic, message=data, content_type="", metadata={"k": "v"}, time="PT0.5S", bulk=False
             )
         )

@@ -27,7 +27,7 @@ from tarry.doors.pulsar.admin import (
     topics,
     unserved,
 )
-from tarry.doors.pulsar.admin.call import Call, Endpoint
+from tarry.doors.pulsar.admin.call import AdminCall, AdminEndpoint
 from tarry.doors.pulsar.admin.refusals import RestError, refusal_of
 from tarry.doors.pulsar.broker import Broker
 
@@ -67,7 +67,7 @@ class AdminApp:
             log.error("a request failed with %s", told(error))
             await _refuse(RestError(500, "something went wrong inside the server"), scope, receive, send)
 
-    def call(self, request: Request, right: Right) -> Call:
+    def call(self, request: Request, right: Right) -> AdminCall:
         """The request with its sender; raises for a sender without that right."""
         broker = self.broker
         if broker is None or broker.stopping:
@@ -75,7 +75,7 @@ class AdminApp:
         host = request.headers.get("host", "")
         caller = self._sender(broker, request, right)
         right.check(caller)
-        return Call(request, broker, caller, self._service_url(host))
+        return AdminCall(request, broker, caller, self._service_url(host))
 
     @staticmethod
     def _sender(broker: Broker, request: Request, right: Right) -> Caller:
@@ -95,7 +95,7 @@ class AdminApp:
 class _Methods:
     """The methods of a path, each behind its row of the rights table."""
 
-    def __init__(self, app: AdminApp, path: str, endpoints: Mapping[str, Endpoint]) -> None:
+    def __init__(self, app: AdminApp, path: str, endpoints: Mapping[str, AdminEndpoint]) -> None:
         self._app = app
         self._endpoints = {
             method: (right_of(PULSAR_ADMIN, f"{method} {path}"), endpoint)

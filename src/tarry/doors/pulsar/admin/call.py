@@ -25,7 +25,7 @@ MAX_NUMBER: Final = 1 << 62
 _DIGITS: Final = re.compile("[0-9]{1,19}")
 
 
-class Call:
+class AdminCall:
     """A request whose sender is known."""
 
     def __init__(self, request: Request, broker: Broker, caller: Caller, service_url: str) -> None:
@@ -139,8 +139,8 @@ def _number(text: str, name: str) -> int:
     return int(text)
 
 
-Endpoint = Callable[[Call], Awaitable[Response]]
-Routes = Mapping[str, Mapping[str, Endpoint]]
+AdminEndpoint = Callable[[AdminCall], Awaitable[Response]]
+Routes = Mapping[str, Mapping[str, AdminEndpoint]]
 """By path, what answers to each method."""
 
 

@@ -4,35 +4,35 @@ from typing import Final
 
 from starlette.responses import PlainTextResponse, Response
 
-from tarry.doors.pulsar.admin.call import Call, Routes, answer
+from tarry.doors.pulsar.admin.call import AdminCall, Routes, answer
 from tarry.doors.pulsar.admin.refusals import RestError
 
 CLUSTER: Final = "standalone"
 
 
-async def clusters(_call: Call) -> Response:
+async def clusters(_call: AdminCall) -> Response:
     """The one cluster."""
     return answer([CLUSTER])
 
 
-async def cluster(call: Call) -> Response:
+async def cluster(call: AdminCall) -> Response:
     """Where the cluster is."""
     if call.part("cluster") != CLUSTER:
         raise RestError(404, "Cluster does not exist")
     return answer({"serviceUrl": _web(call), "brokerServiceUrl": call.service_url})
 
 
-async def brokers(call: Call) -> Response:
+async def brokers(call: AdminCall) -> Response:
     """The one broker."""
     return answer([_host(call)])
 
 
-async def leader(call: Call) -> Response:
+async def leader(call: AdminCall) -> Response:
     """The one broker again."""
     return answer({"brokerId": _host(call), "serviceUrl": _web(call)})
 
 
-async def health(call: Call) -> Response:
+async def health(call: AdminCall) -> Response:
     """Whether everything is taken and delivered on time."""
     if not call.engine.ready:
         raise RestError(503, "the server is starting")
@@ -44,7 +44,7 @@ async def health(call: Call) -> Response:
     return PlainTextResponse("ok")
 
 
-async def configuration(call: Call) -> Response:
+async def configuration(call: AdminCall) -> Response:
     """Answer the questions of Pulsar's tools about a broker's configuration, delays among them."""
     broker = call.engine.broker_policy()
     return answer(
@@ -57,14 +57,14 @@ async def configuration(call: Call) -> Response:
     )
 
 
-async def version(_call: Call) -> Response:
+async def version(_call: AdminCall) -> Response:
     """Which program this is."""
     from tarry import __version__
 
     return PlainTextResponse(f"tarry-{__version__}")
 
 
-async def lookup(call: Call) -> Response:
+async def lookup(call: AdminCall) -> Response:
     """Where a topic is: here, like all."""
     call.named_topic()
     url = call.service_url
@@ -80,17 +80,17 @@ async def lookup(call: Call) -> Response:
     )
 
 
-async def bundle(call: Call) -> Response:
+async def bundle(call: AdminCall) -> Response:
     """Which part of the namespace a topic is in: there is one."""
     call.named_topic()
     return PlainTextResponse("0x00000000_0xffffffff")
 
 
-def _host(call: Call) -> str:
+def _host(call: AdminCall) -> str:
     return call.request.url.netloc
 
 
-def _web(call: Call) -> str:
+def _web(call: AdminCall) -> str:
     return f"{call.request.url.scheme}://{call.request.url.netloc}"
 
 

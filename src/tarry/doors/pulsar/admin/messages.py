@@ -6,7 +6,7 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from tarry.core.names import partition_number
-from tarry.doors.pulsar.admin.call import Call, Routes, answer
+from tarry.doors.pulsar.admin.call import AdminCall, Routes, answer
 from tarry.doors.pulsar.admin.refusals import RestError, no_subscription
 from tarry.doors.pulsar.admin.subscriptions import shown_message
 from tarry.doors.pulsar.ids import entry_of, is_of, ledger_of, text_of_id
@@ -20,7 +20,7 @@ class MessageId(Struct, frozen=True):
     entryId: int = -1  # noqa: N815
 
 
-async def by_id(call: Call) -> Response:
+async def by_id(call: AdminCall) -> Response:
     """The message at an id."""
     topic = _topic(call)
     ledger, entry_id = call.number("ledger"), call.number("entry")
@@ -32,7 +32,7 @@ async def by_id(call: Call) -> Response:
     return _message(call, topic, entry_id)
 
 
-async def examine(call: Call) -> Response:
+async def examine(call: AdminCall) -> Response:
     """The message so many places from the first or from the last, counted from 1."""
     topic = _topic(call)
     start = call.query("initialPosition") or "latest"
@@ -44,7 +44,7 @@ async def examine(call: Call) -> Response:
     return _message(call, topic, topic.visible - place if start == "latest" else topic.first + place - 1)
 
 
-async def at_time(call: Call) -> Response:
+async def at_time(call: AdminCall) -> Response:
     """The id of the first message that was published at an instant or later; behind the last if there is none."""
     topic = _topic(call)
     entry_id = call.engine.topics.first_published(topic, call.number("timestamp"))
@@ -57,7 +57,7 @@ async def at_time(call: Call) -> Response:
     )
 
 
-async def backlog_size(call: Call) -> Response:
+async def backlog_size(call: AdminCall) -> Response:
     """How many bytes the topic has from a message on."""
     topic = _topic(call)
     given = await call.read(MessageId, empty=b"{}")
@@ -65,7 +65,7 @@ async def backlog_size(call: Call) -> Response:
     return answer(int(topic.mean_bytes(start, topic.next) * (topic.next - start)))
 
 
-async def analyze(call: Call) -> Response:
+async def analyze(call: AdminCall) -> Response:
     """How much a subscription has to do, in Pulsar's shape. Nothing is filtered here."""
     topic, name = _topic(call), call.part("subscription")
     await call.body()
@@ -87,14 +87,14 @@ async def analyze(call: Call) -> Response:
     return answer(shown)
 
 
-def _topic(call: Call) -> Topic:
+def _topic(call: AdminCall) -> Topic:
     topic = call.topic()
     if topic.partitions:
         raise RestError(405, f"{topic.name} is partitioned: ask for one of its partitions")
     return topic
 
 
-def _message(call: Call, topic: Topic, entry_id: int) -> Response:
+def _message(call: AdminCall, topic: Topic, entry_id: int) -> Response:
     there = topic.first <= entry_id < topic.visible
     entry = call.engine.topics.entry(topic, entry_id) if there else None
     if entry is None:

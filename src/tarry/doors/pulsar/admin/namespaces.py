@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from tarry.core.errors import Conflict, NotFound
 from tarry.core.names import check_part
-from tarry.doors.pulsar.admin.call import Call, Routes, answer
+from tarry.doors.pulsar.admin.call import AdminCall, Routes, answer
 from tarry.doors.pulsar.admin.cluster import CLUSTER
 from tarry.doors.pulsar.admin.policies import of_namespace, quotas_of
 from tarry.doors.pulsar.admin.refusals import RestError, no_namespace
@@ -26,12 +26,12 @@ class TenantInfo(Struct, frozen=True, kw_only=True):
 # Tenants
 
 
-async def tenants(call: Call) -> Response:
+async def tenants(call: AdminCall) -> Response:
     """Every tenant."""
     return answer(call.engine.catalogue.tenants())
 
 
-async def tenant(call: Call) -> Response:
+async def tenant(call: AdminCall) -> Response:
     """Show a tenant's information."""
     info = msgspec.json.decode(
         call.engine.catalogue.get("tenant", _known_tenant(call)) or b"{}", type=TenantInfo
@@ -41,7 +41,7 @@ async def tenant(call: Call) -> Response:
     )
 
 
-async def create_tenant(call: Call) -> Response:
+async def create_tenant(call: AdminCall) -> Response:
     """A new tenant."""
     name = call.part("tenant")
     check_part(name, "tenant")
@@ -52,14 +52,14 @@ async def create_tenant(call: Call) -> Response:
     return answer(None)
 
 
-async def update_tenant(call: Call) -> Response:
+async def update_tenant(call: AdminCall) -> Response:
     """Say something else of a tenant."""
     name = _known_tenant(call)
     await call.engine.catalogue.add_tenant(name, msgspec.json.encode(await _info(call)))
     return answer(None)
 
 
-async def delete_tenant(call: Call) -> Response:
+async def delete_tenant(call: AdminCall) -> Response:
     """Remove a tenant."""
     name = _known_tenant(call)
     try:
@@ -69,27 +69,27 @@ async def delete_tenant(call: Call) -> Response:
     return answer(None)
 
 
-def _known_tenant(call: Call) -> str:
+def _known_tenant(call: AdminCall) -> str:
     name = call.part("tenant")
     if name not in call.engine.catalogue.tenants():
         raise RestError(404, "Tenant does not exist")
     return name
 
 
-async def _info(call: Call) -> TenantInfo:
+async def _info(call: AdminCall) -> TenantInfo:
     return await call.read(TenantInfo, empty=b"{}")
 
 
 # Namespaces
 
 
-async def namespaces(call: Call) -> Response:
+async def namespaces(call: AdminCall) -> Response:
     """The namespaces of a tenant that the caller governs."""
     found = call.engine.catalogue.namespaces(_known_tenant(call))
     return answer([name for name in found if call.caller.covers(name)])
 
 
-async def namespace(call: Call) -> Response:
+async def namespace(call: AdminCall) -> Response:
     """The policies of a namespace."""
     level = of_namespace(call)
     policy, applied = level.policy, level.applied
@@ -109,7 +109,7 @@ async def namespace(call: Call) -> Response:
     return answer({name: value for name, value in shown.items() if value is not None})
 
 
-async def create_namespace(call: Call) -> Response:
+async def create_namespace(call: AdminCall) -> Response:
     """A new namespace. What its body says of bundles and clusters has no meaning here."""
     name = call.named_namespace()
     await call.body()
@@ -122,7 +122,7 @@ async def create_namespace(call: Call) -> Response:
     return answer(None)
 
 
-async def delete_namespace(call: Call) -> Response:
+async def delete_namespace(call: AdminCall) -> Response:
     """Remove a namespace."""
     name = call.named_namespace()
     try:
@@ -134,25 +134,25 @@ async def delete_namespace(call: Call) -> Response:
     return answer(None)
 
 
-async def topics_of(call: Call) -> Response:
+async def topics_of(call: AdminCall) -> Response:
     """The topics of a namespace, partitions one by one."""
     name = call.namespace()
     return answer([] if call.query("mode") == "NON_PERSISTENT" else listed(call, name))
 
 
-async def bundles(call: Call) -> Response:
+async def bundles(call: AdminCall) -> Response:
     """There is one."""
     call.namespace()
     return answer({"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1})
 
 
-async def permissions(call: Call) -> Response:
+async def permissions(call: AdminCall) -> Response:
     """Show permissions, which are in the server's tokens."""
     call.namespace()
     return answer({})
 
 
-async def clear_backlog(call: Call) -> Response:
+async def clear_backlog(call: AdminCall) -> Response:
     """Have every subscription of the namespace, or one of that name, be done with all there is."""
     name = call.namespace()
     wanted = call.request.path_params.get("subscription")
@@ -165,7 +165,7 @@ async def clear_backlog(call: Call) -> Response:
     return answer(None)
 
 
-async def unsubscribe(call: Call) -> Response:
+async def unsubscribe(call: AdminCall) -> Response:
     """End the subscriptions of a name in all topics of a namespace."""
     namespace, name = call.namespace(), call.part("subscription")
     found = [
@@ -179,7 +179,7 @@ async def unsubscribe(call: Call) -> Response:
     return answer(None)
 
 
-async def unload(call: Call) -> Response:
+async def unload(call: AdminCall) -> Response:
     """Disconnect every producer and consumer of a namespace, which come again by themselves."""
     for topic in listed(call, call.namespace()):
         await call.broker.disconnect(call.engine.topics.find(topic))

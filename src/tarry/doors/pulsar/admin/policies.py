@@ -8,7 +8,7 @@ import msgspec
 from starlette.responses import Response
 
 from tarry.core.policy import Effective, Policy, Scope
-from tarry.doors.pulsar.admin.call import Call, Endpoint, Routes, answer
+from tarry.doors.pulsar.admin.call import AdminCall, AdminEndpoint, Routes, answer
 from tarry.doors.pulsar.admin.refusals import RestError
 from tarry.doors.pulsar.admin.shapes import (
     DEDUPLICATION,
@@ -24,10 +24,10 @@ from tarry.doors.pulsar.admin.shapes import (
 _PARTITION: Final = re.compile(r".*-partition-[0-9]+")
 
 
-class Level:
+class PolicyLevel:
     """A namespace or a topic in a request's path."""
 
-    def __init__(self, call: Call, scope: Scope, name: str) -> None:
+    def __init__(self, call: AdminCall, scope: Scope, name: str) -> None:
         self._call = call
         self._scope: Scope = scope
         self._name = name
@@ -50,24 +50,24 @@ class Level:
         await self._call.engine.set_policy(self._scope, self._name, None if policy == Policy() else policy)
 
 
-Find = Callable[[Call], Level]
+_Find = Callable[[AdminCall], PolicyLevel]
 
 
-def of_namespace(call: Call) -> Level:
+def of_namespace(call: AdminCall) -> PolicyLevel:
     """The namespace in the path."""
-    return Level(call, "namespace", call.namespace())
+    return PolicyLevel(call, "namespace", call.namespace())
 
 
-def of_topic(call: Call) -> Level:
+def of_topic(call: AdminCall) -> PolicyLevel:
     """The topic in the path. A partition has the policies of its topic, and none of its own."""
     if _PARTITION.fullmatch(call.part("topic")):
         call.named_topic()
         raise RestError(412, "Not allowed to set/get topic policy for a partition")
-    return Level(call, "topic", call.topic().name)
+    return PolicyLevel(call, "topic", call.topic().name)
 
 
-def _show(find: Find, facet: Facet) -> Endpoint:
-    async def show(call: Call) -> Response:
+def _show(find: _Find, facet: Facet) -> AdminEndpoint:
+    async def show(call: AdminCall) -> Response:
         level = find(call)
         applied = level.applied
         return answer(facet.shown(as_policy(applied) if call.flag("applied") else level.policy, applied))
@@ -75,10 +75,10 @@ def _show(find: Find, facet: Facet) -> Endpoint:
     return show
 
 
-def _set(find: Find, facet: Facet, parameter: str | None = None) -> Endpoint:
+def _set(find: _Find, facet: Facet, parameter: str | None = None) -> AdminEndpoint:
     """Set from the body, or from a parameter if there is one."""
 
-    async def set_(call: Call) -> Response:
+    async def set_(call: AdminCall) -> Response:
         level = find(call)
         given = None if parameter is None else call.query(parameter)
         if given is None:
@@ -94,8 +94,8 @@ def _set(find: Find, facet: Facet, parameter: str | None = None) -> Endpoint:
     return set_
 
 
-def _remove(find: Find, facet: Facet) -> Endpoint:
-    async def remove(call: Call) -> Response:
+def _remove(find: _Find, facet: Facet) -> AdminEndpoint:
+    async def remove(call: AdminCall) -> Response:
         level = find(call)
         await level.set(facet.gone(level.policy))
         return answer(None)
@@ -103,8 +103,8 @@ def _remove(find: Find, facet: Facet) -> Endpoint:
     return remove
 
 
-def _show_quotas(find: Find) -> Endpoint:
-    async def show(call: Call) -> Response:
+def _show_quotas(find: _Find) -> AdminEndpoint:
+    async def show(call: AdminCall) -> Response:
         level = find(call)
         applied = level.applied
         policy = as_policy(applied) if call.flag("applied") else level.policy
@@ -119,8 +119,8 @@ def quotas_of(policy: Policy, applied: Effective) -> dict[str, Any]:
     return {name: quota for name, quota in shown.items() if quota is not None}
 
 
-def _quota(find: Find, act: Callable[[Find, Facet], Endpoint]) -> Endpoint:
-    async def of_type(call: Call) -> Response:
+def _quota(find: _Find, act: Callable[[_Find, Facet], AdminEndpoint]) -> AdminEndpoint:
+    async def of_type(call: AdminCall) -> Response:
         facet = QUOTAS.get(call.query("backlogQuotaType") or STORAGE)
         if facet is None:
             raise RestError(412, f"backlogQuotaType is not one of {', '.join(QUOTAS)}")
@@ -129,12 +129,12 @@ def _quota(find: Find, act: Callable[[Find, Facet], Endpoint]) -> Endpoint:
     return of_type
 
 
-def _routes() -> dict[str, dict[str, Endpoint]]:
+def _routes() -> dict[str, dict[str, AdminEndpoint]]:
     namespace, topic = (
         "/admin/v2/namespaces/{tenant}/{namespace}",
         "/admin/v2/persistent/{tenant}/{namespace}/{topic}",
     )
-    routes: dict[str, dict[str, Endpoint]] = {}
+    routes: dict[str, dict[str, AdminEndpoint]] = {}
     for path, find in ((namespace, of_namespace), (topic, of_topic)):
         routes[path + "/delayedDelivery"] = {
             "GET": _show(find, DELAYED_DELIVERY),

@@ -6,7 +6,7 @@ import msgspec
 
 from tarry.core import errors
 from tarry.core.errors import TarryError
-from tarry.doors.pulsar.errors import Refused
+from tarry.doors.pulsar.errors import PulsarRefusal
 
 
 class RestError(TarryError):
@@ -44,7 +44,7 @@ _STATUSES: Final[tuple[tuple[type[TarryError], int], ...]] = (
     (errors.QuotaExceeded, 429),
     (errors.RateLimited, 429),
     (errors.Unavailable, 503),
-    (Refused, 409),
+    (PulsarRefusal, 409),
 )
 
 

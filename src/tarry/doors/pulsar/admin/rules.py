@@ -10,9 +10,9 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from tarry.core.names import parse_topic, unpartitioned
-from tarry.doors.pulsar.admin.call import Call, Endpoint, Routes, answer
+from tarry.doors.pulsar.admin.call import AdminCall, AdminEndpoint, Routes, answer
 from tarry.doors.pulsar.admin.refusals import RestError
-from tarry.doors.pulsar.rules import STRATEGIES, AutoTopicCreation, Level, Limit, Rules
+from tarry.doors.pulsar.rules import STRATEGIES, AutoTopicCreation, Limit, RuleLevel, Rules
 from tarry.engine.api import MAX_PARTITIONS
 
 MAX_LIMIT: Final = (1 << 31) - 1
@@ -30,12 +30,12 @@ LIMITS: Final[tuple[tuple[Limit, str | None, str | None], ...]] = (
 """Each limit, and the last part of its path at a namespace and at a topic."""
 
 
-class Place:
+class RulePlace:
     """A namespace or a topic in a request's path, with its rules."""
 
-    def __init__(self, call: Call, level: Level, name: str) -> None:
+    def __init__(self, call: AdminCall, level: RuleLevel, name: str) -> None:
         self._call = call
-        self._level: Level = level
+        self._level: RuleLevel = level
         self._name = name
 
     @property
@@ -55,46 +55,46 @@ class Place:
         return answer(None)
 
 
-Find = Callable[[Call], Place]
+_Find = Callable[[AdminCall], RulePlace]
 
 
-def of_namespace(call: Call) -> Place:
+def of_namespace(call: AdminCall) -> RulePlace:
     """The namespace in the path, for its administrators."""
-    return Place(call, "namespace", call.namespace())
+    return RulePlace(call, "namespace", call.namespace())
 
 
-def of_topic(call: Call) -> Place:
+def of_topic(call: AdminCall) -> RulePlace:
     """The topic in the path, for its administrators. A partition has the rules of its topic, and none of its own."""
     topic = call.topic().name
     if unpartitioned(topic) != topic:
         raise RestError(412, "Not allowed to set/get topic policy for a partition")
-    return Place(call, "topic", topic)
+    return RulePlace(call, "topic", topic)
 
 
 # Rules that are one value
 
 
 def _value(
-    find: Find, rule: str, read: Callable[[Call], Any], show: Callable[[Any], Any]
-) -> dict[str, Endpoint]:
+    find: _Find, rule: str, read: Callable[[AdminCall], Any], show: Callable[[Any], Any]
+) -> dict[str, AdminEndpoint]:
     """GET, POST and DELETE of a rule: how it is read from a body, and shown where it is set."""
 
-    async def get(call: Call) -> Response:
+    async def get(call: AdminCall) -> Response:
         value = find(call).shown(rule)
         return answer(None if value is None else show(value))
 
-    async def set_(call: Call) -> Response:
+    async def set_(call: AdminCall) -> Response:
         place = find(call)
         return await place.set(**{rule: await read(call)})
 
-    async def remove(call: Call) -> Response:
+    async def remove(call: AdminCall) -> Response:
         return await find(call).set(**{rule: None})
 
     return {"GET": get, "POST": set_, "PUT": set_, "DELETE": remove}
 
 
-def _limit(path: str) -> Callable[[Call], Any]:
-    async def read(call: Call) -> int:
+def _limit(path: str) -> Callable[[AdminCall], Any]:
+    async def read(call: AdminCall) -> int:
         value = await call.read(int)
         if not 0 <= value <= MAX_LIMIT:
             raise RestError(412, f"{path} must be 0 or more")
@@ -103,7 +103,7 @@ def _limit(path: str) -> Callable[[Call], Any]:
     return read
 
 
-async def _read_topic_creation(call: Call) -> AutoTopicCreation:
+async def _read_topic_creation(call: AdminCall) -> AutoTopicCreation:
     rule = await call.read(AutoTopicCreation)
     if rule.topicType == "partitioned" and not 1 <= (rule.defaultNumPartitions or 0) <= MAX_PARTITIONS:
         raise RestError(
@@ -120,11 +120,11 @@ class AutoSubscriptionCreation(Struct, frozen=True):
     allowAutoSubscriptionCreation: bool  # noqa: N815 - Pulsar's name
 
 
-async def _read_subscription_creation(call: Call) -> bool:
+async def _read_subscription_creation(call: AdminCall) -> bool:
     return (await call.read(AutoSubscriptionCreation)).allowAutoSubscriptionCreation
 
 
-async def _read_strategy(call: Call) -> str:
+async def _read_strategy(call: AdminCall) -> str:
     value = await call.read(str)
     if value not in STRATEGIES:
         raise RestError(400, f"{value} is not a strategy; there are {', '.join(STRATEGIES)}")
@@ -134,15 +134,15 @@ async def _read_strategy(call: Call) -> str:
 # Properties
 
 
-def _properties(find: Find) -> dict[str, Endpoint]:
-    async def get(call: Call) -> Response:
+def _properties(find: _Find) -> dict[str, AdminEndpoint]:
+    async def get(call: AdminCall) -> Response:
         return answer(find(call).rules.properties)
 
-    async def add(call: Call) -> Response:
+    async def add(call: AdminCall) -> Response:
         place = find(call)
         return await _keep(place, {**place.rules.properties, **await call.read(dict[str, str])})
 
-    async def remove(call: Call) -> Response:
+    async def remove(call: AdminCall) -> Response:
         place = find(call)
         key = call.query("key")
         if key is None:
@@ -152,18 +152,18 @@ def _properties(find: Find) -> dict[str, Endpoint]:
     return {"GET": get, "PUT": add, "DELETE": remove}
 
 
-async def property_(call: Call) -> Response:
+async def property_(call: AdminCall) -> Response:
     """One property of a namespace."""
     return answer(of_namespace(call).rules.properties.get(call.part("key")))
 
 
-async def set_property(call: Call) -> Response:
+async def set_property(call: AdminCall) -> Response:
     """Keep one property of a namespace."""
     place = of_namespace(call)
     return await _keep(place, {**place.rules.properties, call.part("key"): call.part("value")})
 
 
-async def remove_property(call: Call) -> Response:
+async def remove_property(call: AdminCall) -> Response:
     """Remove one property of a namespace; gives the value that it had."""
     place, key = of_namespace(call), call.part("key")
     value = place.rules.properties.get(key)
@@ -171,13 +171,13 @@ async def remove_property(call: Call) -> Response:
     return answer(value)
 
 
-async def keep_properties(call: Call, topic: str, properties: dict[str, str]) -> None:
+async def keep_properties(call: AdminCall, topic: str, properties: dict[str, str]) -> None:
     """Keep the properties that come with a new topic."""
     if properties:
-        await _keep(Place(call, "topic", parse_topic(topic).full), properties)
+        await _keep(RulePlace(call, "topic", parse_topic(topic).full), properties)
 
 
-async def _keep(place: Place, properties: dict[str, str]) -> Response:
+async def _keep(place: RulePlace, properties: dict[str, str]) -> Response:
     if len(properties) > MAX_PROPERTIES:
         raise RestError(412, f"there are more than {MAX_PROPERTIES} properties")
     for key, value in properties.items():
@@ -186,16 +186,16 @@ async def _keep(place: Place, properties: dict[str, str]) -> Response:
     return await place.set(properties=properties)
 
 
-def _without(place: Place, key: str) -> dict[str, str]:
+def _without(place: RulePlace, key: str) -> dict[str, str]:
     return {name: value for name, value in place.rules.properties.items() if name != key}
 
 
-def _routes() -> dict[str, dict[str, Endpoint]]:
+def _routes() -> dict[str, dict[str, AdminEndpoint]]:
     namespace, topic = (
         "/admin/v2/namespaces/{tenant}/{namespace}",
         "/admin/v2/persistent/{tenant}/{namespace}/{topic}",
     )
-    routes: dict[str, dict[str, Endpoint]] = {}
+    routes: dict[str, dict[str, AdminEndpoint]] = {}
     for rule, at_namespace, at_topic in LIMITS:
         for base, path, find in ((namespace, at_namespace, of_namespace), (topic, at_topic, of_topic)):
             if path is not None:

@@ -6,14 +6,14 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from tarry.core.names import unpartitioned
-from tarry.doors.pulsar.admin.call import Call, Routes, answer
+from tarry.doors.pulsar.admin.call import AdminCall, Routes, answer
 from tarry.doors.pulsar.admin.refusals import RestError
-from tarry.doors.pulsar.errors import Refused
-from tarry.doors.pulsar.schema import TYPE_NAMES, Schema, type_name
+from tarry.doors.pulsar.errors import PulsarRefusal
+from tarry.doors.pulsar.schema import TYPE_NAMES, TopicSchema, type_name
 from tarry.doors.pulsar.stored_schemas import StoredSchemas
 
 
-class Payload(Struct, frozen=True, kw_only=True):
+class PostedSchema(Struct, frozen=True, kw_only=True):
     """A schema as it is posted."""
 
     type: str
@@ -21,57 +21,57 @@ class Payload(Struct, frozen=True, kw_only=True):
     properties: dict[str, str] = {}
 
 
-async def latest(call: Call) -> Response:
+async def latest(call: AdminCall) -> Response:
     """The newest version."""
     return answer(_found(call, None))
 
 
-async def one(call: Call) -> Response:
+async def one(call: AdminCall) -> Response:
     """A version by its number."""
     return answer(_found(call, call.number("version")))
 
 
-async def all_(call: Call) -> Response:
+async def all_(call: AdminCall) -> Response:
     """Every version."""
     topic, schemas = _topic(call), StoredSchemas(call.engine)
     count = len(schemas.versions(topic))
     return answer({"getSchemaResponses": [_shown(schemas, topic, number) for number in range(count)]})
 
 
-async def post(call: Call) -> Response:
+async def post(call: AdminCall) -> Response:
     """Add a version."""
     topic = _topic(call)
     return answer({"version": await StoredSchemas(call.engine).add(topic, await _given(call))})
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: AdminCall) -> Response:
     """Remove every version."""
     return answer({"version": await StoredSchemas(call.engine).remove(_topic(call))})
 
 
-async def compatibility(call: Call) -> Response:
+async def compatibility(call: AdminCall) -> Response:
     """Whether a schema could be added."""
     topic, schema = _topic(call), await _given(call)
     shown = {"compatibility": True, "schemaCompatibilityStrategy": call.broker.rules.strategy(topic)}
     try:
         StoredSchemas(call.engine).check_new(topic, schema)
-    except Refused:
+    except PulsarRefusal:
         shown["compatibility"] = False
     return answer(shown)
 
 
-async def version_of(call: Call) -> Response:
+async def version_of(call: AdminCall) -> Response:
     """Which version a schema is; -1 if it is none."""
     topic, schema = _topic(call), await _given(call)
     versions = [version.schema for version in StoredSchemas(call.engine).versions(topic)]
     return answer({"version": versions.index(schema) if schema in versions else -1})
 
 
-def _topic(call: Call) -> str:
+def _topic(call: AdminCall) -> str:
     return unpartitioned(call.named_topic().full)
 
 
-def _found(call: Call, version: int | None) -> dict[str, Any]:
+def _found(call: AdminCall, version: int | None) -> dict[str, Any]:
     topic, schemas = _topic(call), StoredSchemas(call.engine)
     found = schemas.find(topic, version)
     if found is None:
@@ -90,12 +90,12 @@ def _shown(schemas: StoredSchemas, topic: str, number: int) -> dict[str, Any]:
     }
 
 
-async def _given(call: Call) -> Schema:
-    payload = await call.read(Payload)
+async def _given(call: AdminCall) -> TopicSchema:
+    payload = await call.read(PostedSchema)
     number = TYPE_NAMES.get(payload.type.upper())
     if number is None:
         raise RestError(422, f"{payload.type} is not a type of schema")
-    return Schema("", number, payload.schema.encode(), payload.properties)
+    return TopicSchema("", number, payload.schema.encode(), payload.properties)
 
 
 _ONE: Final = "/admin/v2/schemas/{tenant}/{namespace}/{topic}"

@@ -19,7 +19,7 @@ STORAGE: Final = "destination_storage"
 AGE: Final = "message_age"
 
 
-class DelayedDelivery(Struct, frozen=True, kw_only=True):
+class DelayedDeliveryPolicies(Struct, frozen=True, kw_only=True):
     """PIP-26's policy with PIP-315's limit. The granularity of slots is PIP-26's too, and Pulsar does not know it."""
 
     tickTime: int = SECOND_MS  # noqa: N815 - these are Pulsar's names
@@ -28,7 +28,7 @@ class DelayedDelivery(Struct, frozen=True, kw_only=True):
     timePartitionGranularityInMillis: int | UnsetType = UNSET  # noqa: N815
 
 
-class Retention(Struct, frozen=True, kw_only=True):
+class RetentionPolicies(Struct, frozen=True, kw_only=True):
     """How much of what everybody has acknowledged is kept; -1 is for ever, or without a bound."""
 
     retentionTimeInMinutes: int = 0  # noqa: N815
@@ -63,9 +63,9 @@ class Facet(Protocol):
 class DelayedDeliveryFacet:
     """Delays: whether, how exactly, and how long."""
 
-    kind = DelayedDelivery
+    kind = DelayedDeliveryPolicies
 
-    def said(self, value: DelayedDelivery, policy: Policy) -> Policy:
+    def said(self, value: DelayedDeliveryPolicies, policy: Policy) -> Policy:
         """See `Facet`."""
         if value.maxDeliveryDelayInMillis < 0:
             raise RestError(412, "maxDeliveryDelayInMillis must be >= 0")
@@ -84,11 +84,11 @@ class DelayedDeliveryFacet:
         """See `Facet`."""
         return replace(policy, delayed_delivery=None, tick_ms=None, max_delay_ms=None, slot_ms=None)
 
-    def shown(self, policy: Policy, applied: Effective) -> DelayedDelivery | None:
+    def shown(self, policy: Policy, applied: Effective) -> DelayedDeliveryPolicies | None:
         """See `Facet`."""
         if policy.delayed_delivery is policy.tick_ms is policy.max_delay_ms is None:
             return None
-        return DelayedDelivery(
+        return DelayedDeliveryPolicies(
             tickTime=applied.tick_ms,
             active=applied.delayed_delivery,
             maxDeliveryDelayInMillis=applied.max_delay_ms,
@@ -120,9 +120,9 @@ class MessageTtlFacet:
 class RetentionFacet:
     """Retention of entries that every subscription has acknowledged."""
 
-    kind = Retention
+    kind = RetentionPolicies
 
-    def said(self, value: Retention, policy: Policy) -> Policy:
+    def said(self, value: RetentionPolicies, policy: Policy) -> Policy:
         """See `Facet`."""
         minutes, mebibytes = value.retentionTimeInMinutes, value.retentionSizeInMB
         if min(minutes, mebibytes) < -1 or (minutes == 0) != (mebibytes == 0):
@@ -139,14 +139,14 @@ class RetentionFacet:
         """See `Facet`."""
         return replace(policy, retention_ms=None, retention_bytes=None)
 
-    def shown(self, policy: Policy, applied: Effective) -> Retention | None:
+    def shown(self, policy: Policy, applied: Effective) -> RetentionPolicies | None:
         """See `Facet`."""
         if policy.retention_ms is policy.retention_bytes is None:
             return None
         time_ms, size_bytes = applied.retention_ms, applied.retention_bytes
         if time_ms == 0:
-            return Retention()
-        return Retention(
+            return RetentionPolicies()
+        return RetentionPolicies(
             retentionTimeInMinutes=-(-time_ms // MINUTE_MS) if time_ms > 0 else -1,
             retentionSizeInMB=-(-size_bytes // MIB) if size_bytes > 0 else -1,
         )

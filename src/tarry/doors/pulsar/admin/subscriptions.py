@@ -11,7 +11,7 @@ from tarry.core.limits import SECOND_MS
 from tarry.core.names import check_name
 from tarry.core.unreadable import UNREADABLE
 from tarry.doors.pulsar import wire_pb2 as wire
-from tarry.doors.pulsar.admin.call import MAX_NUMBER, Call, Routes, answer
+from tarry.doors.pulsar.admin.call import MAX_NUMBER, AdminCall, Routes, answer
 from tarry.doors.pulsar.admin.refusals import RestError, no_subscription
 from tarry.doors.pulsar.delivery import foreign
 from tarry.doors.pulsar.figures import instant
@@ -21,13 +21,13 @@ from tarry.doors.pulsar.producer import DOOR
 from tarry.engine.api import Received, Subscription, Topic
 
 
-async def list_(call: Call) -> Response:
+async def list_(call: AdminCall) -> Response:
     """The names of a topic's subscriptions."""
     parts = call.parts_of(call.topic())
     return answer(sorted({name for part in parts for name in part.subscriptions}))
 
 
-async def create(call: Call) -> Response:
+async def create(call: AdminCall) -> Response:
     """A subscription at a message, the newest if none is named. The topic is made if it is not there."""
     name = call.named_topic().full
     subscription = call.part("subscription")
@@ -45,7 +45,7 @@ async def create(call: Call) -> Response:
     return answer(None)
 
 
-async def unsubscribe(call: Call) -> Response:
+async def unsubscribe(call: AdminCall) -> Response:
     """End a subscription; one that has consumers only by force."""
     subs = list(_subscriptions(call))
     if any(sub.consumers for sub in subs) and not call.flag("force"):
@@ -55,7 +55,7 @@ async def unsubscribe(call: Call) -> Response:
     return answer(None)
 
 
-async def skip(call: Call) -> Response:
+async def skip(call: AdminCall) -> Response:
     """Be done with the first so many messages that are not acknowledged, delayed ones included."""
     number = call.number("number")
     for sub in _subscriptions(call):
@@ -65,21 +65,21 @@ async def skip(call: Call) -> Response:
     return answer(None)
 
 
-async def skip_all(call: Call) -> Response:
+async def skip_all(call: AdminCall) -> Response:
     """Be done with all there is, delayed ones included."""
     for sub in _subscriptions(call):
         await sub.ack([], below=sub.topic.next)
     return answer(None)
 
 
-async def expire(call: Call) -> Response:
+async def expire(call: AdminCall) -> Response:
     """Be done with what could be had so many seconds ago: what still waits stays."""
     for sub in _subscriptions(call):
         await _expire(call, sub)
     return answer(None)
 
 
-async def expire_all(call: Call) -> Response:
+async def expire_all(call: AdminCall) -> Response:
     """Expire entries of every subscription of the topic."""
     for part in call.parts_of(call.topic()):
         for sub in list(part.subscriptions.values()):
@@ -87,7 +87,7 @@ async def expire_all(call: Call) -> Response:
     return answer(None)
 
 
-async def reset_to_time(call: Call) -> Response:
+async def reset_to_time(call: AdminCall) -> Response:
     """Go to the first message that was published at an instant or later."""
     at_ms = call.number("timestamp")
     for sub in _subscriptions(call):
@@ -96,7 +96,7 @@ async def reset_to_time(call: Call) -> Response:
     return answer(None)
 
 
-async def reset_to_message(call: Call) -> Response:
+async def reset_to_message(call: AdminCall) -> Response:
     """Go to a message, or with `isExcluded` to the one after it."""
     given = await _json(call)
     for sub in _subscriptions(call):
@@ -107,7 +107,7 @@ async def reset_to_message(call: Call) -> Response:
     return answer(None)
 
 
-async def peek(call: Call) -> Response:
+async def peek(call: AdminCall) -> Response:
     """The message at a place of the backlog, counted from 1, delayed ones included."""
     number = call.number("position")
     for sub in _subscriptions(call):
@@ -123,7 +123,7 @@ async def peek(call: Call) -> Response:
 # What they have in common
 
 
-def _subscriptions(call: Call) -> Iterator[Subscription]:
+def _subscriptions(call: AdminCall) -> Iterator[Subscription]:
     """The subscription in the path: one, or one for each partition."""
     parts: list[Topic] = call.parts_of(call.topic())
     name = call.part("subscription")
@@ -133,7 +133,7 @@ def _subscriptions(call: Call) -> Iterator[Subscription]:
     yield from found
 
 
-async def _expire(call: Call, sub: Subscription) -> None:
+async def _expire(call: AdminCall, sub: Subscription) -> None:
     before_ms = call.engine.clock.now_ms() - call.number("seconds") * SECOND_MS
     more = True
     while more:
@@ -144,7 +144,7 @@ async def _expire(call: Call, sub: Subscription) -> None:
     await call.engine.topics.once_durable(None)
 
 
-async def _json(call: Call) -> dict[str, Any]:
+async def _json(call: AdminCall) -> dict[str, Any]:
     body = await call.body()
     try:
         given = msgspec.json.decode(body or b"{}")

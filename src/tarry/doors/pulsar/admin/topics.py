@@ -8,11 +8,11 @@ from starlette.responses import Response
 
 from tarry.core.errors import Conflict
 from tarry.core.names import partition_number
-from tarry.doors.pulsar.admin.call import Call, Routes, answer
+from tarry.doors.pulsar.admin.call import AdminCall, Routes, answer
 from tarry.doors.pulsar.admin.refusals import RestError, no_topic
 from tarry.doors.pulsar.admin.rules import keep_properties
 from tarry.doors.pulsar.admin.stats import Shown, internal_stats, partitioned_stats, topic_stats
-from tarry.doors.pulsar.errors import Refused
+from tarry.doors.pulsar.errors import PulsarRefusal
 from tarry.doors.pulsar.ids import ledger_of
 from tarry.engine.api import Topic
 
@@ -26,30 +26,30 @@ class PartitionedMetadata(Struct, frozen=True):
     properties: dict[str, str] = {}
 
 
-def listed(call: Call, namespace: str) -> list[str]:
+def listed(call: AdminCall, namespace: str) -> list[str]:
     """The topics of a namespace that hold entries: partitions one by one."""
     topics = call.engine.topics
     return [name for name in topics.names(namespace) if not topics.partitions(name)]
 
 
-async def list_(call: Call) -> Response:
+async def list_(call: AdminCall) -> Response:
     """The topics of a namespace, partitions one by one."""
     return answer(listed(call, call.namespace()))
 
 
-async def list_partitioned(call: Call) -> Response:
+async def list_partitioned(call: AdminCall) -> Response:
     """The topics of a namespace that have partitions."""
     namespace, topics = call.namespace(), call.engine.topics
     return answer([name for name in topics.names(namespace) if topics.partitions(name)])
 
 
-async def none(call: Call) -> Response:
+async def none(call: AdminCall) -> Response:
     """There are no topics that are not persistent."""
     call.namespace()
     return answer([])
 
 
-async def create(call: Call) -> Response:
+async def create(call: AdminCall) -> Response:
     """A topic without partitions."""
     topic = call.named_topic()
     name = topic.full
@@ -62,7 +62,7 @@ async def create(call: Call) -> Response:
     return answer(None)
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: AdminCall) -> Response:
     """Remove a topic; one that somebody uses only by force."""
     topic = call.topic()
     if topic.partitions:
@@ -72,7 +72,7 @@ async def delete(call: Call) -> Response:
     return answer(None)
 
 
-async def stats(call: Call) -> Response:
+async def stats(call: AdminCall) -> Response:
     """The figures of a topic."""
     topic = call.topic()
     if topic.partitions:
@@ -80,16 +80,16 @@ async def stats(call: Call) -> Response:
     return answer(topic_stats(call.broker, topic, _shown(call)))
 
 
-def _shown(call: Call) -> Shown:
+def _shown(call: AdminCall) -> Shown:
     return Shown(not call.flag("excludePublishers"), not call.flag("excludeConsumers"))
 
 
-async def internal(call: Call) -> Response:
+async def internal(call: AdminCall) -> Response:
     """Where the entries of a topic are."""
     return answer(internal_stats(call.topic()))
 
 
-async def last_message_id(call: Call) -> Response:
+async def last_message_id(call: AdminCall) -> Response:
     """The id of the newest message."""
     topic = call.topic()
     return answer(
@@ -104,7 +104,7 @@ async def last_message_id(call: Call) -> Response:
 # Partitions
 
 
-async def partitions(call: Call) -> Response:
+async def partitions(call: AdminCall) -> Response:
     """How many partitions a topic has; 0 for one that has none or is not there."""
     name = call.named_topic().full
     if call.flag("checkAllowAutoCreation") or name in call.engine.topics.records.by_name:
@@ -112,7 +112,7 @@ async def partitions(call: Call) -> Response:
     raise no_topic(name)
 
 
-async def create_partitioned(call: Call) -> Response:
+async def create_partitioned(call: AdminCall) -> Response:
     """A topic with partitions."""
     name = call.named_topic()
     given = await _partitions_given(call)
@@ -129,7 +129,7 @@ async def create_partitioned(call: Call) -> Response:
     return answer(None)
 
 
-async def update_partitioned(call: Call) -> Response:
+async def update_partitioned(call: AdminCall) -> Response:
     """More partitions."""
     topic = call.topic()
     count = (await _partitions_given(call)).partitions
@@ -147,20 +147,20 @@ async def update_partitioned(call: Call) -> Response:
     return answer(None)
 
 
-async def _partitions_given(call: Call) -> PartitionedMetadata:
+async def _partitions_given(call: AdminCall) -> PartitionedMetadata:
     """The number of partitions in the body: by itself, or in the shape that has the topic's properties beside it."""
     given = await call.read(int | PartitionedMetadata)  # type: ignore[arg-type]
     return given if isinstance(given, PartitionedMetadata) else PartitionedMetadata(given)
 
 
-def _check_room(call: Call, namespace: str, count: int) -> None:
+def _check_room(call: AdminCall, namespace: str, count: int) -> None:
     try:
         call.broker.rules.check_room(namespace, count)
-    except Refused as refused:
+    except PulsarRefusal as refused:
         raise RestError(412, str(refused)) from None
 
 
-async def delete_partitioned(call: Call) -> Response:
+async def delete_partitioned(call: AdminCall) -> Response:
     """Remove a topic with its partitions."""
     topic = call.topic()
     if not topic.partitions:
@@ -170,7 +170,7 @@ async def delete_partitioned(call: Call) -> Response:
     return answer(None)
 
 
-async def partitioned(call: Call) -> Response:
+async def partitioned(call: AdminCall) -> Response:
     """The figures of a topic with partitions."""
     topic = call.topic()
     if not topic.partitions:
@@ -179,7 +179,7 @@ async def partitioned(call: Call) -> Response:
     return answer(partitioned_stats(call.broker, topic, call.parts_of(topic), per_partition, _shown(call)))
 
 
-async def create_missing(call: Call) -> Response:
+async def create_missing(call: AdminCall) -> Response:
     """The partitions of a topic that are not there."""
     topic = call.topic()
     if topic.partitions:
@@ -187,14 +187,14 @@ async def create_missing(call: Call) -> Response:
     return answer(None)
 
 
-async def unload(call: Call) -> Response:
+async def unload(call: AdminCall) -> Response:
     """Disconnect every producer and consumer of a topic, which come again by themselves."""
     for part in call.parts_of(call.topic()):
         await call.broker.disconnect(part)
     return answer(None)
 
 
-async def truncate(call: Call) -> Response:
+async def truncate(call: AdminCall) -> Response:
     """Have every subscription be done with all there is; what a retention policy keeps, it keeps."""
     for part in call.parts_of(call.topic()):
         for sub in list(part.subscriptions.values()):
@@ -202,7 +202,7 @@ async def truncate(call: Call) -> Response:
     return answer(None)
 
 
-def _check_unused(call: Call, topics: list[Topic]) -> None:
+def _check_unused(call: AdminCall, topics: list[Topic]) -> None:
     if call.flag("force"):
         return
     for topic in topics:

@@ -9,7 +9,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from tarry.doors.pulsar.admin.call import Call, Endpoint, Routes
+from tarry.doors.pulsar.admin.call import AdminCall, AdminEndpoint, Routes
 from tarry.doors.pulsar.admin.refusals import RestError
 
 METHODS: Final = ("GET", "POST", "PUT", "DELETE")
@@ -85,8 +85,8 @@ TOPIC: Final[dict[str, str]] = {
 """Endpoints under a topic that are not served."""
 
 
-def _refuse(status: int, reasons: Mapping[str, str], part: str) -> Endpoint:
-    async def refuse(call: Call) -> Response:
+def _refuse(status: int, reasons: Mapping[str, str], part: str) -> AdminEndpoint:
+    async def refuse(call: AdminCall) -> Response:
         call.namespace()
         name = call.part(part) if part in call.request.path_params else part
         if name not in reasons:
