@@ -42,7 +42,7 @@ KEYS: dict[str, list[tuple[tuple[Any, ...], tuple[Any, ...]]]] = {
 def topic() -> Topic:
     """A topic with entries, one of which waits."""
     made = Topic(TOPIC, 1_700_000_000_000)
-    made.place_next(100, 3, 300)
+    made.place_many(0, np.arange(100, 103), np.full(3, 100))
     made.place(3, 7, 50)
     made.waiting.add(2)
     return made

@@ -1,7 +1,6 @@
 """Versions encoded as columns: the same bytes as field by field, and the same versions as one by one."""
 
 import struct
-from collections import Counter
 from typing import Any
 
 import google_crc32c
@@ -18,6 +17,7 @@ from tarry.engine.admission.columns import Plan
 from tarry.engine.admission.destinations import Destinations
 from tarry.engine.admission.owner_limits import OwnerLimits
 from tarry.engine.admission.planner import Planner
+from tarry.engine.state.changes import changes_of
 from tarry.ledger.frame import Unit, unit_of
 from tarry.ledger.record import Put, decode_put, encode
 from tarry.testing.world import World
@@ -119,9 +119,9 @@ def test_columns_encode_to_what_rows_do(asked: list[dict[str, Any]], columns: se
     asked = [{name: value if name in columns else None for name, value in row.items()} for row in asked]
     puts = [put_of(row) for row in asked]
     plan = planned(asked, columns)
-    assert plan.unit == expected_unit(puts)
-    assert plan.sizes.tolist() == [len(body_of(put)) for put in puts]
-    assert plan.holders == Counter((put.namespace, put.owner) for put in puts)
+    assert plan.written.unit == expected_unit(puts)
+    # What rides along with columns is what is read out of their records.
+    assert plan.written.changes == changes_of(puts)
 
 
 @pytest.mark.parametrize("keys", [["", None], ["", ""], ["ab", "cd"], ["ab", "é"], ["ab", None]], ids=str)
@@ -129,4 +129,4 @@ def test_columns_encode_to_what_rows_do(asked: list[dict[str, Any]], columns: se
 def test_texts_that_are_all_as_long_are_as_any_others(keys: list[str | None], payloads: list[bytes]) -> None:
     nothing = dict.fromkeys(TYPES)
     asked = [nothing | {"key": key, "payload": it} for key, it in zip(keys, payloads, strict=True)]
-    assert planned(asked, {"key", "payload"}).unit == expected_unit([put_of(row) for row in asked])
+    assert planned(asked, {"key", "payload"}).written.unit == expected_unit([put_of(row) for row in asked])

@@ -25,9 +25,10 @@ from tarry.engine.bodies.bodies import Absent
 from tarry.engine.due.horizon import Horizon
 from tarry.engine.flights.flight import Departure
 from tarry.engine.flights.flights import Flights
-from tarry.engine.journal import Journal
+from tarry.engine.journal import Journal, Shown
 from tarry.engine.queries.delayed_entries import DelayedEntries, DelayedEntry
 from tarry.engine.state import recovery
+from tarry.engine.state.changes import Change
 from tarry.engine.state.groups import Groups
 from tarry.engine.topics.ack_set import AckSet
 from tarry.engine.topics.records import TopicRecords
@@ -35,7 +36,7 @@ from tarry.engine.topics.subscription import Subscription
 from tarry.engine.topics.topics import Topics
 from tarry.engine.upkeep.reclaim import Living
 from tarry.index.index import IndexView
-from tarry.ledger.record import Claim, Entry, Key, Record
+from tarry.ledger.record import Claim, Key
 from tarry.ledger.watermark import Watermark
 from tarry.registry.registry import Registry
 from tarry.testing.disk import SimulatedDisk, SimulatedFile
@@ -93,17 +94,16 @@ def never_sync_the_folder(patch: pytest.MonkeyPatch) -> None:
 
 def show_entries_when_enqueued(patch: pytest.MonkeyPatch) -> None:
     """R2: consumers see what is not durable yet."""
-    append = Journal.append
+    decide = Journal.decide
 
-    def early(self: Journal, records: list[Record], done: Any, *, essential: bool = False) -> int:
-        first = append(self, records, done, essential=essential)
-        for record in records:
-            if isinstance(record, Entry):
-                records_of = self.topics.records
-                records_of.appended(records_of.by_name[record.topic], record.entry_id)
-        return first
+    def early(self: Journal, first_seq: int, changes: Sequence[Change]) -> list[Shown]:
+        shown = decide(self, first_seq, changes)
+        for one in shown:
+            if isinstance(one, tuple):
+                self.topics.records.appended(*one)
+        return shown
 
-    patch.setattr(Journal, "append", early)
+    patch.setattr(Journal, "decide", early)
 
 
 def fire_a_millisecond_early(patch: pytest.MonkeyPatch) -> None:
@@ -202,7 +202,7 @@ def deliver_delayed_entries_at_once(patch: pytest.MonkeyPatch) -> None:
 
 def fire_twice(patch: pytest.MonkeyPatch) -> None:
     """R5: a message fired into a topic does not end there."""
-    patch.setattr(Journal, "_decide_fired", lambda self, entry, fired: None)
+    patch.setattr(Journal, "_decide_fired", lambda self, fired: None)
 
 
 def keep_siblings(patch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def holes() -> Bench:
     sub = bench.subscribe("t")
     # The entries themselves are of no interest: they are placed as if they had been published.
     topic = bench.engine.topics.find("t")
-    topic.place_next(1, 2 * MILLION)
+    topic.place_many(topic.next, np.arange(1, 1 + 2 * MILLION), np.zeros(2 * MILLION, np.int64))
     topic.visible = topic.next
     started = time.perf_counter()
     for first in range(0, 2 * MILLION, 100_000):

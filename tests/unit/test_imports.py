@@ -11,7 +11,7 @@ SOURCES = Path(__file__).parent.parent.parent / "src"
 
 KNOWN_CYCLES = {
     "tarry.doors.pulsar": 8,
-    "tarry.engine": 19,
+    "tarry.engine": 18,
     "tarry.grpc": 3,
 }
 """Cycles that are still there, by package: how many modules are in them. A cycle may only become smaller, and go."""

@@ -328,7 +328,7 @@ def test_a_fault_is_still_a_fault(bench: Bench, monkeypatch: pytest.MonkeyPatch)
         raise ValueError("broken")
 
     bench.schedule(payload=b"x", delay_ms=1)
-    monkeypatch.setattr(bench.journal, "_end_fired", fail)
+    monkeypatch.setattr(bench.journal, "_decide_fired", fail)
     bench.clock.advance(1)
     with pytest.raises(ValueError, match="broken"):
         bench.rest()

@@ -14,6 +14,7 @@ from tarry.engine.admission.arrow import columns_of
 from tarry.engine.admission.destinations import Destinations
 from tarry.engine.admission.owner_limits import OwnerLimits
 from tarry.engine.admission.planner import Planner
+from tarry.engine.state.changes import changes_of
 from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, end_unread, new_version
 from tarry.ledger.frame import ROW, Unit
 from tarry.ledger.read_record import ReadEntry, ReadPut, decode_head, decode_heads, read_due
@@ -196,8 +197,9 @@ def test_bodies_from_columns_decode_as_what_they_say() -> None:
     defaults = Message(destination="", owner="bob", door="http")
     (plan,), errors = planner.plan(columns_of(batch, defaults), defaults, 1000)
     assert not errors
-    records = rows_of(plan.unit)
-    assert plan.sizes.tolist() == [len(encoded.body) for encoded in records]
+    unit = plan.written.unit
+    records = rows_of(unit)
+    assert unit.fixed["size"].tolist() == [len(encoded.body) for encoded in records]
     for row, encoded in enumerate(records):
         version = decode_put(encoded.body)
         again = encode(version)
@@ -212,7 +214,7 @@ def test_bodies_from_columns_decode_as_what_they_say() -> None:
         assert version.destination == f"persistent://public/default/{'tut'[row]}"
         assert (version.accepted_at_ms, version.delay_ms) == (1000, (4000, 5000, 6000)[row])
         assert decode_head(encoded.body).owner == version.owner
-    assert plan.holders == {("public/default", owner): 1 for owner in ("ann", "bob", "é" * 40)}
+    assert plan.written.changes == changes_of([decode_put(encoded.body) for encoded in records])
     np.testing.assert_array_equal(plan.rows, [0, 1, 2])
 
 

@@ -1,15 +1,17 @@
 """Records that cannot be processed: a start names their seq, and goes on without them when it is told to."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from tarry.client import Client
 from tarry.core.clock import SystemClock
-from tarry.engine.journal import Journal
 from tarry.engine.settings import EngineSettings
+from tarry.engine.state import recovery
 from tarry.engine.state.aside import Unprocessable
+from tarry.engine.state.changes import Change, changes_of
 from tarry.ledger.disk import RealDisk
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.ledger.record import PolicySet, Put, Record, encode
@@ -34,14 +36,13 @@ def seq_of(bench: Bench, id_: str) -> int:
 @pytest.fixture
 def poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on the version of one message cannot be decided."""
-    decide = Journal.decide
 
-    def fail(journal: Journal, seq: int, record: Record) -> None:
-        if isinstance(record, Put) and record.payload == POISON:
+    def fail(records: Sequence[Record | None]) -> list[Change]:
+        if any(isinstance(record, Put) and record.payload == POISON for record in records):
             raise ZeroDivisionError
-        decide(journal, seq, record)
+        return changes_of(records)
 
-    monkeypatch.setattr(Journal, "decide", fail)
+    monkeypatch.setattr(recovery, "changes_of", fail)
 
 
 def test_a_start_names_the_record_and_the_way_out(bench: Bench, request: pytest.FixtureRequest) -> None:

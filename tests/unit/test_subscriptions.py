@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 
 from tarry.core.errors import Conflict, Invalid, NotFound
@@ -573,9 +574,9 @@ def test_looking_for_a_time_passes_over_what_is_gone_in_one_go(
     sub = bench.subscribe("orders")
     bench.publish("orders", b"first")
     topic, topics = sub.topic, bench.engine.topics
-    topic.place_next(0, 1)
+    topic.place(topic.next, 0)
     for _ in range(5):
-        topic.place_next(1, 4096)
+        topic.place_many(topic.next, np.arange(1, 4097), np.zeros(4096, np.int64))
     topic.visible = topic.next
     bench.clock.advance(1000)
     last = bench.publish("orders", b"last")

@@ -9,14 +9,13 @@ Doors do not know of it; the engine, the dispatcher and the topics write through
 
 import logging
 from collections import Counter, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tarry.core import faults
 from tarry.core.clock import SteadyClock
 from tarry.core.errors import Damage, NotFound, TarryError, Unavailable
 from tarry.core.holder import Holder
@@ -28,16 +27,15 @@ from tarry.core.sets.deadset import DeadSet
 from tarry.core.sets.seqset import BLOCK_BITS
 from tarry.core.tracing import Tracer
 from tarry.engine.admission.batches import Batch, Batches
-from tarry.engine.admission.columns import Plan
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.bodies.body_sizes import BodySizes
 from tarry.engine.bodies.readahead import Readahead
-from tarry.engine.dispatch.burst import Burst, Lot
 from tarry.engine.due.horizon import Horizon, Offload
 from tarry.engine.isolation import Isolation
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state.aside import Aside
 from tarry.engine.state.catalogue import Catalogue
+from tarry.engine.state.changes import Change, FiredVersions, NewEntries, Single, Versions, Written, written
 from tarry.engine.state.groups import Groups
 from tarry.engine.state.pending import Pending
 from tarry.engine.state.policies import Policies
@@ -45,32 +43,30 @@ from tarry.engine.state.subjects import Subjects
 from tarry.engine.topics.consumer import Received
 from tarry.engine.topics.entries import received_entries
 from tarry.engine.topics.entry_batch import EntryBatch
-from tarry.engine.topics.publication import Publication
 from tarry.engine.topics.recent_entries import RecentEntries
 from tarry.engine.topics.retention import Retention
 from tarry.engine.topics.topic import Topic
 from tarry.engine.topics.topics import Topics
-from tarry.engine.versions import ended_row, is_commanded, past_due, scheme_of
+from tarry.engine.versions import ended_row, past_due, scheme_of
 from tarry.index.index import Index
-from tarry.ledger.frame import FIXED, Unit
+from tarry.ledger.frame import Unit
 from tarry.ledger.ledger import Ledger
-from tarry.ledger.read_record import PutHead, decode_head, read_entries
+from tarry.ledger.read_record import PutHead, read_entries
 from tarry.ledger.record import (
     FIRST_BATCH_SEQ,
     Adopt,
     CancelBatch,
     Catalogued,
     Claim,
-    Encoded,
     Entry,
     Finalise,
     Key,
+    Kind,
     Lower,
     Mark,
     PolicySet,
     Put,
     Record,
-    encode,
 )
 from tarry.ledger.watermark import Watermark
 from tarry.registry.registry import Ahead, EndedRow, Flush, LiveRow, Meta, Registry, Relied, RepeatRow
@@ -82,6 +78,13 @@ Done = Callable[[TarryError | None], None]
 MARKED_WITHIN_MS: Final = 2 * MINUTE_MS
 """A server that sends writes a mark at least so often: once a second, and once a minute where an attempt holds the watermark
 back until its message is carried (R9)."""
+
+
+Shown = tuple[Topic, int] | Batch
+"""A topic with the id of its last entry, or a batch, that shows once a unit is durable."""
+
+FEW: Final = 16
+"""Records of a unit that are quicker to look at one by one."""
 
 
 class Journal:
@@ -142,8 +145,8 @@ class Journal:
         """The bounds of the records that were reclaimed because the index has them."""
         self.replayed_from = 1
         """The first replayed seq. Ends below it are known only to the index."""
-        self._entering: deque[tuple[int, int]] = deque()
-        """By the last seq of each unit that is not durable yet: the first fire instant that it brings."""
+        self._entering: deque[tuple[int, Unit, list[Shown]]] = deque()
+        """Units that are not durable yet, each with its last seq, and what it shows then."""
         self._on_durable: list[tuple[int, Done]] = []
         self._effective_seq = 0
         """Everything up to here is durable and has taken effect."""
@@ -156,27 +159,25 @@ class Journal:
 
     # Writing
 
-    def append(self, records: Sequence[Record], done: Done, *, essential: bool = False) -> int:
-        """Enqueue records as one unit and decide them; gives the first seq. Raises `Unavailable`."""
-        unit = [encode(record) for record in records]
-        pairs = list(zip(records, unit, strict=True))
+    def append(self, records: Written | Sequence[Record], done: Done, *, essential: bool = False) -> int:
+        """Enqueue a unit and decide it; gives its first seq. Raises `Unavailable`."""
+        new = records if isinstance(records, Written) else written(records)
+        unit = new.unit
 
         def durable(error: TarryError | None) -> None:
-            for seq, (record, encoded) in enumerate(pairs, first):
-                if error is None:
-                    self._effect(seq, record, encoded, about[seq - first])
-                self.bodies.written(seq, recent=error is None and is_commanded(record))
+            if error is None:
+                self._effect(first, unit, shown)
+            self.bodies.written(first, unit, new.recent if error is None else ())
             done(error)
-            self._tell_durable(first + len(unit) - 1, error)
+            self._tell_durable(first + unit.records - 1, error)
 
-        about: list[Topic | Batch | None] = []
-        first = self.ledger.append(unit, durable, essential=essential)
+        shown: list[Shown] = []
+        first = self.ledger.append_unit(unit, durable, essential=essential)
+        self._entering.append((first + unit.records - 1, unit, shown))
         try:
-            for seq, (record, encoded) in enumerate(pairs, first):
-                self.sizes.add(seq, len(encoded.body))
-                self.bodies.enqueued[seq] = encoded.body
-                about.append(self.decide(seq, record))
-            self._enters(first + len(unit) - 1, _lowest_fire_ms(pairs))
+            self.sizes.add_unit(first, unit)
+            self.bodies.enqueue(first, unit)
+            shown += self.decide(first, new.changes)
         except Exception as error:
             self._tell_fault(error)
             raise
@@ -202,16 +203,14 @@ class Journal:
         else:
             self._on_durable.append((seq, callback))
 
-    def _enters(self, last_seq: int, lowest_ms: int) -> None:
-        """Versions are enqueued that take effect later: until then the watermark stays below them (R9)."""
-        if lowest_ms:
-            self._entering.append((last_seq, lowest_ms))
-
     def lowest_entering(self) -> Key | None:
-        """The lowest key of what is not in the wheel, the tail or the view yet."""
-        lows = [lowest_ms for _, lowest_ms in self._entering]
+        """The lowest key of what is not in the wheel, the tail or the view yet: the watermark stays below it (R9)."""
+        lows = [unit.lowest_fire_ms for _, unit, _ in self._entering]
+        lows += [
+            batch.floor_ms for _, _, shown in self._entering for batch in shown if isinstance(batch, Batch)
+        ]
         lows += [batch.floor_ms for batch in self.horizon.joining]
-        return Key(min(lows), 0) if lows else None
+        return min((Key(low, 0) for low in lows if low), default=None)
 
     def _tell_durable(self, last_seq: int, error: TarryError | None) -> None:
         while self._entering and self._entering[0][0] <= last_seq:
@@ -240,25 +239,39 @@ class Journal:
         changed = self.topics.records.changed or self.batches.changed or relies
         return changed or self.pending.changed or self.registry.dirty
 
-    # Deciding: the state changes when a record is enqueued
+    # Deciding: the state changes when a unit is enqueued or replayed
 
-    def decide(self, seq: int, record: Record) -> Topic | Batch | None:
-        """Let a record change the state, when it is enqueued or replayed; gives the topic or batch that it is about.
+    def decide(self, first_seq: int, changes: Sequence[Change]) -> list[Shown]:
+        """Let a unit change the state; gives the topics and batches of which it shows something once it is durable.
 
-        When it is durable, something else may have that name: its effect is for this very topic or batch.
+        By then something else may have their names: its effect is for these very ones.
         """
+        shown: list[Shown] = []
+        for change in changes:
+            match change:
+                case Versions():
+                    for holder, count in change.accepted.items():
+                        self.pending.change(holder, count)
+                        self.counters["accepted"] += count
+                    for place, put in change.known:
+                        self._decide_put(first_seq + place, put)
+                case NewEntries():
+                    shown.append((self.topics.records.add(first_seq, change), change.last_id))
+                case FiredVersions():
+                    self._decide_fired(change)
+                case Single():
+                    shown += self._decide_single(first_seq + change.place, change.record)
+        return shown
+
+    def _decide_single(self, seq: int, record: Record) -> Iterator[Shown]:
         match record:
-            case Put():
-                self._decide_put(seq, record)
             case Finalise():
                 self._decide_finalise(record)
             case Entry():
-                topic = self.topics.records.decide(seq, record)
+                if (topic := self.topics.records.decide(seq, record)) is not None:
+                    yield topic, record.entry_id
                 if record.carries is not None:
                     self._kill(record.carries.seq)
-                if record.fired is not None:
-                    self._decide_fired(record, record.fired)
-                return topic
             case Claim():
                 self.groups.claimed(record)
             case Mark() | Lower():
@@ -272,12 +285,12 @@ class Journal:
                 self._decide_policy(record)
             case Adopt() | CancelBatch():
                 self._decide_batch(seq, record)
-                return self.batches.by_name.get(record.name)
+                if isinstance(record, Adopt) and record.name in self.batches.by_name:
+                    yield self.batches.by_name[record.name]
             case Catalogued():
                 self.catalogue.decide(record)
             case _:
                 self.topics.records.decide(seq, record)
-        return None
 
     def _decide_put(self, seq: int, put: Put) -> None:
         current = Key(put.fire_at_ms, seq)
@@ -291,8 +304,6 @@ class Journal:
                 self.batches.moved(origin.seq, put.namespace, put.owner)
         holder = Holder(put.namespace, put.owner)
         if put.origin is None:
-            self.pending.change(holder, 1)
-            self.counters["accepted"] += 1
             if put.idempotency_key is not None:
                 self.registry.idempotency.put(
                     (*holder, put.idempotency_key),
@@ -317,6 +328,7 @@ class Journal:
         holder = Holder(record.namespace, record.owner) if record.destination else None
         if record.outcome == "sent" and record.group is not None and holder is not None:
             self.groups.sent(holder, record.group, record.origin, record.finalised_at_ms)
+        self._kill(record.kills.seq)
         self._end(record.kills, record.origin, holder, record.group, record.listed)
         if record.subject is not None:
             self.subjects.remove(record.subject, record.origin)
@@ -329,19 +341,25 @@ class Journal:
             (record.origin.seq,), ended, (record.owner if record.listed else None, record.finalised_at_ms)
         )
 
-    def _decide_fired(self, entry: Entry, fired: Key) -> None:
-        head = decode_head(bytes(entry.put))
-        origin = head.origin or fired
-        self.counters["sent"] += 1
-        holder = Holder(head.namespace, head.owner)
-        if head.group is not None:
-            self.groups.sent(holder, head.group, origin, entry.published_at_ms)
-        self._end(fired, origin, holder, head.group, head.listed)
-        key, searched, ended = ended_row(head, fired, entry.published_at_ms)
-        self.registry.finalised.put(key, ended, searched)
+    def _decide_fired(self, fired: FiredVersions) -> None:
+        seqs = fired.seqs
+        self.dead.add_many(seqs)
+        self.bodies.forget_many(seqs)
+        self.counters["sent"] += len(seqs)
+        of_the_ledger = self.pending.scoped_from <= seqs.min() and seqs.max() < FIRST_BATCH_SEQ
+        if fired.holders is not None and of_the_ledger:
+            for holder, count in fired.holders.items():
+                self.pending.change(holder, -count)
+        else:
+            for head, key, at_ms in fired.ended():
+                origin = head.origin or key
+                holder = Holder(head.namespace, head.owner)
+                if head.group is not None:
+                    self.groups.sent(holder, head.group, origin, at_ms)
+                self._end(key, origin, holder, head.group, head.listed)
+        self.registry.defer_ended(lambda: [ended_row(*one) for one in fired.ended()])
 
     def _end(self, kills: Key, origin: Key, holder: Holder | None, group: str | None, listed: bool) -> None:
-        self._kill(kills.seq)
         if holder is not None:
             self.pending.change(self._counted_under(origin.seq, *holder, apart=kills != origin), -1)
         if listed or kills != origin:
@@ -381,113 +399,32 @@ class Journal:
         else:
             self.registry.policies.put((record.scope, record.name), record.policy)
 
-    # Effects: what follows once a record is durable
+    # Effects: what follows once a unit is durable
 
-    def _effect(self, seq: int, record: Record, encoded: Encoded, about: Topic | Batch | None) -> None:
-        match record:
-            case Put():
-                self.horizon.add(record.fire_at_ms, seq, encoded.lane)
-            case Finalise() if self.on_ended is not None:
-                self.on_ended(record.kills.seq)
-            case Entry():
-                if isinstance(about, Topic):
-                    self.topics.records.appended(about, record.entry_id)
-                if record.fire_at_ms:
-                    self.horizon.add(record.fire_at_ms, seq, encoded.lane)
-            case Adopt() if isinstance(about, Batch):
-                self.horizon.add_batch(about)
-
-    # A burst of due messages into topics: the same decisions and effects, without a record object for each
-
-    def append_burst(self, burst: Burst, done: Done) -> None:
-        """Enqueue the records that fire a burst."""
-        records = self.topics.records
-        unit = burst.unit(records)
-
-        def durable(error: TarryError | None) -> None:
-            if error is None:
-                seq = first
-                for (topic, next_id), lot in zip(placed, burst.by_topic.values(), strict=True):
-                    if topic.has_consumers:
-                        self._keep_fresh(seq, lot, next_id - len(lot), burst.now_ms)
-                    records.appended(topic, next_id - 1)
-                    seq += len(lot)
-            done(error)
-            self._tell_durable(first + unit.records - 1, error)
-
-        first = self.ledger.append_unit(unit, durable)
-        try:
-            self.sizes.add_many(first, np.frombuffer(unit.table, FIXED)["size"])
-            sizes = {topic: (len(lot), lot.size_bytes) for topic, lot in burst.by_topic.items()}
-            placed = records.place_many(first, sizes, burst.now_ms)
-            self.counters["sent"] += unit.records
-            self._end_fired(burst)
-        except Exception as error:
-            self._tell_fault(error)
-            raise
-
-    def _keep_fresh(self, seq: int, lot: Lot, first_id: int, at_ms: int) -> None:
-        """Keep entries at hand, as consumers get them, until they are taken."""
-        try:
-            batch = lot.entry_batch(first_id, at_ms, self.ids)
-            self.recent_entries.add_batch(seq, batch, lot.size_bytes * (2 if lot.parts[0].reads.shown else 1))
-        except Exception as error:  # noqa: BLE001 - it is speed alone: whoever reads them finds which one it is
-            log.error("entries are not kept at hand because of %s", faults.told(error))
-
-    def _end_fired(self, burst: Burst) -> None:
-        seqs, kinds = burst.seqs(), burst.kinds()
-        self.dead.add_many(seqs)
-        self.bodies.forget_many(seqs)
-        fresh = self.pending.scoped_from <= seqs.min() and seqs.max() < FIRST_BATCH_SEQ
-        if fresh and not any(alike.known for alike in kinds):
-            for alike, count in kinds.items():
-                self.pending.change(Holder(alike.namespace, alike.owner), -count)
+    def _effect(self, first_seq: int, unit: Unit, shown: Sequence[Shown]) -> None:
+        """Let the wheel have the versions and delayed entries of a unit, and show what it has for topics and batches (R2)."""
+        if unit.records <= FEW:
+            for seq, (kind, _, lane, _, _, fire_at_ms, kills_seq, _) in enumerate(unit.rows(), first_seq):
+                if fire_at_ms:
+                    self.horizon.add(fire_at_ms, seq, lane)
+                elif kind == Kind.FINALISE:
+                    self._tell_ended(kills_seq)
         else:
-            for put, key in burst.items():
-                origin_seq, apart = (key.seq, False) if put.origin is None else (put.origin.seq, True)
-                if put.listed or apart:
-                    self.registry.live.remove(origin_seq)
-                holder = self._counted_under(origin_seq, put.namespace, put.owner, apart=apart)
-                self.pending.change(holder, -1)
-        self.registry.defer_ended(lambda: [ended_row(put, key, burst.now_ms) for put, key in burst.items()])
+            self.horizon.add_many(*unit.due(first_seq))
+            fixed = unit.fixed
+            for kills_seq in fixed["kills_seq"][fixed["kind"] == Kind.FINALISE].tolist():
+                self._tell_ended(kills_seq)
+        for one in shown:
+            if isinstance(one, Batch):
+                self.horizon.add_batch(one)
+            else:
+                self.topics.records.appended(*one)
 
-    # Entries that are published, and a batch: the same, as columns
+    def _tell_ended(self, seq: int) -> None:
+        if self.on_ended is not None:
+            self.on_ended(seq)
 
-    def append_published(self, entries: Publication, unit: Unit, done: Done) -> None:
-        """Enqueue the records of new entries of a topic, which are a unit."""
-
-        def durable(error: TarryError | None) -> None:
-            if error is None:
-                entries.effect(self, first)
-            done(error)
-            self._tell_durable(first + unit.records - 1, error)
-
-        first = self.ledger.append_unit(unit, durable)
-        try:
-            self._enters(first + unit.records - 1, entries.lowest_ms)
-            entries.decide(self, first)
-        except Exception as error:
-            self._tell_fault(error)
-            raise
-
-    def append_plan(self, plan: Plan, done: Callable[[int, TarryError | None], None]) -> None:
-        """Enqueue the records of a checked batch; `done` gets their first seq."""
-
-        def durable(error: TarryError | None) -> None:
-            if error is None:
-                self.horizon.add_many(*plan.due(first))
-            done(first, error)
-            self._tell_durable(first + plan.unit.records - 1, error)
-
-        first = self.ledger.append_unit(plan.unit, durable)
-        try:
-            self._enters(first + plan.unit.records - 1, int(plan.fire_at_ms.min()))
-            self.sizes.add_many(first, plan.sizes)
-            self.pending.change_many(plan.holders)
-            self.counters["accepted"] += plan.holders.total()
-        except Exception as error:
-            self._tell_fault(error)
-            raise
+    # Entries as consumers get them
 
     def entries(self, seqs: NDArray[np.int64]) -> Sequence[Received | None]:
         """Topic entries as consumers get them the first time; None for one that is gone or damaged."""
@@ -589,13 +526,3 @@ class Journal:
         if key.fire_at_ms <= self.recovered_at_ms:
             return accepted_seq <= self.recovered_seq
         return key.fire_at_ms <= self.ahead.at_ms and accepted_seq <= min(self.ahead.seq, self.recovered_seq)
-
-
-def _lowest_fire_ms(pairs: Sequence[tuple[Record, Encoded]]) -> int:
-    """The first fire instant of the versions in a unit, of a batch its floor; 0 if there are none."""
-    lowest_ms = 0
-    for record, encoded in pairs:
-        fire_at_ms = record.floor_ms if type(record) is Adopt else encoded.fire_at_ms
-        if fire_at_ms and not 0 < lowest_ms <= fire_at_ms:
-            lowest_ms = fire_at_ms
-    return lowest_ms

@@ -25,6 +25,7 @@ _FIELDS: Final = [
     ("two", "u1"), ("u64_3", "u1"), ("fire_at_ms", ">u8"), ("u64_4", "u1"), ("seq", ">u8"),
 ]  # fmt: skip
 
+_HEAD_BYTES: Final = np.dtype(_FIELDS).itemsize
 _INSTANT: Final = 1
 _ID: Final = 10
 _FILLED: Final = 18
@@ -59,6 +60,11 @@ def fired(
 def _prefix(topic: str) -> bytes:
     # An Entry is a msgpack array; here of its tag and the first six fields, the rest have defaults.
     return b"\x97" + encode_value(int(Kind.ENTRY)) + encode_value(topic) + encode_value(0)
+
+
+def added_bytes(topic: str) -> int:
+    """Bytes that the body of an entry adds to that of the version which it fires."""
+    return len(_prefix(topic)) + _HEAD_BYTES
 
 
 def _laid_out(

@@ -11,7 +11,7 @@ new tag. Anything else raises `FORMAT_VERSION` in `frame.py`. Golden files in `t
 Stored fields are all there is here; nothing in memory is kept on these structs.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -372,7 +372,8 @@ FIRST_BATCH_SEQ: Final = 1 << 47
 """Messages of adopted batches are numbered from here; the ledger's own records stay far below."""
 
 NO_KEY: Final = Key(0, 0)
-NO_PUT: Final = msgspec.Raw(b"\xc0")
+_NIL: Final = b"\xc0"
+NO_PUT: Final = msgspec.Raw(_NIL)
 """msgpack's nil: an entry that was published, not fired."""
 
 
@@ -391,6 +392,7 @@ class Encoded(NamedTuple):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Record)
+_records_decoder = msgspec.msgpack.Decoder(list[Record | None])
 _put_decoder = msgspec.msgpack.Decoder(Put)
 _entry_decoder = msgspec.msgpack.Decoder(Entry)
 _crc = google_crc32c.value
@@ -421,6 +423,17 @@ def decode(body: bytes) -> Record:
     """Read a body back. The caller has checked its CRC."""
     record: Record = _decoder.decode(body)
     return record
+
+
+def decode_many(bodies: Sequence[bytes | None]) -> list[Record | None]:
+    """Read bodies back in one call; None stays in its place."""
+    whole = (
+        b"\xdd"
+        + len(bodies).to_bytes(4, "big")
+        + b"".join([_NIL if body is None else body for body in bodies])
+    )
+    records: list[Record | None] = _records_decoder.decode(whole)
+    return records
 
 
 def decode_put(body: bytes | msgspec.Raw) -> Put:

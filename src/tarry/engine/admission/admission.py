@@ -215,25 +215,33 @@ class Admission:
         result = ColumnsScheduled(np.zeros(rows, f"S{ID_CHARS}"), np.zeros(rows, np.int64), {})
         units: list[Answer[None]] = []
 
-        def decided(plan: Plan, answer: Answer[None], first: int, error: TarryError | None) -> None:
+        def decided(plan: Plan, first_seq: int, error: TarryError | None) -> None:
             if error is None:
-                due = plan.due(first)
-                result.ids[plan.rows] = self._journal.ids.make_many(due.seqs, due.fire_at_ms)
+                seqs = np.arange(first_seq, first_seq + len(plan.rows))
+                result.ids[plan.rows] = self._journal.ids.make_many(seqs, plan.fire_at_ms)
                 result.due_at_ms[plan.rows] = plan.due_at_ms
             else:
                 result.errors.update(dict.fromkeys(plan.rows.tolist(), error))
-            answer.settle(None)
 
         plans, errors = self._planner.plan(columns, defaults, self._clock.now_ms(), trace)
         result.errors.update(errors)
-        for plan in plans:
-            unit: Answer[None] = Answer()
-            units.append(unit)
-            try:
-                self._journal.append_plan(plan, partial(decided, plan, unit))
-            except TarryError as error:
-                decided(plan, unit, 0, error)
+        units = [self._write_plan(plan, partial(decided, plan)) for plan in plans]
         return all_of(units).turned(lambda _: result)
+
+    def _write_plan(self, plan: Plan, decided: Callable[[int, TarryError | None], None]) -> Answer[None]:
+        """Enqueue a plan; `decided` is told its first seq once it is durable, or why it was not taken."""
+        answer: Answer[None] = Answer()
+
+        def durable(error: TarryError | None) -> None:
+            decided(first, error)
+            answer.settle(None)
+
+        first = 0
+        try:
+            first = self._journal.append(plan.written, durable)
+        except TarryError as error:
+            durable(error)
+        return answer
 
 
 class _Unit:

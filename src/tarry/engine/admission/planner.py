@@ -22,6 +22,7 @@ from tarry.engine.admission.columns import Columns, Plan
 from tarry.engine.admission.destinations import Bound, Destinations
 from tarry.engine.admission.owner_limits import OwnerLimits
 from tarry.engine.journal import Journal
+from tarry.engine.state.changes import Versions, Written
 from tarry.ledger.columns import Coded, Numbers, count_holders, holders_of, lanes_of, lengths_of
 from tarry.ledger.frame import ROW_BYTES
 from tarry.ledger.puts import encode_bodies, place_text, unit_of_puts
@@ -77,9 +78,7 @@ class Planner:
             piece = bodies[part]
             unit = unit_of_puts(piece, fire[part], lanes[part])
             counts = count_holders(Coded(holders.values, holders.codes[part]))
-            plans.append(
-                Plan(unit, lengths_of(piece), rows[part], fire[part], due[part], lanes[part], counts)
-            )
+            plans.append(Plan(Written(unit, [Versions(counts)]), rows[part], fire[part], due[part]))
         return plans, errors
 
     def _bounds(

@@ -8,6 +8,7 @@ rarely waits for it.
 """
 
 import logging
+from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
@@ -20,6 +21,7 @@ from tarry.core.clock import Clock
 from tarry.core.errors import Damage, NotFound, TarryError
 from tarry.engine.due.horizon import Horizon, Offload
 from tarry.index.index import IndexMoved
+from tarry.ledger.frame import Unit
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import FIRST_BATCH_SEQ, NO_KEY, Key, Put, decode_put
 
@@ -57,12 +59,42 @@ class Fetch(NamedTuple):
     found: Callable[[Sequence[Key], list[Body]], None]
 
 
+class Enqueued:
+    """The units that are not durable yet, in the order of their seqs."""
+
+    def __init__(self) -> None:
+        self._units: dict[int, Unit] = {}
+        self._firsts: list[int] = []
+        """The first seq of each, and before these, up to `_gone`, those of units that are written."""
+        self._gone = 0
+
+    def add(self, first_seq: int, unit: Unit) -> None:
+        """Take the newest unit."""
+        self._units[first_seq] = unit
+        self._firsts.append(first_seq)
+
+    def remove(self, first_seq: int) -> None:
+        """Let go of the oldest unit, and now and then of the place where it stood."""
+        del self._units[first_seq]
+        self._gone += 1
+        if self._gone * 2 >= len(self._firsts):
+            del self._firsts[: self._gone]
+            self._gone = 0
+
+    def body(self, seq: int) -> bytes | None:
+        """The body of a record in one of them."""
+        if not self._units or seq < self._firsts[self._gone]:
+            return None
+        first_seq = self._firsts[bisect_right(self._firsts, seq) - 1]
+        unit = self._units[first_seq]
+        return unit.body(seq - first_seq) if seq < first_seq + unit.records else None
+
+
 class Bodies:
     """Reads bodies and holds those that took long to get."""
 
     def __init__(self, ledger: Ledger, horizon: Horizon, offload: Offload, clock: Clock) -> None:
-        self.enqueued: dict[int, bytes] = {}
-        """Bodies of records that are not durable yet and so cannot be read from the ledger."""
+        self._enqueued = Enqueued()
         self.key_of: Callable[[int, int], Key] = Key
         """The key of an entry of the wheel, which may wait there for a later instant than that of its key."""
         self._ledger = ledger
@@ -82,7 +114,7 @@ class Bodies:
 
     def one(self, seq: int) -> bytes:
         """The body of one record, checked (R3); raises `Absent`, `Damage` or `NotFound`."""
-        body: Body = self.enqueued.get(seq) or self._recent.get(seq)
+        body: Body = self._enqueued.body(seq) or self._recent.get(seq)
         if body is None:
             if self._in_ledger(seq):
                 return self._ledger.read(seq).body
@@ -99,15 +131,23 @@ class Bodies:
         """The version that one record holds; raises as `one` does, and `Damage` for what is no version."""
         return version_of(seq, self.one(seq))
 
-    def written(self, seq: int, *, recent: bool) -> None:
-        """A record can be read from the ledger now, or never will be; if it is `recent`, its body stays at hand for a while."""
-        body = self.enqueued.pop(seq, None)
-        # It may have been replaced since it was enqueued.
-        if recent and body is not None and seq not in self._horizon.dead:
-            self._recent[seq] = body
-            self._recent_bytes += len(body)
-            while self._recent_bytes > RECENT_BYTES:
-                self._recent_bytes -= len(self._recent.popitem(last=False)[1])
+    def enqueue(self, first_seq: int, unit: Unit) -> None:
+        """A unit is enqueued: until it is written its bodies cannot be read from the ledger."""
+        self._enqueued.add(first_seq, unit)
+
+    def written(self, first_seq: int, unit: Unit, recent: Sequence[int]) -> None:
+        """The oldest unit can be read from the ledger now, or never will be; some of its bodies stay at hand for a while."""
+        self._enqueued.remove(first_seq)
+        for place in recent:
+            # It may have been replaced since it was enqueued.
+            if first_seq + place not in self._horizon.dead:
+                self._keep_recent(first_seq + place, unit.body(place))
+
+    def _keep_recent(self, seq: int, body: bytes) -> None:
+        self._recent[seq] = body
+        self._recent_bytes += len(body)
+        while self._recent_bytes > RECENT_BYTES:
+            self._recent_bytes -= len(self._recent.popitem(last=False)[1])
 
     def many(self, seqs: NDArray[np.int64]) -> list[Body]:
         """The bodies of records that are not absent."""
@@ -130,7 +170,7 @@ class Bodies:
         """The bodies of topic entries, which are always in memory or in the ledger; None where there is no seq."""
         wanted = seqs.tolist()
         # An entry that is being carried forward has its new place already, which may not be durable yet.
-        found: list[Body] = list(map(self.enqueued.get, wanted))
+        found: list[Body] = list(map(self._enqueued.body, wanted))
         missing = [at for at, body in enumerate(found) if body is None and wanted[at]]
         if missing:
             for at, body in zip(missing, self.many(seqs[missing]), strict=True):

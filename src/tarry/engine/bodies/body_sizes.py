@@ -8,6 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from tarry.ledger.frame import Unit
+
 STRETCH_BITS: Final = 12
 SMALL_BYTES: Final = 16 * 1024
 """Bodies up to this size are not worth remembering."""
@@ -27,6 +29,11 @@ class BodySizes:
         if size_bytes > SMALL_BYTES:
             stretch = seq >> STRETCH_BITS
             self._largest[stretch] = max(size_bytes, self._largest.get(stretch, 0))
+
+    def add_unit(self, first_seq: int, unit: Unit) -> None:
+        """Take note of the bodies of a unit."""
+        if len(unit.bodies) > SMALL_BYTES:
+            self.add_many(first_seq, unit.fixed["size"])
 
     def add_many(self, first_seq: int, sizes: NDArray[np.integer[Any]]) -> None:
         """Take note of bodies that follow each other."""

@@ -6,20 +6,22 @@ loop over all messages of a topic, or none.
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tarry.core.holder import Holder
 from tarry.core.ids import Ids
 from tarry.engine.due.decoded_batch import DecodedBatch, joined
 from tarry.engine.due.dispatch_class import DispatchClass
+from tarry.engine.state.changes import Change, FiredVersion, FiredVersions, NewEntries, Written
 from tarry.engine.topics.entry_batch import EntryBatch, EntrySpan
-from tarry.engine.topics.records import TopicRecords
+from tarry.engine.topics.recent_entries import RecentEntries
 from tarry.engine.versions import lateness_of
-from tarry.ledger.fired import Fired, filled, fired
+from tarry.ledger.fired import Fired, added_bytes, filled, fired
 from tarry.ledger.frame import FIXED, ROW_BYTES, Unit
 from tarry.ledger.read_record import PutHead, ReadPut
 from tarry.ledger.record import Key, Kind
@@ -177,20 +179,46 @@ class Burst:
             parts[-1].by_topic[topic] = lot.between(start, len(lot))
         return parts
 
-    def unit(self, records: TopicRecords) -> Unit:
-        """The records of the entries that fire them, topic after topic, with the next entry ids of each."""
-        parts = [
-            part
-            for topic, lot in self.by_topic.items()
-            for part in lot.fired(topic, records.next_id(topic), self.now_ms)
-        ]
-        table = np.zeros(len(self), FIXED)
+    def written(self, next_id: Callable[[str], int]) -> Written:
+        """The entries that fire them, topic after topic, with the next ids of each; and the changes of that unit."""
+        fired: list[Fired] = []
+        changes: list[Change] = []
+        start = 0
+        for topic, lot in self.by_topic.items():
+            first_id = next_id(topic)
+            parts = lot.fired(topic, first_id, self.now_ms)
+            fired += parts
+            sizes = np.concatenate([part.sizes for part in parts]).astype(np.int64) - added_bytes(topic)
+            changes.append(NewEntries(topic, first_id, range(start, start + len(lot)), self.now_ms, sizes))
+            start += len(lot)
+        seqs = self.seqs()
+        table = np.zeros(len(seqs), FIXED)
         table["kind"] = Kind.ENTRY
-        table["size"] = np.concatenate([part.sizes for part in parts])
-        table["crc"] = np.concatenate([part.crcs for part in parts])
-        table["kills_seq"] = self.seqs()
+        table["size"] = np.concatenate([part.sizes for part in fired])
+        table["crc"] = np.concatenate([part.crcs for part in fired])
+        table["kills_seq"] = seqs
         table["kills_fire_at_ms"] = self.fires()
-        return Unit(len(self), table.tobytes(), b"".join([part.bodies for part in parts]))
+        changes.append(FiredVersions(seqs, self._ended, self._holders()))
+        return Written(Unit(len(seqs), table.tobytes(), b"".join([part.bodies for part in fired])), changes)
+
+    def _ended(self) -> Iterator[FiredVersion]:
+        return ((put, key, self.now_ms) for put, key in self.items())
+
+    def _holders(self) -> Counter[Holder] | None:
+        """How many messages of each holder there are, if there is nothing else to know about any of them."""
+        holders: Counter[Holder] = Counter()
+        for alike, count in self.kinds().items():
+            if alike.known:
+                return None
+            holders[Holder(alike.namespace, alike.owner)] += count
+        return holders
+
+    def keep_recent(self, recent: RecentEntries, ids: Ids, new: NewEntries, first_seq: int) -> None:
+        """Have the entries of a topic at hand as consumers get them, until they are taken."""
+        lot = self.by_topic[new.topic]
+        batch = lot.entry_batch(new.first_id, self.now_ms, ids)
+        twice = 2 if lot.parts[0].reads.shown else 1
+        recent.add_batch(first_seq + int(new.places[0]), batch, lot.size_bytes * twice)
 
 
 def _column(parts: "list[array[int]]") -> NDArray[np.int64]:

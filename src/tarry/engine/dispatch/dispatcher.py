@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tarry.core import faults
 from tarry.core.delivery import Outlet
 from tarry.core.errors import Conflict, Damage, Unavailable
 from tarry.core.lifecycle import State
@@ -34,6 +35,7 @@ from tarry.engine.flights.stranded import Stranded
 from tarry.engine.journal import Journal
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state.aside import REASON
+from tarry.engine.state.changes import NewEntries, Written
 from tarry.engine.tracing import tell_fired, tell_ready
 from tarry.engine.versions import end_of, end_unread, has_expired, new_version
 from tarry.ledger.read_record import PutHead, ReadEntry, ReadPut, decode_head
@@ -472,11 +474,13 @@ class Dispatcher:
         def done(error: Exception | None) -> None:
             self._fired(unit)
             if error is None:
+                self._keep_recent(burst, written, first)
                 self._tell_burst(burst)
                 self.end_writer.settled(map(int, seqs))
 
         try:
-            self._journal.append_burst(burst, done)
+            written = burst.written(self._journal.topics.records.next_id)
+            first = self._journal.append(written, done)
         except Unavailable as error:
             done(error)
             for put, key in burst.items():
@@ -484,6 +488,16 @@ class Dispatcher:
         except Exception as error:
             done(error)
             raise
+
+    def _keep_recent(self, burst: Burst, written: Written, first_seq: int) -> None:
+        """Keep entries at hand where somebody may take them."""
+        topics, journal = self._journal.topics.records.by_name, self._journal
+        for new in written.changes:
+            if isinstance(new, NewEntries) and (topic := topics.get(new.topic)) and topic.has_consumers:
+                try:
+                    burst.keep_recent(journal.recent_entries, journal.ids, new, first_seq)
+                except Exception as error:  # noqa: BLE001 - it is speed alone: whoever reads them finds which one it is
+                    log.error("entries are not kept at hand because of %s", faults.told(error))
 
     def _fired(self, unit: int) -> None:
         self.end_writer.close(unit)

@@ -13,11 +13,14 @@ import numpy as np
 from tarry.core.errors import Unavailable
 from tarry.core.policy import Policy
 from tarry.engine.due.horizon import VERSIONS
+from tarry.engine.isolation import FAULTS
 from tarry.engine.journal import Journal
 from tarry.engine.state.aside import explained
+from tarry.engine.state.changes import changes_of
 from tarry.index.index import IndexView
 from tarry.ledger.read_record import read_entry
-from tarry.ledger.record import Key, Kind, decode
+from tarry.ledger.record import Key, Kind, decode, decode_many
+from tarry.ledger.replay import Frame
 from tarry.ledger.watermark import Watermark
 
 READ_TOGETHER: Final = 1_000
@@ -140,8 +143,8 @@ def _replay(journal: Journal, applied: int, cursor: int) -> None:
         if chosen.any():
             due = fire[chosen].astype(np.int64), seqs[chosen], fixed["lane"][chosen].astype(np.uint16)
             waiting.append((*due, delayed[chosen]))
-        for at in range(max(0, applied + 1 - frame.first_seq), frame.count):
-            _decide(journal, frame.first_seq + at, frame.body(at))
+        if frame.first_seq + frame.count > applied + 1:
+            _decide(journal, frame, max(0, applied + 1 - frame.first_seq))
     # A delayed entry waits if its topic says so; the others were ready before.
     entries_waiting = journal.topics.records.waiting_seqs()
     for fires, seqs, lanes, delayed in waiting:
@@ -150,12 +153,28 @@ def _replay(journal: Journal, applied: int, cursor: int) -> None:
             journal.horizon.tail.add_many(fires[alive], seqs[alive], lanes[alive])
 
 
-def _decide(journal: Journal, seq: int, body: bytes) -> None:
-    if seq in journal.aside.seqs:
-        journal.aside.skipped.add(seq)
-        return
+def _decide(journal: Journal, frame: Frame, start: int) -> None:
+    """Decide the records of a frame from a place on, but for those that are set aside."""
+    bodies: list[bytes | None] = list(map(frame.body, range(start, frame.count)))
+    first_seq = frame.first_seq + start
+    for seq in journal.aside.seqs:
+        if first_seq <= seq < first_seq + len(bodies):
+            journal.aside.skipped.add(seq)
+            bodies[seq - first_seq] = None
     try:
-        journal.decide(seq, decode(body))
+        journal.decide(first_seq, changes_of(decode_many(bodies)))
+    except FAULTS:
+        raise
+    except Exception:
+        for seq, body in enumerate(bodies, first_seq):
+            if body is not None:
+                _decide_one(journal, seq, body)
+        raise
+
+
+def _decide_one(journal: Journal, seq: int, body: bytes) -> None:
+    try:
+        journal.decide(seq, changes_of([decode(body)]))
     except Exception as error:
         raise explained(seq, error) from error
 

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from tarry.core.lifecycle import Event
 from tarry.engine.delayed_entry import due_of, ended_row
+from tarry.engine.state.changes import NewEntries, sent_with
 from tarry.engine.topics.consumer import Prepare
 from tarry.engine.topics.entries import received_entries
 from tarry.engine.topics.grace import Grace
 from tarry.engine.topics.named_topics import NamedTopics
-from tarry.engine.topics.sequences import Sequences, sent_by
+from tarry.engine.topics.sequences import Sequences
 from tarry.engine.topics.subscription import Subscription
 from tarry.engine.topics.topic import Topic, incarnation_of
 from tarry.ledger.read_record import ReadEntry
@@ -48,9 +49,6 @@ SAVED_TOGETHER: Final = 200
 LOOKED_AT_TOGETHER: Final = 200
 """Topics, and chunks of their entries, that are looked at in one step: some milliseconds."""
 
-Placed = tuple[Topic, int]
-"""A topic in which entries were placed, and the id of the next entry after them."""
-
 
 class TopicRecords:
     """The topics of this server, as their records say."""
@@ -70,8 +68,25 @@ class TopicRecords:
         self.on_deleted: Callable[[Topic], None] | None = None
         """Told of each topic that is deleted, so that nothing goes on in its name."""
 
+    def add(self, first_seq: int, new: NewEntries) -> Topic:
+        """Take new entries into the state, of a unit that begins with a seq; gives their topic."""
+        # Their topic is there, unless it is made by them or the record that made it is set aside.
+        topic = self._named(new.topic, first_seq + int(new.places[0]), new.published_at_ms)
+        if len(new.places) == 1:
+            topic.place(new.first_id, first_seq + int(new.places[0]), int(new.sizes[0]))
+        else:
+            topic.place_many(new.first_id, new.seqs(first_seq), np.asarray(new.sizes, np.int64))
+        if len(new.waiting):
+            topic.waiting.add_many(np.asarray(new.waiting, np.int64))
+            self.delayed[topic] = None
+            self._journal.counters["accepted"] += len(new.waiting)
+        for producer, sent in new.sent:
+            topic.heard_from(producer, sent)
+        self._touch(topic)
+        return topic
+
     def decide(self, seq: int, record: Record) -> Topic | None:
-        """Take a record into the state, when it is enqueued or replayed; gives the topic of an entry.
+        """Take a record into the state, when it is enqueued or replayed; gives the topic of an entry that was there before.
 
         The effect of the record is for that topic and no other: by then another one may have its name.
         """
@@ -79,31 +94,29 @@ class TopicRecords:
             case Entry(cancelled=True):
                 return self._decide_cancelled(record)
             case Entry():
-                size = 0 if record.carries else len(record.payload) or len(record.put)
-                topic = self.place(record.topic, record.entry_id, seq, record.published_at_ms, size)
-                if record.fire_at_ms:
-                    self._decide_delayed(seq, record, topic)
-                elif record.carries is not None:
-                    # It was ready when it was carried forward, which no record says.
-                    topic.waiting.discard(record.entry_id)
-                if record.producer is not None and record.producer_sequence >= 0:
-                    sent = sent_by(record.producer_first, record.producer_sequence, record.messages)
-                    topic.heard_from(record.producer, sent)
-                return topic
+                return self._decide_carried(seq, record)
             case TopicSet():
                 self._decide_topic(seq, record)
             case _ if (topic_of := self.by_name.get(record.topic)) is not None:  # type: ignore[union-attr]
                 self._decide_subscription(seq, topic_of, record)
         return None
 
-    def _decide_delayed(self, seq: int, entry: Entry, topic: Topic) -> None:
-        topic.waiting.add(entry.entry_id)
-        self.delayed[topic] = None
-        if entry.carries is None:
-            self._journal.counters["accepted"] += 1
-        elif entry.origin is not None:
-            row = LiveRow(Key(entry.fire_at_ms, seq), entry.origin)
-            self._journal.registry.live.put((entry.origin.seq,), row, (None, due_of(entry)))
+    def _decide_carried(self, seq: int, record: Entry) -> Topic:
+        topic = self._named(record.topic, seq, record.published_at_ms)
+        topic.place(record.entry_id, seq)
+        if record.fire_at_ms:
+            topic.waiting.add(record.entry_id)
+            self.delayed[topic] = None
+            if record.origin is not None:
+                row = LiveRow(Key(record.fire_at_ms, seq), record.origin)
+                self._journal.registry.live.put((record.origin.seq,), row, (None, due_of(record)))
+        else:
+            # It was ready when it was carried forward, which no record says.
+            topic.waiting.discard(record.entry_id)
+        for producer, sent in sent_with(record):
+            topic.heard_from(producer, sent)
+        self._touch(topic)
+        return topic
 
     def _decide_cancelled(self, record: Entry) -> Topic | None:
         self._end(record, Event.CANCEL, record.since_ms or record.published_at_ms)
@@ -188,27 +201,6 @@ class TopicRecords:
                 if sub is not None:
                     sub.apply_seek(record.to)
                     self._woken[sub] = None
-
-    def place(self, name: str, entry_id: int, seq: int, at_ms: int, size_bytes: int) -> Topic:
-        """Say where an entry's record is and how large; makes the topic if a replay has not seen it made."""
-        topic = self._named(name, seq, at_ms)
-        topic.place(entry_id, seq, size_bytes)
-        self._touch(topic)
-        return topic
-
-    def place_many(self, first_seq: int, sizes: dict[str, tuple[int, int]], at_ms: int) -> list[Placed]:
-        """Say where new entries are that lie one after another, topic by topic; gives each topic with its next id.
-
-        The sizes are how many there are for each topic, and how many bytes.
-        """
-        placed: list[Placed] = []
-        for name, (count, size_bytes) in sizes.items():
-            topic = self._named(name, first_seq, at_ms)
-            topic.place_next(first_seq, count, size_bytes)
-            placed.append((topic, topic.next))
-            self._touch(topic)
-            first_seq += count
-        return placed
 
     def next_id(self, name: str) -> int:
         """The entry id that a topic gives next."""

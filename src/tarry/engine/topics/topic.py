@@ -98,20 +98,19 @@ class Topic:
             chunk = self._chunks[number] = grown
         return chunk
 
-    def place_next(self, first_seq: int, count: int, size_bytes: int = 0) -> None:
-        """Say where the next `count` entries are, one after another from a seq on, and how large all of them together."""
-        each = size_bytes // max(1, count)
-        self._lowest_seq = self._lowest_seq or first_seq
-        while count:
-            number, at = divmod(self.next, CHUNK)
-            some = min(count, CHUNK - at)
+    def place_many(self, first_id: int, seqs: NDArray[np.int64], sizes: NDArray[np.int64]) -> None:
+        """Say where new entries are whose ids follow each other, and how large they are."""
+        placed, count = 0, len(seqs)
+        while placed < count:
+            number, at = divmod(first_id + placed, CHUNK)
+            some = min(count - placed, CHUNK - at)
             chunk = self._chunk(number, at + some)
-            chunk[SIZE_AT] += some * each
-            np.frombuffer(chunk, np.int64)[at : at + some] = np.arange(first_seq, first_seq + some)
+            chunk[SIZE_AT] += int(sizes[placed : placed + some].sum())
+            np.frombuffer(chunk, np.int64)[at : at + some] = seqs[placed : placed + some]
             self._dirty.add(number)
-            self.next += some
-            first_seq += some
-            count -= some
+            placed += some
+        self._lowest_seq = self._lowest_seq or int(seqs[0])
+        self.next = max(self.next, first_id + count)
 
     def seqs(self, entry_ids: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where entries are in the ledger; 0 for one that is gone."""

@@ -253,15 +253,22 @@ class Topics:
             if not new:
                 made_by = 0 if found is None else found.incarnation
                 return self.once_durable(Published(made_by, ids) if each else ids)
-            unit = new.unit()
+            unit = new.written()
             if found is None:
                 # A topic is not made for what it can never take.
-                self._journal.ledger.check_size(unit.content_bytes)
+                self._journal.ledger.check_size(unit.unit.content_bytes)
                 self._journal.append([TopicSet(name.full, False, 0)], lambda _: None)
             answer: Answer[Any] = Answer()
-            self._journal.append_published(new, unit, answer.unless_error(lambda: value))
-            assert new.home is not None, "they were enqueued"
-            value = Published(new.home.incarnation, ids) if each else ids
+            settle = answer.unless_error(lambda: value)
+
+            def durable(error: TarryError | None) -> None:
+                if error is None and home.has_consumers:
+                    new.keep_recent(self._journal.recent_entries, first)
+                settle(error)
+
+            first = self._journal.append(unit, durable)
+            home = self.records.by_name[name.full]
+            value = Published(home.incarnation, ids) if each else ids
             return answer
         except TarryError as error:
             return failed(error)
