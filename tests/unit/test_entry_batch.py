@@ -9,7 +9,9 @@ import pytest
 
 from tarry.core.ids import KEY_BYTES, Ids
 from tarry.core.message import Message
-from tarry.doors.http.topics.entries import prepare, show_all, show_each
+from tarry.doors.http.topics.entries import EntryJson
+from tarry.engine.due.decoded_batch import DecodedBatch
+from tarry.engine.due.dispatch_class import dispatch_classes
 from tarry.engine.topics import recent_entries as module
 from tarry.engine.topics.consumer import Received
 from tarry.engine.topics.entry_batch import EntryBatch, EntrySpan, about_bytes, ids_of, messages_in
@@ -19,6 +21,8 @@ from tarry.ledger.record import Key
 from tests.unit.engine_kit import Bench, full
 
 IDS = Ids(bytes(KEY_BYTES))
+JSON = EntryJson()
+show_each, show_all = JSON.show_each, JSON.show_all
 
 
 def put(payload: bytes, number: int) -> ReadPut:
@@ -35,22 +39,25 @@ def entry_batch(
     """An entry batch of the numbers from one on, read together with one before and one behind."""
     numbers = range(first_id - 1, first_id + count + 1)
     puts = [put(payload, number) for number in numbers]
+    batch = DecodedBatch()
+    for one, alike in zip(puts, dispatch_classes(puts), strict=True):
+        batch.add(one, bytes(100), alike)
+    if prepared:
+        JSON.prepare(batch)
     span = EntrySpan(
         range(first_id, first_id + count),
         slice(1, 1 + count),
         at_ms,
-        puts,
+        batch,
         array("q", [2000 + number for number in numbers]),
         array("q", [100 + number for number in numbers]),
-        prepare(puts) if prepared else (),
-        100 * len(puts),
     )
     return EntryBatch([span], IDS)
 
 
 def prepared_in(entries: Sequence[Received]) -> list[int]:
     """How many entries of each span are prepared."""
-    return [len(one.shown[one.places]) for one in entries.spans] if isinstance(entries, EntryBatch) else []
+    return [len(JSON.prepared(one) or ()) for one in entries.spans] if isinstance(entries, EntryBatch) else []
 
 
 def one(number: int, at_ms: int = 7) -> Received:
@@ -121,7 +128,9 @@ def received(bench: Bench, *orders: str) -> list[Sequence[Received]]:
     """The entries that a preparing consumer gets when messages for these topics are due at one instant."""
     bench.subscribe("orders", "s")
     got: list[Sequence[Received]] = []
-    consumer = bench.engine.topics.subscription(full("orders"), "s").attach("c", got.append, prepare=prepare)
+    consumer = bench.engine.topics.subscription(full("orders"), "s").attach(
+        "c", got.append, prepare=JSON.prepare
+    )
     consumer.flow(100)
     due_at_ms = bench.now_ms + 1_000
     for number, topic in enumerate(orders):

@@ -7,6 +7,7 @@ from tarry.engine.admission.adoption import BatchView
 from tarry.engine.admission.arrow import COLUMNS, columns_of
 from tarry.engine.admission.columns import Columns, ColumnsScheduled
 from tarry.engine.answer import Answer, failed, settled
+from tarry.engine.due.decoded_batch import DecodedBatch
 from tarry.engine.queries.commands import Ending
 from tarry.engine.queries.delayed_entries import DelayedEntry
 from tarry.engine.queries.upcoming import MAX_BUCKETS, Upcoming
@@ -32,6 +33,7 @@ __all__ = [
     "Columns",
     "ColumnsScheduled",
     "Consumer",
+    "DecodedBatch",
     "DelayedEntry",
     "Ending",
     "EntryBatch",

@@ -8,6 +8,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
+from tarry.core.tricks import TRICKS
+
 V = TypeVar("V")
 
 
@@ -26,6 +28,8 @@ class LazyIdMap(Generic[V]):
         """Take ids in ascending order; of one that is there already the value is the new one."""
         if ids:
             self._bundles.append((ids, value))
+            if not TRICKS.lazy_ids:
+                self.each()
 
     def each(self) -> dict[int, V]:
         """All of them one by one: the mapping itself, from which some may be taken."""

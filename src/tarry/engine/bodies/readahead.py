@@ -6,7 +6,7 @@ because it was scheduled too late or is too much, is read when it is due, with t
 """
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import repeat
 from typing import Final
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tarry.core import faults
 from tarry.core.names import TOPIC_SCHEME
+from tarry.core.tricks import TRICKS
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.bodies.body_sizes import BodySizes
 from tarry.engine.due.decoded_batch import DecodedBatch
@@ -102,8 +103,8 @@ class Readahead:
         """How many of them are read at once."""
         self._next_look_ms = 0
         self._next_read_ms = 0
-        self.prepares: Callable[[str], Prepare | None] = _nobody
-        """The function that gives a topic's preparing door, if it has one."""
+        self.prepares: Callable[[str], Collection[Prepare]] = lambda _: ()
+        """The function that gives the doors which prepare entries of a topic."""
 
     def __len__(self) -> int:
         return len(self._ready) + sum([len(one.seqs) for one in self._whole.values()])
@@ -169,6 +170,8 @@ class Readahead:
 
     def turn(self, now_ms: int) -> int | None:
         """Read some of what is due soon. Answers when there is more to read, if there is."""
+        if not TRICKS.read_ahead:
+            return None
         if now_ms >= self._next_look_ms or self._next_look_ms - now_ms > LOOK_EVERY_MS:
             self._next_look_ms = now_ms + LOOK_EVERY_MS
             self._look(now_ms)
@@ -234,10 +237,9 @@ class Readahead:
         if len(topics) != 1:
             return
         topic = topics.pop()
-        prepare = self.prepares(topic)
-        if prepare is not None:
-            reads.shown = prepare(reads.read)  # type: ignore[arg-type]
-        if len(reads) >= WHOLE and topic.startswith(TOPIC_SCHEME):
+        for prepare in self.prepares(topic) if TRICKS.prepared else ():
+            reads.prepared_bytes += prepare(reads)
+        if TRICKS.drafts and len(reads) >= WHOLE and topic.startswith(TOPIC_SCHEME):
             fires = np.fromiter([put.fire_at_ms for put in reads.read], np.int64)  # type: ignore[union-attr]
             reads.draft = Draft(topic, fires, seqs, reads.bodies)
 
@@ -258,7 +260,3 @@ class Readahead:
         reads.kinds.update(reads.alike)
         reads.size_bytes = sum(map(len, reads.bodies))
         return reads
-
-
-def _nobody(_topic: str) -> Prepare | None:
-    return None

@@ -67,6 +67,11 @@ class Lot:
         """Bytes of the bodies."""
         return sum([part.reads.size_bytes for part in self.parts])
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the bodies, and of what doors have prepared."""
+        return self.size_bytes + sum([part.reads.prepared_bytes for part in self.parts])
+
     def between(self, start: int, stop: int) -> "Lot":
         """A lot of the messages from one position to another."""
         some = Lot()
@@ -104,12 +109,8 @@ class Lot:
         """The entries that fire them, numbered from one on, as consumers get them."""
         spans: list[EntrySpan] = []
         for (reads, fires, seqs), first in zip(self.parts, self._firsts(first_id), strict=True):
-            puts: Any = reads.read
             ids_of_these = range(first, first + len(seqs))
-            places = slice(0, len(seqs))
-            spans.append(
-                EntrySpan(ids_of_these, places, at_ms, puts, fires, seqs, reads.shown, reads.size_bytes)
-            )
+            spans.append(EntrySpan(ids_of_these, slice(0, len(seqs)), at_ms, reads, fires, seqs))
         return EntryBatch(spans, ids)
 
 
@@ -217,8 +218,7 @@ class Burst:
         """Have the entries of a topic at hand as consumers get them, until they are taken."""
         lot = self.by_topic[new.topic]
         batch = lot.entry_batch(new.first_id, self.now_ms, ids)
-        twice = 2 if lot.parts[0].reads.shown else 1
-        recent.add_batch(first_seq + int(new.places[0]), batch, lot.size_bytes * twice)
+        recent.add_batch(first_seq + int(new.places[0]), batch, lot.held_bytes)
 
 
 def _column(parts: "list[array[int]]") -> NDArray[np.int64]:

@@ -19,7 +19,17 @@ Read = ReadPut | ReadEntry | Damage | None
 class DecodedBatch:
     """Messages and delayed entries that were read together, as columns of one length: each with its body, and a version with its dispatch class."""
 
-    __slots__ = ("alike", "bodies", "draft", "kinds", "read", "shown", "size_bytes")
+    __slots__ = (
+        "__weakref__",
+        "alike",
+        "bodies",
+        "draft",
+        "kinds",
+        "prepared_bytes",
+        "read",
+        "size_bytes",
+        "source",
+    )
 
     def __init__(self) -> None:
         self.read: list[Read] = []
@@ -29,8 +39,10 @@ class DecodedBatch:
         """How many of them are alike."""
         self.size_bytes = 0
         """Bytes of the bodies."""
-        self.shown: list[bytes] = []
-        """The JSON that a door has prepared for each, if one has."""
+        self.prepared_bytes = 0
+        """Bytes of what doors have prepared of it, about."""
+        self.source: tuple[DecodedBatch, Sequence[int]] | None = None
+        """The whole batch that these rows were cut from, and their positions there: a door may have prepared the whole."""
         self.draft: Draft | None = None
         """The entries that they will become, if these were drafted."""
 
@@ -53,7 +65,9 @@ class DecodedBatch:
         some.alike = [self.alike[at] for at in places]
         some.kinds.update(some.alike)
         some.size_bytes = sum(map(len, some.bodies))
-        some.shown = [self.shown[at] for at in places] if self.shown else []
+        whole, rows = self.source or (self, range(len(self)))
+        some.prepared_bytes = self.prepared_bytes * len(places) // max(1, len(self))
+        some.source = whole, [rows[at] for at in places]
         return some
 
 
@@ -66,7 +80,4 @@ def joined(parts: Iterable[DecodedBatch]) -> DecodedBatch:
         whole.alike += part.alike
         whole.kinds.update(part.kinds)
         whole.size_bytes += part.size_bytes
-        whole.shown += part.shown
-    if len(whole.shown) < len(whole):
-        whole.shown = []
     return whole

@@ -8,7 +8,7 @@ from msgspec import Struct
 from tarry.core.ids import Ids
 from tarry.core.sets.lazy_id_map import LazyIdMap
 from tarry.engine.answer import Answer
-from tarry.ledger.read_record import ReadPut
+from tarry.engine.due.decoded_batch import DecodedBatch
 
 if TYPE_CHECKING:
     from tarry.engine.topics.subscription import Subscription
@@ -19,8 +19,9 @@ Ranges = Sequence[tuple[int, int]]
 Partial = Sequence[tuple[int, list[int]]]
 """Entries of which some messages are acknowledged, each with the bits of those that are left, 64 in a word."""
 
-Prepare = Callable[[Sequence[ReadPut]], list[bytes]]
-"""Makes of versions what a door will show of the entries that they become. One door does: there is one `shown` for all."""
+Prepare = Callable[[DecodedBatch], int]
+"""Has a door write down what it will show of the entries that a batch becomes, in a cache of its own; gives the bytes of that, which
+are held as long as the batch lives."""
 
 
 class Received(Struct, frozen=True, gc=False):

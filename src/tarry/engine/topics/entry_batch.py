@@ -6,9 +6,10 @@ once, as a door that shows ten thousand, takes the columns instead, which costs 
 
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, overload
+from typing import Any, NamedTuple, overload
 
 from tarry.core.ids import Ids
+from tarry.engine.due.decoded_batch import DecodedBatch
 from tarry.engine.topics.consumer import Received
 from tarry.ledger.read_record import ReadPut
 
@@ -23,15 +24,17 @@ class EntrySpan(NamedTuple):
     places: slice
     """Where these are in the columns."""
     published_at_ms: int
-    puts: Sequence[ReadPut]
-    """The versions that they fired."""
+    batch: DecodedBatch
+    """The versions that they fired, read together."""
     fires: "array[int]"
     seqs: "array[int]"
     """The keys of these versions."""
-    shown: Sequence[bytes]
-    """The JSON that a door has prepared for each, or nothing."""
-    size_bytes: int
-    """Bytes of all the messages that were read together."""
+
+    @property
+    def puts(self) -> Sequence[ReadPut]:
+        """The versions, of all that were read together."""
+        puts: Sequence[Any] = self.batch.read
+        return puts
 
     def between(self, start: int, stop: int) -> "EntrySpan":
         """A span of the entries from one position to another."""
@@ -106,5 +109,5 @@ def messages_in(entries: Sequence[Received]) -> int:
 def about_bytes(entries: Sequence[Received]) -> int:
     """How large they are, about: of a batch without a look at each."""
     if isinstance(entries, EntryBatch):
-        return sum([one.size_bytes * len(one.entry_ids) // len(one.puts) for one in entries.spans])
+        return sum([one.batch.size_bytes * len(one.entry_ids) // len(one.batch) for one in entries.spans])
     return sum([len(entry.payload) for entry in entries])

@@ -11,6 +11,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from tarry.core.tricks import TRICKS
 from tarry.engine.topics.consumer import Received
 from tarry.engine.topics.entry_batch import EntryBatch
 
@@ -55,6 +56,8 @@ class RecentEntries:
 
     def add_batch(self, first_seq: int, batch: EntryBatch, payload_bytes: int) -> None:
         """Keep a batch, in place of the oldest; its records are the newest of the ledger."""
+        if not TRICKS.recent_entries:
+            return
         self._batches.append(batch)
         self._first_seqs.append(first_seq)
         self._sizes.append(payload_bytes + EACH_BYTES * len(batch))

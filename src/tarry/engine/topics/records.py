@@ -207,12 +207,12 @@ class TopicRecords:
         topic = self.by_name.get(name)
         return topic.next if topic else 0
 
-    def prepares(self, name: str) -> Prepare | None:
-        """The door that prepares the entries of a topic, if one of its consumers belongs to one that does."""
+    def prepares(self, name: str) -> set[Prepare]:
+        """The doors that prepare the entries of a topic: those of its consumers that do."""
         topic = self.by_name.get(name)
         subscriptions = () if topic is None else topic.subscriptions.values()
         consumers = (consumer for sub in subscriptions for consumer in sub.consumers)
-        return next((consumer.prepare for consumer in consumers if consumer.prepare is not None), None)
+        return {consumer.prepare for consumer in consumers if consumer.prepare is not None}
 
     def appended(self, topic: Topic, entry_id: int) -> None:
         """An entry's record is durable: consumers of its topic may see it."""

@@ -137,7 +137,7 @@ class Subscription:
 
         Of shared consumers those of the lowest priority number come first, as long as they have permits. Key-shared
         consumers share the hash slots evenly, or each says which it takes, and then none is taken twice. Who can
-        `prepare` what it will show of entries gets it with them, where there was time for it.
+        `prepare` what it will show of entries is given them ahead, where there is time for it.
         """
         self.check_open()
         if self.type == "exclusive" and self.consumers:

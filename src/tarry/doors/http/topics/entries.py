@@ -1,19 +1,20 @@
 """Entries of topics as JSON shows them.
 
-What is due soon stands by with all but its entry id and the instant of its publication written out, so that when ten
-thousand messages are due at one instant their answer is put together, and not made.
+What is due soon is read ahead, and all but its entry id and the instant of its publication is written out here then, so that when
+ten thousand messages are due at one instant their answer is put together, and not made. The cache is this door's: it is kept by
+the batches that were read ahead, and goes with them.
 """
 
 from collections.abc import Iterable, Sequence
 from operator import add
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 import msgspec
 from msgspec import UNSET
 
 from tarry.doors.http.shapes import EntryAnswer
-from tarry.engine.api import EntryBatch, EntrySpan, Received
-from tarry.ledger.read_record import ReadPut
+from tarry.engine.api import DecodedBatch, EntryBatch, EntrySpan, Received
 
 _HEAD: Final = b'{"entry_id":%%d,"published_at_ms":%d,'
 """The fields of an `EntryAnswer` that nobody knows before it is one; they come first. Filled in from the back."""
@@ -21,51 +22,65 @@ _HEAD: Final = b'{"entry_id":%%d,"published_at_ms":%d,'
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def prepare(puts: Sequence[ReadPut]) -> list[bytes]:
-    """The JSON after the head of each entry that these versions become."""
-    rest = len(_HEAD % 0 % 0)
-    return [
-        _encode(EntryAnswer(0, 0, put.due_at_ms, 0, put.headers, put.key, *_payload(put.payload)))[rest:]
-        for put in puts
-    ]
+class EntryJson:
+    """Writes entries as JSON, those of a burst from what it has written ahead."""
 
+    def __init__(self) -> None:
+        self._prepared: WeakKeyDictionary[DecodedBatch, list[bytes]] = WeakKeyDictionary()
+        """By batch: the JSON after the head of each entry that its versions become."""
 
-def show_each(entries: Sequence[Received]) -> list[bytes]:
-    """Each entry as JSON. The message's id is a credential of its producer, so it is not there."""
-    if isinstance(entries, EntryBatch):
-        return [shown for span in entries.spans for shown in _each_of(span)]
-    return list(map(_encode, map(_answer, entries)))
+    def prepare(self, batch: DecodedBatch) -> int:
+        """Write ahead what can be of the entries that the versions of a batch become; gives the bytes that are held now."""
+        rest = len(_HEAD % 0 % 0)
+        puts: Sequence[Any] = batch.read
+        self._prepared[batch] = written = [
+            _encode(EntryAnswer(0, 0, put.due_at_ms, 0, put.headers, put.key, *_payload(put.payload)))[rest:]
+            for put in puts
+        ]
+        return sum(map(len, written))
 
+    def prepared(self, span: EntrySpan) -> list[bytes] | None:
+        """The JSON after the head of each entry of a span, if it was written ahead."""
+        batch, rows = span.batch.source or (span.batch, None)
+        written = self._prepared.get(batch)
+        if written is None or rows is None:
+            return None if written is None else written[span.places]
+        return [written[row] for row in rows[span.places]]
 
-def _each_of(span: EntrySpan) -> Iterable[bytes]:
-    if span.shown:
-        return map(add, _heads(_HEAD, span), span.shown[span.places])
-    return map(_encode, _answers_of(span))
+    def show_each(self, entries: Sequence[Received]) -> list[bytes]:
+        """Each entry as JSON. The message's id is a credential of its producer, so it is not there."""
+        if isinstance(entries, EntryBatch):
+            return [shown for span in entries.spans for shown in self._each_of(span)]
+        return list(map(_encode, map(_answer, entries)))
 
+    def _each_of(self, span: EntrySpan) -> Iterable[bytes]:
+        prepared = self.prepared(span)
+        if prepared is not None:
+            return map(add, _heads(_HEAD, span), prepared)
+        return map(_encode, _answers_of(span))
 
-def show_all(lots: Iterable[Sequence[Received]]) -> bytes:
-    """A `ReceiveAnswer` with all of them."""
-    pieces = [piece for entries in lots for piece in _pieces(entries)]
-    if pieces:
-        # Each begins with a comma.
-        pieces[0] = pieces[0][1:]
-    return b"".join((b'{"messages":[', *pieces, b"]}\n"))
+    def show_all(self, lots: Iterable[Sequence[Received]]) -> bytes:
+        """A `ReceiveAnswer` with all of them."""
+        pieces = [piece for entries in lots for piece in self._pieces(entries)]
+        if pieces:
+            # Each begins with a comma.
+            pieces[0] = pieces[0][1:]
+        return b"".join((b'{"messages":[', *pieces, b"]}\n"))
 
+    def _pieces(self, entries: Sequence[Received]) -> list[bytes]:
+        if isinstance(entries, EntryBatch):
+            return [piece for span in entries.spans for piece in self._pieces_of(span)]
+        return [_listed(list(map(_answer, entries)))] if entries else []
 
-def _pieces(entries: Sequence[Received]) -> list[bytes]:
-    if isinstance(entries, EntryBatch):
-        return [piece for span in entries.spans for piece in _pieces_of(span)]
-    return [_listed(list(map(_answer, entries)))] if entries else []
-
-
-def _pieces_of(span: EntrySpan) -> list[bytes]:
-    if not span.shown:
-        return [_listed(_answers_of(span))]
-    # Not put together one by one: what is not allocated need not be had from the kernel at the due instant.
-    pieces = [b""] * (2 * len(span.entry_ids))
-    pieces[::2] = _heads(b"," + _HEAD, span)
-    pieces[1::2] = span.shown[span.places]
-    return pieces
+    def _pieces_of(self, span: EntrySpan) -> list[bytes]:
+        prepared = self.prepared(span)
+        if prepared is None:
+            return [_listed(_answers_of(span))]
+        # Not put together one by one: what is not allocated need not be had from the kernel at the due instant.
+        pieces = [b""] * (2 * len(span.entry_ids))
+        pieces[::2] = _heads(b"," + _HEAD, span)
+        pieces[1::2] = prepared
+        return pieces
 
 
 def _listed(answers: list[EntryAnswer]) -> bytes:

@@ -18,7 +18,7 @@ from tarry.doors.http.gate import caller_of
 from tarry.doors.http.problems import HttpRefusal
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import EventsQuery
-from tarry.doors.http.topics.entries import show_each
+from tarry.doors.http.topics.entries import EntryJson
 from tarry.doors.http.topics.session import Entries, SessionKey, Stream
 from tarry.doors.http.topics.sessions import Sessions
 from tarry.doors.http.topics.subscriptions import reach_subscription
@@ -91,7 +91,7 @@ class _EventResponse(Response):
             lots = stream.take()
             if lots:
                 session.hold(lots, self._ack_timeout_s)
-                await self._push(send, b"".join(map(_events, lots)))
+                await self._push(send, b"".join([_events(lot, self._sessions.json) for lot in lots]))
                 continue
             if not await stream.wait(self._keep_alive_s):
                 await self._push(send, b": keep-alive\n\n")
@@ -101,6 +101,6 @@ class _EventResponse(Response):
             await send({"type": "http.response.body", "body": body, "more_body": True})
 
 
-def _events(entries: Entries) -> bytes:
-    shown = zip(ids_of(entries), show_each(entries), strict=True)
+def _events(entries: Entries, json: EntryJson) -> bytes:
+    shown = zip(ids_of(entries), json.show_each(entries), strict=True)
     return b"".join([b"id: %d\ndata: %b\n\n" % one for one in shown])

@@ -8,7 +8,7 @@ from tarry.core.errors import Conflict, TarryError, Unavailable
 from tarry.core.names import check_name
 from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shares import Shares
-from tarry.doors.http.topics.entries import prepare
+from tarry.doors.http.topics.entries import EntryJson
 from tarry.doors.http.topics.session import Session, SessionKey, Stream
 from tarry.engine.api import Topics
 
@@ -20,6 +20,8 @@ class Sessions:
     """All sessions of the door, bounded in number, swept for what is late or idle."""
 
     def __init__(self, topics: Topics, settings: HttpSettings, access: Access) -> None:
+        self.json = EntryJson()
+        """Writes the entries that these sessions are given."""
         self._topics = topics
         self._settings = settings
         self._sessions: dict[SessionKey, Session] = {}
@@ -69,7 +71,7 @@ class Sessions:
             self.close(old, old.ended)
         self._places.take(caller)
         try:
-            session.attach(subscription.attach(key.consumer, session.deliver, prepare=prepare))
+            session.attach(subscription.attach(key.consumer, session.deliver, prepare=self.json.prepare))
         except TarryError:
             self._places.give_back(caller)
             raise

@@ -102,7 +102,7 @@ class SubscriptionEndpoints:
                 lots = [[first], *session.gather(asked.max - 1)]
         timeout_ms = asked.ack_timeout_ms or self._settings.ack_timeout_ms
         session.hold(lots, timeout_ms / 1000)
-        return encoded_json(show_all(lots))
+        return encoded_json(self._sessions.json.show_all(lots))
 
     @staticmethod
     async def _wait(session: Session, request: Request, wait_s: float) -> Received | None:
