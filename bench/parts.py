@@ -17,6 +17,7 @@ from bench import (
     restart,
     schedule,
     topics,
+    tricks,
     waiting,
 )
 from bench.plan import PAYLOAD_BYTES, SMALL_BYTES
@@ -62,6 +63,14 @@ PARTS: Final = (
         lambda run: waiting.measure(run, run.plan.many, SMALL_BYTES),
         30,
         usual=False,
+    ),
+    Part(
+        "tricks",
+        "what each trick for speed earns: bursts with it and without it",
+        tricks.measure,
+        30,
+        usual=False,
+        apart=False,
     ),
     Part("conference", "10,000 participants on the Matrix door", matrix_load.measure, 33, usual=False),
 )

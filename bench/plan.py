@@ -52,6 +52,8 @@ class Plan:
     participants: int
     """How many participants the conference on the Matrix door has."""
     conference_min: float
+    trick_turns: int = 15
+    """How often each trick for speed is measured on and off."""
     topics: int = 100_000
     """How many topics there are, each with an entry, when the longest wait for the server is measured."""
     subscriptions: int = 10_000
@@ -110,6 +112,7 @@ QUICK: Final = replace(
     rooms=50,
     participants=1_000,
     conference_min=1.0,
+    trick_turns=5,
     topics=20_000,
     subscriptions=1_000,
     owners=100_000,
@@ -135,6 +138,7 @@ TINY: Final = replace(
     rooms=5,
     dapr_burst=500,
     participants=100,
+    trick_turns=1,
     topics=1_000,
     subscriptions=50,
     owners=2_000,

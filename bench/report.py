@@ -32,6 +32,7 @@ SECTIONS: Final[dict[str, tuple[str, Section]]] = {
     "waiting": ("Many that wait in the index", tables.waiting),
     "many": ("Very many that wait in the index", tables.waiting),
     "idle": ("An idle pipeline", tables.idle),
+    "tricks": ("The tricks for speed", tables.tricks),
 }
 
 

@@ -1,14 +1,16 @@
 """The tables of the report, one function for each part."""
 
 from collections.abc import Iterable, Sequence
+from statistics import quantiles
 from typing import Final
 
-from bench.figures import Figures, said, short
+from bench.figures import Figure, Figures, said, short
 from bench.machine import WHO
 from bench.peers.entrants import ENTRANTS
 from bench.plan import CONNECTIONS, PEER_BATCH, SMALL_BYTES
 from bench.results import Result
 from bench.run import TARRY
+from bench.tricks import NAMES, without
 
 SYNAPSE: Final = "Synapse"
 PULSAR: Final = "Pulsar"
@@ -360,3 +362,34 @@ def idle(result: Result) -> list[str]:
             ("memory of all its processes, Java included, bytes", "idle memory"),
         ],
     )
+
+
+def tricks(result: Result) -> list[str]:
+    """What each trick earns: figures without it over those with all."""
+    figures = result.figures
+    found = []
+    for count in result.plan.bursts:
+        rows = []
+        for who in (TARRY, *map(without, NAMES)):
+            cells = []
+            for what in (f"tricks {count} {one}" for one in ("p99", "due", "all")):
+                cells.append(_quartiles(figures.get(who, what)))
+                cells.append(_quartiles(figures.ratio((who, what), (TARRY, what))) if who != TARRY else "")
+            rows.append(["all on" if who == TARRY else who, *cells])
+        head = [
+            f"{count:,} due at one instant, median and quartiles", "p99, ms late", "without / with",
+            "processor of the engine's thread from the instant on, ms", "without / with",
+            "… and 1.6 s before, ms", "without / with",
+        ]  # fmt: skip
+        found.append(table(head, rows))
+    return found
+
+
+def _quartiles(figure: Figure | None) -> str:
+    """A figure of many values: of those that something else on the machine has spoilt a quarter is left out on each side."""
+    if figure is None:
+        return "–"
+    if len(figure.values) < 4:
+        return said(figure)
+    low, _, high = quantiles(figure.values, n=4)
+    return f"{short(figure.median)} ({short(low)} … {short(high)})"
