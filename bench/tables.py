@@ -365,7 +365,7 @@ def idle(result: Result) -> list[str]:
 
 
 def tricks(result: Result) -> list[str]:
-    """What each trick earns: figures without it over those with all."""
+    """Tables of what each trick earns: figures without it over those with all."""
     figures = result.figures
     found = []
     for count in result.plan.bursts:

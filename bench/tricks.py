@@ -32,8 +32,8 @@ from bench.tape import lateness
 from bench.tarry_server import SUBSCRIPTION
 from tarry.config import load
 from tarry.core.tricks import TRICKS, Tricks
+from tarry.serve.composition.server import Server
 from tarry.serve.datafolder import DataFolder
-from tarry.serve.server import Server
 
 NAMES: Final = Tricks.__struct_fields__
 READ_AHEAD_S: Final = 1.6

@@ -15,7 +15,7 @@ import numpy as np
 from google_crc32c import value
 
 from tarry.ledger.disk import RealDisk
-from tarry.ledger.fired import fired
+from tarry.ledger.fired import unit_of_fired
 from tarry.ledger.frame import FORMAT_VERSION
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.ledger.record import (
@@ -119,7 +119,7 @@ def quickly_fired() -> Encoded:
     """A fired entry as a burst encodes it: without the fields that have defaults."""
     key = FIRED_KEY
     put = encode(FIRED).body
-    body = bytes(fired(TOPIC, 10, NOW_MS, np.array([key.fire_at_ms]), np.array([key.seq]), [put]).bodies)
+    body = unit_of_fired(TOPIC, 10, NOW_MS, np.array([key.fire_at_ms]), np.array([key.seq]), [put]).bodies
     return encode(decode(body))._replace(body=body, crc=value(body))
 
 

@@ -38,7 +38,7 @@ def run_seed(
     """One run; raises `Failure`."""
     simulation = Simulation(seed, steps, trace, focus)
     try:
-        # Bursts are small here: none would have drafts. And each life would clear megabytes for a few keys.
+        # Bursts are small here: none would be kept whole. And each life would clear megabytes for a few keys.
         with (
             mock.patch.object(readahead, "WHOLE", 2),
             mock.patch.multiple(sieve, _BITS=12, _MASK=(1 << 12) - 1),

@@ -176,6 +176,19 @@ def test_what_follows_one_another_is_found_as_a_sheaf_and_the_rest_one_by_one() 
     assert found(fresh) == []
 
 
+def test_a_batch_may_have_other_records_between_its_entries() -> None:
+    fresh = RecentEntries()
+    fresh.add_batch(1000, entry_batch(0, 4), 4)
+    fresh.add_batch(1006, entry_batch(4, 4), 4)
+    bound = fresh.find(np.array([1001, 1002, 1003, 1006, 1007]))
+    assert isinstance(bound, EntryBatch)
+    assert list(bound) == [one(number) for number in (1, 2, 3, 4, 5)]
+    # One that nobody wants is left out: these do not follow one another in the topic.
+    assert found(fresh, 1001, 1003, 1006) == [1, 3, 4]
+    # In so many places it is one by one.
+    assert len(list(fresh.find(np.arange(1000, 1200, 2)))) == 100
+
+
 EACH = 1 + EACH_BYTES
 
 

@@ -81,7 +81,7 @@ def assert_only_the_fifth_failed(bench: Bench, answers: list[Scheduled]) -> None
 
 def test_encoding_a_burst(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = bench.drain("orders")
-    poison(monkeypatch, "dispatch.burst.fired", lambda *args: any(POISON in body for body in args[5]))
+    poison(monkeypatch, "dispatch.burst.unit_of_fired", lambda *args: any(POISON in body for body in args[5]))
     answers = schedule_some(bench, "orders")
     bench.wait(100)
     assert reader.payloads == SOUND
@@ -341,7 +341,7 @@ def test_no_memory_is_no_fault_of_a_message(bench: Bench, monkeypatch: pytest.Mo
 
     done = bench.schedule(payload=b"x", delay_ms=1)
     with monkeypatch.context() as patched:
-        patched.setattr("tarry.engine.dispatch.burst.fired", fail)
+        patched.setattr("tarry.engine.dispatch.burst.unit_of_fired", fail)
         bench.clock.advance(1)
         with pytest.raises(MemoryError):
             bench.rest()

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 import tarry.engine.bodies.readahead as module
 from tarry.core.message import Message
 from tarry.engine.bodies.bodies import Body
-from tarry.ledger.fired import Draft
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import Bench, full
 
@@ -211,21 +210,7 @@ def test_where_owners_take_turns_nothing_is_read_again(monkeypatch: pytest.Monke
     assert (len(standby), reads.seqs) == (0, [])
 
 
-# Drafts
-
-
-class Fills:
-    """How many entries came from drafts."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        fill = Draft.fill
-        self.entries = 0
-
-        def spied(draft: Draft, ids: NDArray[np.int64], published_at_ms: int) -> memoryview:
-            self.entries += len(draft)
-            return fill(draft, ids, published_at_ms)
-
-        monkeypatch.setattr(Draft, "fill", spied)
+# Batches as they were read
 
 
 def fired_and_read(bench: Bench) -> list[bytes]:
@@ -235,25 +220,19 @@ def fired_and_read(bench: Bench) -> list[bytes]:
 
 
 @pytest.mark.parametrize("sizes", [1, 5, 40])
-def test_what_was_drafted_is_in_the_ledger_as_everything_else(
-    monkeypatch: pytest.MonkeyPatch, sizes: int
-) -> None:
+def test_what_was_read_ahead_is_in_the_ledger_as_everything_else(sizes: int) -> None:
     """The reader checks the CRC of each."""
-    fills = Fills(monkeypatch)
     bench = Bench(ledger_settings=LedgerSettings(segment_bytes=4 << 20))
     payloads = [b"%d %s" % (number, b"x" * (number % sizes)) for number in range(1_000, 6_000)]
     for payload in payloads:
         _ = bench.engine.schedule(Message(destination="orders", payload=payload, delay_ms=900))
     bench.wait(899)
     assert fired_and_read(bench) == payloads
-    # Of 32 slices two were divided, since a turn does not take them all.
-    assert fills.entries == 5_000 - 2 * 157
 
 
-def test_drafts_stand_beside_what_is_written_when_it_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_read_ahead_goes_with_what_is_read_when_it_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WHOLE", 4)
     monkeypatch.setattr(module, "SLICES", 5)
-    fills = Fills(monkeypatch)
     bench = Bench()
     asked = [bench.schedule(payload=b"%d" % number, delay_ms=900) for number in range(25)]
     bench.wait(700)
@@ -263,15 +242,3 @@ def test_drafts_stand_beside_what_is_written_when_it_is_due(monkeypatch: pytest.
     bench.wait(199)
     expected = [b"%d" % number for number in range(25) if number != 7]
     assert fired_and_read(bench) == [*expected, b"late"]
-    assert fills.entries == 20
-
-
-def test_what_goes_to_several_topics_or_to_none_is_not_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WHOLE", 2)
-    fills = Fills(monkeypatch)
-    bench = Bench()
-    for number in range(4):
-        bench.schedule(payload=b"%d" % number, delay_ms=900, destination=("orders", "others")[number % 2])
-    bench.wait(899)
-    assert fired_and_read(bench) == [b"0", b"2"]
-    assert fills.entries == 0

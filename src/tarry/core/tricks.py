@@ -1,7 +1,7 @@
 """Tricks for speed, each behind one method, which asks here whether it is on.
 
 They are always on for users. A benchmark (`bench/tricks.py`) and tests switch them off one at a time, to measure what each
-earns and to see that nothing but speed depends on it; [ADR 0021](../../../docs/adr/0021-the-tricks-for-speed.md) has the numbers.
+earns and to see that nothing but speed depends on it; ADR 0023 has the numbers.
 """
 
 from typing import Final
@@ -16,8 +16,6 @@ class Tricks(Struct):
     """Reading and decoding bodies before their fire instant (`engine.bodies.readahead.Readahead.turn`)."""
     prepared: bool = True
     """Writing ahead what a door will show of entries (`engine.bodies.readahead.Readahead._prepare`)."""
-    drafts: bool = True
-    """Encoding the records of entries ahead (`engine.bodies.readahead.Readahead._draft`)."""
     recent_entries: bool = True
     """Keeping the entries of a burst in memory, as columns (`engine.topics.recent_entries.RecentEntries.add_batch`)."""
     lazy_ids: bool = True

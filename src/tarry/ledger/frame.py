@@ -163,6 +163,14 @@ def unit_of(records: Sequence[Encoded]) -> Unit:
     return Unit(len(records), table, b"".join([encoded.body for encoded in records]))
 
 
+def joined_units(units: Sequence[Unit]) -> Unit:
+    """One unit of the records of several."""
+    if len(units) == 1:
+        return units[0]
+    records = sum([unit.records for unit in units])
+    return Unit(records, b"".join([unit.table for unit in units]), b"".join([unit.bodies for unit in units]))
+
+
 def _row(
     kind: int, lane: int, crc: int, fire_at_ms: int, kills_seq: int, kills_fire_at_ms: int, body: bytes
 ) -> bytes:

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core import faults
-from tarry.core.names import TOPIC_SCHEME
 from tarry.core.tricks import TRICKS
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.bodies.body_sizes import BodySizes
@@ -23,7 +22,6 @@ from tarry.engine.due.decoded_batch import DecodedBatch
 from tarry.engine.due.dispatch_class import dispatch_classes
 from tarry.engine.due.horizon import Horizon
 from tarry.engine.topics.consumer import Prepare
-from tarry.ledger.fired import Draft
 from tarry.ledger.read_record import ReadEntry, ReadPut, read_due
 
 log = logging.getLogger(__name__)
@@ -45,7 +43,7 @@ MAX_BYTES: Final = 48 * 1024 * 1024
 """Maximum bytes of bodies read ahead; the objects that hold them take four or five times that."""
 
 WHOLE: Final = 128
-"""Slices as large as that are kept whole, and drafted: with fewer, that costs more than it saves."""
+"""Slices as large as that are kept whole: with fewer, that costs more than it saves."""
 
 
 class Slice:
@@ -221,7 +219,7 @@ class Readahead:
             seqs, reads = seqs[kept], reads.at(kept)
         if not len(reads):
             return
-        self._prepare(seqs, reads)
+        self._prepare(reads)
         one = Slice(seqs, reads)
         if len(reads) >= WHOLE:
             self._whole[one.first_seq] = one
@@ -231,17 +229,15 @@ class Readahead:
         if self._bytes >= MAX_BYTES:
             self._wanted = self._wanted[:0]
 
-    def _prepare(self, seqs: NDArray[np.int64], reads: DecodedBatch) -> None:
-        """Have made now what can be, if all of them go to one topic: what a door will show, and the entries."""
+    def _prepare(self, reads: DecodedBatch) -> None:
+        """Have doors prepare what they will show, if all of them go to one topic."""
+        if not TRICKS.prepared:
+            return
         topics = {"" if alike is None else alike.destination for alike in reads.kinds}
         if len(topics) != 1:
             return
-        topic = topics.pop()
-        for prepare in self.prepares(topic) if TRICKS.prepared else ():
+        for prepare in self.prepares(topics.pop()):
             reads.prepared_bytes += prepare(reads)
-        if TRICKS.drafts and len(reads) >= WHOLE and topic.startswith(TOPIC_SCHEME):
-            fires = np.fromiter([put.fire_at_ms for put in reads.read], np.int64)  # type: ignore[union-attr]
-            reads.draft = Draft(topic, fires, seqs, reads.bodies)
 
     def _read(self, seqs: NDArray[np.int64]) -> DecodedBatch:
         bodies = self._bodies.many(seqs)

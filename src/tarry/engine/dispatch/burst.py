@@ -21,10 +21,10 @@ from tarry.engine.state.changes import Change, FiredVersion, FiredVersions, NewE
 from tarry.engine.topics.entry_batch import EntryBatch, EntrySpan
 from tarry.engine.topics.recent_entries import RecentEntries
 from tarry.engine.versions import lateness_of
-from tarry.ledger.fired import Fired, added_bytes, filled, fired
-from tarry.ledger.frame import FIXED, ROW_BYTES, Unit
+from tarry.ledger.fired import added_bytes, unit_of_fired
+from tarry.ledger.frame import ROW_BYTES, Unit, joined_units
 from tarry.ledger.read_record import PutHead, ReadPut
-from tarry.ledger.record import Key, Kind
+from tarry.ledger.record import Key
 
 _ENTRY_BYTES: Final = 64
 """Bytes that an entry adds to the version that it fires, its topic's name apart."""
@@ -92,18 +92,12 @@ class Lot:
     def _firsts(self, first: int) -> list[int]:
         return list(accumulate([len(part.seqs) for part in self.parts[:-1]], initial=first))
 
-    def fired(self, topic: str, first_id: int, at_ms: int) -> list[Fired]:
-        """The entries that fire them, numbered from one on, as the ledger has them."""
-        numbered = list(zip(self.parts, self._firsts(first_id), strict=True))
-        drafted = [(part.reads.draft, first) for part, first in numbered if part.reads.draft is not None]
-        drafts, firsts = zip(*drafted, strict=True) if drafted else ((), ())
-        made = iter(filled(drafts, firsts, at_ms) if drafts else ())
-        return [
-            fired(topic, first, at_ms, _column([part.fires]), _column([part.seqs]), part.reads.bodies)
-            if part.reads.draft is None
-            else next(made)
-            for part, first in numbered
-        ]
+    def unit(self, topic: str, first_id: int, at_ms: int) -> Unit:
+        """The entries that fire them, numbered from one on."""
+        fires = _column([part.fires for part in self.parts])
+        seqs = _column([part.seqs for part in self.parts])
+        bodies = [body for part in self.parts for body in part.reads.bodies]
+        return unit_of_fired(topic, first_id, at_ms, fires, seqs, bodies)
 
     def entry_batch(self, first_id: int, at_ms: int, ids: Ids) -> EntryBatch:
         """The entries that fire them, numbered from one on, as consumers get them."""
@@ -182,25 +176,18 @@ class Burst:
 
     def written(self, next_id: Callable[[str], int]) -> Written:
         """The entries that fire them, topic after topic, with the next ids of each; and the changes of that unit."""
-        fired: list[Fired] = []
+        units: list[Unit] = []
         changes: list[Change] = []
         start = 0
         for topic, lot in self.by_topic.items():
             first_id = next_id(topic)
-            parts = lot.fired(topic, first_id, self.now_ms)
-            fired += parts
-            sizes = np.concatenate([part.sizes for part in parts]).astype(np.int64) - added_bytes(topic)
+            unit = lot.unit(topic, first_id, self.now_ms)
+            units.append(unit)
+            sizes = unit.fixed["size"].astype(np.int64) - added_bytes(topic)
             changes.append(NewEntries(topic, first_id, range(start, start + len(lot)), self.now_ms, sizes))
             start += len(lot)
-        seqs = self.seqs()
-        table = np.zeros(len(seqs), FIXED)
-        table["kind"] = Kind.ENTRY
-        table["size"] = np.concatenate([part.sizes for part in fired])
-        table["crc"] = np.concatenate([part.crcs for part in fired])
-        table["kills_seq"] = seqs
-        table["kills_fire_at_ms"] = self.fires()
-        changes.append(FiredVersions(seqs, self._ended, self._holders()))
-        return Written(Unit(len(seqs), table.tobytes(), b"".join([part.bodies for part in fired])), changes)
+        changes.append(FiredVersions(self.seqs(), self._ended, self._holders()))
+        return Written(joined_units(units), changes)
 
     def _ended(self) -> Iterator[FiredVersion]:
         return ((put, key, self.now_ms) for put, key in self.items())

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 
 from tarry.core.errors import Damage
 from tarry.engine.due.dispatch_class import DispatchClass
-from tarry.ledger.fired import Draft
 from tarry.ledger.read_record import ReadEntry, ReadPut
 
 Read = ReadPut | ReadEntry | Damage | None
@@ -23,7 +22,6 @@ class DecodedBatch:
         "__weakref__",
         "alike",
         "bodies",
-        "draft",
         "kinds",
         "prepared_bytes",
         "read",
@@ -43,8 +41,6 @@ class DecodedBatch:
         """Bytes of what doors have prepared of it, about."""
         self.source: tuple[DecodedBatch, Sequence[int]] | None = None
         """The whole batch that these rows were cut from, and their positions there: a door may have prepared the whole."""
-        self.draft: Draft | None = None
-        """The entries that they will become, if these were drafted."""
 
     def __len__(self) -> int:
         return len(self.read)
@@ -58,7 +54,7 @@ class DecodedBatch:
         self.size_bytes += len(body)
 
     def at(self, places: Sequence[int]) -> "DecodedBatch":
-        """A new batch of the rows at these positions. The draft is dropped."""
+        """A new batch of the rows at these positions."""
         some = DecodedBatch()
         some.read = [self.read[at] for at in places]
         some.bodies = [self.bodies[at] for at in places]

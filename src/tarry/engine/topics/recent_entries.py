@@ -6,6 +6,7 @@ Most consumers are at the head of their topic. For them nothing is read from the
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -22,6 +23,8 @@ MAX_BATCH_BYTES: Final = 128 * 1024 * 1024
 KEPT_BYTES: Final = 24 * 1024 * 1024
 AGED_BYTES: Final = 4 * 1024 * 1024
 """For batches that are not young any more; and how much above that is let go of at a time, which takes milliseconds."""
+MAX_RUNS: Final = 64
+"""Maximum number of places in which entries that are asked for together may lie and still be one batch."""
 EACH_BYTES: Final = 300
 """Bytes of an entry beside its payload, about."""
 
@@ -83,12 +86,25 @@ class RecentEntries:
     def find(self, seqs: NDArray[np.int64]) -> Sequence[Received | None]:
         """The entries that are kept, None for the others; a batch, if they are in batches and follow one another."""
         if self._batches and len(seqs):
-            first, count = int(seqs[0]), len(seqs)
-            if (seqs == np.arange(first, first + count)).all():
-                batch = self._bound(first, count)
-                if batch is not None and len(batch) == count:
-                    return batch
+            batch = self._together(seqs)
+            if batch is not None:
+                return batch
         return [self._entries.get(seq) or self._in_sheaf(seq) for seq in seqs.tolist()]
+
+    def _together(self, seqs: NDArray[np.int64]) -> EntryBatch | None:
+        """The entries as one batch. Between their records there may be others, such as an acknowledgement."""
+        starts = [0, *(np.flatnonzero(np.diff(seqs) != 1) + 1).tolist(), len(seqs)]
+        if len(starts) > MAX_RUNS:
+            return None
+        whole: EntryBatch | None = None
+        for start, stop in pairwise(starts):
+            batch = self._bound(int(seqs[start]), stop - start)
+            if batch is None or len(batch) < stop - start:
+                return None
+            if whole is not None and whole.entry_ids.stop != batch.entry_ids.start:
+                return None
+            whole = batch if whole is None else whole + batch
+        return whole
 
     def _in_sheaf(self, seq: int) -> Received | None:
         batch = self._bound(seq, 1)

@@ -21,7 +21,6 @@ from tarry.doors.http.shapes import (
     SeekRequest,
     SubscribeRequest,
 )
-from tarry.doors.http.topics.entries import show_all
 from tarry.doors.http.topics.session import Session, SessionKey
 from tarry.doors.http.topics.sessions import Sessions
 from tarry.doors.http.topics.topics import reach_topic
