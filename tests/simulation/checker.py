@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, NoReturn
 
 from tarry.core.delivery import Delivered, Delivery, Refused, Retry, Verdict
+from tarry.core.errors import NotFound
 from tarry.core.message import LED_BY, MessageView, Scheduled
 from tarry.engine.settings import EngineSettings
 from tarry.engine.topics.consumer import Received
 from tarry.testing.clock import SimulatedClock
 from tests.simulation.model import (
+    AUDIT,
     DEAD_LETTERS,
     EAGER,
     FLEETING,
@@ -20,6 +22,7 @@ from tests.simulation.model import (
     Model,
     Msg,
     Promise,
+    Publication,
     Reader,
     Seen,
     Sub,
@@ -200,6 +203,72 @@ class Checker:
             if sure and not here and all(promise.due_at_ms > now_ms for promise in msg.promises):
                 if not self.model.clock_set_back and not self.model.damaged:
                     broken(f"{msg.token} waits, but is not listed")
+
+        for view in views:
+            publication = self.model.publications.get(str((view.headers or {}).get("token")))
+            if publication is not None and publication.topic != FLEETING:
+                self._same(publication, view)
+                if publication.recalled:
+                    broken(f"{publication.token} is listed as waiting, but was cancelled")
+        for publication in self.model.publications.values():
+            due_at_ms = publication.deliver_at_ms
+            if publication.id is None or due_at_ms is None or publication.topic in (EAGER, FLEETING):
+                continue
+            place = publication.topic, publication.entry_id
+            sure = not publication.busy and not publication.dues and place not in self.model.recalled
+            sure &= not self._needed_by_nobody(publication)
+            if sure and publication.id not in ids and not self.reached(due_at_ms, publication.since):
+                if not self.model.clock_set_back and not self.model.damaged:
+                    broken(f"{publication.token} waits, but is not listed")
+
+    # Delayed entries as messages
+
+    def _same(self, publication: Publication, view: MessageView) -> None:
+        """An entry that waits looks as it was published, and keeps its id."""
+        if publication.id is None:
+            publication.id = view.id
+        if view.id != publication.id:
+            broken(f"{publication.token} had another id before")
+        shown = short(view.destination), view.payload, view.headers, view.key
+        if shown != (publication.topic, publication.payload, publication.headers, publication.key):
+            broken(f"{publication.token} is shown as another message: {view}")
+
+    def commanded(self, publication: Publication, answer: Any) -> None:
+        """A command on an entry was answered."""
+        publication.commanded = True
+        if publication.id is not None and answer.id != publication.id:
+            broken(f"{publication.token}: a command was answered with another id")
+
+    def inquired(self, publication: Publication, view: MessageView) -> None:
+        """An entry was looked at by its id."""
+        assert publication.deliver_at_ms is not None
+        place = publication.topic, publication.entry_id
+        if view.state == "scheduled":
+            self._same(publication, view)
+        if publication.recalled and view.state != "cancelled":
+            broken(f"{publication.token} is {view.state}, but was cancelled")
+        if view.state == "cancelled" and place not in self.model.recalled:
+            broken(f"{publication.token} was cancelled by nobody")
+        if view.state == "sent" and publication.topic != EAGER:
+            dues = [Promise(publication.deliver_at_ms, publication.since), *publication.dues]
+            if not any(self.reached(due.due_at_ms, due.since) for due in dues):
+                broken(f"{publication.token} is said to be sent before {publication.deliver_at_ms}")
+
+    def not_found(self, publication: Publication, error: BaseException) -> None:
+        """An entry is not found by its id: its first record is gone, and it has no row."""
+        assert publication.deliver_at_ms is not None
+        sent = self.reached(publication.deliver_at_ms, publication.since) and not publication.commanded
+        gone = (sent or self._needed_by_nobody(publication)) and not publication.recalled
+        if not isinstance(error, NotFound) or not (gone or self.model.damaged):
+            broken(f"{publication.token} is not found: {error!r}")
+
+    def _needed_by_nobody(self, publication: Publication) -> bool:
+        """Whether the subscription that reads all of a topic has acknowledged an entry, perhaps while it waited."""
+        sub = self.model.subs.get((publication.topic, AUDIT))
+        if sub is None or publication.entry_id is None:
+            return True
+        below = max(sub.acked_below, sub.excused_below)
+        return publication.entry_id < below or publication.entry_id in sub.acked | sub.excused
 
     # The receiver
 

@@ -157,6 +157,12 @@ class Publication:
     """Other instants that it may be due at: nobody knows whether they were taken."""
     recalled: bool = False
     """Its cancel was answered."""
+    commanded: bool = False
+    """A command for it was answered: its outcome is remembered."""
+    id: str | None = None
+    """Its id as a message, once a client has seen it."""
+    busy: int = 0
+    """Commands for it that are not answered yet."""
 
 
 @dataclass
@@ -275,6 +281,8 @@ class Model:
 
     def new_life(self) -> None:
         """The server is gone, and with it who waits for what."""
+        for publication in self.publications.values():
+            publication.busy = 0
         for msg in self.messages.values():
             msg.busy = False
             msg.lost |= msg.unsure

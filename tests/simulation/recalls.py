@@ -1,4 +1,4 @@
-"""Producers who change their mind about delayed entries: they reschedule them, or cancel them."""
+"""Producers who change their mind about delayed entries: they reschedule, cancel or send them, by their places or by their ids."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -24,29 +24,51 @@ class Recalls:
 
     def actions(self) -> dict[str, Callable[[], None]]:
         """The steps that they take."""
-        return {"reschedule": self.reschedule, "recall": self.recall}
+        return {
+            "reschedule": self.reschedule,
+            "recall": self.recall,
+            "hasten": self.hasten,
+            "inquire": self.inquire,
+        }
 
     def reschedule(self) -> None:
         """Give an entry another due instant."""
         publication = self._chosen()
         if publication is None or publication.entry_id is None:
             return
-        due = Promise(self._sim.clock.now_ms() + self._random.choice(DELAYS_MS), self._sim.since())
+        due_at_ms = self._sim.clock.now_ms() + self._random.choice(DELAYS_MS)
+        engine, id_ = self._sim.engine, self._id(publication)
+        if id_ is not None:
+            answer: Answer[Any] = engine.restart(id_, due_at_ms=due_at_ms)
+        else:
+            answer = engine.delayed.reschedule(publication.topic, publication.entry_id, due_at_ms)
+        self._moved(publication, Promise(due_at_ms, self._sim.since()), answer, f"reschedule {due_at_ms}")
+
+    def hasten(self) -> None:
+        """Have an entry sent now."""
+        publication = self._chosen()
+        id_ = None if publication is None else publication.id
+        if publication is not None and id_ is not None:
+            self._moved(publication, Promise(0, self._sim.since()), self._sim.engine.send(id_), "hasten")
+
+    def _moved(self, publication: Publication, due: Promise, answer: Answer[Any], what: str) -> None:
         self._sim.note_due(due.due_at_ms)
         # From now on it may come then; once that is answered, no earlier.
         publication.dues.append(due)
+        publication.busy += 1
 
         def then(of: Answer[Any], unclear: bool) -> None:
+            publication.busy -= 1
             error = of.error()
             if error is None:
+                self._sim.checker.commanded(publication, of.value())
                 publication.deliver_at_ms, publication.since = due.due_at_ms, due.since
                 publication.dues[:] = publication.dues[publication.dues.index(due) + 1 :]
             elif not unclear:
                 _check(error)
                 publication.dues.remove(due)
 
-        answer = self._sim.engine.delayed.reschedule(publication.topic, publication.entry_id, due.due_at_ms)
-        self._sim.ask(f"reschedule {publication.token} {due.due_at_ms}", answer, then)
+        self._sim.ask(f"{what} {publication.token}", answer, then)
 
     def recall(self) -> None:
         """Cancel an entry."""
@@ -56,18 +78,41 @@ class Recalls:
         place = publication.topic, publication.entry_id
         known = place in self._model.recalled
         self._model.recalled.add(place)
+        publication.busy += 1
 
         def then(of: Answer[Any], unclear: bool) -> None:
+            publication.busy -= 1
             error = of.error()
             if error is None:
+                self._sim.checker.commanded(publication, of.value())
                 publication.recalled = True
             elif not unclear:
                 _check(error)
                 if not known:
                     self._model.recalled.discard(place)
 
-        answer = self._sim.engine.delayed.cancel(*place)
+        engine, id_ = self._sim.engine, self._id(publication)
+        answer: Answer[Any] = engine.delayed.cancel(*place) if id_ is None else engine.cancel(id_)
         self._sim.ask(f"recall {publication.token}", answer, then)
+
+    def inquire(self) -> None:
+        """Look at an entry as a message."""
+        publication = self._chosen()
+        if publication is None or publication.id is None:
+            return
+
+        def then(of: Answer[Any], _: bool) -> None:
+            error = of.error()
+            if error is None:
+                self._sim.checker.inquired(publication, of.value())
+            elif not isinstance(error, Unavailable):
+                self._sim.checker.not_found(publication, error)
+
+        self._sim.ask(f"inquire {publication.token}", self._sim.engine.get(publication.id), then)
+
+    def _id(self, publication: Publication) -> str | None:
+        """The id by which to command an entry, or None to do it by its place."""
+        return None if self._random.random() < 0.3 else publication.id
 
     def _chosen(self) -> Publication | None:
         """One that may still wait."""

@@ -76,6 +76,8 @@ OPERATIONS = {
     "publish": 6.0,
     "reschedule": 1.0,
     "recall": 0.5,
+    "hasten": 0.3,
+    "inquire": 1.0,
     "subscribe": 3.0,
     "watch": 0.5,
     "attach": 6.0,

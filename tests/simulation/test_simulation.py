@@ -22,11 +22,12 @@ from tarry.engine.admission.batches import Batches
 from tarry.engine.admission.idempotency import Idempotency
 from tarry.engine.answer import Answer
 from tarry.engine.bodies.bodies import Absent
+from tarry.engine.delayed_entry import as_entry
 from tarry.engine.due.horizon import Horizon
 from tarry.engine.flights.flight import Departure
 from tarry.engine.flights.flights import Flights
 from tarry.engine.journal import Journal, Shown
-from tarry.engine.queries.delayed_entries import DelayedEntries, DelayedEntry
+from tarry.engine.queries import finding
 from tarry.engine.state import recovery
 from tarry.engine.state.changes import Change
 from tarry.engine.state.groups import Groups
@@ -36,7 +37,7 @@ from tarry.engine.topics.subscription import Subscription
 from tarry.engine.topics.topics import Topics
 from tarry.engine.upkeep.reclaim import Living
 from tarry.index.index import IndexView
-from tarry.ledger.record import Claim, Key
+from tarry.ledger.record import Claim, Entry, Key, Put
 from tarry.ledger.watermark import Watermark
 from tarry.registry.registry import Registry
 from tarry.testing.disk import SimulatedDisk, SimulatedFile
@@ -280,10 +281,24 @@ def give_out_what_was_cancelled(patch: pytest.MonkeyPatch) -> None:
 def answer_a_reschedule_and_do_nothing(patch: pytest.MonkeyPatch) -> None:
     """A rescheduled entry is due when it was due before."""
 
-    def nothing(self: DelayedEntries, topic: str, entry_id: int, _: int) -> Answer[DelayedEntry]:
-        return self.get(topic, entry_id)
+    def unmoved(version: Put, entry: Entry) -> Entry:
+        return msgspec.structs.replace(as_entry(version, entry), fire_at_ms=entry.fire_at_ms)
 
-    patch.setattr(DelayedEntries, "reschedule", nothing)
+    patch.setattr(finding, "as_entry", unmoved)
+
+
+def forget_whose_entry_it_was(patch: pytest.MonkeyPatch) -> None:
+    """A rescheduled entry has another id."""
+    patch.setattr(
+        finding,
+        "as_entry",
+        lambda version, entry: as_entry(msgspec.structs.replace(version, origin=None), entry),
+    )
+
+
+def keep_no_end_of_an_entry(patch: pytest.MonkeyPatch) -> None:
+    """A cancelled entry is not found any more."""
+    patch.setattr(TopicRecords, "_end", lambda self, entry, event, at_ms: None)
 
 
 def give_out_after_the_disk_failed(patch: pytest.MonkeyPatch) -> None:
@@ -364,6 +379,8 @@ SABOTAGES: dict[Callable[[pytest.MonkeyPatch], None], dict[str, int]] = {
         "attach": 20,
         "flow": 20,
     },
+    forget_whose_entry_it_was: {"reschedule": 20, "inquire": 20, "publish": 20, "look": 10},
+    keep_no_end_of_an_entry: {"recall": 20, "inquire": 20, "publish": 20, "look": 10},
 }
 """The broken rule, and the weights with which a run notices it soon."""
 

@@ -28,7 +28,7 @@ from tests.simulation.clients import Clients
 from tests.simulation.consumers import Consumers
 from tests.simulation.coverage import Coverage
 from tests.simulation.faults import Faults
-from tests.simulation.model import TOPICS, Model, Msg
+from tests.simulation.model import FLEETING, TOPICS, Model, Msg, Publication
 from tests.simulation.recalls import Recalls
 from tests.simulation.settings import (
     dead_block_bits,
@@ -584,6 +584,19 @@ class Simulation:
                 return wake_ms
         raise Violation("the engine does not come to rest")
 
+    def _judge_entry(self, publication: Publication, id_: str) -> None:
+        """Everything has had the time it needs: a delayed entry has ended, and how it ended is what was seen."""
+        answer = self.engine.get(id_)
+        self._all_at_once()
+        try:
+            view = answer.value()
+        except NotFound as error:
+            self.checker.not_found(publication, error)
+            return
+        self.checker.inquired(publication, view)
+        if view.state == "scheduled":
+            raise Violation(f"{publication.token} never ended")
+
     def _judge(self) -> None:
         views: dict[str, MessageView] = {}
         for msg in self.model.accepted():
@@ -600,6 +613,9 @@ class Simulation:
             except NotFound:
                 continue
             self.checker.shown(msg, views[msg.token])
+        for publication in self.model.publications.values():
+            if publication.id is not None and publication.topic != FLEETING:
+                self._judge_entry(publication, publication.id)
         self.checker.check_ends(views)
         self.checker.check_entries()
         stats = self.engine.stats()

@@ -22,8 +22,8 @@ from tarry.index.files import Folder
 from tarry.index.schema import DEL, ENTRY, INDEX_SCHEMA
 from tarry.index.state import CommitState
 from tarry.index.table import IndexFile
-from tarry.ledger.read_record import decode_heads
-from tarry.ledger.record import Entry, Put, decode
+from tarry.ledger.read_record import PutHead, decode_heads
+from tarry.ledger.record import Entry, Put, decode, decode_entry
 from tarry.ledger.watermark import Watermark
 from tarry.pipeline.source import PARTITION_ROWS, SeqRange, ranges, read_range
 from tarry.pipeline.views.filters import Wanted
@@ -150,13 +150,15 @@ def _waiting(rows: pa.Table, ended: EndedVersions, base: int, floor_ms: int) -> 
 
 
 def _origins(rows: pa.Table) -> NDArray[np.int64]:
-    """The seqs of the first versions, from the beginnings of bodies. An entry of a topic has only one."""
+    """The seqs of the first versions, from bodies: of a message the beginning is enough."""
     origins: NDArray[np.int64] = rows.column("seq").to_numpy().copy()
-    puts = np.flatnonzero(rows.column("op").to_numpy() != ENTRY)
-    heads = decode_heads(rows.column("body").take(pa.array(puts)).to_pylist())
-    for at, head in zip(puts.tolist(), heads, strict=True):
-        if head.origin is not None:
-            origins[at] = head.origin.seq
+    entry = rows.column("op").to_numpy() == ENTRY
+    puts, entries = (rows.filter(pa.array(chosen)).column("body").to_pylist() for chosen in (~entry, entry))
+    records: list[PutHead | Entry] = [*decode_heads(puts), *map(decode_entry, entries)]
+    places = np.concatenate([np.flatnonzero(~entry), np.flatnonzero(entry)])
+    for at, record in zip(places.tolist(), records, strict=True):
+        if record.origin is not None:
+            origins[at] = record.origin.seq
     return origins
 
 
@@ -169,7 +171,7 @@ def _in_bodies(rows: pa.Table) -> dict[str, list[Any]]:
         assert isinstance(record, Put | Entry)
         payloads.append(record.payload)
         headers.append(list(masked_headers(record.headers).items()))
-        origins.append(record.origin.seq if isinstance(record, Put) and record.origin else seq)
+        origins.append(record.origin.seq if record.origin else seq)
     return {"payload": payloads, "headers": headers, "origin_seq": origins}
 
 
