@@ -4,16 +4,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as sf
 
 from tarry.core.limits import DAY_MS, HOUR_MS
-from tarry.ledger.record import FIRST_BATCH_SEQ, CancelBatch, Key, Spared
+from tarry.index.columns import RECORDS, index_rows
+from tarry.index.schema import ENTRY
+from tarry.ledger.record import FIRST_BATCH_SEQ, NO_PUT, CancelBatch, Encoded, Entry, Key, Spared, encode
 from tarry.pipeline.views.filters import Wanted
 from tarry.pipeline.views.place import find
-from tarry.pipeline.views.scheduled import plan
+from tarry.pipeline.views.scheduled import _origins, plan
 from tests.pipeline.kit import START_MS, Writer, index_locally, record, staged, tables_of
 
 
@@ -234,3 +239,19 @@ def test_a_batch_waits_from_its_adoption_on_and_not_after_its_cancel(
         index_locally(writer, tables_of(writer))
     (ended,) = view(spark, writer, "history").collect()
     assert (ended.outcome, ended.batch, ended.messages) == ("cancelled", "b", 2)
+
+
+def test_the_origin_of_a_rescheduled_entry_is_its_first_record() -> None:
+    moved = Entry(
+        "persistent://public/default/t", START_MS + 9, START_MS, 0, None, NO_PUT, due_at_ms=START_MS + 9,
+        origin=Key(START_MS + 5, 3), carries=Key(START_MS + 7, 4),
+    )  # fmt: skip
+    untouched = msgspec.structs.replace(moved, entry_id=1, origin=None, carries=None)
+    encoded = [encode(record) for record in (moved, untouched)]
+    columns: dict[str, Any] = {name: [getattr(one, name) for one in encoded] for name in Encoded._fields}
+    rows = index_rows(pa.RecordBatch.from_pydict(columns | {"seq": [5, 6]}, schema=RECORDS), 0, {}, 1)
+    entries = rows.filter(pc.equal(rows.column("op"), ENTRY))
+    assert dict(zip(entries.column("seq").to_pylist(), _origins(entries).tolist(), strict=True)) == {
+        5: 3,
+        6: 6,
+    }

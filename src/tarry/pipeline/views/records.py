@@ -108,7 +108,7 @@ def _told(seq: int, record: Record) -> dict[str, Any]:
                 "reason": record.reason,
             }  # fmt: skip
         case Entry():
-            return _entry(record)
+            return _entry(seq, record)
         case Claim():
             return {
                 "at_ms": record.claimed_at_ms, "namespace": record.namespace or None, "group": record.group,
@@ -149,8 +149,10 @@ def _put(seq: int, put: Put) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _entry(entry: Entry) -> dict[str, Any]:
+def _entry(seq: int, entry: Entry) -> dict[str, Any]:
+    delayed = seq if entry.fire_at_ms else None
     own: dict[str, Any] = {
+        "origin_seq": entry.origin.seq if entry.origin else delayed,
         "at_ms": entry.published_at_ms, "destination": entry.topic, "entry_id": entry.entry_id, "key": entry.key,
         "owner": entry.owner, "door": entry.door, "due_at_ms": entry.due_at_ms, "payload": entry.payload,
         "headers": list(masked_headers(entry.headers).items()),
