@@ -248,9 +248,9 @@ class TopicRecords:
         topic.last_late_ms = late_ms[-1]
         topic.max_late_ms = max(topic.max_late_ms, *late_ms)
         self._journal.recent_entries.add(seqs, received_entries(due, self._journal.ids))
-        for seq, entry in zip(seqs, due, strict=True):
+        for seq in [seq for seq, entry in zip(seqs, due, strict=True) if entry.carries is not None]:
             # An untouched entry has no row, and an earlier version gave none to one that it moved.
-            if entry.carries is not None and (whole := decode_entry(self._journal.bodies.one(seq))).origin:
+            if (whole := decode_entry(self._journal.bodies.one(seq))).origin is not None:
                 self._end(whole, Event.READY, now_ms)
         self._journal.counters["sent"] += len(due)
         self._ready(topic, entry_ids)
