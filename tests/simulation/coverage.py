@@ -42,6 +42,7 @@ KINDS: Final = (
     "partial acknowledgement",
     "delays honoured in order",
     "dead letter",
+    "state compared with that of a restart",
 )
 ENOUGH_SEEDS: Final = 2_000
 """With so many seeds, each kind has been met many times."""

@@ -317,6 +317,16 @@ def take_the_last_due_first(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Horizon, "pop_due", reversed_)
 
 
+def say_other_sizes_than_the_records_do(patch: pytest.MonkeyPatch) -> None:
+    """Live is replay: a burst says of its entries what a restart does not find in their records."""
+    patch.setattr("tarry.engine.dispatch.burst.added_bytes", lambda topic: 0)
+
+
+def forget_who_published(patch: pytest.MonkeyPatch) -> None:
+    """Live is replay: a start does not hear of the sequence numbers that entries came with."""
+    patch.setattr("tarry.engine.state.changes.sent_with", lambda entry: ())
+
+
 INDEXED = {"index": 25, "work": 20}
 
 SABOTAGES: dict[Callable[[pytest.MonkeyPatch], None], dict[str, int]] = {
@@ -371,6 +381,8 @@ SABOTAGES: dict[Callable[[pytest.MonkeyPatch], None], dict[str, int]] = {
     give_out_what_was_cancelled: {"recall": 20, "publish": 20},
     give_out_after_the_disk_failed: {"fault": 12, "attach": 20, "publish": 20},
     take_the_last_due_first: {"schedule": 30, "verdict": 20},
+    say_other_sizes_than_the_records_do: {},
+    forget_who_published: {"publish": 30},
     answer_a_reschedule_and_do_nothing: {
         "reschedule": 30,
         "publish": 30,

@@ -30,6 +30,7 @@ from tests.simulation.coverage import Coverage
 from tests.simulation.faults import Faults
 from tests.simulation.model import FLEETING, TOPICS, Model, Msg, Publication
 from tests.simulation.recalls import Recalls
+from tests.simulation.replay import check_replay
 from tests.simulation.settings import (
     dead_block_bits,
     engine_settings,
@@ -41,6 +42,8 @@ from tests.simulation.settings import (
 DRAIN_ROUNDS = 400
 LOST = (0, 0, 1, 3, IMAGES, IMAGES)
 """How many transactions of the registry a power loss takes away: now and then all that it can."""
+RESTARTED_APART = 0.05
+"""The share of steps after which a second engine recovers from copies, if everything is on disk."""
 FETCHES = 5
 """How often a body is fetched from the index until it is there, at the most, when no files go any more."""
 
@@ -84,6 +87,8 @@ class Simulation:
             dead_block_bits=dead_block_bits(self.random),
             start=False,
         )
+        self._restarts = Random(seed)
+        """Says when a restart is tried apart, without a word in what else happens."""
         self.world.index.piece = index_piece(self.random)
         self.world.outlet = WatchedOutlet(self.world.outlet, self._launched)
         self.clock = self.world.clock
@@ -212,6 +217,7 @@ class Simulation:
                     _raise_noticed()
                     if self.up:
                         self.coverage.look(self)
+                        self._restart_apart()
                         self.faults.jump_between()
                 else:
                     self.boot()
@@ -224,6 +230,11 @@ class Simulation:
                 self.refuse(damage)
         if self.refused is None and not self.model.damaged:
             self._drain()
+
+    def _restart_apart(self) -> None:
+        """Now and then see that a restart would change nothing."""
+        if self._restarts.random() < RESTARTED_APART and not self.model.damaged and check_replay(self.world):
+            self.coverage.note("state compared with that of a restart")
 
     def _begin_busy(self) -> None:
         """Let a run begin with some good minutes: then there are segments to reclaim, and an index that is needed."""
