@@ -10,12 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from tarry.outlets.dapr.broker import Broker, Joining, Outgoing, Send
 from tarry.outlets.dapr.component import (
     BrokerMessage,
     BulkEntry,
     Component,
-    Feature,
-    ReceiveMessage,
     Settlement,
     Subscribed,
     Surroundings,
@@ -35,47 +34,34 @@ def component(properties: Properties, surroundings: Surroundings) -> Component:
     return InMemory()
 
 
-class InMemory:
+class InMemory(Broker):
     """The topics, and who listens to them."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._groups: dict[tuple[str, str], MemoryGroup] = {}
         self._published = 0
         self._alone = itertools.count()
         """Numbers that tell subscriptions apart which share with nobody."""
-        self._closed = False
 
-    @property
-    def features(self) -> frozenset[Feature]:
-        """None."""
-        return frozenset()
-
-    async def start(self) -> None:
-        """Nothing to connect to."""
-
-    async def publish(
-        self,
-        topic: str,
-        data: bytes,
-        metadata: Mapping[str, str],
-        content_type: str | None = None,
-        *,
-        lasting: bool = False,
-    ) -> None:
+    async def sender(self, message: Outgoing) -> Send:
         """Give it to every group that subscribes to the topic."""
-        if self._closed:
+        if self.closed:
             raise BrokerUnreachable("the component is closed")
+        return partial(self._give, message)
+
+    async def _give(self, message: Outgoing) -> None:
         self._published += 1
-        message = BrokerMessage(
-            topic=topic,
-            data=data,
-            metadata=dict(metadata),
-            content_type=content_type,
+        given = BrokerMessage(
+            topic=message.topic,
+            data=message.data,
+            metadata=dict(message.metadata),
+            content_type=message.content_type,
             position=str(self._published),
         )
         for (name, _), group in self._groups.items():
-            if name == topic:
-                group.queue.put_nowait(message)
+            if name == message.topic:
+                group.queue.put_nowait(given)
 
     async def bulk_publish(
         self, topic: str, entries: Sequence[BulkEntry], metadata: Mapping[str, str]
@@ -85,28 +71,16 @@ class InMemory:
             await self.publish(topic, entry.data, entry.metadata, entry.content_type)
         return {}
 
-    async def subscribe(
-        self,
-        topic: str,
-        group: str,
-        receive: ReceiveMessage,
-        metadata: Mapping[str, str],
-        *,
-        lasting: bool = False,
-        hold: bool = False,
-    ) -> Subscribed:
+    async def join(self, joining: Joining) -> Subscribed:
         """Receive from now on, alone, or as one of a lasting group."""
-        key = (topic, group if lasting else f"{group}#{next(self._alone)}")
+        alone = f"{joining.group}#{next(self._alone)}"
+        key = (joining.topic, joining.group if joining.lasting else alone)
         if key not in self._groups:
             self._groups[key] = MemoryGroup(partial(self._groups.pop, key, None))
-        return self._groups[key].join(receive, lasting=lasting, hold=hold)
+        return self._groups[key].join(joining)
 
-    async def close(self) -> None:
+    async def disconnect(self) -> None:
         """Forget everything."""
-        self._closed = True
-        for group in list(self._groups.values()):
-            for member in list(group.members):
-                await member.close()
         self._groups.clear()
 
 
@@ -119,10 +93,10 @@ class MemoryGroup:
         self.members: set[MemoryMember] = set()
         self.lasting = False
 
-    def join(self, receive: ReceiveMessage, *, lasting: bool, hold: bool) -> "MemoryMember":
+    def join(self, joining: Joining) -> "MemoryMember":
         """Add a member."""
-        self.lasting = self.lasting or lasting
-        member = MemoryMember(self, receive, None if hold else AT_ONCE)
+        self.lasting = self.lasting or joining.lasting
+        member = MemoryMember(self, Receivers(joining.receive, None if joining.hold else AT_ONCE))
         self.members.add(member)
         return member
 
@@ -136,9 +110,9 @@ class MemoryGroup:
 class MemoryMember:
     """One subscription."""
 
-    def __init__(self, group: MemoryGroup, receive: ReceiveMessage, at_once: int | None) -> None:
+    def __init__(self, group: MemoryGroup, receivers: Receivers) -> None:
         self._group = group
-        self._receivers = Receivers(receive, at_once)
+        self._receivers = receivers
         self._held: dict[str, BrokerMessage] = {}
         self._attempts: dict[str, int] = {}
         self._reading = asyncio.create_task(self._read())

@@ -13,7 +13,7 @@ What is not supported is refused by its name.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -23,17 +23,8 @@ from msgspec import Struct
 from pulsar.asyncio import Client, Consumer, Producer, PulsarException
 
 from tarry.core.times import go_duration_ms
-from tarry.outlets.dapr.component import (
-    BrokerMessage,
-    BulkEntry,
-    Component,
-    Feature,
-    ReceiveMessage,
-    Settlement,
-    Subscribed,
-    Surroundings,
-    publish_each,
-)
+from tarry.outlets.dapr.broker import Broker, Joining, Outgoing, Send
+from tarry.outlets.dapr.component import BrokerMessage, Component, Settlement, Subscribed, Surroundings
 from tarry.outlets.dapr.errors import (
     BrokerUnreachable,
     ComponentError,
@@ -42,7 +33,6 @@ from tarry.outlets.dapr.errors import (
     NeverTaken,
     TopicMissing,
 )
-from tarry.outlets.dapr.members import Members
 from tarry.outlets.dapr.properties import Properties
 from tarry.outlets.dapr.receiving import Receivers, ended
 
@@ -145,64 +135,42 @@ def _client(properties: Properties) -> dict[str, Any]:
     return options
 
 
-class PulsarTopics:
-    """The component."""
+class PulsarTopics(Broker):
+    """The component. It has no features of its own, as in Dapr; the library puts the messages of a bulk into batches."""
+
+    failures = (PulsarException,)
 
     def __init__(self, settings: PulsarSettings) -> None:
+        super().__init__()
         self._settings = settings
         self._client: Client | None = None
         self._producers: dict[tuple[str, bool], Producer] = {}
         """By topic, and whether what they write is to last."""
         self._making = asyncio.Lock()
-        self._members = Members()
-        self._closed = False
-
-    @property
-    def features(self) -> frozenset[Feature]:
-        """None, as in Dapr."""
-        return frozenset()
 
     async def _connected(self) -> Client:
         """The client; raises at once where nobody listens, for the library would try until its time is up."""
-        if self._closed:
+        if self.closed:
             raise BrokerUnreachable("the component is closed")
         await reach(self._settings.client["service_url"])
         if self._client is None:
             self._client = Client(**self._settings.client)
         return self._client
 
-    async def start(self) -> None:
-        """Ask for a topic, which needs not exist: that is how a broker shows that it is there."""
-        try:
-            await (await self._connected()).get_topic_partitions(self._settings.home + "tarry")
-        except PulsarException as error:
-            raise component_error(error) from error
+    def error_of(self, failure: Exception, topic: str, *, sent: bool) -> ComponentError:
+        """The meaning of a failure."""
+        assert isinstance(failure, PulsarException)
+        return component_error(failure, topic, sent=sent)
 
-    async def publish(
-        self,
-        topic: str,
-        data: bytes,
-        metadata: Mapping[str, str],
-        content_type: str | None = None,
-        *,
-        lasting: bool = False,
-    ) -> None:
-        """Send to the topic; the broker has it when this returns."""
-        options = message_options(metadata)
-        sent = False
-        try:
-            producer = await self._producer(topic, lasting)
-            sent = True
-            while True:
-                try:
-                    await producer.send(data, **options)
-                    return
-                except PulsarException as error:
-                    if error.error() != pulsar.Result.ProducerQueueIsFull:
-                        raise
-                    await asyncio.sleep(_ROOM_S)
-        except PulsarException as error:
-            raise component_error(error, topic, sent=sent) from error
+    async def connect(self) -> None:
+        """Ask for a topic, which needs not exist: that is how a broker shows that it is there."""
+        await (await self._connected()).get_topic_partitions(self._settings.home + "tarry")
+
+    async def sender(self, message: Outgoing) -> Send:
+        """Send to the topic."""
+        options = message_options(message.metadata)
+        producer = await self._producer(message.topic, message.lasting)
+        return partial(_send, producer, message.data, options)
 
     async def _producer(self, topic: str, lasting: bool) -> Producer:
         async with self._making:
@@ -217,54 +185,46 @@ class PulsarTopics:
                 await self._producers.pop(next(iter(self._producers))).close()
             return found
 
-    async def bulk_publish(
-        self, topic: str, entries: Sequence[BulkEntry], metadata: Mapping[str, str]
-    ) -> dict[str, ComponentError]:
-        """Send all; the library puts them into batches."""
-        return await publish_each(self, topic, entries)
-
-    async def subscribe(
-        self,
-        topic: str,
-        group: str,
-        receive: ReceiveMessage,
-        metadata: Mapping[str, str],
-        *,
-        lasting: bool = False,
-        hold: bool = False,
-    ) -> Subscribed:
+    async def join(self, joining: Joining) -> Subscribed:
         """Receive as one of the subscription that is named like the group."""
-        settings, asked = self._settings, Properties(metadata)
-        kind = "shared" if lasting else asked.one_of("subscribeType", _TYPES, settings.type)
-        earliest = lasting or settings.position == "earliest"
+        settings, asked = self._settings, Properties(joining.metadata)
+        kind = "shared" if joining.lasting else asked.one_of("subscribeType", _TYPES, settings.type)
+        earliest = joining.lasting or settings.position == "earliest"
         mode = asked.one_of("processMode", ("async", "sync"), "sync" if settings.one_at_a_time else "async")
-        try:
-            client = await self._connected()
-            consumer = await client.subscribe(
-                settings.home + topic,
-                group,
-                _TYPES[kind],
-                receiver_queue_size=settings.queue,
-                negative_ack_redelivery_delay_ms=settings.again_after_ms,
-                initial_position=pulsar.InitialPosition.Earliest
-                if earliest
-                else pulsar.InitialPosition.Latest,
-            )
-        except PulsarException as error:
-            raise component_error(error, topic) from error
-        at_once = None if hold else 1 if mode == "sync" and not lasting else settings.at_once
-        member = PulsarMember(consumer, topic, Receivers(receive, at_once))
-        return self._members.add(member)
+        client = await self._connected()
+        consumer = await client.subscribe(
+            settings.home + joining.topic,
+            joining.group,
+            _TYPES[kind],
+            receiver_queue_size=settings.queue,
+            negative_ack_redelivery_delay_ms=settings.again_after_ms,
+            initial_position=pulsar.InitialPosition.Earliest if earliest else pulsar.InitialPosition.Latest,
+        )
+        if joining.hold:
+            at_once = None
+        else:
+            at_once = 1 if mode == "sync" and not joining.lasting else settings.at_once
+        return PulsarMember(consumer, joining.topic, Receivers(joining.receive, at_once))
 
-    async def close(self) -> None:
-        """End the subscriptions and disconnect."""
-        self._closed = True
-        await self._members.close()
+    async def disconnect(self) -> None:
+        """Close the connection."""
         if self._client is not None:
             try:
                 await self._client.close()
             except PulsarException:
                 pass
+
+
+async def _send(producer: Producer, data: bytes, options: dict[str, Any]) -> None:
+    """Send; the broker has the message when this returns."""
+    while True:
+        try:
+            await producer.send(data, **options)
+            return
+        except PulsarException as error:
+            if error.error() != pulsar.Result.ProducerQueueIsFull:
+                raise
+            await asyncio.sleep(_ROOM_S)
 
 
 def message_options(metadata: Mapping[str, str]) -> dict[str, Any]:

@@ -6,25 +6,25 @@ the Pulsar door find it too; a slash in T is written `%2F`. A publish's metadata
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from tarry.core.delivery import Delivery
 from tarry.core.errors import Rejected, TarryError
 from tarry.core.message import Message
 from tarry.core.names import TOPIC_SCHEME, TopicName, check_part
+from tarry.outlets.dapr.broker import Broker, Joining, Outgoing, Send
 from tarry.outlets.dapr.component import (
     BulkEntry,
     Component,
     Feature,
     OwnMessage,
     OwnTopics,
-    ReceiveMessage,
     Subscribed,
     Surroundings,
 )
 from tarry.outlets.dapr.delivery import CONTENT_TYPE, metadata_of
 from tarry.outlets.dapr.errors import BrokerUnreachable, ComponentError, Misconfigured, NeverTaken
-from tarry.outlets.dapr.members import Members
 from tarry.outlets.dapr.properties import Properties, ttl_ms_of
 
 AT_ONCE: Final = 100
@@ -51,89 +51,55 @@ def component(properties: Properties, surroundings: Surroundings) -> Component:
     )
 
 
-class OwnTopicsComponent:
-    """The component."""
+class OwnTopicsComponent(Broker):
+    """The component. Messages expire by themselves; a bulk is one unit of the ledger."""
+
+    features = frozenset((Feature.MESSAGE_TTL, Feature.BULK_PUBSUB))
+    failures = (TarryError,)
 
     def __init__(self, topics: OwnTopics, home: TopicName, *, at_once: int, again_after_ms: int) -> None:
+        super().__init__()
         self._topics = topics
         self.namespace = home.namespace_name
         self._at_once = at_once
         self._again_after_ms = again_after_ms
-        self._members = Members()
-
-    @property
-    def features(self) -> frozenset[Feature]:
-        """Messages expire by themselves; a bulk is one unit of the ledger."""
-        return frozenset((Feature.MESSAGE_TTL, Feature.BULK_PUBSUB))
 
     def destination(self, topic: str) -> str:
         """The full name of a topic: what is scheduled straight to it arrives exactly once."""
         escaped = topic.replace("%", "%25").replace("/", "%2F")
         return f"{TOPIC_SCHEME}{self.namespace}/{escaped}"
 
-    async def start(self) -> None:
-        """Nothing to connect to."""
+    def error_of(self, failure: Exception, topic: str, *, sent: bool) -> ComponentError:
+        """The meaning of an error of the engine; what it refused is not in the topic."""
+        kind = NeverTaken if isinstance(failure, Rejected) else BrokerUnreachable
+        return kind(str(failure))
 
-    async def publish(
-        self,
-        topic: str,
-        data: bytes,
-        metadata: Mapping[str, str],
-        content_type: str | None = None,
-        *,
-        lasting: bool = False,
-    ) -> None:
-        """Append to the topic; it is durable when this returns."""
-        await self._append(topic, [own_message(data, metadata, content_type)])
+    async def sender(self, message: Outgoing) -> Send:
+        """Append to the topic."""
+        own = own_message(message.data, message.metadata, message.content_type)
+        return partial(self._topics.publish, self.destination(message.topic), [own])
 
     async def bulk_publish(
         self, topic: str, entries: Sequence[BulkEntry], metadata: Mapping[str, str]
     ) -> dict[str, ComponentError]:
         """Append all or none."""
         try:
-            await self._append(
-                topic, [own_message(entry.data, entry.metadata, entry.content_type) for entry in entries]
-            )
+            own = [own_message(entry.data, entry.metadata, entry.content_type) for entry in entries]
+            with self.translated(topic):
+                await self._topics.publish(self.destination(topic), own)
         except ComponentError as error:
             return {entry.entry_id: error for entry in entries}
         return {}
 
-    async def _append(self, topic: str, messages: list[OwnMessage]) -> None:
-        try:
-            await self._topics.publish(self.destination(topic), messages)
-        except Rejected as error:
-            raise NeverTaken(str(error)) from error
-        except TarryError as error:
-            raise BrokerUnreachable(str(error)) from error
-
-    async def subscribe(
-        self,
-        topic: str,
-        group: str,
-        receive: ReceiveMessage,
-        metadata: Mapping[str, str],
-        *,
-        lasting: bool = False,
-        hold: bool = False,
-    ) -> Subscribed:
+    async def join(self, joining: Joining) -> Subscribed:
         """Receive as one of the shared subscription that is named like the group."""
-        try:
-            subscribed = await self._topics.subscribe(
-                self.destination(topic),
-                group,
-                receive,
-                at_once=HELD_AT_ONCE if hold else self._at_once,
-                again_after_ms=self._again_after_ms,
-            )
-        except Rejected as error:
-            raise NeverTaken(str(error)) from error
-        except TarryError as error:
-            raise BrokerUnreachable(str(error)) from error
-        return self._members.add(subscribed)
-
-    async def close(self) -> None:
-        """End the subscriptions."""
-        await self._members.close()
+        return await self._topics.subscribe(
+            self.destination(joining.topic),
+            joining.group,
+            joining.receive,
+            at_once=HELD_AT_ONCE if joining.hold else self._at_once,
+            again_after_ms=self._again_after_ms,
+        )
 
 
 def handed_on(delivery: Delivery, destination: str) -> Message:

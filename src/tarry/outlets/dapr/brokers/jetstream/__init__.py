@@ -8,26 +8,20 @@ Unlike Dapr's component, several members of a queue group share the consumer tha
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Final
 
+from nats.js import JetStreamContext
 from nats.js.errors import NoStreamResponseError, NotFoundError
 
+from tarry.outlets.dapr.broker import Broker, Joining, Outgoing, Send
 from tarry.outlets.dapr.brokers.jetstream.failures import FAILURES, component_error
 from tarry.outlets.dapr.brokers.jetstream.link import NatsLink
 from tarry.outlets.dapr.brokers.jetstream.member import NatsMember
 from tarry.outlets.dapr.brokers.jetstream.settings import NatsSettings, read_settings
-from tarry.outlets.dapr.component import (
-    BulkEntry,
-    Component,
-    Feature,
-    ReceiveMessage,
-    Subscribed,
-    Surroundings,
-    publish_each,
-)
+from tarry.outlets.dapr.component import BulkEntry, Component, Subscribed, Surroundings, publish_each
 from tarry.outlets.dapr.errors import ComponentError, TopicMissing
 from tarry.outlets.dapr.events import event_id
-from tarry.outlets.dapr.members import Members
 from tarry.outlets.dapr.properties import Properties
 
 AT_ONCE: Final = 500
@@ -40,46 +34,28 @@ def component(properties: Properties, surroundings: Surroundings) -> Component:
     return JetStream(NatsLink(properties), read_settings(properties))
 
 
-class JetStream:
-    """The component."""
+class JetStream(Broker):
+    """The component. It has no features of its own, as in Dapr."""
+
+    failures = FAILURES
 
     def __init__(self, link: NatsLink, settings: NatsSettings) -> None:
+        super().__init__()
         self._link = link
         self._settings = settings
-        self._members = Members()
 
-    @property
-    def features(self) -> frozenset[Feature]:
-        """None, as in Dapr."""
-        return frozenset()
+    def error_of(self, failure: Exception, topic: str, *, sent: bool) -> ComponentError:
+        """The meaning of a failure."""
+        return component_error(failure, sent=sent)
 
-    async def start(self) -> None:
+    async def connect(self) -> None:
         """Connect."""
-        try:
-            await self._link.connection()
-        except FAILURES as error:
-            raise component_error(error) from error
+        await self._link.connection()
 
-    async def publish(
-        self,
-        topic: str,
-        data: bytes,
-        metadata: Mapping[str, str],
-        content_type: str | None = None,
-        *,
-        lasting: bool = False,
-    ) -> None:
+    async def sender(self, message: Outgoing) -> Send:
         """Publish to the subject and wait for the stream's answer."""
-        sent = False
-        try:
-            stream = self._link.stream(await self._link.connection())
-            id_ = event_id(data)
-            sent = True
-            await stream.publish(topic, data, headers={"Nats-Msg-Id": id_} if id_ else None)
-        except NoStreamResponseError:
-            raise _no_stream(topic) from None
-        except FAILURES as error:
-            raise component_error(error, sent=sent) from error
+        stream = self._link.stream(await self._link.connection())
+        return partial(_publish, stream, message, event_id(message.data))
 
     async def bulk_publish(
         self, topic: str, entries: Sequence[BulkEntry], metadata: Mapping[str, str]
@@ -87,30 +63,25 @@ class JetStream:
         """Publish all, many at a time."""
         return await publish_each(self, topic, entries, AT_ONCE)
 
-    async def subscribe(
-        self,
-        topic: str,
-        group: str,
-        receive: ReceiveMessage,
-        metadata: Mapping[str, str],
-        *,
-        lasting: bool = False,
-        hold: bool = False,
-    ) -> Subscribed:
+    async def join(self, joining: Joining) -> Subscribed:
         """Make the consumer, or find it, and receive from it."""
-        member = NatsMember(self._link, self._settings, topic, group, receive, lasting=lasting, hold=hold)
+        member = NatsMember(self._link, self._settings, joining)
         try:
             await member.start()
         except NotFoundError:
-            raise _no_stream(topic) from None
-        except FAILURES as error:
-            raise component_error(error) from error
-        return self._members.add(member)
+            raise _no_stream(joining.topic) from None
+        return member
 
-    async def close(self) -> None:
-        """End the subscriptions and disconnect."""
-        await self._members.close()
+    async def disconnect(self) -> None:
+        """Close the connection."""
         await self._link.close()
+
+
+async def _publish(stream: JetStreamContext, message: Outgoing, id_: str | None) -> None:
+    try:
+        await stream.publish(message.topic, message.data, headers={"Nats-Msg-Id": id_} if id_ else None)
+    except NoStreamResponseError:
+        raise _no_stream(message.topic) from None
 
 
 def _no_stream(topic: str) -> TopicMissing:

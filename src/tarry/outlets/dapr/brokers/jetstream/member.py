@@ -11,10 +11,11 @@ from nats.js import JetStreamContext
 from nats.js.api import ConsumerConfig
 from nats.js.errors import NotFoundError
 
+from tarry.outlets.dapr.broker import Joining
 from tarry.outlets.dapr.brokers.jetstream.failures import FAILURES
 from tarry.outlets.dapr.brokers.jetstream.link import NatsLink
 from tarry.outlets.dapr.brokers.jetstream.settings import DEFAULT_ACK_WAIT_MS, NatsSettings
-from tarry.outlets.dapr.component import BrokerMessage, ReceiveMessage, Settlement
+from tarry.outlets.dapr.component import BrokerMessage, Settlement
 from tarry.outlets.dapr.receiving import Receivers, ended
 
 log = logging.getLogger("tarry.dapr")
@@ -32,26 +33,16 @@ class NatsMember:
     connection that lasted longer, the server may have given it to others: then the receivers are ended.
     """
 
-    def __init__(
-        self,
-        link: NatsLink,
-        settings: NatsSettings,
-        topic: str,
-        group: str,
-        receive: ReceiveMessage,
-        *,
-        lasting: bool,
-        hold: bool,
-    ) -> None:
+    def __init__(self, link: NatsLink, settings: NatsSettings, joining: Joining) -> None:
         self._link = link
         self._settings = settings
-        self._topic = topic
-        self._group = group
-        self._lasting = lasting
-        self._hold = hold
+        self._topic = joining.topic
+        self._group = joining.group
+        self._lasting = joining.lasting
+        self._hold = joining.hold
         self._ack_wait_s = (settings.ack_wait_ms or DEFAULT_ACK_WAIT_MS) / 1000
-        at_once = None if hold else 1 if settings.one_at_a_time and not lasting else PARALLEL
-        self._receivers = Receivers(receive, at_once)
+        at_once = None if joining.hold else 1 if settings.one_at_a_time and not joining.lasting else PARALLEL
+        self._receivers = Receivers(joining.receive, at_once)
         self._held: dict[str, Msg] = {}
         self._told_at_s = time.monotonic()
         self._stream = ""

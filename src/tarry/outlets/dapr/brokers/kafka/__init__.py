@@ -9,20 +9,14 @@ that must last does not wait: see `offsets`.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 
+from tarry.outlets.dapr.broker import Broker, Joining, Outgoing, Send
 from tarry.outlets.dapr.brokers.kafka.member import KafkaMember
 from tarry.outlets.dapr.brokers.kafka.producing import ProducerThread
 from tarry.outlets.dapr.brokers.kafka.settings import KafkaSettings, read_settings
-from tarry.outlets.dapr.component import (
-    BulkEntry,
-    Component,
-    Feature,
-    ReceiveMessage,
-    Subscribed,
-    Surroundings,
-)
+from tarry.outlets.dapr.component import BulkEntry, Component, Feature, Subscribed, Surroundings
 from tarry.outlets.dapr.errors import ComponentError
-from tarry.outlets.dapr.members import Members
 from tarry.outlets.dapr.properties import Properties
 
 
@@ -32,35 +26,24 @@ def component(properties: Properties, surroundings: Surroundings) -> Component:
     return Kafka(read_settings(properties))
 
 
-class Kafka:
-    """The component."""
+class Kafka(Broker):
+    """The component. Bulks are one request, as in Dapr. The library's failures come from its threads, translated already."""
+
+    features = frozenset((Feature.BULK_PUBSUB,))
 
     def __init__(self, settings: KafkaSettings) -> None:
+        super().__init__()
         self._settings = settings
         self._producing = ProducerThread(settings)
-        self._members = Members()
 
-    @property
-    def features(self) -> frozenset[Feature]:
-        """Bulks are one request, as in Dapr."""
-        return frozenset((Feature.BULK_PUBSUB,))
-
-    async def start(self) -> None:
+    async def connect(self) -> None:
         """Ask for the cluster."""
         await self._producing.start()
 
-    async def publish(
-        self,
-        topic: str,
-        data: bytes,
-        metadata: Mapping[str, str],
-        content_type: str | None = None,
-        *,
-        lasting: bool = False,
-    ) -> None:
-        """Produce a record; all in-sync replicas have it when this returns."""
+    async def sender(self, message: Outgoing) -> Send:
+        """Produce a record; all in-sync replicas have it at the end."""
         await self._producing.start()
-        await self._producing.send(topic, data, metadata)
+        return partial(self._producing.send, message.topic, message.data, message.metadata)
 
     async def bulk_publish(
         self, topic: str, entries: Sequence[BulkEntry], metadata: Mapping[str, str]
@@ -72,22 +55,12 @@ class Kafka:
             return {entry.entry_id: error for entry in entries}
         return await self._producing.send_all(topic, entries)
 
-    async def subscribe(
-        self,
-        topic: str,
-        group: str,
-        receive: ReceiveMessage,
-        metadata: Mapping[str, str],
-        *,
-        lasting: bool = False,
-        hold: bool = False,
-    ) -> Subscribed:
+    async def join(self, joining: Joining) -> Subscribed:
         """Join the consumer group."""
-        member = KafkaMember(self._settings, topic, group, receive, lasting=lasting, hold=hold)
+        member = KafkaMember(self._settings, joining)
         await member.start()
-        return self._members.add(member)
+        return member
 
-    async def close(self) -> None:
-        """Leave the groups and disconnect."""
-        await self._members.close()
+    async def disconnect(self) -> None:
+        """Leave the cluster."""
         await self._producing.close()

@@ -10,10 +10,11 @@ from urllib.parse import quote_plus
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
+from tarry.outlets.dapr.broker import Joining
 from tarry.outlets.dapr.brokers.kafka.failures import Denial, component_error
 from tarry.outlets.dapr.brokers.kafka.offsets import Offsets
 from tarry.outlets.dapr.brokers.kafka.settings import KafkaSettings
-from tarry.outlets.dapr.component import BrokerMessage, ReceiveMessage, Settlement
+from tarry.outlets.dapr.component import BrokerMessage, Settlement
 from tarry.outlets.dapr.errors import ComponentError
 from tarry.outlets.dapr.receiving import Receivers, ended
 
@@ -53,25 +54,16 @@ class KafkaMember:
     last are received together, and what is done is kept exactly (see `offsets`).
     """
 
-    def __init__(
-        self,
-        settings: KafkaSettings,
-        topic: str,
-        group: str,
-        receive: ReceiveMessage,
-        *,
-        lasting: bool,
-        hold: bool,
-    ) -> None:
+    def __init__(self, settings: KafkaSettings, joining: Joining) -> None:
         self._settings = settings
-        self._topic = topic
-        self._receive = receive
-        self._lasting = lasting
-        self._hold = hold
+        self._topic = joining.topic
+        self._receive = joining.receive
+        self._lasting = joining.lasting
+        self._hold = joining.hold
         self._denial = Denial()
         self._config: dict[str, Any] = settings.client | {
-            "group.id": settings.group or group,
-            "auto.offset.reset": "earliest" if lasting else settings.initial_offset,
+            "group.id": settings.group or joining.group,
+            "auto.offset.reset": "earliest" if joining.lasting else settings.initial_offset,
             "enable.auto.commit": False,
             "enable.partition.eof": False,
             "allow.auto.create.topics": True,

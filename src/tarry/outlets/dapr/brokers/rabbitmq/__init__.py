@@ -9,29 +9,22 @@ and a group does not take more than a thousand messages into memory where `prefe
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
 from aio_pika import Message
 from aio_pika.abc import AbstractChannel, AbstractExchange
 from pamqp.commands import Basic
 
+from tarry.outlets.dapr.broker import Broker, Joining, Outgoing, Send, started
 from tarry.outlets.dapr.brokers.rabbitmq.failures import FAILURES, component_error
 from tarry.outlets.dapr.brokers.rabbitmq.link import RabbitLink
 from tarry.outlets.dapr.brokers.rabbitmq.member import RabbitMember
 from tarry.outlets.dapr.brokers.rabbitmq.settings import RabbitSettings, read_settings
-from tarry.outlets.dapr.component import (
-    BulkEntry,
-    Component,
-    Feature,
-    ReceiveMessage,
-    Subscribed,
-    Surroundings,
-    publish_each,
-)
+from tarry.outlets.dapr.component import Component, Feature, Subscribed, Surroundings
 from tarry.outlets.dapr.errors import ComponentError, TopicMissing
-from tarry.outlets.dapr.members import Members
 from tarry.outlets.dapr.properties import Properties, ttl_ms_of
 
 CONFIRMED_WITHIN_S: Final = 10.0
@@ -43,28 +36,27 @@ def component(properties: Properties, surroundings: Surroundings) -> Component:
     return RabbitMq(RabbitLink(properties, surroundings.name), read_settings(properties))
 
 
-class RabbitMq:
-    """The component."""
+class RabbitMq(Broker):
+    """The component. The broker drops messages that have expired."""
+
+    features = frozenset((Feature.MESSAGE_TTL,))
+    failures = FAILURES
 
     def __init__(self, link: RabbitLink, settings: RabbitSettings) -> None:
+        super().__init__()
         self._link = link
         self._settings = settings
         self._channel: AbstractChannel | None = None
         self._opening = asyncio.Lock()
         self._exchanges: dict[str, AbstractExchange] = {}
-        self._members = Members()
 
-    @property
-    def features(self) -> frozenset[Feature]:
-        """The broker drops what has expired."""
-        return frozenset((Feature.MESSAGE_TTL,))
+    def error_of(self, failure: Exception, topic: str, *, sent: bool) -> ComponentError:
+        """The meaning of a failure."""
+        return component_error(failure, topic, sent=sent)
 
-    async def start(self) -> None:
+    async def connect(self) -> None:
         """Connect."""
-        try:
-            _ = await self._open()
-        except FAILURES as error:
-            raise component_error(error) from error
+        _ = await self._open()
 
     async def _open(self) -> AbstractChannel:
         """The channel for publishing; a new one where the old one was closed."""
@@ -82,31 +74,21 @@ class RabbitMq:
             exchange = self._exchanges[topic] = await self._settings.declare_exchange(channel, topic)
         return exchange
 
-    async def publish(
-        self,
-        topic: str,
-        data: bytes,
-        metadata: Mapping[str, str],
-        content_type: str | None = None,
-        *,
-        lasting: bool = False,
-    ) -> None:
-        """Publish to the topic's exchange. What must last must also have a queue to go to."""
-        sent = False
-        try:
-            exchange = await self._exchange(topic)
-            sent = True
-            answer = await exchange.publish(
-                self.message(data, metadata, lasting=lasting),
-                metadata.get("routingKey", ""),
-                mandatory=lasting,
-                timeout=CONFIRMED_WITHIN_S,
-            )
-        except FAILURES as error:
-            raise component_error(error, topic, sent=sent) from error
+    async def sender(self, message: Outgoing) -> Send:
+        """Publish to the topic's exchange."""
+        return partial(self._publish, message, await self._exchange(message.topic))
+
+    async def _publish(self, message: Outgoing, exchange: AbstractExchange) -> None:
+        """Publish; a message that must last must also have a queue to go to."""
+        answer = await exchange.publish(
+            self.message(message.data, message.metadata, lasting=message.lasting),
+            message.metadata.get("routingKey", ""),
+            mandatory=message.lasting,
+            timeout=CONFIRMED_WITHIN_S,
+        )
         if not isinstance(answer, Basic.Ack):
             raise TopicMissing(
-                f"RabbitMQ: no queue is bound to the exchange {topic}; nobody has subscribed yet"
+                f"RabbitMQ: no queue is bound to the exchange {message.topic}; nobody has subscribed yet"
             )
 
     def message(self, data: bytes, metadata: Mapping[str, str], *, lasting: bool) -> Message:
@@ -127,33 +109,12 @@ class RabbitMq:
             type=asked.text("type") or None,
         )
 
-    async def bulk_publish(
-        self, topic: str, entries: Sequence[BulkEntry], metadata: Mapping[str, str]
-    ) -> dict[str, ComponentError]:
-        """Publish all at a time; each is confirmed by itself."""
-        return await publish_each(self, topic, entries)
-
-    async def subscribe(
-        self,
-        topic: str,
-        group: str,
-        receive: ReceiveMessage,
-        metadata: Mapping[str, str],
-        *,
-        lasting: bool = False,
-        hold: bool = False,
-    ) -> Subscribed:
+    async def join(self, joining: Joining) -> Subscribed:
         """Consume the group's queue."""
-        queue = self._settings.queue(topic, group, Properties(metadata), lasting=lasting)
-        member = RabbitMember(self._link, self._settings, queue, receive, hold=hold)
-        try:
-            await member.start()
-        except FAILURES as error:
-            await member.close()
-            raise component_error(error, topic) from error
-        return self._members.add(member)
+        asked = Properties(joining.metadata)
+        queue = self._settings.queue(joining.topic, joining.group, asked, lasting=joining.lasting)
+        return await started(RabbitMember(self._link, self._settings, queue, joining))
 
-    async def close(self) -> None:
-        """End the consumers and disconnect."""
-        await self._members.close()
+    async def disconnect(self) -> None:
+        """Close the connection."""
         await self._link.close()

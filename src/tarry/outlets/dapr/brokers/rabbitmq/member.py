@@ -7,10 +7,11 @@ from typing import Final
 
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
 
+from tarry.outlets.dapr.broker import Joining
 from tarry.outlets.dapr.brokers.rabbitmq.failures import FAILURES, component_error
 from tarry.outlets.dapr.brokers.rabbitmq.link import RabbitLink
 from tarry.outlets.dapr.brokers.rabbitmq.settings import Queue, RabbitSettings
-from tarry.outlets.dapr.component import BrokerMessage, ReceiveMessage, Settlement
+from tarry.outlets.dapr.component import BrokerMessage, Settlement
 from tarry.outlets.dapr.receiving import Receivers, ended
 
 log = logging.getLogger("tarry.dapr")
@@ -32,15 +33,13 @@ class RabbitMember:
     again, and the same messages are given out again, to this member or to another.
     """
 
-    def __init__(
-        self, link: RabbitLink, settings: RabbitSettings, queue: Queue, receive: ReceiveMessage, *, hold: bool
-    ) -> None:
+    def __init__(self, link: RabbitLink, settings: RabbitSettings, queue: Queue, joining: Joining) -> None:
         self._link = link
         self._settings = settings
         self._queue = queue
-        self._hold = hold
-        at_once = None if hold else 1 if settings.one_at_a_time else PREFETCH
-        self._receivers = Receivers(receive, at_once)
+        self._hold = joining.hold
+        at_once = None if joining.hold else 1 if settings.one_at_a_time else PREFETCH
+        self._receivers = Receivers(joining.receive, at_once)
         self._channel: AbstractChannel | None = None
         self._tasks: list[asyncio.Task[None]] = []
 

@@ -10,9 +10,11 @@ again, so that nobody takes it for forgotten. Needs Redis 6.2 or later.
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from tarry.core.clock import Clock
+from tarry.outlets.dapr.broker import Broker, Joining, Outgoing, Send, started
 from tarry.outlets.dapr.brokers.redis.appending import Appender, StreamEntry, encode_metadata
 from tarry.outlets.dapr.brokers.redis.failures import FAILURES, component_error
 from tarry.outlets.dapr.brokers.redis.member import (
@@ -22,16 +24,8 @@ from tarry.outlets.dapr.brokers.redis.member import (
     RedisSettings,
 )
 from tarry.outlets.dapr.brokers.redis.where import Where
-from tarry.outlets.dapr.component import (
-    BulkEntry,
-    Component,
-    Feature,
-    ReceiveMessage,
-    Subscribed,
-    Surroundings,
-)
+from tarry.outlets.dapr.component import BulkEntry, Component, Subscribed, Surroundings
 from tarry.outlets.dapr.errors import ComponentError
-from tarry.outlets.dapr.members import Members
 from tarry.outlets.dapr.properties import Properties
 
 ANSWER_WITHIN_S = 5.0
@@ -52,40 +46,34 @@ def component(properties: Properties, surroundings: Surroundings) -> Component:
     return RedisStreams(Where(properties), settings, surroundings.clock)
 
 
-class RedisStreams:
-    """The component."""
+class RedisStreams(Broker):
+    """The component. It has no features of its own: streams know no expiry of single entries."""
+
+    failures = FAILURES
 
     def __init__(self, where: Where, settings: RedisSettings, clock: Clock) -> None:
+        super().__init__()
         self._where = where
         self._settings = settings
         self._clock = clock
         self._client: Any = where.client(ANSWER_WITHIN_S)
         self._appender = Appender(self._client)
-        self._members = Members()
 
-    @property
-    def features(self) -> frozenset[Feature]:
-        """None: streams know no expiry of single entries."""
-        return frozenset()
+    def error_of(self, failure: Exception, topic: str, *, sent: bool) -> ComponentError:
+        """The meaning of a failure."""
+        return component_error(failure, sent=sent)
 
-    async def start(self) -> None:
-        """Ask whether it is there and knows us."""
-        try:
-            await self._client.ping()
-        except FAILURES as error:
-            raise component_error(error) from error
+    async def connect(self) -> None:
+        """Ask whether Redis is there and knows us."""
+        await self._client.ping()
 
-    async def publish(
-        self,
-        topic: str,
-        data: bytes,
-        metadata: Mapping[str, str],
-        content_type: str | None = None,
-        *,
-        lasting: bool = False,
-    ) -> None:
+    async def sender(self, message: Outgoing) -> Send:
         """Append to the stream."""
-        failed = await self._appender.add([self._entry(topic, data, metadata, lasting=lasting)])
+        entry = self._entry(message.topic, message.data, message.metadata, lasting=message.lasting)
+        return partial(self._append, entry)
+
+    async def _append(self, entry: StreamEntry) -> None:
+        failed = await self._appender.add([entry])
         if failed:
             raise failed[0]
 
@@ -108,30 +96,13 @@ class RedisStreams:
             trim = ("MINID", "~", (self._clock.now_ms() - settings.stream_ttl_ms) // 1000 * 1000)
         return StreamEntry(topic, data, encode_metadata(metadata), trim)
 
-    async def subscribe(
-        self,
-        topic: str,
-        group: str,
-        receive: ReceiveMessage,
-        metadata: Mapping[str, str],
-        *,
-        lasting: bool = False,
-        hold: bool = False,
-    ) -> Subscribed:
+    async def join(self, joining: Joining) -> Subscribed:
         """Join the stream's group."""
-        settings = self._settings
-        reading = self._where.client(settings.block_ms / 1000 + ANSWER_WITHIN_S)
-        member = RedisMember(reading, topic, group, receive, settings, lasting=lasting, hold=hold)
-        try:
-            await member.start()
-        except FAILURES as error:
-            await member.close()
-            raise component_error(error) from error
-        return self._members.add(member)
+        reading = self._where.client(self._settings.block_ms / 1000 + ANSWER_WITHIN_S)
+        return await started(RedisMember(reading, joining, self._settings))
 
-    async def close(self) -> None:
-        """Leave the groups and disconnect."""
-        await self._members.close()
+    async def disconnect(self) -> None:
+        """Close the connections."""
         await self._appender.close()
         await self._client.aclose()
         await self._where.close()

@@ -11,8 +11,9 @@ from typing import Any, Final
 from msgspec import Struct
 from redis.exceptions import ResponseError
 
+from tarry.outlets.dapr.broker import Joining
 from tarry.outlets.dapr.brokers.redis.failures import FAILURES
-from tarry.outlets.dapr.component import BrokerMessage, ReceiveMessage, Settlement
+from tarry.outlets.dapr.component import BrokerMessage, Settlement
 from tarry.outlets.dapr.receiving import Receivers, ended
 
 log = logging.getLogger("tarry.dapr")
@@ -45,29 +46,19 @@ class RedisMember:
     then the receivers are ended, and what was theirs comes again to whoever claims it.
     """
 
-    def __init__(
-        self,
-        client: Any,
-        topic: str,
-        group: str,
-        receive: ReceiveMessage,
-        settings: RedisSettings,
-        *,
-        lasting: bool,
-        hold: bool,
-    ) -> None:
+    def __init__(self, client: Any, joining: Joining, settings: RedisSettings) -> None:
         self._client = client
-        self._topic = topic
-        self._group = group
+        self._topic = joining.topic
+        self._group = joining.group
         self._settings = settings
-        self._lasting = lasting
-        self._redelivers = lasting or bool(settings.processing_ms and settings.redeliver_ms)
+        self._lasting = joining.lasting
+        self._redelivers = joining.lasting or bool(settings.processing_ms and settings.redeliver_ms)
         self._processing_ms = settings.processing_ms or DEFAULT_PROCESSING_MS
         self._redeliver_ms = settings.redeliver_ms or DEFAULT_REDELIVER_MS
         self._receivers = Receivers(
-            receive,
-            None if hold else settings.concurrency,
-            within_ms=self._processing_ms if self._redelivers and not hold else None,
+            joining.receive,
+            None if joining.hold else settings.concurrency,
+            within_ms=self._processing_ms if self._redelivers and not joining.hold else None,
         )
         self._held: dict[bytes, None] = {}
         self._claimed_at_s = time.monotonic()
