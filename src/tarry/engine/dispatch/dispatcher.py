@@ -165,14 +165,23 @@ class Dispatcher:
 
     def _share_out(self, due: Due) -> None:
         if len(due.lanes) and (due.lanes == due.lanes[0]).all():
-            self._lanes.setdefault(int(due.lanes[0]), deque()).append((due.fire_at_ms, due.seqs))
+            self._line_up(int(due.lanes[0]), due.fire_at_ms, due.seqs)
             return
         order = np.argsort(due.lanes, kind="stable")
         cuts = np.flatnonzero(np.diff(due.lanes[order])) + 1
         for chosen in np.split(order, cuts):
             if len(chosen):
-                lane = int(due.lanes[chosen[0]])
-                self._lanes.setdefault(lane, deque()).append((due.fire_at_ms[chosen], due.seqs[chosen]))
+                self._line_up(int(due.lanes[chosen[0]]), due.fire_at_ms[chosen], due.seqs[chosen])
+
+    def _line_up(self, lane: int, fires: NDArray[np.int64], seqs: NDArray[np.int64]) -> None:
+        """Put keys into a lane, in key order: a version that was carried forward keeps its instant and comes late."""
+        queue = self._lanes.setdefault(lane, deque())
+        if queue and (fires[0], seqs[0]) < (queue[-1][0][-1], queue[-1][1][-1]):
+            fires, seqs = (np.concatenate(column) for column in zip(*queue, (fires, seqs), strict=True))
+            order = np.lexsort((seqs, fires))
+            fires, seqs = fires[order], seqs[order]
+            queue.clear()
+        queue.append((fires, seqs))
 
     def _put_back(self) -> None:
         """The clock was set back: what waits in the lanes may not be due any more."""
