@@ -298,8 +298,15 @@ class Consumers:
         # It may or may not be there, and if somebody makes it again it begins anew: another one to the model.
         fresh = Sub(sub.topic, sub.name, sub.type, sub.max_redeliveries)
         fresh.loose = sub.loose
+        # If it is still there after a crash, so is all that was acknowledged in part.
+        fresh.parts = {entry_id: (WHOLE, least) for entry_id, (_, least) in sub.parts.items()}
         self._model.subs[sub.topic, sub.name] = fresh
-        self._sim.ask(f"unsubscribe {sub.topic}/{sub.name}", answer, lambda *_: None)
+
+        def then(of: Answer[Any], _: bool) -> None:
+            if of.error() is None and not fresh.accepted:
+                fresh.parts.clear()
+
+        self._sim.ask(f"unsubscribe {sub.topic}/{sub.name}", answer, then)
 
     def _handle(self, sub: Sub) -> Subscription | None:
         try:
