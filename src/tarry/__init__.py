@@ -1,26 +1,82 @@
 """Tarry holds messages until they are due and delivers each one: never early, never lost, on time.
 
-`from tarry import Client, AsyncClient` for programs; the command is `tarry`. Names are loaded on first use, so
-that the command line and the server do not pay for what they do not need.
+`from tarry import Client, AsyncClient, Worker` for programs, with the errors that they raise; the command is `tarry`.
+Names are loaded on first use, so that the command line and the server do not pay for what they do not need.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tarry.client import AsyncClient, Client, Message
+    from tarry.client import (
+        AsyncClient,
+        Batch,
+        Client,
+        Conflict,
+        Delayed,
+        DelayTooLong,
+        Forbidden,
+        Invalid,
+        Message,
+        MessageView,
+        NotFound,
+        Policy,
+        Published,
+        QuotaExceeded,
+        RateLimited,
+        Received,
+        Rejected,
+        Scheduled,
+        TarryError,
+        TooLarge,
+        TooManyPending,
+        Unauthorized,
+        Unavailable,
+        Unreachable,
+    )
 
     __version__: str
 
-__all__ = ["AsyncClient", "Client", "Message", "__version__"]
+__all__ = [
+    "AsyncClient",
+    "Batch",
+    "Client",
+    "Conflict",
+    "DelayTooLong",
+    "Delayed",
+    "Forbidden",
+    "Invalid",
+    "Message",
+    "MessageView",
+    "NotFound",
+    "Policy",
+    "Published",
+    "QuotaExceeded",
+    "RateLimited",
+    "Received",
+    "Rejected",
+    "Scheduled",
+    "TarryError",
+    "TooLarge",
+    "TooManyPending",
+    "Unauthorized",
+    "Unavailable",
+    "Unreachable",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("AsyncClient", "Client", "Message"):
-        return getattr(import_module("tarry.client"), name)
     if name == "__version__":
         return _version()
-    raise AttributeError(f"module 'tarry' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'tarry' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module("tarry.client"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 def _version() -> str:

@@ -1,6 +1,7 @@
-"""The client of the native API: `Client` blocks, `AsyncClient` is awaited. Raises the errors of `tarry.core.errors`.
+"""The client of the native API: `Client` blocks, `AsyncClient` is awaited.
 
-Names are loaded on first use: a program that blocks does not pay for aiohttp.
+`from tarry import …` gives each of these names. They are loaded on first use: the command line and the server do not
+pay for what they do not need.
 """
 
 from importlib import import_module
@@ -12,39 +13,70 @@ if TYPE_CHECKING:
     from tarry.client.bulk import Batch
     from tarry.client.call import Unauthorized, Unreachable
     from tarry.client.shapes import Delayed, Message, MessageView, Policy, Published, Received, Scheduled
+    from tarry.core.errors import (
+        Conflict,
+        DelayTooLong,
+        Forbidden,
+        Invalid,
+        NotFound,
+        QuotaExceeded,
+        RateLimited,
+        Rejected,
+        TarryError,
+        TooLarge,
+        TooManyPending,
+        Unavailable,
+    )
 
 _HOMES: Final = {
-    "AsyncClient": "asynchronous",
-    "Batch": "bulk",
-    "Client": "blocking",
-    "Delayed": "shapes",
-    "Message": "shapes",
-    "MessageView": "shapes",
-    "Policy": "shapes",
-    "Published": "shapes",
-    "Received": "shapes",
-    "Scheduled": "shapes",
-    "Unauthorized": "call",
-    "Unreachable": "call",
-}
+    "tarry.client.asynchronous": ("AsyncClient",),
+    "tarry.client.blocking": ("Client",),
+    "tarry.client.bulk": ("Batch",),
+    "tarry.client.call": ("Unauthorized", "Unreachable"),
+    "tarry.client.shapes": (
+        "Delayed", "Message", "MessageView", "Policy", "Published", "Received", "Scheduled",
+    ),
+    "tarry.core.errors": (
+        "Conflict", "DelayTooLong", "Forbidden", "Invalid", "NotFound", "QuotaExceeded", "RateLimited", "Rejected",
+        "TarryError", "TooLarge", "TooManyPending", "Unavailable",
+    ),
+}  # fmt: skip
+_HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AsyncClient",
     "Batch",
     "Client",
+    "Conflict",
+    "DelayTooLong",
     "Delayed",
+    "Forbidden",
+    "Invalid",
     "Message",
     "MessageView",
+    "NotFound",
     "Policy",
     "Published",
+    "QuotaExceeded",
+    "RateLimited",
     "Received",
+    "Rejected",
     "Scheduled",
+    "TarryError",
+    "TooLarge",
+    "TooManyPending",
     "Unauthorized",
+    "Unavailable",
     "Unreachable",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _HOME_OF:
         raise AttributeError(f"module 'tarry.client' has no attribute {name!r}")
-    return getattr(import_module(f"tarry.client.{_HOMES[name]}"), name)
+    value = globals()[name] = getattr(import_module(_HOME_OF[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

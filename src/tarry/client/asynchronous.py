@@ -6,7 +6,7 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, Unpack
 
 import aiohttp
 from yarl import URL
@@ -16,7 +16,7 @@ from tarry.client.call import ClientCall, ServerAnswer
 from tarry.client.consuming import BATCH, HeldEntries, consumer_name
 from tarry.client.operation import Awaiting, Operations
 from tarry.client.server import ServerAddress
-from tarry.client.shapes import MessageView, Received
+from tarry.client.shapes import LineDefaults, ListFilters, MessageView, Received
 from tarry.core.errors import TarryError
 
 T = TypeVar("T")
@@ -46,18 +46,19 @@ class AsyncClient(Operations, Awaiting):
         self._max_connections = max_connections
         self._session: aiohttp.ClientSession | None = None
 
-    async def list(self, **filters: Any) -> AsyncIterator[MessageView]:
+    async def list(self, **filters: Unpack[ListFilters]) -> AsyncIterator[MessageView]:
         """Every message that the filters of `list_page` choose, over as many pages as it takes."""
+        page = None
         while True:
-            found = await self.list_page(**filters)
+            found = await self.list_page(**filters, page=page)
             for message in found.messages:
                 yield message
-            if found.next_page is None:
+            page = found.next_page
+            if page is None:
                 return
-            filters["page"] = found.next_page
 
     async def schedule_many(
-        self, messages: Iterable[LineInput], **defaults: Any
+        self, messages: Iterable[LineInput], **defaults: Unpack[LineDefaults]
     ) -> AsyncIterator[LineOutcome]:
         """Schedule many messages in few requests: one outcome for each, in order. See `Client`."""
         for count, body in cut(messages):

@@ -4,7 +4,7 @@ Pure. Every message gets exactly one answer, in order: scheduled, or the error t
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import msgspec
 
@@ -19,7 +19,7 @@ from tarry.client.call import (
     problem_error,
     query,
 )
-from tarry.client.shapes import Message, Scheduled
+from tarry.client.shapes import LineDefaults, Message, Scheduled
 from tarry.core.errors import TarryError
 
 CHUNK_MESSAGES: Final = 10_000
@@ -61,7 +61,9 @@ def cut(messages: Iterable[LineInput], chunk: int = CHUNK_MESSAGES) -> Iterator[
         yield len(lines), b"\n".join(lines) + b"\n"
 
 
-def schedule_lines(count: int, body: bytes, **defaults: Any) -> ClientCall[list[LineOutcome]]:
+def schedule_lines(
+    count: int, body: bytes, **defaults: Unpack[LineDefaults]
+) -> ClientCall[list[LineOutcome]]:
     """Schedule one NDJSON body of `count` lines; gives as many outcomes."""
 
     def read(answered: ServerAnswer) -> list[LineOutcome]:
@@ -89,7 +91,7 @@ def _outcome(line: bytes) -> LineOutcome:
     )
 
 
-def schedule_stream(table: Any, **defaults: Any) -> ClientCall[Any]:
+def schedule_stream(table: Any, **defaults: Unpack[LineDefaults]) -> ClientCall[Any]:
     """Schedule the rows of an Arrow table or record batch; gives a table of id, due_at_ms and error."""
     import pyarrow as pa
 

@@ -12,14 +12,14 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, Unpack
 
 from tarry.client.batches import LineInput, LineOutcome, cut, schedule_lines
 from tarry.client.call import ClientCall, ServerAnswer
 from tarry.client.consuming import BATCH, HeldEntries, consumer_name
 from tarry.client.operation import Blocking, Operations
 from tarry.client.server import ServerAddress
-from tarry.client.shapes import MessageView, Received
+from tarry.client.shapes import LineDefaults, ListFilters, MessageView, Received
 from tarry.core.errors import TarryError
 
 T = TypeVar("T")
@@ -51,16 +51,19 @@ class Client(Operations, Blocking):
         self._tls = tls
         self._idle: deque[http.client.HTTPConnection] = deque()
 
-    def list(self, **filters: Any) -> Iterator[MessageView]:
+    def list(self, **filters: Unpack[ListFilters]) -> Iterator[MessageView]:
         """Every message that the filters of `list_page` choose, over as many pages as it takes."""
+        page = None
         while True:
-            found = self.list_page(**filters)
+            found = self.list_page(**filters, page=page)
             yield from found.messages
-            if found.next_page is None:
+            page = found.next_page
+            if page is None:
                 return
-            filters["page"] = found.next_page
 
-    def schedule_many(self, messages: Iterable[LineInput], **defaults: Any) -> Iterator[LineOutcome]:
+    def schedule_many(
+        self, messages: Iterable[LineInput], **defaults: Unpack[LineDefaults]
+    ) -> Iterator[LineOutcome]:
         """Schedule many messages in few requests: one outcome for each, in order.
 
         An outcome is the answer, or the error that refused this message; the others are not touched

@@ -1,11 +1,12 @@
-"""Makes one description of an operation a method of both clients: plain in one, awaited in the other.
+"""Makes one description of an operation a method of both clients: plain in `Client`, a coroutine in `AsyncClient`.
 
-So there is one signature and one docstring, and the two clients cannot drift apart.
+So there is one signature and one docstring, and the two clients cannot drift apart. At run time each client class has
+real functions, with the signature that `help`, `inspect` and editors show; for type checkers the description says it.
 """
 
-import functools
-from collections.abc import Callable, Coroutine
-from typing import Any, Generic, ParamSpec, Self, TypeVar, overload
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_args, overload
 
 from tarry.client import batches, bulk, operations
 from tarry.client.call import ClientCall
@@ -18,42 +19,63 @@ class Blocking:
     """Carries a call out and waits for it."""
 
     def run(self, call: ClientCall[T]) -> T:
-        """Send it, and read what comes back."""
+        """Send a call and read its answer."""
         raise NotImplementedError
 
 
 class Awaiting:
     """Carries a call out without blocking the loop."""
 
-    async def run(self, call: ClientCall[T]) -> T:
-        """Send it, and read what comes back."""
+    def run(self, call: ClientCall[T]) -> Awaitable[T]:
+        """Send a call and read its answer."""
         raise NotImplementedError
 
 
 class ClientOperation(Generic[P, T]):
-    """A method that makes a call and carries it out in its client's way."""
+    """An operation that becomes a method of each client."""
 
     def __init__(self, describe: Callable[P, ClientCall[T]]) -> None:
         self._describe = describe
-        self.__doc__ = describe.__doc__
 
     @overload
-    def __get__(self, client: None, owner: type) -> Self: ...
+    def __get__(self, client: None, owner: type[Blocking]) -> Callable[Concatenate[Blocking, P], T]: ...
+    @overload
+    def __get__(
+        self, client: None, owner: type[Awaiting]
+    ) -> Callable[Concatenate[Awaiting, P], Coroutine[Any, Any, T]]: ...
     @overload
     def __get__(self, client: Blocking, owner: type) -> Callable[P, T]: ...
     @overload
     def __get__(self, client: Awaiting, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
 
-    def __get__(self, client: Blocking | Awaiting | None, owner: type) -> Any:
-        """The method, bound to a client."""
-        if client is None:
-            return self
+    def __get__(self, client: object, owner: type) -> Any:
+        """Raise: `Operations` has put a function in its place, in every class that is a client."""
+        raise TypeError(f"{owner.__name__} is no client")
 
-        @functools.wraps(self._describe)
-        def operate(*args: P.args, **kwargs: P.kwargs) -> Any:
-            return client.run(self._describe(*args, **kwargs))
+    def method(self, name: str, owner: type) -> Callable[..., Any]:
+        """The operation as a function of a client class."""
+        describe = self._describe
 
-        return operate
+        def wait(client: Blocking, *args: P.args, **kwargs: P.kwargs) -> T:
+            return client.run(describe(*args, **kwargs))
+
+        async def awaited(client: Awaiting, *args: P.args, **kwargs: P.kwargs) -> T:
+            return await client.run(describe(*args, **kwargs))
+
+        operate: Any = wait if issubclass(owner, Blocking) else awaited
+        described = inspect.signature(describe)
+        (result,) = get_args(described.return_annotation)
+        returns = None if result is type(None) else result
+        self_ = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        signature = described.replace(
+            parameters=[self_, *described.parameters.values()], return_annotation=returns
+        )
+        operate.__signature__ = signature
+        operate.__annotations__ = {**describe.__annotations__, "return": returns}
+        operate.__doc__ = describe.__doc__
+        operate.__name__, operate.__qualname__ = name, f"{owner.__qualname__}.{name}"
+        operate.__module__ = owner.__module__
+        return cast("Callable[..., Any]", operate)
 
 
 class Operations:
@@ -92,3 +114,10 @@ class Operations:
     status = ClientOperation(operations.status)
     ready = ClientOperation(operations.ready)
     warnings = ClientOperation(operations.warnings)
+
+    def __init_subclass__(cls) -> None:
+        """Give a client class its methods."""
+        super().__init_subclass__()
+        for name, operation in vars(Operations).items():
+            if isinstance(operation, ClientOperation):
+                setattr(cls, name, operation.method(name, cls))

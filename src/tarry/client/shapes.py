@@ -7,7 +7,7 @@ are milliseconds since 1970 (`_at_ms`), durations milliseconds (`_ms`).
 import base64
 from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict
 
 import msgspec
 from msgspec import Struct
@@ -179,6 +179,32 @@ class DelayedPage(Struct, frozen=True):
 
     entries: list[Delayed]
     next: int | None = None
+
+
+class ListFilters(TypedDict, total=False):
+    """The filters of a list of messages; see `list_page`."""
+
+    state: Literal["scheduled", "finalised"]
+    owner: str | None
+    destination: str | None
+    namespace: str | None
+    key: str | None
+    group: str | None
+    door: str | None
+    due_from_ms: int | None
+    due_to_ms: int | None
+    limit: int | None
+
+
+class LineDefaults(TypedDict, total=False):
+    """Defaults of many messages, for the fields that a message leaves out."""
+
+    destination: str | None
+    owner: str | None
+    namespace: str | None
+    delay_ms: int | None
+    due_at_ms: int | None
+    ttl_ms: int | None
 
 
 class Published(Struct, frozen=True):

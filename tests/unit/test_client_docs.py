@@ -1,0 +1,88 @@
+"""docs/client.md: every method has an entry, and every example runs as printed against a real server."""
+
+import asyncio
+import contextlib
+import inspect
+import io
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tarry
+from tarry import AsyncClient, Client
+from tarry.client.operation import ClientOperation, Operations
+from tests.serving import serving
+
+PAGE = Path(__file__).parents[2] / "docs" / "client.md"
+ENTRY = re.compile(r"^### (\w+)$", re.MULTILINE)
+BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PRINTED = re.compile(r"# -> (.*)$", re.MULTILINE)
+
+
+def public(client: type) -> set[str]:
+    return {name for name in dir(client) if not name.startswith("_")}
+
+
+def test_every_method_has_an_entry_with_an_example() -> None:
+    _, *entries = ENTRY.split(PAGE.read_text())
+    found = dict(zip(entries[::2], entries[1::2], strict=True))
+    assert set(found) == public(Client) == public(AsyncClient)
+    assert [name for name, text in found.items() if f".{name}(" not in text] == []
+
+
+def test_every_error_is_exported_and_in_the_table() -> None:
+    page = PAGE.read_text()
+    errors = {name for name in tarry.__all__ if _is_error(getattr(tarry, name))}
+    assert len(errors) > 10
+    assert {name for name in errors if f"`{name}` |" not in page} == set()
+
+
+def _is_error(thing: object) -> bool:
+    return isinstance(thing, type) and issubclass(thing, tarry.TarryError)
+
+
+async def test_the_examples_do_what_they_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(tmp_path) as server:
+        monkeypatch.setenv("TARRY_URL", server.url)
+        names: dict[str, Any] = {}
+        for block in BLOCK.findall(PAGE.read_text()):
+            said = await asyncio.to_thread(_run, block, names)
+            assert said == [line.strip() for line in PRINTED.findall(block)], block
+        names["client"].close()
+
+
+def _run(block: str, names: dict[str, Any]) -> list[str]:
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        exec(compile(block, str(PAGE), "exec"), names)
+    return said.getvalue().splitlines()
+
+
+def test_signatures_are_those_of_the_descriptions() -> None:
+    for name, operation in vars(Operations).items():
+        if not isinstance(operation, ClientOperation):
+            continue
+        for client in (Client, AsyncClient):
+            method = getattr(client, name)
+            signature = inspect.signature(method)
+            described = inspect.signature(operation._describe)
+            assert list(signature.parameters) == ["self", *described.parameters]
+            assert signature.return_annotation is not inspect.Signature.empty
+            assert method.__doc__ == operation._describe.__doc__
+            assert method.__qualname__ == f"{client.__name__}.{name}"
+            assert inspect.iscoroutinefunction(method) is (client is AsyncClient)
+    assert inspect.signature(Client.schedule).return_annotation is tarry.Scheduled
+    assert inspect.signature(AsyncClient.ack).return_annotation is None
+
+
+def test_names_show_before_they_are_loaded() -> None:
+    assert {"Client", "AsyncClient", "Message", "NotFound", "TarryError"} <= set(dir(tarry))
+    assert set(tarry.__all__) - {"__version__"} == set(tarry.client.__all__)
+    for name in tarry.__all__:
+        assert getattr(tarry, name) is not None
+    with pytest.raises(AttributeError, match="Clientt"):
+        _ = tarry.Clientt
