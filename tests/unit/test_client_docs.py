@@ -14,11 +14,12 @@ import pytest
 import tarry
 from tarry import AsyncClient, Client
 from tarry.client.operation import ClientOperation, Operations
+from tests.documents import blocks
+from tests.processes import ROOT
 from tests.serving import serving
 
-PAGE = Path(__file__).parents[2] / "docs" / "client.md"
+PAGE = ROOT / "docs/client.md"
 ENTRY = re.compile(r"^### (\w+)$", re.MULTILINE)
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PRINTED = re.compile(r"# -> (.*)$", re.MULTILINE)
 
 
@@ -48,9 +49,9 @@ async def test_the_examples_do_what_they_say(tmp_path: Path, monkeypatch: pytest
     async with serving(tmp_path) as server:
         monkeypatch.setenv("TARRY_URL", server.url)
         names: dict[str, Any] = {}
-        for block in BLOCK.findall(PAGE.read_text()):
-            said = await asyncio.to_thread(_run, block, names)
-            assert said == [line.strip() for line in PRINTED.findall(block)], block
+        for block in blocks("docs/client.md"):
+            said = await asyncio.to_thread(_run, block.text, names)
+            assert said == PRINTED.findall(block.text), block.text
         names["client"].close()
 
 
