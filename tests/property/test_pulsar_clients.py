@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from tarry.core.policy import Policy
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.frames import NO_ID, frame
 from tarry.doors.pulsar.ids import ledger_of
@@ -69,7 +70,9 @@ class Clients(RuleBasedStateMachine):
     @initialize(states_highest=st.tuples(st.booleans(), st.booleans()))
     def begin(self, states_highest: tuple[bool, bool]) -> None:
         self.desk = Desk()
-        self.desk.deduplicate(self.deduplicates)
+        # The namespace's policy: a topic's own would go with the topic when it is deleted.
+        wanted = Policy(deduplication=self.deduplicates)
+        self.bench.ask(self.bench.engine.set_policy("namespace", "public/default", wanted))
         self.deleted = 0
         self.oks: list[tuple[Op, Place]] = []
         self.got: dict[Place, bytes] = {}
@@ -247,7 +250,7 @@ class Clients(RuleBasedStateMachine):
 
 
 class DeduplicatingClients(Clients):
-    """Clients of topics whose policy turns deduplication on."""
+    """Clients of a namespace whose policy turns deduplication on."""
 
     deduplicates = True
 

@@ -239,8 +239,7 @@ def test_what_the_ledger_has_and_memory_cannot_follow_is_a_fault(
     def fail(*_: Any) -> None:
         raise broken
 
-    monkeypatch.setattr(bench.sizes, "add", fail)
-    monkeypatch.setattr(bench.sizes, "add_many", fail)
+    monkeypatch.setattr(bench.sizes, "add_unit", fail)
     with pytest.raises(RuntimeError, match="broken"):
         if way == "single":
             bench.schedule(delay_ms=1)

@@ -204,10 +204,10 @@ def test_a_removal_for_which_there_is_no_room_is_told_and_may_be_asked_for_again
     for number in range(30):
         bench.publish(f"acme/ns/t{number}", b"x")
     removed = bench.engine.catalogue.remove_namespace("acme/ns", force=True)
-    append, full_disk = bench.ledger.append, Unavailable("there is no room")
-    monkeypatch.setattr(bench.ledger, "append", mock.Mock(side_effect=full_disk))
+    append, full_disk = bench.ledger.append_unit, Unavailable("there is no room")
+    monkeypatch.setattr(bench.ledger, "append_unit", mock.Mock(side_effect=full_disk))
     assert bench.refused(removed, Unavailable) is full_disk
-    monkeypatch.setattr(bench.ledger, "append", append)
+    monkeypatch.setattr(bench.ledger, "append_unit", append)
     assert bench.engine.catalogue.has_namespace("acme/ns")
     assert len(bench.engine.topics.names("acme/ns")) == 20
     bench.ask(bench.engine.catalogue.remove_namespace("acme/ns", force=True))
