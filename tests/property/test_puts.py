@@ -17,7 +17,7 @@ from tarry.engine.admission.columns import Plan
 from tarry.engine.admission.destinations import Destinations
 from tarry.engine.admission.owner_limits import OwnerLimits
 from tarry.engine.admission.planner import Planner
-from tarry.engine.state.changes import changes_of
+from tarry.engine.records.changes import changes_of
 from tarry.ledger.frame import Unit, unit_of
 from tarry.ledger.record import Put, decode_put, encode
 from tarry.testing.world import World

@@ -3,8 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tarry.engine.records.producer_numbers import Sent
 from tarry.engine.topics import sequences
-from tarry.engine.topics.sequences import Sent, Sequences
+from tarry.engine.topics.sequences import Sequences
 
 numbers = st.integers(0, 60)
 

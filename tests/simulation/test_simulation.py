@@ -18,22 +18,22 @@ from tarry.core.sets.seqset import SeqSet
 from tarry.core.timers.run import Due
 from tarry.core.timers.timer_queue import TimerQueue
 from tarry.engine.admission.admission import Admission
-from tarry.engine.admission.batches import Batches
 from tarry.engine.admission.idempotency import Idempotency
 from tarry.engine.answer import Answer
 from tarry.engine.bodies.bodies import Absent
-from tarry.engine.delayed_entry import as_entry
 from tarry.engine.due.horizon import Horizon
 from tarry.engine.flights.flight import Departure
 from tarry.engine.flights.flights import Flights
-from tarry.engine.journal import Journal, Shown
+from tarry.engine.journal.journal import Journal, Shown
 from tarry.engine.queries import finding
+from tarry.engine.records.changes import Change
+from tarry.engine.records.delayed_entry import as_entry
 from tarry.engine.state import recovery
-from tarry.engine.state.changes import Change
+from tarry.engine.state.batches import Batches
 from tarry.engine.state.groups import Groups
 from tarry.engine.topics.ack_set import AckSet
-from tarry.engine.topics.records import TopicRecords
 from tarry.engine.topics.subscription import Subscription
+from tarry.engine.topics.topic_records import TopicRecords
 from tarry.engine.topics.topics import Topics
 from tarry.engine.upkeep.reclaim import Living
 from tarry.index.index import IndexView
@@ -324,7 +324,7 @@ def say_other_sizes_than_the_records_do(patch: pytest.MonkeyPatch) -> None:
 
 def forget_who_published(patch: pytest.MonkeyPatch) -> None:
     """Live is replay: a start does not hear of the sequence numbers that entries came with."""
-    patch.setattr("tarry.engine.state.changes.sent_with", lambda entry: ())
+    patch.setattr("tarry.engine.records.changes.sent_with", lambda entry: ())
 
 
 INDEXED = {"index": 25, "work": 20}

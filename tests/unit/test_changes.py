@@ -9,7 +9,7 @@ import pytest
 
 from tarry.core.holder import Holder
 from tarry.core.message import Message
-from tarry.engine.state.changes import (
+from tarry.engine.records.changes import (
     Change,
     FiredVersions,
     NewEntries,

@@ -12,7 +12,7 @@ from tarry.core.errors import Conflict, Unavailable
 from tarry.core.message import Message
 from tarry.core.policy import Policy
 from tarry.engine.settings import EngineSettings
-from tarry.engine.topics import records
+from tarry.engine.topics import topic_records
 from tarry.engine.upkeep import reclaim
 from tarry.index.index import IndexView
 from tarry.ledger.ledger import LedgerSettings
@@ -28,7 +28,7 @@ def steps(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     """Whether all that lives is found in one step, or other things happen in between."""
     if request.param == "many steps":
         monkeypatch.setattr(reclaim, "WAITING_TOGETHER", 20)
-        monkeypatch.setattr(records, "LOOKED_AT_TOGETHER", 1)
+        monkeypatch.setattr(topic_records, "LOOKED_AT_TOGETHER", 1)
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from tarry.engine.admission.arrow import columns_of
 from tarry.engine.admission.destinations import Destinations
 from tarry.engine.admission.owner_limits import OwnerLimits
 from tarry.engine.admission.planner import Planner
-from tarry.engine.state.changes import changes_of
-from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, end_unread, new_version
+from tarry.engine.records.changes import changes_of
+from tarry.engine.records.versions import dead_letter, dead_letter_topic, end_of, end_unread, new_version
 from tarry.ledger.frame import ROW, Unit
 from tarry.ledger.read_record import ReadEntry, ReadPut, decode_head, decode_heads, read_due
 from tarry.ledger.record import (

@@ -8,10 +8,10 @@ import pytest
 
 from tarry.client import Client
 from tarry.core.clock import SystemClock
+from tarry.engine.records.changes import Change, changes_of
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state import recovery
 from tarry.engine.state.aside import Unprocessable
-from tarry.engine.state.changes import Change, changes_of
 from tarry.ledger.disk import RealDisk
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.ledger.record import PolicySet, Put, Record, encode

@@ -13,7 +13,7 @@ from tarry.core.holder import Holder
 from tarry.core.limits import MAX_GROUP_MEMBERS
 from tarry.core.message import Message
 from tarry.core.policy import Policy
-from tarry.engine.admission.batches import Batches
+from tarry.engine.state.batches import Batches
 from tarry.index.manifest import BatchManifest, ManifestFile
 from tarry.ledger.columns import Coded, coded, count_holders, holders_of
 from tarry.ledger.record import FIRST_BATCH_SEQ, Adopt, Claim, StagedFile, encode

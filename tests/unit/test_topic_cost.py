@@ -11,10 +11,10 @@ import pytest
 
 from tarry.core.errors import Conflict, Invalid, Unavailable
 from tarry.core.policy import Policy
-from tarry.engine import steps
 from tarry.engine.answer import Answer
+from tarry.engine.journal import steps
 from tarry.engine.settings import EngineSettings
-from tarry.engine.topics import records
+from tarry.engine.topics import topic_records
 from tarry.engine.topics.entries import NewEntry
 from tarry.engine.topics.topic import Topic
 from tarry.ledger.ledger import LedgerSettings
@@ -24,8 +24,8 @@ from tests.unit.pulsar_kit import TOPIC, Desk, Type
 
 COUNT = 1_500
 KIB = 1024
-STATE = ("engine/topics/topic.py", "engine/topics/records.py", "engine/topics/topics.py", "engine/topics/named_topics.py",
-         "engine/topics/publication.py", "engine/journal.py", "core/sets/savedset.py", "core/sets/seqset.py")  # fmt: skip
+STATE = ("engine/topics/topic.py", "engine/topics/topic_records.py", "engine/topics/topics.py", "engine/topics/named_topics.py",
+         "engine/topics/publication.py", "engine/journal/journal.py", "core/sets/savedset.py", "core/sets/seqset.py")  # fmt: skip
 """Where what is kept of a topic is allocated."""
 
 
@@ -94,7 +94,7 @@ def test_a_flush_visits_the_topics_that_changed(bench: Bench, monkeypatch: pytes
 def test_of_very_many_topics_most_are_saved_before_the_flush(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(records, "SAVED_TOGETHER", 10)
+    monkeypatch.setattr(topic_records, "SAVED_TOGETHER", 10)
     at_once: list[int] = []
     cut = bench.journal.cut
 
@@ -113,7 +113,7 @@ def test_of_very_many_topics_most_are_saved_before_the_flush(
 
 def test_what_lives_in_very_many_topics_is_looked_for_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits until all topics were asked which segments of the ledger they need."""
-    monkeypatch.setattr(records, "LOOKED_AT_TOGETHER", 20)
+    monkeypatch.setattr(topic_records, "LOOKED_AT_TOGETHER", 20)
     bench = Bench(
         settings=EngineSettings(reclaim_every_ms=1000, snapshot_every_ms=1000),
         ledger_settings=LedgerSettings(segment_bytes=1 << 16),

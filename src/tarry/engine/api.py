@@ -8,10 +8,10 @@ from tarry.engine.admission.arrow import COLUMNS, columns_of
 from tarry.engine.admission.columns import Columns, ColumnsScheduled
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.due.decoded_batch import DecodedBatch
+from tarry.engine.namespaces.catalogue import EMPTY
 from tarry.engine.queries.commands import Ending
 from tarry.engine.queries.delayed_entries import DelayedEntry
 from tarry.engine.queries.upcoming import MAX_BUCKETS, Upcoming
-from tarry.engine.state.catalogue import EMPTY
 from tarry.engine.topics.consumer import Consumer, Received
 from tarry.engine.topics.entries import NewEntry
 from tarry.engine.topics.entry_batch import EntryBatch, EntrySpan, about_bytes, ids_of

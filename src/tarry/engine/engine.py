@@ -35,14 +35,14 @@ from tarry.engine.dispatch.dispatcher import Dispatcher, OnSent
 from tarry.engine.dispatch.setting_aside import end_set_aside
 from tarry.engine.due.horizon import Offload
 from tarry.engine.flights.flights import Launch
-from tarry.engine.journal import Journal
+from tarry.engine.journal.journal import Journal
+from tarry.engine.namespaces.catalogue import Catalogue
 from tarry.engine.queries.commands import Commands, Ending
 from tarry.engine.queries.delayed_entries import DelayedEntries
 from tarry.engine.queries.hearing import Hearing
 from tarry.engine.queries.owners import Owners
 from tarry.engine.queries.upcoming import Counting, Upcoming, due_soon
 from tarry.engine.settings import EngineSettings
-from tarry.engine.state.catalogue import Catalogue
 from tarry.engine.state.recovery import recover
 from tarry.engine.topics.topics import Topics
 from tarry.engine.upkeep.backups import Backups

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, TypeVar
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.tracing import SendSpan, Tracer
 from tarry.engine.answer import Answer
-from tarry.engine.versions import lateness_of
+from tarry.engine.records.versions import lateness_of
 from tarry.ledger.record import Entry, Put, decode, decode_put
 
 if TYPE_CHECKING:
-    from tarry.engine.journal import Journal
+    from tarry.engine.journal.journal import Journal
 
 T = TypeVar("T")
 

@@ -10,7 +10,6 @@ from collections.abc import Collection
 
 from tarry.core.ids import Ids
 from tarry.core.sets.deadset import DeadSet
-from tarry.engine.admission.batches import Batches
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.bodies.body_sizes import BodySizes
 from tarry.engine.bodies.readahead import Readahead
@@ -18,7 +17,8 @@ from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Horizon
 from tarry.engine.engine import Engine
 from tarry.engine.flights.flights import Flights
-from tarry.engine.journal import Journal
+from tarry.engine.journal.journal import Journal
+from tarry.engine.state.batches import Batches
 from tarry.engine.state.groups import Groups
 from tarry.engine.state.pending import Pending
 from tarry.engine.state.subjects import Subjects

@@ -19,9 +19,9 @@ from tarry.engine.admission.idempotency import Idempotency
 from tarry.engine.admission.owner_limits import OwnerLimits
 from tarry.engine.admission.planner import Planner
 from tarry.engine.answer import Answer, all_of, failed
-from tarry.engine.journal import Journal
+from tarry.engine.journal.journal import Journal
+from tarry.engine.records.versions import past_due
 from tarry.engine.tracing import accepted
-from tarry.engine.versions import past_due
 from tarry.ledger.frame import ROW_BYTES
 from tarry.ledger.record import Put, encode
 

@@ -29,11 +29,11 @@ from tarry.core.errors import (
 from tarry.core.message import MessageView
 from tarry.core.names import check_name, parse_namespace, parse_topic
 from tarry.core.policy import Effective
-from tarry.engine.admission.batches import Batch
 from tarry.engine.answer import Answer, all_of, failed
 from tarry.engine.dispatch.dispatcher import Dispatcher
-from tarry.engine.journal import Journal
+from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.commands import Commands
+from tarry.engine.state.batches import Batch
 from tarry.engine.tracing import accepted
 from tarry.engine.upkeep.upkeep import Upkeep
 from tarry.index.manifest import DOOR, BatchManifest, StagingPlace, Terms

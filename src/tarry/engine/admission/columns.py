@@ -5,7 +5,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from tarry.core.admission import Errors
-from tarry.engine.state.changes import Written
+from tarry.engine.records.changes import Written
 from tarry.ledger.columns import Coded, Contents, Numbers
 
 

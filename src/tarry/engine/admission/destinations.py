@@ -7,7 +7,7 @@ from tarry.core.delivery import Outlet
 from tarry.core.errors import Invalid
 from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_destination, parse_namespace
 from tarry.core.policy import Effective
-from tarry.engine.journal import Journal
+from tarry.engine.journal.journal import Journal
 
 
 class Bound(NamedTuple):

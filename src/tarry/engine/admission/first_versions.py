@@ -14,7 +14,7 @@ from tarry.core.record_size import check_record, is_large
 from tarry.engine.admission.destinations import Destinations
 from tarry.engine.admission.idempotency import fingerprint
 from tarry.engine.admission.owner_limits import OwnerLimits
-from tarry.engine.journal import Journal
+from tarry.engine.journal.journal import Journal
 from tarry.ledger.record import Put
 
 

@@ -10,7 +10,7 @@ from tarry.core.message import Message, Scheduled
 from tarry.core.names import parse_namespace
 from tarry.engine.admission.destinations import Destinations
 from tarry.engine.answer import Answer, settled
-from tarry.engine.journal import Journal
+from tarry.engine.journal.journal import Journal
 from tarry.ledger.record import Put
 from tarry.registry.registry import RepeatRow
 

@@ -21,8 +21,8 @@ from tarry.core.policy import effective
 from tarry.engine.admission.columns import Columns, Plan
 from tarry.engine.admission.destinations import Bound, Destinations
 from tarry.engine.admission.owner_limits import OwnerLimits
-from tarry.engine.journal import Journal
-from tarry.engine.state.changes import Versions, Written
+from tarry.engine.journal.journal import Journal
+from tarry.engine.records.changes import Versions, Written
 from tarry.ledger.columns import Coded, Numbers, count_holders, holders_of, lanes_of, lengths_of
 from tarry.ledger.frame import ROW_BYTES
 from tarry.ledger.puts import encode_bodies, place_text, unit_of_puts

@@ -17,10 +17,10 @@ from tarry.core.holder import Holder
 from tarry.core.ids import Ids
 from tarry.engine.due.decoded_batch import DecodedBatch, joined
 from tarry.engine.due.dispatch_class import DispatchClass
-from tarry.engine.state.changes import Change, FiredVersion, FiredVersions, NewEntries, Written
+from tarry.engine.records.changes import Change, FiredVersion, FiredVersions, NewEntries, Written
+from tarry.engine.records.versions import lateness_of
 from tarry.engine.topics.entry_batch import EntryBatch, EntrySpan
 from tarry.engine.topics.recent_entries import RecentEntries
-from tarry.engine.versions import lateness_of
 from tarry.ledger.fired import added_bytes, unit_of_fired
 from tarry.ledger.frame import ROW_BYTES, Unit, joined_units
 from tarry.ledger.read_record import PutHead, ReadPut

@@ -32,12 +32,12 @@ from tarry.engine.flights.end_writer import ROOM_RETRY_MS, EndWriter
 from tarry.engine.flights.flight import Flight
 from tarry.engine.flights.flights import Flights, Launch
 from tarry.engine.flights.stranded import Stranded
-from tarry.engine.journal import Journal
+from tarry.engine.journal.journal import Journal
+from tarry.engine.records.changes import NewEntries, Written
+from tarry.engine.records.versions import end_of, end_unread, has_expired, new_version
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state.aside import REASON
-from tarry.engine.state.changes import NewEntries, Written
 from tarry.engine.tracing import tell_fired, tell_ready
-from tarry.engine.versions import end_of, end_unread, has_expired, new_version
 from tarry.ledger.read_record import PutHead, ReadEntry, ReadPut, decode_head
 from tarry.ledger.record import Entry, Key, Record, decode_put
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from tarry.core.errors import Damage, NotFound
 from tarry.engine.dispatch.dispatcher import Dispatcher
-from tarry.engine.journal import Journal
+from tarry.engine.journal.journal import Journal
 from tarry.ledger.record import Key, Kind
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,8 @@ from typing import Final
 from tarry.core.errors import Damage
 from tarry.engine.flights.end_writer import EndWriter
 from tarry.engine.flights.flight import Flight
-from tarry.engine.journal import Journal
-from tarry.engine.versions import end_of, new_version
+from tarry.engine.journal.journal import Journal
+from tarry.engine.records.versions import end_of, new_version
 from tarry.ledger.record import Key, Record
 
 MAX_HELD: Final = 10_000

@@ -10,8 +10,8 @@ from functools import partial
 from typing import Final
 
 from tarry.core.errors import Unavailable
-from tarry.engine.journal import Journal
-from tarry.engine.versions import end_unread
+from tarry.engine.journal.journal import Journal
+from tarry.engine.records.versions import end_unread
 from tarry.ledger.record import Key, Record
 
 ROOM_RETRY_MS: Final = 1_000

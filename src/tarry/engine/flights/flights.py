@@ -30,11 +30,11 @@ from tarry.engine.flights.deferral import Deferral, parts_of
 from tarry.engine.flights.end_writer import ROOM_RETRY_MS, EndWriter, Otherwise
 from tarry.engine.flights.flight import Departure, Flight
 from tarry.engine.flights.stranded import Stranded
-from tarry.engine.journal import Journal
+from tarry.engine.journal.journal import Journal
+from tarry.engine.records.versions import dead_letter, dead_letter_topic, end_of, has_expired, new_version
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state.led_groups import beginnings
 from tarry.engine.tracing import attempt_of
-from tarry.engine.versions import dead_letter, dead_letter_topic, end_of, has_expired, new_version
 from tarry.ledger.read_record import PutHead, ReadPut
 from tarry.ledger.record import Claim, Key, Put, Record, Tried, decode_put
 

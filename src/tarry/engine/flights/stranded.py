@@ -17,8 +17,8 @@ from tarry.core.delivery import Outlet
 from tarry.core.errors import Damage, TarryError
 from tarry.core.limits import STRANDED_MS
 from tarry.engine.flights.end_writer import EndWriter
-from tarry.engine.journal import Journal
-from tarry.engine.versions import end_unread, new_version, scheme_of
+from tarry.engine.journal.journal import Journal
+from tarry.engine.records.versions import end_unread, new_version, scheme_of
 from tarry.index.index import NOTHING, LoadedRows
 from tarry.ledger.record import Key, Put, Record
 

@@ -23,15 +23,15 @@ from tarry.core.message import LED_BY, MessagePage, MessageQuery, MessageView
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.rates import Rates
 from tarry.engine.answer import Answer, failed
-from tarry.engine.delayed_entry import BY_COMMAND
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Offload
-from tarry.engine.journal import Journal
+from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.finding import Finding, Found
 from tarry.engine.queries.listing import list_finalised, list_scheduled
 from tarry.engine.queries.views import view_of_put
+from tarry.engine.records.delayed_entry import BY_COMMAND
+from tarry.engine.records.versions import new_version
 from tarry.engine.upkeep.upkeep import Upkeep
-from tarry.engine.versions import new_version
 from tarry.ledger.record import Claim, Put, Record
 
 T = TypeVar("T")

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from tarry.core.errors import Conflict, Invalid, NotFound, TarryError
 from tarry.core.message import MessageView
 from tarry.engine.answer import Answer
-from tarry.engine.delayed_entry import due_of
-from tarry.engine.journal import Journal
+from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.commands import Commands
 from tarry.engine.queries.paging import check_limit
+from tarry.engine.records.delayed_entry import due_of
 from tarry.engine.topics.topic import Topic
 from tarry.ledger.record import Entry, Key, decode_entry
 

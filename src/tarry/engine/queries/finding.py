@@ -15,12 +15,12 @@ from tarry.core.lifecycle import Event, State
 from tarry.core.message import MessageView
 from tarry.engine.answer import Answer, failed
 from tarry.engine.bodies.bodies import Absent, Body
-from tarry.engine.delayed_entry import as_entry, as_message, cancelled, ended_row
 from tarry.engine.dispatch.dispatcher import Dispatcher
-from tarry.engine.journal import Journal
+from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.views import view_of_ended
+from tarry.engine.records.delayed_entry import as_entry, as_message, cancelled, ended_row
+from tarry.engine.records.versions import end_of
 from tarry.engine.upkeep.upkeep import Upkeep
-from tarry.engine.versions import end_of
 from tarry.ledger.record import FIRST_BATCH_SEQ, Entry, Key, Put, Record, decode
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from tarry.core.lifecycle import FINALISED, State
 from tarry.core.message import MessageView
 from tarry.engine.answer import Answer
 from tarry.engine.dispatch.dispatcher import Dispatcher
-from tarry.engine.journal import Journal
+from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.commands import Commands, Due
 from tarry.ledger.record import Key
 

@@ -17,12 +17,12 @@ from tarry.core.lifecycle import State
 from tarry.core.message import MessagePage, MessageQuery, MessageView
 from tarry.engine.answer import Answer, settled
 from tarry.engine.bodies.bodies import Body
-from tarry.engine.delayed_entry import as_message
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Offload
-from tarry.engine.journal import Journal
+from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.paging import MAX_NUMBER, check_limit, make_token, read_token
 from tarry.engine.queries.views import view_of_ended, view_of_put
+from tarry.engine.records.delayed_entry import as_message
 from tarry.index.index import NOTHING, IndexMoved, IndexView, LoadedRows
 from tarry.ledger.record import Entry, Key, Put, decode
 

@@ -11,7 +11,7 @@ import struct
 from typing import Final, NamedTuple
 
 from tarry.core.message import MessageView, OwnedQuery
-from tarry.engine.journal import Journal
+from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.paging import MAX_NUMBER, check_limit, make_token, no_page, read_token
 from tarry.engine.queries.views import view_of_ended
 from tarry.ledger.record import Key

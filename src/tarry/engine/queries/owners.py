@@ -3,7 +3,7 @@
 from tarry.core.errors import TarryError
 from tarry.core.message import MessagePage, MessageView, OwnedQuery
 from tarry.engine.answer import Answer, all_of, failed
-from tarry.engine.journal import Journal
+from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.commands import Commands, Ending
 from tarry.engine.queries.owner_pages import OwnedKeys, ended_page, origins_of, waiting_page
 from tarry.ledger.record import Key

@@ -18,7 +18,7 @@ from tarry.core.timers.lanes import DOORS, doors_of
 from tarry.core.timers.run import Due
 from tarry.engine.answer import Answer, failed
 from tarry.engine.due.horizon import Offload
-from tarry.engine.journal import Journal
+from tarry.engine.journal.journal import Journal
 
 MAX_BUCKETS: Final = 1_000
 STEP_ENTRIES: Final = 1 << 20

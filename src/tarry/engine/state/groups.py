@@ -16,7 +16,7 @@ from tarry.core.errors import Conflict, Damage
 from tarry.core.holder import UNSCOPED, Holder
 from tarry.core.sets.deadset import DeadSet
 from tarry.engine.bodies.bodies import Bodies
-from tarry.engine.versions import end_of, end_unread_member
+from tarry.engine.records.versions import end_of, end_unread_member
 from tarry.ledger.read_record import PutHead
 from tarry.ledger.record import Claim, Finalise, Key, Put, Record
 from tarry.registry.registry import GroupRow, MemberRow, Registry

@@ -7,8 +7,8 @@ from tarry.core.errors import Damage
 from tarry.core.holder import Holder
 from tarry.core.message import LED_BY
 from tarry.core.names import TOPIC_SCHEME
-from tarry.engine.journal import Journal
-from tarry.engine.versions import end_unread_member, new_version
+from tarry.engine.journal.journal import Journal
+from tarry.engine.records.versions import end_unread_member, new_version
 from tarry.ledger.record import Key, Put, Record
 from tarry.registry.registry import MemberRow
 

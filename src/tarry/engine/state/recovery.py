@@ -14,9 +14,9 @@ from tarry.core.errors import Unavailable
 from tarry.core.policy import Policy
 from tarry.engine.due.horizon import VERSIONS
 from tarry.engine.isolation import FAULTS
-from tarry.engine.journal import Journal
+from tarry.engine.journal.journal import Journal
+from tarry.engine.records.changes import changes_of
 from tarry.engine.state.aside import explained
-from tarry.engine.state.changes import changes_of
 from tarry.index.index import IndexView
 from tarry.ledger.read_record import read_entry
 from tarry.ledger.record import Key, Kind, decode, decode_many

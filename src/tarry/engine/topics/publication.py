@@ -10,10 +10,11 @@ import numpy as np
 
 from tarry.core.names import namespace_of
 from tarry.core.timers.lanes import lane_of
-from tarry.engine.state.changes import NewEntries, Written
+from tarry.engine.records.changes import NewEntries, Written
+from tarry.engine.records.producer_numbers import Sent
 from tarry.engine.topics.entries import NewEntry, entry_record, published_entry
 from tarry.engine.topics.recent_entries import RecentEntries
-from tarry.engine.topics.sequences import Sent, Sequences
+from tarry.engine.topics.sequences import Sequences
 from tarry.ledger.frame import FIXED, Unit
 from tarry.ledger.record import Kind, encode_body
 

@@ -23,7 +23,7 @@ from tarry.engine.topics.subscription import Subscription
 from tarry.engine.topics.topic import Topic
 
 if TYPE_CHECKING:
-    from tarry.engine.journal import Journal
+    from tarry.engine.journal.journal import Journal
 
 EVERY_MS: Final = SECOND_MS
 SOON_MS: Final = 50

@@ -9,8 +9,9 @@ be stored is stored, so that forgetting may store a message twice and never lose
 """
 
 from bisect import bisect_right
-from typing import Final, NamedTuple
+from typing import Final
 
+from tarry.engine.records.producer_numbers import Sent
 from tarry.registry.registry import SequencesRow
 
 MAX_RANGES: Final = 1_024
@@ -18,19 +19,6 @@ MAX_RANGES: Final = 1_024
 
 MAX_BATCHES: Final = 1_024
 """Batches of one producer that are known as a whole: at least the messages that a client keeps unanswered by default."""
-
-
-class Sent(NamedTuple):
-    """The numbers that one message or batch states: its first, its last, and how many messages it is."""
-
-    first: int
-    last: int
-    messages: int = 1
-
-    @property
-    def is_dense(self) -> bool:
-        """Whether every number from the first to the last is one of its messages."""
-        return self.last - self.first + 1 == self.messages
 
 
 class Sequences:
@@ -87,8 +75,3 @@ class Sequences:
         known._batches = {Sent(*batch): None for batch in row.batches}
         known.last = row.last
         return known
-
-
-def sent_by(first: int, last: int, messages: int) -> Sent:
-    """The numbers of an entry; one that does not state its first has one number."""
-    return Sent(last, last, messages) if first < 0 else Sent(first, last, messages)

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from tarry.core.limits import MAX_PRODUCERS
 from tarry.core.policy import BacklogAction
 from tarry.core.sets.savedset import SavedSet
-from tarry.engine.topics.sequences import Sent, Sequences
+from tarry.engine.records.producer_numbers import Sent
+from tarry.engine.topics.sequences import Sequences
 from tarry.ledger.record import FIRST_BATCH_SEQ
 from tarry.registry.registry import Registry, TopicRow
 from tarry.registry.table import Table

@@ -27,14 +27,14 @@ from tarry.core.names import check_name, parse_topic
 from tarry.core.policy import BacklogAction, Effective
 from tarry.core.tracing import TRACEPARENT
 from tarry.engine.answer import Answer, failed, settled
-from tarry.engine.steps import append_in_steps
+from tarry.engine.journal.steps import append_in_steps
 from tarry.engine.topics.consumer import Partial, Received
 from tarry.engine.topics.entries import NewEntry, check_entry
 from tarry.engine.topics.entry_batch import EntryBatch
 from tarry.engine.topics.publication import Publication
-from tarry.engine.topics.records import TopicRecords
 from tarry.engine.topics.subscription import SUBSCRIPTION_TYPES, Subscription, SubscriptionType
 from tarry.engine.topics.topic import Topic
+from tarry.engine.topics.topic_records import TopicRecords
 from tarry.engine.tracing import accepted
 from tarry.ledger.record import (
     NO_PUT,
@@ -48,7 +48,7 @@ from tarry.ledger.record import (
 )
 
 if TYPE_CHECKING:
-    from tarry.engine.journal import Journal
+    from tarry.engine.journal.journal import Journal
 
 log = logging.getLogger(__name__)
 

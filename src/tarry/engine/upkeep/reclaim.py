@@ -24,9 +24,9 @@ from tarry.core.errors import Damage, TarryError, Unavailable
 from tarry.engine.answer import Answer
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Offload
-from tarry.engine.journal import Journal
+from tarry.engine.journal.journal import Journal
+from tarry.engine.records.versions import new_version
 from tarry.engine.settings import EngineSettings
-from tarry.engine.versions import new_version
 from tarry.index.index import IndexView
 from tarry.ledger.frame import ROW_BYTES
 from tarry.ledger.record import Entry, Key, Put, Record, decode, encode

@@ -13,7 +13,7 @@ from tarry.core.errors import TarryError, Unavailable
 from tarry.engine.answer import Answer, settled
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Offload
-from tarry.engine.journal import Journal
+from tarry.engine.journal.journal import Journal
 from tarry.engine.settings import EngineSettings
 from tarry.engine.topics.retention import EVERY_MS
 from tarry.engine.upkeep.reclaim import Reclaim

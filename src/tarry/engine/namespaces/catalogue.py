@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final, Literal
 from tarry.core.errors import Conflict, NotFound, TarryError
 from tarry.core.names import DEFAULT_NAMESPACE, check_part, parse_namespace
 from tarry.engine.answer import Answer, failed, settled
-from tarry.engine.steps import append_in_steps
+from tarry.engine.journal.steps import append_in_steps
 from tarry.ledger.record import Catalogued, PolicySet, Record, TopicSet
 from tarry.registry.registry import Registry
 
 if TYPE_CHECKING:
-    from tarry.engine.journal import Journal
+    from tarry.engine.journal.journal import Journal
 
 Sort = Literal["tenant", "namespace", "schema", "topic"]
 

@@ -26,19 +26,20 @@ from tarry.core.policy import Policy
 from tarry.core.sets.deadset import DeadSet
 from tarry.core.sets.seqset import BLOCK_BITS
 from tarry.core.tracing import Tracer
-from tarry.engine.admission.batches import Batch, Batches
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.bodies.body_sizes import BodySizes
 from tarry.engine.bodies.readahead import Readahead
 from tarry.engine.due.horizon import Horizon, Offload
 from tarry.engine.isolation import Isolation
+from tarry.engine.namespaces.catalogue import Catalogue
+from tarry.engine.namespaces.policies import Policies
+from tarry.engine.records.changes import Change, FiredVersions, NewEntries, Single, Versions, Written, written
+from tarry.engine.records.versions import ended_row, past_due, scheme_of
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state.aside import Aside
-from tarry.engine.state.catalogue import Catalogue
-from tarry.engine.state.changes import Change, FiredVersions, NewEntries, Single, Versions, Written, written
+from tarry.engine.state.batches import Batch, Batches
 from tarry.engine.state.groups import Groups
 from tarry.engine.state.pending import Pending
-from tarry.engine.state.policies import Policies
 from tarry.engine.state.subjects import Subjects
 from tarry.engine.topics.consumer import Received
 from tarry.engine.topics.entries import received_entries
@@ -47,7 +48,6 @@ from tarry.engine.topics.recent_entries import RecentEntries
 from tarry.engine.topics.retention import Retention
 from tarry.engine.topics.topic import Topic
 from tarry.engine.topics.topics import Topics
-from tarry.engine.versions import ended_row, past_due, scheme_of
 from tarry.index.index import Index
 from tarry.ledger.frame import Unit
 from tarry.ledger.ledger import Ledger

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from tarry.core.holder import Holder
 from tarry.core.limits import STRANDED_MS
-from tarry.engine.topics.sequences import Sent, sent_by
-from tarry.engine.versions import is_commanded
+from tarry.engine.records.producer_numbers import Sent, sent_by
+from tarry.engine.records.versions import is_commanded
 from tarry.ledger.frame import Unit, unit_of
 from tarry.ledger.read_record import PutHead, decode_heads
 from tarry.ledger.record import Entry, Key, Put, Record, encode

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.lifecycle import Event
-from tarry.engine.delayed_entry import due_of, ended_row
-from tarry.engine.state.changes import NewEntries, sent_with
+from tarry.engine.records.changes import NewEntries, sent_with
+from tarry.engine.records.delayed_entry import due_of, ended_row
 from tarry.engine.topics.consumer import Prepare
 from tarry.engine.topics.entries import received_entries
 from tarry.engine.topics.grace import Grace
@@ -40,7 +40,7 @@ from tarry.ledger.record import (
 from tarry.registry.registry import LiveRow, Registry
 
 if TYPE_CHECKING:
-    from tarry.engine.journal import Journal
+    from tarry.engine.journal.journal import Journal
     from tarry.engine.topics.topics import Topics
 
 SAVED_TOGETHER: Final = 200

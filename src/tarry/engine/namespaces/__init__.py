@@ -1,0 +1,1 @@
+"""Settings of tenants, namespaces and topics: the policies in force there, and the catalogue."""
