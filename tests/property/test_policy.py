@@ -5,23 +5,32 @@ from typing import Any, get_args
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tarry.core.policy import BUILT_IN, BacklogAction, Policy, effective
+from tarry.core.policy import (
+    POLICY_FIELDS,
+    SLOWEST,
+    BacklogAction,
+    Effective,
+    Policy,
+    PolicyChanges,
+    PolicyField,
+    effective,
+)
 
-VALUES: dict[str, Any] = {
-    "delayed_delivery": st.booleans(),
-    "tick_ms": st.integers(1, 86_400_000),
-    "slot_ms": st.integers(1_000, 1_209_600_000),
-    "max_delay_ms": st.integers(0, 10**12),
-    "max_pending_per_owner": st.integers(0, 10**9),
-    "accept_per_second": st.just(0.0) | st.floats(1 / 86_400, 1e9),
-    "send_per_second": st.just(0.0) | st.floats(1 / 86_400, 1e9),
-    "message_ttl_ms": st.integers(0, 10**12),
-    "retention_ms": st.integers(-1, 10**12),
-    "retention_bytes": st.integers(-1, 10**12),
-    "backlog_bytes": st.integers(0, 10**12),
-    "backlog_ms": st.integers(0, 10**12),
-    "backlog_action": st.sampled_from(get_args(BacklogAction)),
-}
+
+def values_of(name: str, field: PolicyField) -> st.SearchStrategy[Any]:
+    """Values that a field may have, by its description."""
+    match field.kind:
+        case "switch":
+            return st.booleans()
+        case "choice":
+            return st.sampled_from(get_args(BacklogAction))
+        case "rate":
+            return st.just(0.0) | st.floats(SLOWEST, field.most)
+        case _:
+            return st.integers(int(field.least), int(field.most))
+
+
+VALUES = {name: values_of(name, field) for name, field in POLICY_FIELDS.items()}
 policies = st.builds(Policy, **{name: st.none() | values for name, values in VALUES.items()})
 levels = st.lists(st.none() | policies, max_size=4)
 
@@ -31,7 +40,7 @@ def test_the_nearest_level_that_says_anything_wins(given: list[Policy | None]) -
     found = effective(*given)
     for name in VALUES:
         said = [value for level in given if level and (value := getattr(level, name)) is not None]
-        assert getattr(found, name) == (said[-1] if said else getattr(BUILT_IN, name))
+        assert getattr(found, name) == (said[-1] if said else getattr(Effective(), name))
 
 
 @given(
@@ -58,3 +67,13 @@ def test_rounding_goes_up_to_the_next_tick_and_no_further(due_at_ms: int, tick_m
 @given(policies)
 def test_every_policy_drawn_here_is_one(policy: Policy) -> None:
     policy.check()
+
+
+@given(policies, st.dictionaries(st.sampled_from(sorted(VALUES)), st.none() | st.just(True)), st.data())
+def test_changing_a_policy_changes_what_was_given_and_nothing_else(
+    before: Policy, given: dict[str, Any], data: Any
+) -> None:
+    changes = {name: None if value is None else data.draw(VALUES[name]) for name, value in given.items()}
+    after = before.changed(PolicyChanges(**changes))
+    for name in VALUES:
+        assert getattr(after, name) == (changes[name] if name in changes else getattr(before, name))

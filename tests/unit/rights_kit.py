@@ -172,10 +172,13 @@ EXAMPLES: Final[dict[str, Example]] = {
     "POST /v1/topics/{tenant}/{namespace}/{topic}/subscriptions/{name}/seek": Example(body={"entry_id": 0}),
     "GET /v1/policies/broker": Example(query={"effective": "true"}),
     "PUT /v1/policies/broker": Example(body={}),
+    "PATCH /v1/policies/broker": Example(body={}),
     "GET /v1/policies/namespaces/{tenant}/{namespace}": Example(query={"effective": "true"}),
     "PUT /v1/policies/namespaces/{tenant}/{namespace}": Example(body={}),
+    "PATCH /v1/policies/namespaces/{tenant}/{namespace}": Example(body={}),
     "GET /v1/policies/topics/{tenant}/{namespace}/{topic}": Example(query={"effective": "true"}),
     "PUT /v1/policies/topics/{tenant}/{namespace}/{topic}": Example(body={}),
+    "PATCH /v1/policies/topics/{tenant}/{namespace}/{topic}": Example(body={}),
     "PUT /admin/v2/tenants/{tenant}": Example(body={}, done=(409,)),
     "POST /admin/v2/tenants/{tenant}": Example(body={}),
     # It is there already, and not empty.

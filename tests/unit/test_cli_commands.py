@@ -84,6 +84,28 @@ def test_the_list(tarry: Shell) -> None:
     assert len(finalised) == 3
 
 
+def test_policies_are_shown_changed_and_removed(tarry: Shell) -> None:
+    place = ("--namespace", "shop/orders")
+    set_ = tarry(
+        "policy", "set", *place, "--max-delay", "30d", "--retention", "for-ever", "--deduplication", "on"
+    )
+    assert set_.code == 0
+    assert tarry("policy", "set", *place, "--send-per-second", "2.5", "--deduplication", "inherit").code == 0
+    (shown,) = tarry("policy", "show", *place, "--json").json()
+    assert shown["set"] == {"max_delay_ms": 30 * 86_400_000, "retention_ms": -1, "send_per_second": 2.5}
+    assert shown["in_force"]["deduplication"] is False
+    table = tarry("policy", "show", *place).out
+    assert re.search(r"^retention_ms +for ever +for ever *$", table, re.MULTILINE)
+    assert re.search(r"^tick_ms +1 ms *$", table, re.MULTILINE)
+    refused = tarry("policy", "set", *place, "--tick", "2d")
+    assert (refused.code, "tick_ms" in refused.err) == (5, True)
+    assert tarry("policy", "set", *place, "--tick", "soon").code == 2
+    assert tarry("policy", "set", *place).code == 2
+    assert tarry("policy", "remove", *place).code == 0
+    (shown,) = tarry("policy", "show", *place, "--json").json()
+    assert shown["set"] == {}
+
+
 def test_send_now(tarry: Shell, server: ServerProcess) -> None:
     id_ = tarry("schedule", "sent-now", "x", "--at", "2099-01-01T00:00:00Z").out.strip()
     assert tarry("send", id_).code == 0

@@ -166,6 +166,9 @@ def test_policies(client: Client) -> None:
     with pytest.raises(errors.DelayTooLong) as caught:
         client.schedule("persistent://a/b/ticked", delay_ms=60_001)
     assert caught.value.max_delay_ms == 60_000
+    changed = client.update_policy(Policy(retention_ms=-1), clear=["tick_ms"], topic="a/b/ticked")
+    assert changed == Policy(max_delay_ms=60_000, retention_ms=-1)
+    assert client.policy(topic="a/b/ticked") == changed
     client.remove_policy(topic="a/b/ticked")
     assert client.policy(topic="a/b/ticked", effective=True).tick_ms == 1
     client.set_policy(Policy(max_pending_per_owner=1), namespace="a/limited")

@@ -28,6 +28,19 @@ async def test_policies_are_set_shown_in_force_and_removed(served: Serving, path
     policy = {"tick_ms": 1000, "max_delay_ms": 60_000}
     assert (await served.client.put(path, json=policy)).json() == policy
     assert (await served.client.get(path)).json() == policy
+    # Some of it (RFC 7396): what is null goes, what is not there stays.
+    patched = {"max_delay_ms": 60_000, "retention_ms": -1}
+    for content_type in ("application/merge-patch+json", "application/json; charset=utf-8"):
+        answer = await served.client.patch(
+            path, content=b'{"tick_ms": null, "retention_ms": -1}', headers={"content-type": content_type}
+        )
+        assert (answer.status_code, answer.json()) == (200, patched)
+    assert (await served.client.patch(path, content=b"{}")).status_code == 415
+    for wrong in ({"tick_ms": 0}, {"tick": 1}, {"deduplication": 1}):
+        refused = await served.client.patch(path, json=wrong)
+        assert (refused.status_code, refused.json()["field"]) == (400, next(iter(wrong)))
+    assert (await served.client.get(path)).json() == patched
+    assert (await served.client.put(path, json=policy)).json() == policy
     effective = (await served.client.get(path, params={"effective": "true"})).json()
     assert (effective["tick_ms"], effective["max_delay_ms"], effective["delayed_delivery"]) == (
         1000,

@@ -25,6 +25,7 @@ from tarry.cli import (
     matrix,
     messages,
     pipeline,
+    policy,
     pulsar,
     report,
     server,
@@ -50,6 +51,7 @@ pipeline.add_to(app)
 index.add_to(app)
 messages.add_to(app)
 topics.add_to(app)
+policy.add_to(app)
 matrix.add_to(app)
 pulsar.add_to(app)
 dapr.add_to(app)

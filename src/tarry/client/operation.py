@@ -110,6 +110,7 @@ class Operations:
     seek = ClientOperation(operations.seek)
     policy = ClientOperation(operations.policy)
     set_policy = ClientOperation(operations.set_policy)
+    update_policy = ClientOperation(operations.update_policy)
     remove_policy = ClientOperation(operations.remove_policy)
     status = ClientOperation(operations.status)
     ready = ClientOperation(operations.ready)

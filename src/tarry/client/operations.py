@@ -313,8 +313,23 @@ def policy(
 
 
 def set_policy(policy: Policy, *, namespace: str | None = None, topic: str | None = None) -> ClientCall[None]:
-    """Set the policy of the broker, a namespace or a topic."""
+    """Set the policy of the broker, a namespace or a topic; fields that it leaves out are left to the level above."""
     return ClientCall("PUT", _policy(namespace, topic), reads_nothing, as_json(policy), repeatable=True)
+
+
+def update_policy(
+    changes: Policy,
+    *,
+    clear: Sequence[str] = (),
+    namespace: str | None = None,
+    topic: str | None = None,
+) -> ClientCall[Policy]:
+    """Change some fields of the policy of the broker, a namespace or a topic, and give it as it then is.
+
+    The fields that `changes` has are set; those that `clear` names are left to the level above; the others stay as they are.
+    """
+    body = msgspec.to_builtins(changes) | dict.fromkeys(clear)
+    return ClientCall("PATCH", _policy(namespace, topic), reads(Policy), as_json(body), repeatable=True)
 
 
 def remove_policy(*, namespace: str | None = None, topic: str | None = None) -> ClientCall[None]:

@@ -65,12 +65,23 @@ def row_of(hint: Any) -> type[Struct] | None:
 
 
 def texts_of(table: type[Struct]) -> dict[str, str]:
-    """The docstrings of a table's fields, inherited ones included."""
+    """The docstrings or descriptions of a table's fields, inherited ones included."""
     texts: dict[str, str] = {}
     for part in reversed(table.__mro__):
         if issubclass(part, Struct) and part is not Struct:
             texts.update(_texts_in(part))
+            texts.update(_described_in(part))
     return texts
+
+
+def _described_in(table: type[Struct]) -> dict[str, str]:
+    """The descriptions that types carry."""
+    return {
+        name: mark.description
+        for name, hint in table.__annotations__.items()
+        for mark in getattr(hint, "__metadata__", ())
+        if isinstance(mark, Meta) and mark.description
+    }
 
 
 def _texts_in(table: type[Struct]) -> dict[str, str]:

@@ -288,7 +288,7 @@ def _subscription_routes(subscriptions: SubscriptionEndpoints, events: EventEndp
 
 
 def _policy_routes(policies: PolicyEndpoints) -> list[Route]:
-    methods = {"GET": policies.get, "PUT": policies.put, "DELETE": policies.delete}
+    methods = {"GET": policies.get, "PUT": policies.put, "PATCH": policies.patch, "DELETE": policies.delete}
     return [
         _at("/v1/policies/broker", methods),
         _at("/v1/policies/namespaces/{tenant}/{namespace}", methods),

@@ -9,11 +9,12 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
-from tarry.core.policy import Effective, Policy
+from tarry.core.policy import Effective, Policy, PolicyChanges
 from tarry.core.rights import HTTP, Right, right_of
 from tarry.doors.http import shapes
 from tarry.doors.http.messages.batches import MAX_BATCH_KEY_BYTES
 from tarry.doors.http.operator import figures
+from tarry.doors.http.operator.policies import MERGE_PATCH
 from tarry.doors.http.topics import delayed
 from tarry.engine.api import TopicStats, Upcoming
 from tarry.index.manifest import BatchManifest, StagingPlace
@@ -200,6 +201,11 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
             Operation(
                 "PUT", path, f"set{place}Policy", f"Set the policy of the {place.lower()}",
                 {200: {JSON: Policy}}, {JSON: Policy}, refusals=(408, 413, 415),
+            ),
+            Operation(
+                "PATCH", path, f"change{place}Policy",
+                f"Change fields of the policy of the {place.lower()}; null leaves a field to the level above",
+                {200: {JSON: Policy}}, {JSON: PolicyChanges, MERGE_PATCH: PolicyChanges}, refusals=(408, 413, 415),
             ),
             Operation(
                 "DELETE", path, f"remove{place}Policy", f"Remove the policy of the {place.lower()}",

@@ -2,36 +2,28 @@
 
 import { api } from "./api.js";
 import { card, h, notice, put } from "./dom.js";
-import { duration } from "./format.js";
+import { bytes, duration } from "./format.js";
 
-const none = "no limit";
-const FIELDS = [
-  ["delayed_delivery", "Delayed delivery", "Whether messages may be delayed; where not, they are due at once.", "choice"],
-  ["tick_ms", "Tick, ms", "Due instants are rounded up to a multiple of this.", "whole"],
-  ["slot_ms", "Finest slot, ms", "The granularity of the index.", "whole"],
-  ["max_delay_ms", "Longest delay, ms", "0 lifts the limit of the levels above.", "whole"],
-  ["max_pending_per_owner", "Waiting, per owner", "0 lifts the limit of the levels above.", "whole"],
-  ["accept_per_second", "Accepted per second, per owner", "0 lifts the limit of the levels above.", "number"],
-  ["send_per_second", "Sent per second, per owner", "Over it means later, never lost. 0 lifts the limit.", "number"],
-  ["command_per_second", "Commands per second, per owner", "Cancelling, sending and restarting. 0 lifts the limit.", "number"],
-  ["message_ttl_ms", "Time to live of entries, ms", "Counted from the due instant. 0 lifts the limit.", "whole"],
-  ["retention_ms", "Retention of acknowledged entries, ms", "0 keeps none, -1 keeps them for ever.", "signed"],
-  ["retention_bytes", "Retention, bytes", "At most so much of them; -1 has no bound.", "signed"],
-  ["backlog_bytes", "Backlog quota, bytes", "What one subscription may have unacknowledged. 0 lifts the limit.", "whole"],
-  ["backlog_ms", "Backlog quota, ms", "How old the oldest of it may be. 0 lifts the limit.", "whole"],
-  ["backlog_action", "Over the backlog quota", "Producers are held, are refused, or the oldest entries go.", ["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]],
-  ["deduplication", "Deduplication", "Whether a message that a Pulsar producer sends again is taken once.", "choice"],
-  ["max_topics", "Topics of a namespace", "Partitions included. 0 lifts the limit of the levels above.", "whole"],
-];
-
-function told(name, value) {
-  if (typeof value === "boolean") return value ? "on" : "off";
-  if (["tick_ms", "slot_ms"].includes(name)) return duration(value);
-  if (name === "retention_ms") return value < 0 ? "for ever" : value ? duration(value) : "none";
-  if (name === "retention_bytes") return value < 0 ? none : String(value);
-  if (name.endsWith("_ms")) return value ? duration(value) : none;
-  return value ? String(value) : none;
+/** The fields of a policy as the API's document describes them; they are the same for as long as this page lives. */
+let described = null;
+async function fieldsOfPolicy() {
+  described ??= api.get("/openapi.json").then(({ components }) =>
+    Object.entries(components.schemas.Policy.properties).map(([name, field]) => ({
+      name, label: field.title, about: field.description, kind: field["x-kind"], words: field["x-words"] ?? {},
+      least: field.minimum, most: field.maximum, choices: field.anyOf?.flatMap((one) => one.enum ?? []) ?? [],
+    })));
+  return described;
 }
+
+function told(field, value) {
+  if (String(value) in field.words) return field.words[value];
+  if (field.kind === "switch") return value ? "on" : "off";
+  if (field.kind === "choice") return value.replaceAll("_", " ");
+  if (field.kind === "duration") return duration(value);
+  return field.kind === "bytes" ? bytes(value) : String(value);
+}
+
+const UNITS = { duration: ", ms", bytes: "" };
 
 function path(level, name) {
   const parts = name.replace(/^persistent:\/\//, "").split("/").filter(Boolean).map(encodeURIComponent);
@@ -41,20 +33,22 @@ function path(level, name) {
   return null;
 }
 
-function input(name, kind, value) {
-  const choices = kind === "choice" ? [["true", "on"], ["false", "off"]] : Array.isArray(kind) ? kind.map((of) => [of, of.replaceAll("_", " ")]) : null;
+function input(field, value) {
+  const { name, kind } = field;
+  const choices = kind === "switch" ? [["true", "on"], ["false", "off"]] : kind === "choice" ? field.choices.map((of) => [of, of.replaceAll("_", " ")]) : null;
   if (choices) {
-    return h("select", { id: `set-${name}`, value: value === undefined ? "" : String(value), "aria-describedby": `about-${name}` },
+    return h("select", { id: `set-${name}`, "aria-describedby": `about-${name}` },
       [["", "not set"], ...choices].map(([of, text]) => h("option", { value: of, selected: of === (value === undefined ? "" : String(value)) }, text)));
   }
-  return h("input", { id: `set-${name}`, type: "number", min: kind === "signed" ? "-1" : "0", step: kind === "number" ? "any" : "1", value: value ?? "", placeholder: "not set", "aria-describedby": `about-${name}` });
+  return h("input", { id: `set-${name}`, type: "number", min: field.least, max: field.most, step: kind === "rate" ? "any" : "1", value: value ?? "", placeholder: "not set", "aria-describedby": `about-${name}` });
 }
 
-function read(name, kind) {
+/** What the form says of a field; null leaves it to the level above. */
+function read({ name, kind }) {
   const given = document.getElementById(`set-${name}`).value;
-  if (given === "") return undefined;
-  if (Array.isArray(kind)) return given;
-  return kind === "choice" ? given === "true" : Number(given);
+  if (given === "") return null;
+  if (kind === "choice") return given;
+  return kind === "switch" ? given === "true" : Number(given);
 }
 
 export function policiesPage(main, rights) {
@@ -75,9 +69,10 @@ export function policiesPage(main, rights) {
     try {
       const inForce = await api.get(at, { effective: true });
       const set = await api.get(at, { or_empty: true });
+      const fields = await fieldsOfPolicy();
       // Answers may overtake each other: what was asked for last is shown.
       if (mine !== asked) return;
-      put(shown, editor(level.value === "broker" ? "the broker" : name.value.trim(), at, set, inForce, show));
+      put(shown, editor(level.value === "broker" ? "the broker" : name.value.trim(), at, fields, set, inForce, show));
     } catch (error) {
       put(shown, h("p", { class: "empty error", role: "alert" }, `That did not work: ${error.message}.`));
     }
@@ -88,12 +83,12 @@ export function policiesPage(main, rights) {
   show();
 }
 
-function editor(place, at, set, inForce, again) {
+function editor(place, at, fields, set, inForce, again) {
   const form = h("form", { class: "policy" },
-    FIELDS.map(([name, label, about, kind]) => h("div", { class: "policy-row" },
-      h("label", { for: `set-${name}` }, label, h("span", { class: "muted", id: `about-${name}` }, about)),
-      input(name, kind, set[name]),
-      h("p", {}, h("span", { class: "muted" }, "in force "), told(name, inForce[name])))),
+    fields.map((field) => h("div", { class: "policy-row" },
+      h("label", { for: `set-${field.name}` }, field.label + (UNITS[field.kind] ?? ""), h("span", { class: "muted", id: `about-${field.name}` }, field.about)),
+      input(field, set[field.name]),
+      h("p", {}, h("span", { class: "muted" }, "in force "), told(field, inForce[field.name])))),
     h("div", { class: "buttons" }, h("button", { class: "main", type: "submit" }, "Save"),
       Object.keys(set).length ? h("button", { class: "danger", type: "button", onclick: () => act("DELETE", undefined, "The policy is removed.") }, "Remove") : null));
   const act = async (method, body, said) => {
@@ -108,11 +103,10 @@ function editor(place, at, set, inForce, again) {
   };
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    // All of it is replaced: a field that this page does not know yet goes back as it came.
-    const known = new Set(FIELDS.map(([name]) => name));
-    const kept = Object.entries(set).filter(([name]) => !known.has(name));
-    const given = FIELDS.map(([name, , , kind]) => [name, read(name, kind)]).filter(([, value]) => value !== undefined);
-    act("PUT", Object.fromEntries([...kept, ...given]), "The policy is set.");
+    // Only what was changed here: what somebody else has set meanwhile stays.
+    const changed = fields.map((field) => [field.name, read(field)]).filter(([name, value]) => value !== (set[name] ?? null));
+    if (!changed.length) { notice("Nothing was changed."); return; }
+    act("PATCH", Object.fromEntries(changed), "The policy is set.");
   });
   return card(`Set for ${place}`, {}, form);
 }

@@ -1,12 +1,14 @@
 """Policies: what is set at the broker, a namespace or a topic, and what is in force there."""
 
+from typing import Final
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from tarry.core.errors import NotFound
 from tarry.core.names import parse_namespace, parse_topic
-from tarry.core.policy import Effective, Policy, Scope
+from tarry.core.policy import Effective, Policy, PolicyChanges, Scope
 from tarry.doors.http.asgi import json_response, nothing
 from tarry.doors.http.bodies import check_json, decode, header, read_body, read_query
 from tarry.doors.http.deadlines import Deadlines
@@ -15,7 +17,11 @@ from tarry.doors.http.settings import HttpSettings
 from tarry.doors.http.shapes import PolicyQuery
 from tarry.engine.engine import Engine
 
+MERGE_PATCH: Final = "application/merge-patch+json"
+"""The content type of changes (RFC 7396); plain JSON is taken too."""
+
 _policy_decoder = msgspec.json.Decoder(Policy)
+_changes_decoder = msgspec.json.Decoder(PolicyChanges)
 
 
 class PolicyEndpoints:
@@ -50,11 +56,24 @@ class PolicyEndpoints:
         """PUT: set all of it; what is left out is left to the level above."""
         scope, name = _reach(request)
         check_json(header(request.scope, b"content-type"))
-        body = await read_body(request.scope, request.receive, self._max_body_bytes, self._deadlines)
-        policy = decode(_policy_decoder, body)
-        policy.check()
+        policy = decode(_policy_decoder, await self._body(request))
         await self._engine.set_policy(scope, name, policy)
         return json_response(policy)
+
+    async def patch(self, request: Request) -> Response:
+        """PATCH: set some fields of it, and leave those that are null to the level above; the others stay as they are."""
+        scope, name = _reach(request)
+        content_type = header(request.scope, b"content-type") or b""
+        if content_type.partition(b";")[0].strip().lower() != MERGE_PATCH.encode():
+            check_json(content_type)
+        changes = decode(_changes_decoder, await self._body(request))
+        # Read and set in one turn of the loop: of two that change a policy at once, neither undoes the other.
+        policy = (self._engine.policy(scope, name) or Policy()).changed(changes)
+        await self._engine.set_policy(scope, name, policy)
+        return json_response(policy)
+
+    async def _body(self, request: Request) -> bytes:
+        return await read_body(request.scope, request.receive, self._max_body_bytes, self._deadlines)
 
     async def delete(self, request: Request) -> Response:
         """DELETE: leave everything to the level above. There may be nothing to remove."""
