@@ -244,6 +244,40 @@ def test_exclusive_subscriptions_have_had_it_and_that_changes_nothing(bench: Ben
     assert consumer(bench).payloads == []
 
 
+def test_acknowledged_by_all_before_it_is_due_it_is_not_said_to_be_sent(bench: Bench) -> None:
+    bench.publish("orders", b"before")
+    bench.subscribe("orders", type="exclusive")
+    (id_,) = later(bench, b"a")
+    consumer(bench).ack(0, 1)
+    assert bench.state(id_) == "scheduled"
+    bench.wait(12 * MINUTE_MS)
+    assert bench.engine.topics.stats("orders").first_entry == 2, "it was forgotten"
+    bench.refused(bench.engine.get(id_), NotFound)
+    bench.refused(bench.engine.cancel(id_), NotFound)
+    assert (bench.engine.stats().pending, bench.listed()) == (0, [])
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_once_ready_it_is_ready_after_a_crash_with_the_clock_set_back(bench: Bench, indexed: bool) -> None:
+    """What the watermark has passed was ready before, though no record says so, and the registry has not heard of it."""
+    bench.subscribe("orders")
+    (id_,) = later(bench, b"a", delay_ms=MINUTE_MS)
+    bench.wait(5000)
+    bench.registry.snapshot("while it waited")
+    bench.wait(2 * MINUTE_MS)
+    assert bench.state(id_) == "sent"
+    if indexed:
+        bench.index.flush(bench.ledger)
+    bench.crash()
+    bench.registry_disk.restore("while it waited")
+    bench.clock.jump(-2 * MINUTE_MS)
+    bench.start()
+    bench.rest()
+    assert (bench.engine.stats().pending, bench.listed()) == (0, [])
+    assert bench.state(id_) == "sent"
+    assert consumer(bench).payloads == [b"a"]
+
+
 def test_the_same_commands_by_topic_and_entry_id(bench: Bench) -> None:
     first, second = later(bench, b"a", b"b")
     delayed = bench.engine.delayed

@@ -167,8 +167,14 @@ class Finding:
         topic = self._journal.topics.records.by_name.get(entry.topic)
         if topic is None or topic.seq(entry.entry_id) != origin.seq:
             raise NotFound(_NONE)
+        if entry.entry_id < topic.first and not self._was_due(origin):
+            # Every subscription was done with it before it was due, and the topic has forgotten it.
+            raise NotFound(_NONE)
         _, _, ended = ended_row(msgspec.structs.replace(entry, origin=origin), Event.READY, entry.fire_at_ms)
         return view_of_ended(ended, id_)
+
+    def _was_due(self, key: Key) -> bool:
+        return self._journal.passed.has_passed(key) or key.fire_at_ms <= self._journal.clock.now_ms()
 
     def _was_given_out(self, seq: int) -> bool:
         return seq < self._journal.ledger.next_seq or self._journal.batches.of(seq) is not None

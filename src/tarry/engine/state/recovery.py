@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from tarry.core.errors import Unavailable
 from tarry.core.policy import Policy
@@ -37,8 +38,7 @@ def recover(journal: Journal, set_aside: Collection[int] = ()) -> None:
     journal.aside.seqs.update(set_aside)
     view = _newest(journal)
     cursor = 0 if view is None else view.cursor
-    _replay(journal, applied, cursor)
-    _ready_overdue(journal, cursor)
+    _ready_overdue(journal, _replay(journal, applied, cursor))
     journal.topics.records.replayed()
     journal.recovered(now_ms)
     horizon = journal.horizon
@@ -126,8 +126,11 @@ def _load(journal: Journal) -> int:
     return applied
 
 
-def _replay(journal: Journal, applied: int, cursor: int) -> None:
-    """Keys of everything above the cursor, whole records above the registry's seq."""
+def _replay(journal: Journal, applied: int, cursor: int) -> NDArray[np.int64]:
+    """Keys of everything above the cursor, whole records above the registry's seq.
+
+    Gives the seqs of delayed entries that may be below the watermark: of those up to the cursor no key was read.
+    """
     waiting: list[Any] = []
     ledger = journal.ledger
     journal.replayed_from = max(ledger.first_seq, min(applied, cursor) + 1)
@@ -147,10 +150,15 @@ def _replay(journal: Journal, applied: int, cursor: int) -> None:
             _decide(journal, frame, max(0, applied + 1 - frame.first_seq))
     # A delayed entry waits if its topic says so; the others were ready before.
     entries_waiting = journal.topics.records.waiting_seqs()
+    overdue = [entries_waiting[entries_waiting <= cursor]]
     for fires, seqs, lanes, delayed in waiting:
         alive = ~journal.dead.contains_many(seqs) & (~delayed | np.isin(seqs, entries_waiting))
+        ready = alive & delayed & journal.passed.passed(fires, seqs)
+        overdue.append(seqs[ready])
+        alive &= ~ready
         if alive.any():
             journal.horizon.tail.add_many(fires[alive], seqs[alive], lanes[alive])
+    return np.concatenate(overdue)
 
 
 def _decide(journal: Journal, frame: Frame, start: int) -> None:
@@ -179,10 +187,9 @@ def _decide_one(journal: Journal, seq: int, body: bytes) -> None:
         raise explained(seq, error) from error
 
 
-def _ready_overdue(journal: Journal, cursor: int) -> None:
-    """Delayed entries below the watermark are due, though the registry has not heard of it and the index has let go of them."""
-    waiting = journal.topics.records.waiting_seqs()
-    waiting = np.sort(waiting[waiting <= cursor])
+def _ready_overdue(journal: Journal, waiting: NDArray[np.int64]) -> None:
+    """Delayed entries below the watermark were ready before, whatever the clock says now: no record says so, and the registry may not have heard of it."""
+    waiting = np.sort(waiting)
     for start in range(0, len(waiting), READ_TOGETHER):
         seqs = waiting[start : start + READ_TOGETHER]
         for seq, body in zip(seqs.tolist(), journal.bodies.many(seqs), strict=True):
