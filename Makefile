@@ -113,14 +113,16 @@ load-matrix: .dev ## 10,000 participants of conferences on the Matrix door, for 
 
 # Compiled with the oldest Python that is supported, so that every pinned version exists for it.
 # No option, index or host of the machine that compiled is written into the locks.
-COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --allow-unsafe --strip-extras --no-header \
+COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --unsafe-package tarry --strip-extras --no-header \
 	--no-emit-options --no-emit-index-url --no-emit-find-links --no-emit-trusted-host
 
 .PHONY: lock
-lock: .dev ## compile requirements/*.in into the locks (ARGS=--upgrade for newer transitive versions)
+lock: .dev ## compile pyproject.toml and requirements/*.in into the locks (ARGS=--upgrade for newer transitive versions)
 	@$(BIN)/python -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and \
 		"Locks are compiled with Python 3.11. Type: make clean lock PYTHON=python3.11")'
-	@$(COMPILE) $(ARGS) --output-file requirements/base.txt requirements/base.in requirements/build.in $(wildcard requirements/extra-*.in)
+	@$(COMPILE) $(ARGS) --output-file requirements/base.txt --extra all pyproject.toml requirements/base.in
+	@# The extras name each other and so tarry itself, which no lock can hold: pip-compile says so at the end.
+	@sed -i '/^# WARNING: /,$$d' requirements/base.txt
 	@$(COMPILE) $(ARGS) --output-file requirements/dev.txt requirements/dev.in
 	@$(COMPILE) $(ARGS) --output-file src/tarry/homeserver/synapse.txt requirements/synapse.in
 	@! grep -nE '://|^ *--(index|extra-index|find-links|trusted)' requirements/*.txt || \

@@ -6,7 +6,7 @@
 #
 # One environment serves both: `dev` adds to `base`. What was installed is remembered in .venv
 # by content, not by time of change, so a second call, or a branch switched there and back,
-# does nothing. A changed lock starts afresh, so that a package that was dropped from it is gone.
+# does nothing. A changed lock is installed over the old one, and packages that no lock names any more are removed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source tools/apt.sh
@@ -36,13 +36,21 @@ remember() {
   printf '%s %s\n' "$2" "$(interpreter)" >"$env/.installed-$1"
 }
 
+# pip_install OPTION...: with pip's words turned into a line of progress; its errors come as they are.
 pip_install() {
-  "$env/bin/python" -m pip install --quiet --disable-pip-version-check --no-input "$@"
+  local python=$env/bin/python
+  "$python" -u -m pip install --disable-pip-version-check --no-input --no-warn-conflicts --progress-bar off "$@" |
+    "$python" tools/pip-progress.py "$(grep -c == "$lock")" "$("$python" -c 'import site; print(site.getsitepackages()[0])')"
 }
 
 # locked NAME: what the lock says of one package, with its hashes.
 locked() {
   awk -v name="$1==" '/^[^ #]/ { inside = index($0, name) == 1 } inside' "$lock"
+}
+
+# names: the packages of a lock, or of pip's list, in the same spelling, without ourselves and pip.
+names() {
+  sed -n 's/^\([A-Za-z0-9._-]*\)==.*/\1/p; s/^\([A-Za-z0-9._-]*\) @ .*/\1/p' | tr 'A-Z_.' 'a-z--' | grep -vx -e tarry -e pip | sort -u
 }
 
 current() {
@@ -65,9 +73,9 @@ need_python() {
   exit 1
 }
 
-# Digests of what is wanted. pyproject.toml and base.in make the package's metadata and its command.
+# Digests of what is wanted. pyproject.toml makes the package's metadata and its command.
 lock_digest=$(digest "$lock")
-tree_digest=$(digest pyproject.toml requirements/base.in requirements/extra-*.in)
+tree_digest=$(digest pyproject.toml)
 current && exit 0
 
 # Somebody may run `make run` and `make test` side by side on a new clone.
@@ -77,10 +85,14 @@ if command -v flock >/dev/null 2>&1; then
   current && exit 0
 fi
 
+# usable: whether the environment was complete once, for this interpreter; a changed lock is then installed over it.
+usable() {
+  [ -x "$env/bin/python" ] && grep -qsF " $(interpreter)" "$env"/.installed-*
+}
+
 if ! holds "$level" "$lock_digest"; then
   need_python
-  # Add to what is there only if that is the base lock, complete, and nothing else.
-  if [ -e "$env/.installed-$level" ] || ! holds base "$(digest requirements/base.txt)"; then
+  if ! usable; then
     rm -rf "$env"
     "$python" -m venv "$env"
   fi
@@ -90,6 +102,11 @@ if ! holds "$level" "$lock_digest"; then
   locked setuptools >"$env/setuptools.txt"
   pip_install --require-hashes --only-binary :all: --requirement "$env/setuptools.txt"
   pip_install --require-hashes --only-binary :all: --no-binary pyspark --no-build-isolation --requirement "$lock"
+  # Packages that were dropped from the locks.
+  unlocked=$(comm -23 <("$env/bin/python" -m pip list --disable-pip-version-check --format freeze | names) <(names <requirements/dev.txt))
+  for package in $unlocked; do
+    "$env/bin/python" -m pip uninstall --quiet --yes "$package"
+  done
   remember base "$(digest requirements/base.txt)"
   remember "$level" "$lock_digest"
 fi

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tarry.cli import supervisor
+from tarry.cli.exits import NOT_INSTALLED
 from tarry.cli.supervisor import Child
 from tests.processes import environment
 from tests.waiting import wait_until
@@ -29,7 +30,7 @@ def test_a_clean_end_or_a_start_that_fails_at_once_ends_the_whole() -> None:
 
 def test_what_cannot_run_here_is_left_alone_and_the_rest_goes_on() -> None:
     one = child(essential=False)
-    assert one.ended(supervisor.CANNOT_RUN_HERE, 1.0) is None
+    assert one.ended(NOT_INSTALLED, 1.0) is None
     assert one.start_at_s is None
 
 

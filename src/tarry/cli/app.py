@@ -7,7 +7,7 @@
 4  the state of things does not allow it (already sent, already cancelled)
 5  refused: a field is wrong or too large, or the token does not allow it
 6  not now: the server does not answer, is starting, or a limit is reached; try again
-7  a program that this needs is not installed (Java, for the pipeline)
+7  something that this needs is not installed: Java, or an extra of the package
 """
 
 import os
@@ -32,14 +32,15 @@ from tarry.cli import (
     settings,
     topics,
 )
-from tarry.cli.exits import exit_code
+from tarry.cli.exits import NOT_INSTALLED, exit_code
+from tarry.cli.extras import missing_extra
 from tarry.config import ConfigError
 from tarry.core.errors import TarryError
 
 app = typer.Typer(
     name="tarry",
     help="Tarry holds messages until they are due and delivers each one: never early, never lost, on time.",
-    epilog="Exit codes: 0 done, 1 error, 2 usage, 3 not found, 4 conflict, 5 refused, 6 not now, 7 no Java.",
+    epilog="Exit codes: 0 done, 1 error, 2 usage, 3 not found, 4 conflict, 5 refused, 6 not now, 7 not installed.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -71,13 +72,20 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+_command = ""
+"""The command that runs."""
+
+
 @app.callback()
 def _root(
-    version: bool = typer.Option(
+    context: typer.Context,
+    _wanted: bool = typer.Option(
         False, "--version", callback=_version, is_eager=True, help="Print the version."
     ),
 ) -> None:
     """Options that hold for every command."""
+    global _command  # noqa: PLW0603 - one command line in a process
+    _command = context.invoked_subcommand or ""
 
 
 def main() -> None:
@@ -87,6 +95,11 @@ def main() -> None:
     except (TarryError, ConfigError) as error:
         print(f"tarry: {error}", file=sys.stderr)
         sys.exit(exit_code(error))
+    except ModuleNotFoundError as error:
+        if (lack := missing_extra(_command, error)) is None:
+            raise
+        print(lack, file=sys.stderr)
+        sys.exit(NOT_INSTALLED)
     except KeyboardInterrupt:
         # As a shell expects of a program that was interrupted.
         sys.exit(130)

@@ -11,7 +11,7 @@ from tarry.cli.options import ConfigFile, JsonOption
 from tarry.cli.pipeline import settings_of
 from tarry.cli.server import Data
 from tarry.config import load
-from tarry.core.errors import TarryError, Unavailable
+from tarry.core.errors import TarryError
 
 _Place = Annotated[
     str | None,
@@ -66,11 +66,9 @@ def run_job(
     """Run a job over a folder, or over what is configured, in a small Spark of its own."""
     settings = settings_of(load(config, os.environ, {"data": data}).config)
     # Late: nobody else waits for Spark to be loaded, or needs it to be there.
-    try:
-        from tarry.pipeline.jobs import job_session
-        from tarry.pipeline.views.place import find, need_tables
-    except ImportError as error:
-        raise Unavailable(f"this needs the package {error.name}: pip install pyspark") from None
+    from tarry.pipeline.jobs import job_session
+    from tarry.pipeline.views.place import find, need_tables
+
     options = {"path": path} if path else _configured(settings)
     # Before Spark is started: whoever has no tables yet is told at once.
     need_tables(find(options))

@@ -4,6 +4,9 @@ from typing import Final
 
 from tarry.core import errors
 
+NOT_INSTALLED: Final = 7
+"""Something that a command needs is not installed; trying again does not bring it."""
+
 _EXIT_CODES: Final[tuple[tuple[type[Exception], int], ...]] = (
     (errors.NotFound, 3),
     (errors.Conflict, 4),

@@ -10,7 +10,6 @@ from tarry.cli.options import ConfigFile, JsonOption
 from tarry.cli.pipeline import settings_of
 from tarry.cli.server import Data
 from tarry.config import load
-from tarry.core.errors import Unavailable
 
 Verify = Annotated[bool, typer.Option("--verify/--no-verify", help="Compare afterwards.")]
 
@@ -50,11 +49,9 @@ def rebuild(
 def _opened(data: str | None, config: str | None) -> Any:
     loaded = load(config, os.environ, {"data": data})
     # Late: nobody else waits for Spark to be loaded, or needs it to be there.
-    try:
-        from tarry.pipeline.program import PipelineSettings
-        from tarry.pipeline.rebuild import open_index
-    except ImportError as error:
-        raise Unavailable(f"this needs the package {error.name}: pip install pyspark") from None
+    from tarry.pipeline.program import PipelineSettings
+    from tarry.pipeline.rebuild import open_index
+
     if loaded.config.pipeline.token is not None:
         os.environ["TARRY_PIPELINE__TOKEN"] = loaded.config.pipeline.token
     return open_index(PipelineSettings(**settings_of(loaded.config)))

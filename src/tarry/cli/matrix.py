@@ -12,9 +12,9 @@ from typing import Annotated, Final
 import typer
 
 from tarry.cli import show
+from tarry.cli.exits import NOT_INSTALLED
 from tarry.cli.options import ConfigFile, JsonOption, Url, connect, url_of
 from tarry.cli.server import Data
-from tarry.cli.supervisor import CANNOT_RUN_HERE
 from tarry.client.blocking import Client
 from tarry.client.shapes import MessageView
 from tarry.config import load
@@ -208,5 +208,5 @@ def homeserver(data: Data = None, config: ConfigFile = None) -> None:
             f"the private homeserver cannot be installed: {error}. Start again with a network, or name your own "
             "in [doors.matrix] homeserver; until then the Matrix door has nothing behind it"
         )
-        sys.exit(CANNOT_RUN_HERE)
+        sys.exit(NOT_INSTALLED)
     run(synapse, interpreter)

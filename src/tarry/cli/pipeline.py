@@ -3,14 +3,14 @@
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
 
+from tarry.cli.exits import NOT_INSTALLED
 from tarry.cli.options import ConfigFile
 from tarry.cli.server import Data
 from tarry.cli.show import say
-from tarry.cli.supervisor import CANNOT_RUN_HERE
 from tarry.config import Config, load
 
 Once = Annotated[bool, typer.Option("--once", help="Index the records that are durable now, and stop.")]
@@ -28,11 +28,8 @@ def pipeline(once: Once = False, data: Data = None, config: ConfigFile = None) -
     """
     loaded = load(config, os.environ, {"data": data})
     # Late: nobody else waits for Spark to be loaded, or needs it to be there.
-    try:
-        from tarry.pipeline.program import Pipeline, PipelineSettings
-        from tarry.pipeline.session import NoJava
-    except ImportError as error:
-        _cannot(f"the pipeline needs the package {error.name}: pip install pyspark")
+    from tarry.pipeline.program import Pipeline, PipelineSettings
+    from tarry.pipeline.session import NoJava
     from tarry.serve.composition.logs import set_up
 
     set_up(loaded.config.log)
@@ -45,12 +42,8 @@ def pipeline(once: Once = False, data: Data = None, config: ConfigFile = None) -
     try:
         Pipeline(settings).run(once=once)
     except NoJava as error:
-        _cannot(str(error))
-
-
-def _cannot(reason: str) -> NoReturn:
-    say(reason)
-    sys.exit(CANNOT_RUN_HERE)
+        say(str(error))
+        sys.exit(NOT_INSTALLED)
 
 
 def settings_of(config: Config) -> dict[str, Any]:

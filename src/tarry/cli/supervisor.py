@@ -17,6 +17,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from tarry.cli.exits import NOT_INSTALLED
 from tarry.cli.show import say
 from tarry.core.backoff import doubling
 
@@ -28,10 +29,6 @@ GRACE_S: Final = 60.0
 """How long children may take to end before they are killed."""
 GIVE_UP_WITHIN_S: Final = 3.0
 """A first start that fails within this is not tried again."""
-CANNOT_RUN_HERE: Final = 7
-"""The exit code of a child that lacks something which trying again does not bring."""
-
-
 _LIBC: Final = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -83,7 +80,7 @@ class Child:
         ran_s = now_s - self.started_at_s
         if self.essential and (code == 0 or (self.starts == 1 and ran_s < GIVE_UP_WITHIN_S and code > 0)):
             return code
-        if not self.essential and code == CANNOT_RUN_HERE:
+        if not self.essential and code == NOT_INSTALLED:
             say(f"{self.name} cannot run here; the rest goes on without it")
             return None
         if ran_s >= STEADY_AFTER_S:
