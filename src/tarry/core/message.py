@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct, UnsetType
 from tarry.core import admission
 from tarry.core.errors import Invalid
 from tarry.core.lifecycle import State
+from tarry.core.names import check_message_name
 
 LED_BY: Final = "tarry-led-by"
 """Header of a message whose group was led: what the receiver called the one that led it."""
@@ -90,6 +91,25 @@ class Message(Struct, frozen=True, kw_only=True):
             raise Invalid("leads", "a message leads a group or is in one, not both")
 
 
+OnConflict = Literal["fail", "keep", "replace"]
+"""How a request for a name that a pending message has is answered."""
+
+
+class NamedMessage(Message, frozen=True, kw_only=True):
+    """A message with a name of its own: in its namespace no other message that waits has this name (ADR 0024)."""
+
+    name: str
+    on_conflict: OnConflict = "fail"
+    """If a message of this name waits: refuse this one, keep that one in its place, or replace that one by this."""
+
+    def check(self) -> None:
+        """Raise `Invalid` or `TooLarge` if this can never be a message with this name."""
+        check_message_name(self.name)
+        if self.group is not None and self.on_conflict == "replace":
+            raise Invalid("on_conflict", "a message of a group replaces none; use fail or keep")
+        super().check()
+
+
 class Scheduled(Struct, frozen=True):
     """The answer to a schedule, given once its record is durable."""
 
@@ -100,6 +120,16 @@ class Scheduled(Struct, frozen=True):
     """The due instant had passed already: it is due now."""
     repeated: bool = False
     """Whether the idempotency key was seen before; this is the first answer again."""
+
+
+class NamedScheduled(Scheduled, frozen=True, kw_only=True):
+    """The answer to a schedule with a name, given once all of it is durable."""
+
+    name: str
+    kept: bool = False
+    """A message of this name waits already: this is the answer that it got, and no other was accepted."""
+    replaced: bool = False
+    """A message of this name waited, and was cancelled by the record that accepted this one."""
 
 
 class MessageView(Struct, frozen=True, kw_only=True):
@@ -115,6 +145,8 @@ class MessageView(Struct, frozen=True, kw_only=True):
     group: str | None
     due_at_ms: int | None
     accepted_at_ms: int
+    name: str | None = None
+    """The name by which it is found; of one that has ended, unless another message has the name by now."""
     delayed_since_ms: int | None = None
     delay_ms: int | None = None
     ttl_ms: int | None = None

@@ -108,6 +108,13 @@ def check_part(part: str, field: str) -> None:
         raise Invalid(field, "a tenant or namespace holds 1 to 255 letters, digits or any of _ . = : -")
 
 
+def check_message_name(name: str) -> None:
+    """Raise `Invalid` unless this can name a message: it stands in paths, where dots alone mean something else."""
+    check_name(name, "name")
+    if name in (".", ".."):
+        raise Invalid("name", "is . or .., which mean something else in a path")
+
+
 def check_name(name: str, field: str) -> None:
     """Raise `Invalid` unless this can name a topic, subscription, consumer or producer."""
     if not _TOPIC_PART.fullmatch(name) or len(name.encode()) > MAX_NAME_BYTES:

@@ -39,6 +39,7 @@ from tarry.engine.journal.journal import Journal
 from tarry.engine.namespaces.catalogue import Catalogue
 from tarry.engine.queries.commands import Commands, Ending
 from tarry.engine.queries.delayed_entries import DelayedEntries
+from tarry.engine.queries.finding import Finding
 from tarry.engine.queries.hearing import Hearing
 from tarry.engine.queries.owners import Owners
 from tarry.engine.queries.upcoming import Counting, Upcoming, due_soon
@@ -112,8 +113,9 @@ class Engine:
         self.journal.tracer = tracer
         self.dispatcher = Dispatcher(self.journal, outlets, settings, launch, seed)
         self.upkeep = Upkeep(self.journal, self.dispatcher, settings, offload, snapshot_folder)
-        self._admission = Admission(self.journal, clock, outlets)
-        self._commands = Commands(self.journal, self.dispatcher, self.upkeep, clock, reading or offload)
+        finding = Finding(self.journal, self.dispatcher, self.upkeep)
+        self._commands = Commands(self.journal, self.dispatcher, finding, clock, reading or offload)
+        self._admission = Admission(self.journal, clock, outlets, finding, self._commands)
         self._hearing = Hearing(self.journal, self.dispatcher, self._commands)
         self._owners = Owners(self.journal, self._commands)
         self.batches = Adoption(self.journal, self.dispatcher, self.upkeep, self._commands, clock, outlets)
@@ -289,6 +291,10 @@ class Engine:
     def get(self, id: str, *, namespace: str | None = None) -> Answer[MessageView]:
         """A message as it is now. Here and below, one outside the namespace that is given is not found."""
         return self._commands.get(id, namespace=namespace)
+
+    def id_of_name(self, namespace: str, name: str) -> str:
+        """The id of the message that has a name, which waits or whose outcome is kept; raises `NotFound` if none has."""
+        return self._commands.id_of_name(namespace, name)
 
     def list_messages(self, query: MessageQuery) -> Answer[MessagePage]:
         """A page of messages."""

@@ -106,6 +106,8 @@ class Put(Struct, tag=int(Kind.PUT), array_like=True, frozen=True):
     """The trace context that joins its delivery to its acceptance; None if it is not traced."""
     tried: Tried | None = None
     """The last attempt to send an earlier version, if there was one."""
+    name: str | None = None
+    """The name that its scheduler gave it, unique among the pending messages of its namespace."""
 
 
 class Finalise(Struct, tag=int(Kind.FINALISE), array_like=True, frozen=True):

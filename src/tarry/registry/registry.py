@@ -211,6 +211,8 @@ class Registry:
         self.idempotency: Table[RepeatRow] = Table(
             "idempotency", ("namespace", "owner", "key"), RepeatRow, ("accepted_at_ms",), sieved=True
         )
+        self.names: Table[Key] = Table("names", ("namespace", "name"), Key, ("origin_seq",), sieved=True)
+        """By namespace and name: the origin of the message that was given the name last."""
         self.owners: Table[int] = Table("owners", ("namespace", "owner"), int)
         self.policies: Table[dict[str, Any]] = Table("policies", ("scope", "name"), dict[str, Any])
         self.topics: Table[TopicRow] = Table("topics", ("name",), TopicRow)
@@ -231,6 +233,7 @@ class Registry:
             self.live, self.finalised, self.groups, self.idempotency, self.owners, self.policies, self.topics,
             self.chunks, self.waiting, self.subscriptions, self.acks, self.producers, self.batches,
             self.batch_files, self.catalogue, self.subjects, self.sequences,
+            self.names,
         ]  # fmt: skip
         self._ended: list[Callable[[], Any]] = []
         try:
@@ -309,26 +312,35 @@ class Registry:
     ) -> None:
         """Forget what is past its retention, a bounded number of rows at a time. On the registry's thread."""
         with self._writer:
-            self._writer.execute(
-                "DELETE FROM finalised WHERE origin_seq IN (SELECT origin_seq FROM finalised"
-                " WHERE finalised_at_ms < ? ORDER BY finalised_at_ms LIMIT 5000)", (finalised_before_ms,))  # fmt: skip
+            self._forget(
+                "WHERE finalised_at_ms < ? ORDER BY finalised_at_ms, origin_seq LIMIT 5000",
+                finalised_before_ms,
+            )
             (rows,) = self._writer.execute("SELECT count(*) FROM finalised").fetchone()
             if rows > finalised_rows:
-                self._writer.execute(
-                    "DELETE FROM finalised WHERE origin_seq IN (SELECT origin_seq FROM finalised"
-                    " ORDER BY finalised_at_ms LIMIT ?)", (min(rows - finalised_rows, 20_000),))  # fmt: skip
+                self._forget(
+                    "ORDER BY finalised_at_ms, origin_seq LIMIT ?", min(rows - finalised_rows, 20_000)
+                )
             crowded = self._writer.execute(
                 "SELECT owner FROM finalised WHERE owner IS NOT NULL GROUP BY owner HAVING count(*) > ? LIMIT 100",
                 (finalised_rows_per_owner,)).fetchall()  # fmt: skip
             for (owner,) in crowded:
-                self._writer.execute(
-                    "DELETE FROM finalised WHERE origin_seq IN (SELECT origin_seq FROM finalised WHERE owner = ?"
-                    " ORDER BY finalised_at_ms DESC, origin_seq DESC LIMIT -1 OFFSET ?)",
-                    (owner, finalised_rows_per_owner))  # fmt: skip
+                self._forget(
+                    "WHERE owner = ? ORDER BY finalised_at_ms DESC, origin_seq DESC LIMIT -1 OFFSET ?",
+                    owner, finalised_rows_per_owner,
+                )  # fmt: skip
             self._writer.execute(
                 "DELETE FROM idempotency WHERE accepted_at_ms < ?", (idempotency_before_ms,))  # fmt: skip
             self._writer.execute(
                 "DELETE FROM groups WHERE closed_at_ms IS NOT NULL AND closed_at_ms < ?", (finalised_before_ms,))  # fmt: skip
+
+    def _forget(self, which: str, *values: Any) -> None:
+        """Forget outcomes, and with each the name that its message still has."""
+        for table in ("names", "finalised"):
+            self._writer.execute(
+                f"DELETE FROM {table} WHERE origin_seq IN (SELECT origin_seq FROM finalised {which})",
+                values,
+            )
 
     def snapshot(self, path: str) -> None:
         """Write a checksummed copy (R12), after proving every row of it. On the registry's thread."""

@@ -26,6 +26,11 @@ CREATE TABLE IF NOT EXISTS idempotency   (namespace TEXT, owner TEXT, key TEXT, 
                             body BLOB NOT NULL, crc INTEGER NOT NULL,
                             PRIMARY KEY (namespace, owner, key)) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS idempotency_by_time ON idempotency (accepted_at_ms);
+-- Names of messages: the first version of the message that was given a name last. A row goes with the outcome of that message.
+CREATE TABLE IF NOT EXISTS names         (namespace TEXT, name TEXT, origin_seq INTEGER,
+                            body BLOB NOT NULL, crc INTEGER NOT NULL,
+                            PRIMARY KEY (namespace, name)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS names_by_message ON names (origin_seq);
 CREATE TABLE IF NOT EXISTS owners        (namespace TEXT, owner TEXT, body BLOB NOT NULL, crc INTEGER NOT NULL,
                             PRIMARY KEY (namespace, owner)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS policies      (scope TEXT, name TEXT, body BLOB NOT NULL, crc INTEGER NOT NULL,

@@ -10,16 +10,19 @@ from tarry.core.clock import Clock
 from tarry.core.delivery import Outlet
 from tarry.core.errors import Conflict, Invalid, TarryError, TooLarge
 from tarry.core.ids import ID_CHARS
-from tarry.core.message import Message, Scheduled
+from tarry.core.message import Message, NamedMessage, Scheduled
 from tarry.core.tracing import TRACEPARENT
 from tarry.engine.admission.columns import Columns, ColumnsScheduled, Plan
 from tarry.engine.admission.destinations import Destinations
 from tarry.engine.admission.first_versions import Before, FirstVersions, waits_for_leader
 from tarry.engine.admission.idempotency import Idempotency
+from tarry.engine.admission.naming import Naming
 from tarry.engine.admission.owner_limits import OwnerLimits
 from tarry.engine.admission.planner import Planner
 from tarry.engine.answer import Answer, all_of, failed
 from tarry.engine.journal.journal import Journal
+from tarry.engine.queries.commands import Commands
+from tarry.engine.queries.finding import Finding
 from tarry.engine.records.versions import past_due
 from tarry.engine.tracing import accepted
 from tarry.ledger.frame import ROW_BYTES
@@ -38,7 +41,14 @@ ROW_OVERHEAD_BYTES: Final = 512
 class Admission:
     """Accepts messages; answers come when they are durable."""
 
-    def __init__(self, journal: Journal, clock: Clock, outlets: Mapping[str, Outlet]) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        clock: Clock,
+        outlets: Mapping[str, Outlet],
+        finding: Finding,
+        commands: Commands,
+    ) -> None:
         self._journal = journal
         self._clock = clock
         destinations = Destinations(journal, outlets)
@@ -46,6 +56,9 @@ class Admission:
         self._idempotency = Idempotency(journal, destinations)
         self._versions = FirstVersions(journal, destinations, owner_limits)
         self._planner = Planner(journal, destinations, owner_limits)
+        self._naming = Naming(
+            journal, clock, finding, commands, self._versions, self._idempotency, self._write
+        )
 
     # Operations
 
@@ -95,6 +108,8 @@ class Admission:
     # Rows
 
     def _schedule(self, message: Message, trace: bytes | None) -> Answer[Scheduled]:
+        if isinstance(message, NamedMessage):
+            return self._naming.schedule(message, trace)
         try:
             message.check()
             repeat = None if message.idempotency_key is None else self._idempotency.repeated(message)
@@ -117,7 +132,10 @@ class Admission:
             if isinstance(message, TarryError):
                 answers.append(failed(message))
             elif (
-                message.idempotency_key is not None or message.group is not None or message.leads is not None
+                isinstance(message, NamedMessage)
+                or message.idempotency_key is not None
+                or message.group is not None
+                or message.leads is not None
             ):
                 # It looks at others: what is before it must be decided first.
                 unit = self._written(unit)
@@ -273,6 +291,9 @@ def _checked(messages: Sequence[Message | TarryError]) -> list[Message]:
     for message in messages:
         if isinstance(message, TarryError):
             raise message
+        if isinstance(message, NamedMessage):
+            # Whether a message of its name waits may take time to find out, and the others would wait with it.
+            raise Invalid("name", "is not for messages that are accepted together")
         message.check()
     return [message for message in messages if isinstance(message, Message)]
 

@@ -28,12 +28,17 @@ class Before:
         self._groups: dict[tuple[Holder, str], list[bool]] = {}
 
     def of(self, holder: Holder) -> int:
-        """How many messages of a holder there are."""
+        """By how many messages of a holder more there are; fewer if one ends."""
         return self._holders.get(holder, 0)
 
     def in_group(self, holder: Holder, group: str) -> Sequence[bool]:
         """The members that join a group, each with whether it has a time."""
         return self._groups.get((holder, group), ())
+
+    def end(self, put: Put) -> None:
+        """A message that waits ends in this unit."""
+        holder = Holder(put.namespace, put.owner)
+        self._holders[holder] = self._holders.get(holder, 0) - 1
 
     def add(self, put: Put) -> None:
         """One more was admitted."""
@@ -56,7 +61,12 @@ class FirstVersions:
         self._owner_limits = owner_limits
 
     def make(
-        self, message: Message, now_ms: int, before: Before = NOTHING, trace: bytes | None = None
+        self,
+        message: Message,
+        now_ms: int,
+        before: Before = NOTHING,
+        trace: bytes | None = None,
+        name: str | None = None,
     ) -> Put:
         """The version that accepts a message; raises the error of the first rule that it breaks.
 
@@ -90,6 +100,7 @@ class FirstVersions:
                 message.subject,
                 namespace,
                 message.idempotency_key,
+                name,
             )
             check_record(
                 unit_max_bytes, len(message.payload), message.headers, destination, names,
@@ -108,7 +119,7 @@ class FirstVersions:
             delay_ms,
             None, message.idempotency_key,
             fingerprint(message) if message.idempotency_key is not None else b"",
-            subject=message.subject, trace=trace, leads=message.leads,
+            subject=message.subject, trace=trace, leads=message.leads, name=name,
         )  # fmt: skip
 
 

@@ -39,6 +39,7 @@ from tarry.engine.settings import EngineSettings
 from tarry.engine.state.aside import Aside
 from tarry.engine.state.batches import Batch, Batches
 from tarry.engine.state.groups import Groups
+from tarry.engine.state.names import Names
 from tarry.engine.state.pending import Pending
 from tarry.engine.state.subjects import Subjects
 from tarry.engine.topics.consumer import Received
@@ -141,6 +142,7 @@ class Journal:
         self.recovered_at_ms = 0
         self.groups = Groups(registry, self.bodies, self.dead)
         self.subjects = Subjects(registry)
+        self.names = Names(registry)
         self.relied = Relied()
         """The bounds of the records that were reclaimed because the index has them."""
         self.replayed_from = 1
@@ -312,6 +314,8 @@ class Journal:
                 )
             if put.subject is not None:
                 self.subjects.add(put.subject, origin)
+            if put.name is not None:
+                self.names.give(put.namespace, put.name, origin)
         if put.origin is not None or put.listed:
             due_at_ms = NEVER_MS if put.due_at_ms is None else put.due_at_ms
             searched = (put.owner if put.listed else None, due_at_ms)

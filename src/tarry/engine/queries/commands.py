@@ -15,6 +15,7 @@ from tarry.core.clock import Clock
 from tarry.core.errors import (
     Conflict,
     Invalid,
+    NotFound,
     RateLimited,
     TarryError,
 )
@@ -31,7 +32,6 @@ from tarry.engine.queries.listing import list_finalised, list_scheduled
 from tarry.engine.queries.views import view_of_put
 from tarry.engine.records.delayed_entry import BY_COMMAND
 from tarry.engine.records.versions import new_version
-from tarry.engine.upkeep.upkeep import Upkeep
 from tarry.ledger.record import Claim, Put, Record
 
 T = TypeVar("T")
@@ -74,11 +74,11 @@ class Commands:
     """Finds messages by their ids and acts on them."""
 
     def __init__(
-        self, journal: Journal, dispatcher: Dispatcher, upkeep: Upkeep, clock: Clock, reading: Offload
+        self, journal: Journal, dispatcher: Dispatcher, finding: Finding, clock: Clock, reading: Offload
     ) -> None:
         self._reading = reading
         self._journal = journal
-        self._finding = Finding(journal, dispatcher, upkeep)
+        self._finding = finding
         self._dispatcher = dispatcher
         self._clock = clock
         self._rates = Rates()
@@ -86,6 +86,14 @@ class Commands:
     def get(self, id: str, *, namespace: str | None = None) -> Answer[MessageView]:
         """A message as it is now. Here and below, one outside the namespace that is given is not found."""
         return self._finding.find(id, lambda found: self._show(id, found), namespace, ended=True)
+
+    def id_of_name(self, namespace: str, name: str) -> str:
+        """The id of the message that has a name; raises `NotFound` if none has."""
+        self._journal.check_disk()
+        origin = self._journal.names.message_of(namespace, name)
+        if origin is None:
+            raise NotFound("there is no message of this name")
+        return self._journal.ids.make(origin.seq, origin.fire_at_ms)
 
     def _show(self, id_: str, found: Found) -> Answer[MessageView]:
         answer: Answer[MessageView] = Answer()
@@ -180,20 +188,25 @@ class Commands:
         self, id_: str, found: Found, event: Event, again: Callable[[Found], Answer[T]]
     ) -> Answer[T] | None:
         """None if the event may happen now; else an answer that waits for the verdict and tries again."""
+        answer: Answer[T] = Answer()
+        if self.may(found, event, lambda: self._finding.find(id_, again).pass_on(answer)):
+            return None
+        return answer
+
+    def may(self, found: Found, event: Event, look_again: Callable[[], None]) -> bool:
+        """Whether an event may happen now; if not, `look_again` is called once the attempt has its verdict.
+
+        Raises `Conflict` where it never may.
+        """
         after = next_state(found.state, event)
         if event is Event.CANCEL and found.state is State.SCHEDULED and self._uncertain(found):
             raise Conflict(
                 "the message may have been sent already: an attempt ended without a reply", "uncertain"
             )
-        if not isinstance(after, Wait):
-            return None
-        answer: Answer[T] = Answer()
-
-        def look_again() -> None:
-            self._finding.find(id_, again).pass_on(answer)
-
-        self._dispatcher.end_writer.when_settled(found.current.seq, look_again)
-        return answer
+        if isinstance(after, Wait):
+            self._dispatcher.end_writer.when_settled(found.current.seq, look_again)
+            return False
+        return True
 
     def _uncertain(self, found: Found) -> bool:
         """Whether an attempt may have arrived although its verdict does not say so."""
@@ -206,15 +219,19 @@ class Commands:
             if waiting is not None:
                 return waiting
             now_ms = self._clock.now_ms()
-            end = found.cancelled(now_ms, ending.reason, ending.error)
-            records = [end, *self._journal.groups.ends_of_orphans(found.put, found.origin, now_ms)]
+            records = self.ends(found, ending, now_ms)
             row = msgspec.structs.replace(
                 view_of_put(found.put, id_, State.CANCELLED), finalised_at_ms=now_ms, reason=ending.reason,
                 error=ending.error,
             )  # fmt: skip
-            return self._write(found, records, lambda _: row, essential=True)
+            return self.write(found, records, lambda _: row, essential=True)
         except TarryError as error:
             return failed(error)
+
+    def ends(self, found: Found, ending: Ending, now_ms: int) -> list[Record]:
+        """The records that end a message unsent, and with it those that cannot go out without it."""
+        end = found.cancelled(now_ms, ending.reason, ending.error)
+        return [end, *self._journal.groups.ends_of_orphans(found.put, found.origin, now_ms)]
 
     def _send(self, id_: str, found: Found, how: str) -> Answer[Due]:
         try:
@@ -227,7 +244,7 @@ class Commands:
             uncertain = self._uncertain(found)
             put = new_version(found.put, found.current, fire_at_ms, uncertain=uncertain, commanded=how)
             records = [*self._claim(found, now_ms), found.record_of(put)]
-            return self._write(found, records, lambda seq: Due(seq, view_of_put(put, id_, State.SCHEDULED)))
+            return self.write(found, records, lambda seq: Due(seq, view_of_put(put, id_, State.SCHEDULED)))
         except TarryError as error:
             return failed(error)
 
@@ -268,13 +285,11 @@ class Commands:
                 found.put, found.current, fire_at_ms, due_at_ms=due_at_ms, delay_ms=delay_ms, delayed_since_ms=now_ms,
                 attempts=0, uncertain=self._uncertain(found), commanded="",
             )  # fmt: skip
-            return self._write(
-                found, [found.record_of(put)], lambda _: view_of_put(put, id_, State.SCHEDULED)
-            )
+            return self.write(found, [found.record_of(put)], lambda _: view_of_put(put, id_, State.SCHEDULED))
         except TarryError as error:
             return failed(error)
 
-    def _write(
+    def write(
         self, found: Found, records: list[Record], answered: Callable[[int], T], *, essential: bool = False
     ) -> Answer[T]:
         """Enqueue the records of a command; once they are durable, answer with what the seq of the last one leads to."""

@@ -112,7 +112,10 @@ class Finding:
                 row = registry.finalised.get(live.current.seq)
             elif row is not None and row.origin != origin:
                 row = None
-            view = self._ready(id_, origin) if row is None else view_of_ended(row, id_)
+            if row is None:
+                view = self._ready(id_, origin)
+            else:
+                view = view_of_ended(row, id_, self._journal.names.name_of(origin))
             _check_namespace(view.namespace, namespace)
             if not ended:
                 raise Conflict(f"the message is {view.state} already", view.state)
@@ -121,11 +124,13 @@ class Finding:
         return self.after_flush(look)
 
     def _find(self, id_: str, fetched: Fetched | None) -> Found | Elsewhere | Key:
-        """A message by its id; one that is finalised is given by its origin alone."""
         place = self._ids.read(id_)
         if place is None or place[0] == 0 or not self._was_given_out(place[0]):
             raise NotFound(_NONE)
-        origin = Key(place[1], place[0])
+        return self.at(Key(place[1], place[0]), fetched)
+
+    def at(self, origin: Key, fetched: Fetched | None = None) -> Found | Elsewhere | Key:
+        """A message by the key of its first version; one that is finalised is given by that key alone."""
         current = self._journal.current(origin)
         if current.seq in self._journal.dead or self._journal.passed.has_passed(current):
             return origin

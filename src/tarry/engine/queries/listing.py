@@ -21,7 +21,7 @@ from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Offload
 from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.paging import MAX_NUMBER, check_limit, make_token, read_token
-from tarry.engine.queries.views import view_of_ended, view_of_put
+from tarry.engine.queries.views import ended_view, view_of_put
 from tarry.engine.records.delayed_entry import as_message
 from tarry.index.index import NOTHING, IndexMoved, IndexView, LoadedRows
 from tarry.ledger.record import Entry, Key, Put, decode
@@ -173,7 +173,7 @@ def list_finalised(journal: Journal, query: MessageQuery) -> MessagePage:
             if len(views) >= limit:
                 return MessagePage(views, _make_page(before))
             if query.outcome in (None, ended.outcome) and _in_range(ended.due_at_ms, query):
-                view = view_of_ended(ended, journal.ids.make(ended.origin.seq, ended.origin.fire_at_ms))
+                view = ended_view(journal, ended)
                 if _matches(view, query):
                     views.append(view)
             before = Key(at_ms, seq)

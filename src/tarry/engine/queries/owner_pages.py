@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from tarry.core.message import MessageView, OwnedQuery
 from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.paging import MAX_NUMBER, check_limit, make_token, no_page, read_token
-from tarry.engine.queries.views import view_of_ended
+from tarry.engine.queries.views import ended_view
 from tarry.ledger.record import Key
 from tarry.registry.registry import LiveRow
 
@@ -89,9 +89,7 @@ def ended_page(journal: Journal, query: OwnedQuery) -> tuple[list[MessageView], 
             if query.namespace in (None, ended.namespace):
                 if len(found) == limit:
                     return found, at.token()
-                found.append(
-                    view_of_ended(ended, journal.ids.make(ended.origin.seq, ended.origin.fire_at_ms))
-                )
+                found.append(ended_view(journal, ended))
             at = at._replace(after=(at_ms, seq))
         if len(rows) <= limit:
             return found, None

@@ -151,6 +151,7 @@ def _is_known(put: Put) -> bool:
         or put.kills is not None
         or put.group is not None
         or put.idempotency_key is not None
+        or put.name is not None
         or put.subject is not None
         or put.leads is not None
         or put.fire_at_ms == STRANDED_MS
