@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Literal
+from typing import Annotated, Any, BinaryIO, Final, Literal
 
 import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TransferSpeedColumn
@@ -27,6 +27,7 @@ from tarry.cli.options import (
 from tarry.client.blocking import Client
 from tarry.client.shapes import MessageView, Scheduled
 from tarry.core.errors import TarryError
+from tarry.core.shapes import MessageFacts
 
 SHOWN_ERRORS = 10
 Id = Annotated[str, typer.Argument(metavar="ID", help="The id that schedule gave.")]
@@ -265,39 +266,35 @@ def _fields(message: MessageView) -> dict[str, Any]:
     return {name: value for name, value in shown.items() if value is not None}
 
 
-def _next_attempt(message: MessageView, now: int) -> str | None:
-    at_ms = message.next_attempt_at_ms
-    return None if at_ms is None else f"{show.instant(at_ms)}  {show.from_now(at_ms, now)}"
-
-
 def _show(message: MessageView, json: bool) -> None:
     if json:
         show.as_json(_fields(message))
         return
     now = show.now_ms()
-    due = show.instant(message.due_at_ms)
     show.facts(
         [
-            ("id", message.id),
-            ("state", message.state),
-            ("destination", show.printable(message.destination)),
-            ("due", f"{due}  {show.from_now(message.due_at_ms, now)}"),
-            ("accepted", show.instant(message.accepted_at_ms)),
-            ("delay", None if message.delay_ms is None else show.span(message.delay_ms)),
-            ("time to live", None if message.ttl_ms is None else show.span(message.ttl_ms)),
-            ("finalised", message.finalised_at_ms and show.instant(message.finalised_at_ms)),
-            ("reason", message.reason and show.printable(message.reason)),
-            ("reference", message.reference and show.printable(message.reference)),
-            ("attempts", message.attempts or None),
-            ("last attempt", message.last_attempt_at_ms and show.instant(message.last_attempt_at_ms)),
-            ("last error", message.last_error and show.printable(message.last_error)),
-            ("next attempt", _next_attempt(message, now)),
-            ("owner", show.printable(message.owner)),
-            ("namespace", message.namespace),
-            ("door", message.door),
-            ("key", message.key and show.printable(message.key)),
-            ("group", message.group and show.printable(message.group)),
+            *(
+                (_label(name), _told(name, getattr(message, name), now))
+                for name in MessageFacts.__struct_fields__
+            ),
             *(("header", show.printable(f"{k}: {v}")) for k, v in (message.headers or {}).items()),
             ("payload", show.payload(message.payload) if message.has_payload else None),
         ]
     )
+
+
+def _label(name: str) -> str:
+    """The name of a field for people: without its unit."""
+    return _LABELS.get(name) or name.removesuffix("_ms").removesuffix("_at").replace("_", " ")
+
+
+def _told(name: str, value: Any, now: int) -> str | None:
+    """The value of a field for people, by the unit in its name; None for one that says nothing."""
+    if name == "due_at_ms" or (name.endswith("_at_ms") and value is not None):
+        return f"{show.instant(value)}  {show.from_now(value, now)}"
+    if name.endswith("_ms"):
+        return None if value is None else show.span(value)
+    return show.printable(str(value)) if value else None
+
+
+_LABELS: Final = {"ttl_ms": "time to live"}

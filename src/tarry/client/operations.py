@@ -118,6 +118,7 @@ def restart(
 def list_page(
     *,
     state: Literal["scheduled", "finalised"] = "scheduled",
+    outcome: Literal["sent", "cancelled", "failed"] | None = None,
     owner: str | None = None,
     destination: str | None = None,
     namespace: str | None = None,
@@ -131,7 +132,7 @@ def list_page(
 ) -> ClientCall[MessagePage]:
     """One page of messages; `page` is the `next_page` of the page before."""
     path = query(
-        "/v1/messages", state=state, owner=owner, destination=destination, namespace=namespace, key=key,
+        "/v1/messages", state=state, outcome=outcome, owner=owner, destination=destination, namespace=namespace, key=key,
         group=group, door=door, due_from_ms=due_from_ms, due_to_ms=due_to_ms, limit=limit, page=page,
     )  # fmt: skip
     return ClientCall("GET", path, _page, repeatable=True)

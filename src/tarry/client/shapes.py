@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from tarry.core import policy
 from tarry.core.errors import Invalid
+from tarry.core.shapes import DelayedFacts, EntryFacts, MessageFacts, ScheduledFacts
 
 Payload = bytes | str | dict[str, Any] | list[Any]
 """Bytes and text go out as they are; a dict or a list goes out as JSON."""
@@ -78,61 +79,33 @@ def time_fields(
     return {name: value for name, value in given.items() if value is not None}
 
 
-class Scheduled(Struct, frozen=True, kw_only=True):
+class Scheduled(ScheduledFacts, frozen=True, kw_only=True):
     """The answer to a schedule: the message is on disk."""
 
-    id: str
-    due_at_ms: int | None = None
-    past_due: bool = False
-    """The due instant had passed already: it is due now."""
     repeated: bool = False
     """Whether the idempotency key was seen before; this is the first answer again."""
 
 
-class _Body(Struct, frozen=True, kw_only=True):
-    """A payload as it travels in answers."""
+def _payload(text: str | None, base64_: str | None) -> bytes:
+    return (text or "").encode() if base64_ is None else base64.b64decode(base64_)
 
+
+class MessageView(MessageFacts, frozen=True, kw_only=True):
+    """A message: what was asked, and what has become of it."""
+
+    headers: dict[str, str] | None = None
     payload_text: str | None = msgspec.field(default=None, name="payload")
     payload_base64: str | None = None
 
     @property
     def payload(self) -> bytes:
-        """The payload."""
-        if self.payload_base64 is not None:
-            return base64.b64decode(self.payload_base64)
-        return (self.payload_text or "").encode()
+        """The payload; empty where the answer does not show it."""
+        return _payload(self.payload_text, self.payload_base64)
 
     @property
     def has_payload(self) -> bool:
         """Whether the answer showed the payload; it is not kept once a message is finalised."""
         return self.payload_base64 is not None or self.payload_text is not None
-
-
-class MessageView(_Body, frozen=True, kw_only=True):
-    """A message: what was asked, and what has become of it."""
-
-    id: str
-    state: str
-    """`scheduled`, `sending`, `sent`, `cancelled` or `failed`."""
-    destination: str
-    namespace: str = ""
-    owner: str = ""
-    door: str = ""
-    key: str | None = None
-    group: str | None = None
-    due_at_ms: int | None = None
-    accepted_at_ms: int = 0
-    delay_ms: int | None = None
-    ttl_ms: int | None = None
-    attempts: int = 0
-    last_error: str | None = None
-    """Why the last attempt to send it failed, while it is tried again."""
-    last_attempt_at_ms: int | None = None
-    next_attempt_at_ms: int | None = None
-    headers: dict[str, str] | None = None
-    finalised_at_ms: int | None = None
-    reason: str | None = None
-    reference: str | None = None
 
 
 class MessagePage(Struct, frozen=True):
@@ -142,15 +115,16 @@ class MessagePage(Struct, frozen=True):
     next_page: str | None = None
 
 
-class Received(_Body, frozen=True, kw_only=True):
+class Received(EntryFacts, frozen=True, kw_only=True):
     """An entry of a topic, given to a consumer; it comes again until it is acknowledged."""
 
-    entry_id: int
-    redelivery_count: int = 0
-    headers: dict[str, str] = {}
-    key: str | None = None
-    published_at_ms: int = 0
-    due_at_ms: int | None = None
+    payload_text: str | None = msgspec.field(default=None, name="payload")
+    payload_base64: str | None = None
+
+    @property
+    def payload(self) -> bytes:
+        """The payload."""
+        return _payload(self.payload_text, self.payload_base64)
 
 
 class Receipt(Struct, frozen=True):
@@ -159,19 +133,16 @@ class Receipt(Struct, frozen=True):
     messages: list[Received]
 
 
-class Delayed(_Body, frozen=True, kw_only=True):
+class Delayed(DelayedFacts, frozen=True, kw_only=True):
     """An entry of a topic that waits for its due instant."""
 
-    entry_id: int
-    due_at_ms: int
-    published_at_ms: int
-    id: str = ""
-    """Its id as a message, for `get`, `cancel`, `send` and `restart`; empty from a server that gives it none."""
-    key: str | None = None
-    producer: str | None = None
-    door: str = ""
-    messages: int = 1
-    headers: dict[str, str] = {}
+    payload_text: str | None = msgspec.field(default=None, name="payload")
+    payload_base64: str | None = None
+
+    @property
+    def payload(self) -> bytes:
+        """The payload."""
+        return _payload(self.payload_text, self.payload_base64)
 
 
 class DelayedPage(Struct, frozen=True):

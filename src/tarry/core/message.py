@@ -11,6 +11,7 @@ from tarry.core import admission
 from tarry.core.errors import Invalid
 from tarry.core.lifecycle import State
 from tarry.core.names import check_message_name
+from tarry.core.shapes import MessageFacts, ScheduledFacts
 
 LED_BY: Final = "tarry-led-by"
 """Header of a message whose group was led: what the receiver called the one that led it."""
@@ -110,14 +111,9 @@ class NamedMessage(Message, frozen=True, kw_only=True):
         super().check()
 
 
-class Scheduled(Struct, frozen=True):
+class Scheduled(ScheduledFacts, frozen=True):
     """The answer to a schedule, given once its record is durable."""
 
-    id: str
-    due_at_ms: int | None
-    """When it was asked to go out, rounded up to its policy's tick; None for a member without a time."""
-    past_due: bool = False
-    """The due instant had passed already: it is due now."""
     repeated: bool = False
     """Whether the idempotency key was seen before; this is the first answer again."""
 
@@ -132,37 +128,16 @@ class NamedScheduled(Scheduled, frozen=True, kw_only=True):
     """A message of this name waited, and was cancelled by the record that accepted this one."""
 
 
-class MessageView(Struct, frozen=True, kw_only=True):
+class MessageView(MessageFacts, frozen=True, kw_only=True):
     """A message as it can be shown: what was asked, and what has become of it."""
 
-    id: str
     state: State
-    destination: str
-    namespace: str
-    owner: str
-    door: str
-    key: str | None
-    group: str | None
-    due_at_ms: int | None
-    accepted_at_ms: int
-    name: str | None = None
-    """The name by which it is found; of one that has ended, unless another message has the name by now."""
     delayed_since_ms: int | None = None
-    delay_ms: int | None = None
-    ttl_ms: int | None = None
-    attempts: int = 0
     headers: dict[str, str] | UnsetType = UNSET
     payload: bytes | UnsetType = UNSET
     """Unset once the message is finalised, unless it was listed: else the body is not kept for showing."""
-    finalised_at_ms: int | None = None
-    reason: str | None = None
-    reference: str | None = None
     error: str | None = None
     """Why it was not sent, in the words of whoever said so."""
-    last_error: str | None = None
-    """Why the last attempt to send it did not arrive; None if there was none."""
-    last_attempt_at_ms: int | None = None
-    next_attempt_at_ms: int | None = None
     commanded: bool = False
     """Whether it goes out, or went out, by command and not by the clock."""
 

@@ -1,61 +1,24 @@
 """Records as their readers need them: decoded only as far as somebody looks, and many in one call.
 
-The structs are beginnings of those in `tarry.ledger.record`, field by field; decoding skips what follows.
+The structs are the beginnings from which those of `tarry.ledger.record` are made; decoding skips what follows.
 """
 
 from collections.abc import Sequence
 
-from msgspec import Struct
 from msgspec.msgpack import Decoder
 
-from tarry.ledger.record import Key, Kind
+from tarry.ledger.record import PutHead, ReadEntry, ReadPut
 
-
-class PutHead(Struct, tag=int(Kind.PUT), array_like=True, frozen=True, gc=False):
-    """The beginning of a `Put`: all that deciding about it needs. Decoding skips the rest."""
-
-    fire_at_ms: int
-    due_at_ms: int | None
-    accepted_at_ms: int
-    namespace: str
-    destination: str
-    key: str | None
-    owner: str
-    door: str
-    group: str | None
-    ttl_ms: int | None
-    origin: Key | None
-    attempts: int
-    listed: bool
-
-
-class ReadPut(PutHead, tag=int(Kind.PUT), array_like=True, frozen=True, gc=False):
-    """The beginning of a `Put`, up to the headers, for whoever gets the message. Decoding skips the rest."""
-
-    payload: bytes
-    headers: dict[str, str]
-
-
-class ReadEntry(Struct, tag=int(Kind.ENTRY), array_like=True, frozen=True, gc=False):
-    """An `Entry` as a consumer reads it: the version that it fired is read with it."""
-
-    topic: str
-    fire_at_ms: int
-    published_at_ms: int
-    entry_id: int
-    fired: Key | None
-    put: ReadPut | None
-    payload: bytes = b""
-    headers: dict[str, str] = {}
-    key: str | None = None
-    producer: str | None = None
-    producer_sequence: int = -1
-    due_at_ms: int | None = None
-    owner: str = ""
-    door: str = ""
-    ttl_ms: int | None = None
-    carries: Key | None = None
-    messages: int = 1
+__all__ = [
+    "PutHead",
+    "ReadEntry",
+    "ReadPut",
+    "decode_head",
+    "decode_heads",
+    "read_due",
+    "read_entries",
+    "read_entry",
+]
 
 
 _head_decoder = Decoder(PutHead)

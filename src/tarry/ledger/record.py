@@ -13,7 +13,7 @@ Stored fields are all there is here; nothing in memory is kept on these structs.
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Final, NamedTuple
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import google_crc32c
 import msgspec
@@ -57,11 +57,8 @@ class Tried(Struct, array_like=True, frozen=True):
     reason: str
 
 
-class Put(Struct, tag=int(Kind.PUT), array_like=True, frozen=True):
-    """A version: one complete schedule of a message.
-
-    What the dispatcher needs to decide comes first, so that `read_record.PutHead` can be read without the rest.
-    """
+class PutHead(Struct, tag=int(Kind.PUT), array_like=True, frozen=True, gc=False):
+    """The beginning of a `Put`: all that deciding about it needs. Decoding as this skips the rest."""
 
     fire_at_ms: int
     """When it goes out: the due instant rounded up to the tick, never before the watermark."""
@@ -83,8 +80,18 @@ class Put(Struct, tag=int(Kind.PUT), array_like=True, frozen=True):
     """How many times sending it was tried before this version."""
     listed: bool
     """Whether the registry keeps a row, so that it can be listed by owner."""
+
+
+class ReadPut(PutHead, tag=int(Kind.PUT), array_like=True, frozen=True, gc=False):
+    """The beginning of a `Put`, up to the headers, for whoever gets the message. Decoding as this skips the rest."""
+
     payload: bytes
     headers: dict[str, str]
+
+
+class Put(ReadPut, tag=int(Kind.PUT), array_like=True, frozen=True, gc=True):
+    """A version: one complete schedule of a message."""
+
     delayed_since_ms: int
     """When the delay began: the acceptance, or the last restart."""
     delay_ms: int | None
@@ -148,17 +155,11 @@ class Kept(Struct, array_like=True, frozen=True):
     commanded: bool
 
 
-class Entry(Struct, tag=int(Kind.ENTRY), array_like=True, frozen=True):
-    """A message in one of Tarry's own topics, at its entry id.
+P = TypeVar("P")
 
-    It is either published (`put` is nil and the fields after it count), or a due message fired into the
-    topic: then `put` is the body of its version, and this one record is its publication, its end as
-    sent, and its body (R5).
 
-    With `fire_at_ms` above zero it is a delayed entry: exclusive and failover subscriptions read it at its
-    place, shared and key-shared ones once it is due. An entry whose id is already taken is the same
-    entry, carried forward so that an old segment can be reclaimed (R12), rescheduled or cancelled.
-    """
+class EntryStart(Struct, Generic[P], tag=int(Kind.ENTRY), array_like=True, frozen=True):
+    """The beginning of an `Entry`: all that a consumer needs of it. Decoding as this skips the rest."""
 
     topic: str
     fire_at_ms: int
@@ -166,7 +167,8 @@ class Entry(Struct, tag=int(Kind.ENTRY), array_like=True, frozen=True):
     entry_id: int
     fired: Key | None
     """The version that this entry ends."""
-    put: msgspec.Raw
+    put: P
+    """The body of the version that was fired, else nil."""
     payload: bytes = b""
     headers: dict[str, str] = {}
     key: str | None = None
@@ -180,6 +182,24 @@ class Entry(Struct, tag=int(Kind.ENTRY), array_like=True, frozen=True):
     """The key of the older record of this same entry that this one replaces."""
     messages: int = 1
     """How many messages of a client's it is: a batch is one entry, and permits count its messages."""
+
+
+class ReadEntry(EntryStart[ReadPut | None], tag=int(Kind.ENTRY), array_like=True, frozen=True, gc=False):
+    """An `Entry` as a consumer reads it: the version that it fired is read with it."""
+
+
+class Entry(EntryStart[msgspec.Raw], tag=int(Kind.ENTRY), array_like=True, frozen=True):
+    """A message in one of Tarry's own topics, at its entry id.
+
+    It is either published (`put` is nil and the fields after it count), or a due message fired into the
+    topic: then `put` is the body of its version, and this one record is its publication, its end as
+    sent, and its body (R5).
+
+    With `fire_at_ms` above zero it is a delayed entry: exclusive and failover subscriptions read it at its
+    place, shared and key-shared ones once it is due. An entry whose id is already taken is the same
+    entry, carried forward so that an old segment can be reclaimed (R12), rescheduled or cancelled.
+    """
+
     cancelled: bool = False
     """Nobody gets it any more: every subscription is done with it, and it has no content."""
     trace: bytes | None = None

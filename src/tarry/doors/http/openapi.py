@@ -1,10 +1,11 @@
 """The OpenAPI 3.1 document, made of the operations and of the types that decode and encode them."""
 
 import functools
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, get_args
 
 import msgspec
+from msgspec import UnsetType
 
 from tarry.core.ids import ID_CHARS
 from tarry.core.limits import MAX_NAME_BYTES
@@ -68,6 +69,9 @@ def build_document(version: str, *, is_open: bool) -> bytes:
     refs, components = msgspec.json.schema_components(
         [*types, Problem], ref_template="#/components/schemas/{name}"
     )
+    for kind in _answers():
+        if kind.__name__ in components:
+            components[kind.__name__]["required"] = _always_there(kind)
     by_type: Components = dict(zip([*types, Problem], refs, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
@@ -89,6 +93,36 @@ def build_document(version: str, *, is_open: bool) -> bytes:
             },
         }
     )
+
+
+def _answers() -> set[type[msgspec.Struct]]:
+    """Every struct of an answer, at any depth, which is none of a request."""
+    answers = [
+        kind for one in OPERATIONS for content in one.answers.values() if content for kind in content.values()
+    ]
+    requests = [kind for one in OPERATIONS if one.body for kind in one.body.values()]
+    return _structs_in(answers) - _structs_in(requests)
+
+
+def _structs_in(schemas: Sequence[Schema]) -> set[type[msgspec.Struct]]:
+    found: set[type[msgspec.Struct]] = set()
+    waiting: list[Any] = [kind for schema in schemas for kind in _flatten(schema)]
+    while waiting:
+        kind = waiting.pop()
+        waiting.extend(get_args(kind))
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct) and kind not in found:
+            found.add(kind)
+            waiting.extend(field.type for field in msgspec.structs.fields(kind))
+    return found
+
+
+def _always_there(kind: type[msgspec.Struct]) -> list[str]:
+    """The fields that an answer always has, also those that an older server would not have sent."""
+    if kind.__struct_config__.omit_defaults:
+        return [field.encode_name for field in msgspec.structs.fields(kind) if field.required]
+    return [
+        field.encode_name for field in msgspec.structs.fields(kind) if UnsetType not in get_args(field.type)
+    ]
 
 
 def _types(operation: Operation) -> list[type]:

@@ -9,7 +9,10 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from tarry.core.lifecycle import State
 from tarry.core.limits import HOUR_MS, MAX_NAME_BYTES, MINUTE_MS
+from tarry.core.message import MessageQuery
+from tarry.core.shapes import EntryFacts, MessageFacts, ScheduledFacts
 from tarry.doors.http.problems import Problem
 
 MAX_EXACT_INT = 2**53 - 1
@@ -98,18 +101,9 @@ class RestartRequest(Times, kw_only=True):
     """When it is due now; empty for its original delay once more."""
 
 
-class ListQuery(Taken, kw_only=True):
+class ListQuery(MessageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which messages to list; what is not given does not filter."""
 
-    state: Literal["scheduled", "finalised"] = "scheduled"
-    outcome: Literal["sent", "cancelled", "failed"] | None = None
-    """The outcome, of finalised messages."""
-    owner: str | None = None
-    destination: str | None = None
-    namespace: str | None = None
-    key: str | None = None
-    group: str | None = None
-    door: str | None = None
     due_from_ms: Milliseconds | None = None
     due_to_ms: Milliseconds | None = None
     limit: Annotated[int, Meta(ge=1, le=MAX_PAGE)] = 100
@@ -196,14 +190,10 @@ class SeekRequest(Taken, kw_only=True):
     at_ms: Milliseconds | None = None
 
 
-class ScheduledAnswer(Struct, kw_only=True):
+class ScheduledAnswer(ScheduledFacts, frozen=True, kw_only=True):
     """The id is a credential: who has it can read, cancel, send and restart the message."""
 
-    id: str
-    due_at_ms: int | None
     due_at: str | None
-    past_due: bool
-    """The due instant had passed already, so it is due now."""
 
 
 class BatchRefusal(Struct, kw_only=True):
@@ -213,34 +203,15 @@ class BatchRefusal(Struct, kw_only=True):
     line: int
 
 
-class MessageAnswer(Struct, kw_only=True):
+class MessageAnswer(MessageFacts, frozen=True, kw_only=True):
     """A message: what was asked, and what has become of it. Once finalised, its body is not shown."""
 
-    id: str
-    state: Literal["scheduled", "sending", "sent", "cancelled", "failed"]
-    destination: str
-    namespace: str
-    owner: str
-    door: str
-    key: str | None
-    group: str | None
-    due_at_ms: int | None
+    state: State
     due_at: str | None
-    accepted_at_ms: int
-    delay_ms: int | None
-    ttl_ms: int | None
-    attempts: int
-    last_error: str | None
-    """Why the last attempt to send it failed, while it is tried again."""
-    last_attempt_at_ms: int | None
-    next_attempt_at_ms: int | None
     headers: dict[str, str] | UnsetType = UNSET
     payload: str | UnsetType = UNSET
     payload_base64: bytes | UnsetType = UNSET
     """Instead of `payload` where that is not UTF-8."""
-    finalised_at_ms: int | None
-    reason: str | None
-    reference: str | None
 
 
 class MessagesAnswer(Struct, kw_only=True):
@@ -274,15 +245,9 @@ class AdoptedBatchesAnswer(Struct, kw_only=True):
     next_page: int | None
 
 
-class EntryAnswer(Struct, gc=False):
-    """An entry of a topic as a consumer gets it. What is known last comes first (`entries.py`)."""
+class EntryAnswer(EntryFacts, frozen=True, gc=False):
+    """An entry of a topic as a consumer gets it."""
 
-    entry_id: int
-    published_at_ms: int
-    due_at_ms: int | None
-    redelivery_count: int
-    headers: dict[str, str]
-    key: str | None
     payload: str | UnsetType = UNSET
     payload_base64: bytes | UnsetType = UNSET
 

@@ -34,7 +34,7 @@ from tarry.engine.isolation import Isolation
 from tarry.engine.namespaces.catalogue import Catalogue
 from tarry.engine.namespaces.policies import Policies
 from tarry.engine.records.changes import Change, FiredVersions, NewEntries, Single, Versions, Written, written
-from tarry.engine.records.versions import ended_row, past_due, scheme_of
+from tarry.engine.records.versions import ended_row, past_due, row_of, scheme_of
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state.aside import Aside
 from tarry.engine.state.batches import Batch, Batches
@@ -70,7 +70,7 @@ from tarry.ledger.record import (
     Record,
 )
 from tarry.ledger.watermark import Watermark
-from tarry.registry.registry import Ahead, EndedRow, Flush, LiveRow, Meta, Registry, Relied, RepeatRow
+from tarry.registry.registry import Ahead, Flush, LiveRow, Meta, Registry, Relied, RepeatRow
 
 log = logging.getLogger(__name__)
 
@@ -336,11 +336,7 @@ class Journal:
         self._end(record.kills, record.origin, holder, record.group, record.listed)
         if record.subject is not None:
             self.subjects.remove(record.subject, record.origin)
-        ended = EndedRow(
-            record.origin, record.outcome, record.finalised_at_ms, record.reason, record.reference, record.attempts,
-            record.due_at_ms, record.accepted_at_ms, record.namespace, record.destination, record.key,
-            record.owner, record.door, record.group, record.error, record.kept,
-        )  # fmt: skip
+        ended = row_of(record)
         self.registry.finalised.put(
             (record.origin.seq,), ended, (record.owner if record.listed else None, record.finalised_at_ms)
         )

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from tarry.core.errors import Conflict, Invalid, NotFound, TarryError
 from tarry.core.message import MessageView
+from tarry.core.shapes import DelayedFacts
 from tarry.engine.answer import Answer
 from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.commands import Commands
@@ -31,19 +32,10 @@ READ_AT_ONCE: Final = 256
 LOOKS: Final = 10
 
 
-class DelayedEntry(Struct, frozen=True):
+class DelayedEntry(DelayedFacts, frozen=True, kw_only=True):
     """A delayed entry as it is now."""
 
-    entry_id: int
-    id: str
-    due_at_ms: int
-    published_at_ms: int
-    key: str | None
-    producer: str | None
-    door: str
-    messages: int
     payload: bytes
-    headers: dict[str, str]
 
 
 class DelayedPage(Struct, frozen=True):
@@ -157,9 +149,17 @@ class DelayedEntries:
     def _view(self, key: Key, entry: Entry) -> DelayedEntry:
         origin = entry.origin or key
         return DelayedEntry(
-            entry.entry_id, self._journal.ids.make(origin.seq, origin.fire_at_ms), due_of(entry), entry.published_at_ms,
-            entry.key, entry.producer, entry.door, entry.messages, entry.payload, entry.headers,
-        )  # fmt: skip
+            entry_id=entry.entry_id,
+            id=self._journal.ids.make(origin.seq, origin.fire_at_ms),
+            due_at_ms=due_of(entry),
+            published_at_ms=entry.published_at_ms,
+            key=entry.key,
+            producer=entry.producer,
+            door=entry.door,
+            messages=entry.messages,
+            headers=entry.headers,
+            payload=entry.payload,
+        )
 
 
 def _refuse(error: TarryError) -> NoReturn:

@@ -62,8 +62,19 @@ def ended_row(entry: Entry, event: Event, at_ms: int) -> Row:
     assert origin is not None, "an untouched entry has no row"
     assert isinstance(outcome, State), "its end waits for nothing"
     ended = EndedRow(
-        origin, outcome.value, at_ms, BY_COMMAND if event is Event.CANCEL else None, None, int(event is Event.READY),
-        entry.due_at_ms, entry.published_at_ms, namespace_of(entry.topic), entry.topic, entry.key, entry.owner, entry.door,
-        None,
-    )  # fmt: skip
+        origin=origin,
+        outcome=outcome.value,
+        finalised_at_ms=at_ms,
+        reason=BY_COMMAND if event is Event.CANCEL else None,
+        reference=None,
+        attempts=int(event is Event.READY),
+        due_at_ms=entry.due_at_ms,
+        accepted_at_ms=entry.published_at_ms,
+        namespace=namespace_of(entry.topic),
+        destination=entry.topic,
+        key=entry.key,
+        owner=entry.owner,
+        door=entry.door,
+        group=None,
+    )
     return (origin.seq,), (None, at_ms), ended

@@ -1,5 +1,6 @@
 """The records that end a version or put another in its place (R4), and what can be told of a version."""
 
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
@@ -9,6 +10,8 @@ from tarry.core.names import parse_topic
 from tarry.ledger.read_record import PutHead
 from tarry.ledger.record import NO_PUT, Entry, Finalise, Kept, Key, Put, Record
 from tarry.registry.registry import EndedRow
+
+_row_fields: Final = attrgetter(*EndedRow.__struct_fields__)
 
 
 def end_of(
@@ -24,10 +27,26 @@ def end_of(
     """The record that ends a version. Of a listed message the whole version is wanted: it is remembered with its body."""
     whole = put if put.listed and isinstance(put, Put) else None
     return Finalise(
-        key, put.origin or key, outcome, now_ms, reason, reference, put.attempts if attempts is None else attempts,
-        put.due_at_ms, put.accepted_at_ms, put.namespace, put.destination, put.key, put.owner, put.door, put.group,
-        put.listed, error, None if whole is None else whole.subject, None if whole is None else kept_of(whole),
-    )  # fmt: skip
+        kills=key,
+        origin=put.origin or key,
+        outcome=outcome,
+        finalised_at_ms=now_ms,
+        reason=reason,
+        reference=reference,
+        attempts=put.attempts if attempts is None else attempts,
+        due_at_ms=put.due_at_ms,
+        accepted_at_ms=put.accepted_at_ms,
+        namespace=put.namespace,
+        destination=put.destination,
+        key=put.key,
+        owner=put.owner,
+        door=put.door,
+        group=put.group,
+        listed=put.listed,
+        error=error,
+        subject=None if whole is None else whole.subject,
+        kept=None if whole is None else kept_of(whole),
+    )
 
 
 def kept_of(put: Put) -> Kept:
@@ -102,11 +121,28 @@ def past_due(put: Put) -> bool:
     return put.due_at_ms is not None and put.due_at_ms < put.accepted_at_ms
 
 
+def row_of(record: Finalise) -> EndedRow:
+    """The registry's row of a message that a record has ended: the fields that both have."""
+    return EndedRow(*_row_fields(record))
+
+
 def ended_row(head: PutHead, fired: Key, at_ms: int) -> tuple[tuple[int], tuple[str | None, int], EndedRow]:
     """The registry's row of a message that was sent into a topic: key, searched columns and value."""
     origin = head.origin or fired
     ended = EndedRow(
-        origin, "sent", at_ms, None, None, head.attempts + 1, head.due_at_ms, head.accepted_at_ms, head.namespace,
-        head.destination, head.key, head.owner, head.door, head.group,
-    )  # fmt: skip
+        origin=origin,
+        outcome="sent",
+        finalised_at_ms=at_ms,
+        reason=None,
+        reference=None,
+        attempts=head.attempts + 1,
+        due_at_ms=head.due_at_ms,
+        accepted_at_ms=head.accepted_at_ms,
+        namespace=head.namespace,
+        destination=head.destination,
+        key=head.key,
+        owner=head.owner,
+        door=head.door,
+        group=head.group,
+    )
     return (origin.seq,), (head.owner if head.listed else None, at_ms), ended

@@ -15,9 +15,10 @@ from starlette.responses import Response
 from tarry.core.access import Caller
 from tarry.core.errors import Invalid, RateLimited, TarryError
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
-from tarry.core.message import Message, MessageQuery, MessageView, Scheduled
+from tarry.core.message import Message, MessageView, Scheduled
 from tarry.core.names import parse_namespace
 from tarry.core.rights import HTTP, right_of
+from tarry.core.shapes import MessageFacts
 from tarry.core.times import format_instant
 from tarry.doors.http.asgi import (
     Answering,
@@ -125,7 +126,7 @@ class Messages:
             caller.require_namespace(parse_namespace(query.namespace))
         elif caller.namespaces is not None:
             raise Invalid("namespace", "name the namespace to list; the token does not reach all of them")
-        page = await self._engine.list_messages(MessageQuery(**msgspec.structs.asdict(query)))
+        page = await self._engine.list_messages(query)
         answers = [show(view) for view in page.messages]
         return json_response(MessagesAnswer(messages=answers, next_page=page.next_page))
 
@@ -210,28 +211,10 @@ def read_key(value: bytes) -> str:
 
 def show(view: MessageView) -> MessageAnswer:
     """A message as JSON shows it."""
-    body = {} if view.payload is UNSET else text_or_bytes(view.payload)
+    facts: dict[str, Any] = {name: getattr(view, name) for name in MessageFacts.__struct_fields__}
     return MessageAnswer(
-        id=view.id,
-        state=view.state.value,
-        destination=view.destination,
-        namespace=view.namespace,
-        owner=view.owner,
-        door=view.door,
-        key=view.key,
-        group=view.group,
-        due_at_ms=view.due_at_ms,
+        **facts,
         due_at=None if view.due_at_ms is None else format_instant(view.due_at_ms),
-        accepted_at_ms=view.accepted_at_ms,
-        delay_ms=view.delay_ms,
-        ttl_ms=view.ttl_ms,
-        attempts=view.attempts,
-        last_error=view.last_error,
-        last_attempt_at_ms=view.last_attempt_at_ms,
-        next_attempt_at_ms=view.next_attempt_at_ms,
         headers=view.headers,
-        finalised_at_ms=view.finalised_at_ms,
-        reason=view.reason,
-        reference=view.reference,
-        **body,
+        **({} if view.payload is UNSET else text_or_bytes(view.payload)),
     )

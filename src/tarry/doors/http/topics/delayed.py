@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tarry.core.errors import Invalid, NotFound
+from tarry.core.shapes import DelayedFacts
 from tarry.core.times import format_instant
 from tarry.doors.http.asgi import json_response
 from tarry.doors.http.bodies import check_json, decode, header, read_body, read_query, text_or_bytes, times_of
@@ -34,21 +35,10 @@ class RescheduleRequest(Times, kw_only=True):
     """When it is due now: exactly one of these."""
 
 
-class DelayedAnswer(Struct, kw_only=True):
+class DelayedAnswer(DelayedFacts, frozen=True, kw_only=True):
     """An entry that waits for its due instant; an answer to a cancel shows what it was."""
 
-    entry_id: int
-    id: str
-    """Its id as a message, for /v1/messages/{id}."""
-    due_at_ms: int
     due_at: str
-    published_at_ms: int
-    key: str | None
-    producer: str | None
-    door: str
-    messages: int
-    """How many messages it is: a Pulsar client's batch is one entry."""
-    headers: dict[str, str]
     payload: str | UnsetType = UNSET
     payload_base64: bytes | UnsetType = UNSET
     """Instead of `payload` where that is not UTF-8. Of a Pulsar client it has the metadata before it."""
@@ -112,17 +102,5 @@ def _entry_id(request: Request) -> int:
 
 
 def _shown(entry: DelayedEntry) -> DelayedAnswer:
-    content: dict[str, Any] = text_or_bytes(entry.payload)
-    return DelayedAnswer(
-        entry_id=entry.entry_id,
-        id=entry.id,
-        due_at_ms=entry.due_at_ms,
-        due_at=format_instant(entry.due_at_ms),
-        published_at_ms=entry.published_at_ms,
-        key=entry.key,
-        producer=entry.producer,
-        door=entry.door,
-        messages=entry.messages,
-        headers=entry.headers,
-        **content,
-    )
+    facts: dict[str, Any] = {name: getattr(entry, name) for name in DelayedFacts.__struct_fields__}
+    return DelayedAnswer(**facts, due_at=format_instant(entry.due_at_ms), **text_or_bytes(entry.payload))
