@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 # Folders that hold Python of ours (bench/ and others may be absent in a partial checkout).
-CODE := $(wildcard src tests bench demo)
+CODE := $(wildcard src tests bench demo tools)
 
 # Workers get whole files, or folders that share something costly, those that take longest first (tests/conftest.py).
 # There are more of them than cores, since much of the time is spent waiting for an instant or a server.
@@ -108,6 +108,10 @@ bench-many: .dev .java ## the part with a hundred million messages that wait: ha
 .PHONY: load-matrix
 load-matrix: .dev ## 10,000 participants of conferences on the Matrix door, for ten minutes (ARGS="--minutes 1")
 	@$(BIN)/python -m bench.matrix_load $(ARGS)
+
+.PHONY: docs
+docs: .dev ## build the documentation site in build/site; a broken link fails (ARGS=--serve shows it on port 8000)
+	@$(BIN)/python tools/docs_site.py $(ARGS)
 
 ##@ Upkeep
 

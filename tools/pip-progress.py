@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Turns what `pip install` says on standard output into progress: pip-progress.py TOTAL FOLDER < output of pip
+"""Turns pip's standard output into progress: pip-progress.py TOTAL FOLDER < output of `pip install`.
 
 TOTAL is the number of packages, FOLDER where they are installed. On a terminal there is one line, which is written again; elsewhere
 a line every few seconds. Only the standard library is there when this runs.

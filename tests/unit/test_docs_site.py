@@ -1,0 +1,55 @@
+"""The documentation site is built from the repository's pages, and a broken link fails the build."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def build(root: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "tools/docs_site.py", "--to", str(site)]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """A copy of the parts of the repository that the site is made of."""
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    for page in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "mkdocs.yml"):
+        shutil.copyfile(ROOT / page, tree / page)
+    for folder in ("docs", "tools", "deploy", "src", "tests/system"):
+        shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (tree / "bench").mkdir()
+    shutil.copyfile(ROOT / "bench/RESULTS.md", tree / "bench/RESULTS.md")
+    shutil.copytree(ROOT / "bench/plots", tree / "bench/plots")
+    return tree
+
+
+def test_the_site_has_every_page_and_both_references(tree: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    done = build(tree, site)
+    assert done.returncode == 0, done.stderr
+    pages = {path.relative_to(tree / "docs") for path in (tree / "docs").rglob("*.md")}
+    for page in pages:
+        name = page.parent / "index.html" if page.name == "README.md" else page.with_suffix(".html")
+        assert (site / "docs" / name).is_file(), page
+    client = (site / "reference/client.html").read_text("utf-8")
+    for method in ("schedule", "cancel", "restart", "receive", "consume"):
+        assert f'id="tarry.Client.{method}"' in client, method
+        assert f'id="tarry.AsyncClient.{method}"' in client, method
+    assert 'id="post-v1messagesidrestart"' in (site / "reference/http.html").read_text("utf-8")
+    assert (site / "search/search_index.json").is_file()
+
+
+@pytest.mark.parametrize("link", ["nowhere.md", "bulk.md#no-such-heading", "../src/tarry/nothing.py"])
+def test_a_broken_link_fails_the_build(tree: Path, tmp_path: Path, link: str) -> None:
+    page = tree / "docs/data.md"
+    page.write_text(page.read_text("utf-8") + f"\n[a link]({link})\n", "utf-8")
+    done = build(tree, tmp_path / "site")
+    assert done.returncode != 0
+    assert link.partition("#")[0].rpartition("/")[2] in done.stderr

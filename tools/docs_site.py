@@ -1,0 +1,128 @@
+"""The documentation site: gather the pages of the repository, add the references, and let MkDocs build them.
+
+    python tools/docs_site.py [--to FOLDER | --serve]
+
+MkDocs wants its sources in one folder of their own; ours are the README beside the code, `docs/` and a few pages more, and they
+link to each other as they stand in the repository. So they are copied as they stand. Two references are made: the Python client's from its
+docstrings, the HTTP API's from the OpenAPI document that a server answers with. Any broken link fails the build.
+"""
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from tarry import __version__
+from tarry.doors.http.openapi import build_document
+
+ROOT: Final = Path(__file__).parent.parent
+SOURCE: Final = ROOT / "build" / "docs-source"
+
+PAGES: Final = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "bench/RESULTS.md")
+"""Pages that stand outside `docs/`."""
+
+LINK: Final = re.compile(r"\]\(([^)#:\s]+)[)#]")
+"""A link to a file of the repository."""
+
+HTTP_REFERENCE: Final = """# The HTTP API, operation by operation
+
+Made from the document that every server answers with at `/openapi.json`. The rules behind it are on the page of the
+[native door](../docs/doors/http.md). [The document itself](openapi.json).
+
+[OAD(./openapi.json)]
+"""
+
+CLIENT_REFERENCE: Final = """# The Python client, method by method
+
+Made from the docstrings; the [page about the client](../docs/client.md) has an example of each method.
+
+::: tarry.Client
+    options:
+      force_inspection: true
+      inherited_members: true
+
+::: tarry.AsyncClient
+    options:
+      force_inspection: true
+      inherited_members: true
+
+::: tarry.client.shapes
+
+::: tarry.core.errors
+"""
+
+
+def gather(to: Path = SOURCE) -> None:
+    """Copy the pages, and make the references, into an empty folder."""
+    shutil.rmtree(to, ignore_errors=True)
+    shutil.copytree(ROOT / "docs", to / "docs")
+    for page in PAGES:
+        target = to / page
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / page, target)
+    _add_linked_files(to)
+    reference = to / "reference"
+    reference.mkdir()
+    (reference / "openapi.json").write_text(json.dumps(_openapi(), indent=1), "utf-8")
+    (reference / "http.md").write_text(HTTP_REFERENCE, "utf-8")
+    (reference / "client.md").write_text(CLIENT_REFERENCE, "utf-8")
+
+
+def _add_linked_files(to: Path) -> None:
+    """Copy what pages link to and is no page: units, charts, pictures. Links to anything else are broken."""
+    for page in list(to.rglob("*.md")):
+        for link in LINK.findall(page.read_text("utf-8")):
+            target = (page.parent / link).resolve()
+            if not target.is_relative_to(to) or target.exists():
+                continue
+            file = ROOT / target.relative_to(to)
+            if file.is_file() and file.suffix != ".md":
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, target)
+
+
+def _openapi() -> object:
+    return json.loads(build_document(__version__, is_open=False))
+
+
+def build(site: Path | None = None) -> int:
+    """Build the site; gives MkDocs' exit code."""
+    gather()
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
+    if site is not None:
+        command += ["--site-dir", str(site)]
+    # Material speaks of its successor at every build. (With --quiet no warning would count, so --strict could not fail.)
+    said = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, env=said, capture_output=True, text=True, check=False)
+    for line in done.stderr.splitlines() if done.returncode else ():
+        if not line.startswith("INFO"):
+            print(line, file=sys.stderr)
+    return done.returncode
+
+
+def serve() -> int:
+    """Show the site at http://127.0.0.1:8000, and build it again when its sources change."""
+    gather()
+    return subprocess.run([sys.executable, "-m", "mkdocs", "serve"], cwd=ROOT, check=False).returncode
+
+
+def main() -> int:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--serve", action="store_true", help="show the site on this machine")
+    parser.add_argument(
+        "--to", type=Path, metavar="FOLDER", help="where the site is written (default: build/site)"
+    )
+    args = parser.parse_args()
+    return serve() if args.serve else build(args.to)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
