@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from tarry.cli.options import server_url
 from tarry.cli.server import banner
 from tarry.config import Config
+from tarry.config.server import server_url
 from tarry.config.settings import Http
 from tests.unit.cli_kit import Shell
 

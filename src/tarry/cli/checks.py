@@ -21,10 +21,10 @@ from urllib.parse import urlsplit
 
 from tarry.cli.finding import CheckResult
 from tarry.cli.neighbours import check_neighbours
-from tarry.cli.options import client_tls
 from tarry.cli.ports import check_ports, listens
 from tarry.client.blocking import Client
 from tarry.config import Config
+from tarry.config.server import client_tls
 from tarry.core.errors import TarryError
 from tarry.index.progress import Progress, read_progress
 from tarry.serve.datafolder import ID_KEY, LEDGER, PIPELINE, explain, owner_pid

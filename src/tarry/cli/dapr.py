@@ -16,9 +16,10 @@ from typing import Annotated, Final
 import typer
 
 from tarry.cli.ports import first_free
-from tarry.cli.server import Data, _Port
+from tarry.cli.server import Data, Ports, _Port
 from tarry.cli.show import say
 from tarry.config import load
+from tarry.config.ports import port_variables
 
 GRACE_S: Final = 30.0
 """How long an application or the server may take to end before it is killed."""
@@ -66,6 +67,7 @@ def run(
     dapr_grpc_port: Annotated[int, typer.Option(help="_Port of Dapr's gRPC API; -1: a free one.")] = -1,
     data: Data = None,
     port: _Port = None,
+    ports: Ports = None,
     tarry_config: Annotated[str | None, typer.Option(metavar="FILE", help="Tarry's configuration.")] = None,
 ) -> None:
     """Run an application beside a server whose Dapr door is open.
@@ -96,6 +98,11 @@ def run(
         f"TARRY_DOORS__DAPR__{name.upper()}": str(one) for name, one in given.items() if one is not None
     }
     # What is wrong is told here, in one line, and not by a child.
+    loaded = load(tarry_config, os.environ, {"http.port": port, "port_offset": ports}).config
+    if loaded.port_offset:
+        # Dapr's ports are the application's to know, and not shifted; all others are, as elsewhere.
+        variables = {**port_variables(loaded), **variables}
+        port = loaded.http.port
     settings = load(tarry_config, os.environ | variables, {"data": data, "http.port": port}).config.doors.dapr
     serve = [sys.executable, "-m", "tarry", "serve"]
     for option, value in (("--data", data), ("--port", port), ("--config", tarry_config)):

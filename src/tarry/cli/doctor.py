@@ -6,8 +6,9 @@ import typer
 
 from tarry.cli import show
 from tarry.cli.finding import CheckResult
-from tarry.cli.options import ConfigFile, JsonOption, Url, server_url
+from tarry.cli.options import ConfigFile, JsonOption, Url
 from tarry.config import Config, ConfigError, load
+from tarry.config.server import server_url
 
 STYLES = {"ok": "green", "note": "yellow", "bad": "bold red"}
 

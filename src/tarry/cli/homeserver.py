@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
-from tarry.cli.options import url_of
 from tarry.cli.ports import first_free
 from tarry.cli.supervisor import Child
 from tarry.config import Config
+from tarry.config.server import url_of
 from tarry.core.errors import Unavailable
 from tarry.homeserver.synapse import PrivateSynapse
 from tarry.serve.datafolder import explain, owner_pid

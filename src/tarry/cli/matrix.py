@@ -13,11 +13,12 @@ import typer
 
 from tarry.cli import show
 from tarry.cli.exits import NOT_INSTALLED
-from tarry.cli.options import ConfigFile, JsonOption, Url, connect, url_of
+from tarry.cli.options import ConfigFile, JsonOption, Url, connect
 from tarry.cli.server import Data
 from tarry.client.blocking import Client
 from tarry.client.shapes import MessageView
 from tarry.config import load
+from tarry.config.server import url_of
 from tarry.core.errors import Conflict, Invalid, NotFound, RateLimited, TarryError, Unavailable
 
 NAMESPACES: Final = ("matrix/events", "matrix/futures")

@@ -1,15 +1,13 @@
 """Options that several commands share, and the client that they lead to."""
 
 import os
-import ssl
 from typing import Annotated, Any, TypedDict
 
 import typer
 
 from tarry.client.blocking import Client
-from tarry.config import Config, load
-from tarry.config.listening import Listening
-from tarry.config.tls import client_context
+from tarry.config import load
+from tarry.config.server import client_tls, server_url
 from tarry.core.errors import Invalid
 from tarry.core.names import parse_destination, parse_topic
 from tarry.core.times import parse_duration_ms, parse_instant_ms
@@ -81,30 +79,7 @@ def topic_of(text: str) -> str:
     return parse_topic(text).full
 
 
-def server_url(config: Config) -> str:
-    """Address of the configured server, as seen from this machine."""
-    return config.url if config.url is not None else url_of(config.http)
-
-
-def url_of(listening: Listening) -> str:
-    """Address of a listener, as seen from this machine."""
-    # An address that means «every address» is none to connect to.
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(listening.host, listening.host)  # noqa: S104
-    shown = f"[{host}]" if ":" in host else host
-    return f"{'https' if listening.tls_cert else 'http'}://{shown}:{listening.port}"
-
-
 def connect(config_file: str | None, url: str | None, *, retry_for_s: float = 0.0) -> Client:
     """The client for a command. It gives up soon, so that a person hears at once that no server answers."""
     config = load(config_file, os.environ).config
     return Client(url or server_url(config), config.token, tls=client_tls(config), retry_for_s=retry_for_s)
-
-
-def client_tls(config: Config) -> ssl.SSLContext | None:
-    """TLS with the certificate that the configuration shows to servers; None where it has none."""
-    if config.tls_client_cert is None:
-        return None
-    try:
-        return client_context(config.tls_client_cert, config.tls_client_key)
-    except (OSError, ssl.SSLError) as error:
-        raise Invalid("tls_client_cert", f"{config.tls_client_cert} cannot be used: {error}") from None

@@ -3,14 +3,16 @@
 import contextlib
 import os
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from tarry.cli.finding import CheckResult
-from tarry.config import Config
+from tarry.config import Config, ConfigError
 from tarry.config.dapr import DaprApp
 from tarry.config.doors import DOORS
+from tarry.core.errors import Unavailable
+from tarry.serve.datafolder import owner_pid
 
 _LISTEN = "0A"
 
@@ -64,13 +66,44 @@ def check_port(port: ConfiguredPort, server_pid: int | None) -> CheckResult:
     )
 
 
-def taken(config: Config) -> list[str]:
-    """A line for each port that cannot be listened on, with who has it and the setting that names another."""
-    lines = []
+class PortsInUse(NamedTuple):
+    """Ports that cannot be listened on."""
+
+    lines: list[str]
+    """A line for each of them, with who has it and the setting that names another."""
+    options: dict[str, str]
+    """Options of `tarry up` with which it would start."""
+
+
+def check_free(config: Config, shifted: Callable[[int], Config]) -> PortsInUse | None:
+    """None if every port of the configuration can be listened on. `shifted` is the configuration with another offset."""
+    lines = [
+        f"port {port.port} ({port.setting}): {trouble}{_by(port.port)}" for port, trouble in _in_use(config)
+    ]
+    if not lines:
+        return None
+    options = {"--ports": f"+{_free_offset(shifted)}"}
+    folder = Path(config.data)
+    if (pid := owner_pid(folder)) is not None:
+        lines.append(f"data folder {config.data}: the Tarry with pid {pid} uses it")
+        options["--data"] = f"{config.data.rstrip('/')}-2"
+    return PortsInUse(lines, options)
+
+
+def _in_use(config: Config) -> Iterator[tuple[ConfiguredPort, str]]:
     for port in ports_of(config):
         if port.port and port.opened and (trouble := _trouble(port)) is not None:
-            lines.append(f"port {port.port} ({port.setting}): {trouble}{_by(port.port)}")
-    return lines
+            yield port, trouble
+
+
+def _free_offset(shifted: Callable[[int], Config]) -> int:
+    """An offset with which every port is free: ten thousand, or the next thousand that does."""
+    offsets: list[int] = [10_000, *range(1_000, 16_000, 1_000), *range(100, 15_000, 100)]
+    for offset in offsets:
+        with contextlib.suppress(ConfigError):
+            if next(_in_use(shifted(offset)), None) is None:
+                return offset
+    raise Unavailable("every port of this machine that was tried is in use")
 
 
 def _trouble(port: ConfiguredPort) -> str | None:

@@ -42,7 +42,7 @@ class AsyncClient(Operations, Awaiting):
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self._server = ServerAddress(url, token, timeout_s, retry_for_s)
-        self._tls = tls
+        self._tls = tls if tls is not None else self._server.tls
         self._max_connections = max_connections
         self._session: aiohttp.ClientSession | None = None
 

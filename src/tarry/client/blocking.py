@@ -34,7 +34,8 @@ class Client(Operations, Blocking):
         with Client() as client:
             client.schedule("persistent://public/default/hello", "world", delay="5s")
 
-    `url` and `token` default to `TARRY_URL` and `TARRY_TOKEN`, and then to this machine without a token.
+    Without a `url` it finds its server as the command line does: by `TARRY_*` variables, then `./tarry.toml`, then on this
+    machine. With one, the token is the one given, or `TARRY_TOKEN`.
     After a broken connection a call is tried again for `retry_for_s`, if that is safe.
     """
 
@@ -48,7 +49,7 @@ class Client(Operations, Blocking):
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._server = ServerAddress(url, token, timeout_s, retry_for_s)
-        self._tls = tls
+        self._tls = tls if tls is not None else self._server.tls
         self._idle: deque[http.client.HTTPConnection] = deque()
 
     def list(self, **filters: Unpack[ListFilters]) -> Iterator[MessageView]:

@@ -1,22 +1,27 @@
-"""Which server a client speaks to, and what every request to it has in common. Does no I/O."""
+"""Which server a client speaks to, and what every request to it has in common. Reads the configuration, and does no other I/O."""
 
 import os
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit
 
 from tarry.client.call import ClientCall, Unreachable
 from tarry.client.retries import waits
 from tarry.core.errors import Invalid
 
-DEFAULT_URL: Final = "http://127.0.0.1:8080"
-
 
 class ServerAddress:
     """An address, a token, and how long to wait."""
 
     def __init__(self, url: str | None, token: str | None, timeout_s: float, retry_for_s: float) -> None:
-        self.url = (url or os.environ.get("TARRY_URL") or DEFAULT_URL).rstrip("/")
+        configured = None
+        if not url:
+            # Late: a program that names its server has no need of the configuration.
+            from tarry.config.server import configured_server
+
+            configured = configured_server()
+            url = configured.url
+        self.url = url.rstrip("/")
         parts = urlsplit(self.url)
         try:
             port = parts.port
@@ -30,7 +35,9 @@ class ServerAddress:
         self.prefix = parts.path
         self.timeout_s = timeout_s
         self._retry_for_s = retry_for_s
-        self._token = token or os.environ.get("TARRY_TOKEN") or None
+        self._token = token or (configured.token if configured else os.environ.get("TARRY_TOKEN")) or None
+        self.tls = configured.tls if configured else None
+        """TLS as configured; a client's own goes before it."""
 
     def headers(self, call: ClientCall[Any]) -> dict[str, str]:
         """The headers of a request."""

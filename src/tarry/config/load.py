@@ -6,6 +6,7 @@ value that cannot be are errors that name the place and say what to do; nothing 
 
 import difflib
 import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -17,11 +18,16 @@ from msgspec import Struct
 from tarry.config.check import ConfigError, check
 from tarry.config.fields import SettingField, fields_of, row_of, tables_of
 from tarry.config.lines import key_lines
+from tarry.config.ports import shifted
 from tarry.config.settings import Config
 
 DEFAULT_FILE: Final = "tarry.toml"
 FILE_VARIABLE: Final = "TARRY_CONFIG"
 PREFIX: Final = "TARRY_"
+_OF_KUBERNETES: Final = re.compile(
+    r"_SERVICE_HOST=|_SERVICE_PORT(_\w+)?=|_PORT_\d+_(TCP|UDP)(_\w+)?=|_PORT=(tcp|udp)://"
+)
+"""Variables that Kubernetes gives every container beside a Service called `tarry`."""
 
 
 class Value(NamedTuple):
@@ -57,6 +63,7 @@ def load(
             values[name] = Value(given, "command line")
     config = _build(Config, "", values)
     sources = {name: value.source for name, value in values.items()}
+    config = shifted(config, sources)
     check(config, sources)
     return Loaded(config, sources, path)
 
@@ -145,7 +152,10 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, Value]:
     values: dict[str, Value] = {}
     for variable in sorted(environment):
         # An empty variable is one that a start script had nothing for.
-        if not variable.startswith(PREFIX) or variable == FILE_VARIABLE or not environment[variable]:
+        given = environment[variable]
+        if not variable.startswith(PREFIX) or variable == FILE_VARIABLE or not given:
+            continue
+        if variable not in by_variable and _OF_KUBERNETES.search(f"{variable}={given}"):
             continue
         field = by_variable.get(variable)
         if field is None:
@@ -166,6 +176,8 @@ def _parse(text: str, field: SettingField, variable: str) -> Any:
             return _named(json.loads(text), field)
         except json.JSONDecodeError as error:
             raise ConfigError(f"environment {variable}: is not JSON: {error}") from None
+    if _bare(field.type) is int:
+        text = text.removeprefix("+")
     try:
         return msgspec.convert(text, field.type, strict=False)
     except msgspec.ValidationError as error:

@@ -155,6 +155,8 @@ class Config(Section, frozen=True, kw_only=True):
 
     data: Annotated[Path, Meta(min_length=1)] = "tarry-data"
     """The data folder. One server at a time owns it."""
+    port_offset: Annotated[int, Meta(ge=0, le=65_535)] = 0
+    """Number that is added to every port below except 0, so that a second Tarry has ports of its own; `--ports +10000` on the command line."""
     url: str | None = None
     """Address of the server for the command line; by default that of `[http]`."""
     token: Secret | None = None
