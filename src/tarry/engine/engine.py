@@ -43,6 +43,8 @@ from tarry.engine.queries.finding import Finding
 from tarry.engine.queries.hearing import Hearing
 from tarry.engine.queries.owners import Owners
 from tarry.engine.queries.upcoming import Counting, Upcoming, due_soon
+from tarry.engine.repeats.repeating import Repeating
+from tarry.engine.repeats.repeats import Repeats
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state.recovery import recover
 from tarry.engine.topics.topics import Topics
@@ -116,6 +118,9 @@ class Engine:
         finding = Finding(self.journal, self.dispatcher, self.upkeep)
         self._commands = Commands(self.journal, self.dispatcher, finding, clock, reading or offload)
         self._admission = Admission(self.journal, clock, outlets, finding, self._commands)
+        self._repeating = Repeating(self.journal, self.journal.repeats, self._admission.versions)
+        self.repeats = Repeats(self.journal, self.journal.repeats, self._repeating, clock)
+        """Messages that are sent again and again."""
         self._hearing = Hearing(self.journal, self.dispatcher, self._commands)
         self._owners = Owners(self.journal, self._commands)
         self.batches = Adoption(self.journal, self.dispatcher, self.upkeep, self._commands, clock, outlets)
@@ -200,8 +205,11 @@ class Engine:
         read_ms = None if more else self.journal.readahead.turn(now_ms)
         self.batches.turn(now_ms)
         self.backups.turn(now_ms)
+        repeat_ms = self._repeating.turn(now_ms)
         self.topics.records.pump()
         again_ms = self.upkeep.tick(now_ms)
+        if repeat_ms is not None:
+            again_ms = min(again_ms, repeat_ms)
         if more or self.topics.records.unfinished or (read_ms is not None and read_ms <= now_ms):
             return 0
         if read_ms is not None:

@@ -17,8 +17,8 @@ from tarry.doors.dapr.cloudevents import CONTENT_TYPE, NO_TRACE, EventOrigin, Tr
 from tarry.doors.dapr.errors import Refusal
 from tarry.doors.dapr.mounting import Mounted, Mounts
 from tarry.outlets.dapr.component import Feature
-from tarry.outlets.dapr.cron import FIELD as REPEAT
 from tarry.outlets.dapr.properties import ttl_ms_of
+from tarry.outlets.dapr.repeats import FIELD as REPEAT
 from tarry.outlets.dapr.repeats import repeat_of
 from tarry.outlets.dapr.times import FIELD as SCHEDULED
 from tarry.outlets.dapr.times import due_at_ms

@@ -54,10 +54,11 @@ class Admission:
         destinations = Destinations(journal, outlets)
         owner_limits = OwnerLimits(journal.pending)
         self._idempotency = Idempotency(journal, destinations)
-        self._versions = FirstVersions(journal, destinations, owner_limits)
+        self.versions = FirstVersions(journal, destinations, owner_limits)
+        """Makes the first versions of messages, also of those that repeats accept."""
         self._planner = Planner(journal, destinations, owner_limits)
         self._naming = Naming(
-            journal, clock, finding, commands, self._versions, self._idempotency, self._write
+            journal, clock, finding, commands, self.versions, self._idempotency, self._write
         )
 
     # Operations
@@ -115,7 +116,7 @@ class Admission:
             repeat = None if message.idempotency_key is None else self._idempotency.repeated(message)
             if repeat is not None:
                 return repeat
-            put = self._versions.make(message, self._clock.now_ms(), trace=trace)
+            put = self.versions.make(message, self._clock.now_ms(), trace=trace)
         except TarryError as error:
             return failed(error)
         answer: Answer[Scheduled] = Answer()
@@ -159,7 +160,7 @@ class Admission:
             if answers is None:
                 led = {(self._idempotency.holder(one), one.leads) for one in good if one.leads is not None}
                 for message in good:
-                    put = self._versions.make(message, unit.now_ms, unit.before, trace)
+                    put = self.versions.make(message, unit.now_ms, unit.before, trace)
                     is_led = (
                         message.group is not None
                         and (self._idempotency.holder(message), message.group) in led
@@ -192,7 +193,7 @@ class Admission:
     def _add(self, message: Message, unit: "_Unit") -> Answer[Scheduled]:
         try:
             message.check()
-            unit.add(self._versions.make(message, unit.now_ms, unit.before, unit.trace))
+            unit.add(self.versions.make(message, unit.now_ms, unit.before, unit.trace))
         except TarryError as error:
             return failed(error)
         return unit.answers[-1]

@@ -41,6 +41,7 @@ from tarry.engine.state.batches import Batch, Batches
 from tarry.engine.state.groups import Groups
 from tarry.engine.state.names import Names
 from tarry.engine.state.pending import Pending
+from tarry.engine.state.repeat_state import SORTS, RepeatState
 from tarry.engine.state.subjects import Subjects
 from tarry.engine.topics.consumer import Received
 from tarry.engine.topics.entries import received_entries
@@ -124,6 +125,7 @@ class Journal:
         self.readahead.aside = self.aside.seqs
         self.readahead.prepares = self.topics.records.prepares
         self.catalogue = Catalogue(self)
+        self.repeats = RepeatState(registry)
         self.retention = Retention(self)
         self.pending = Pending(registry)
         self.counters: Counter[str] = Counter()
@@ -290,7 +292,7 @@ class Journal:
                 if isinstance(record, Adopt) and record.name in self.batches.by_name:
                     yield self.batches.by_name[record.name]
             case Catalogued():
-                self.catalogue.decide(record)
+                (self.repeats if record.sort in SORTS else self.catalogue).decide(record)
             case _:
                 self.topics.records.decide(seq, record)
 

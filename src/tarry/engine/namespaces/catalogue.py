@@ -12,6 +12,7 @@ from tarry.core.errors import Conflict, NotFound, TarryError
 from tarry.core.names import DEFAULT_NAMESPACE, check_part, parse_namespace
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.journal.steps import append_in_steps
+from tarry.engine.state.repeat_state import SORTS as REPEATS
 from tarry.ledger.record import Catalogued, PolicySet, Record, TopicSet
 from tarry.registry.registry import Registry
 
@@ -51,7 +52,8 @@ class Catalogue:
     def load(self, registry: Registry) -> None:
         """Take everything back from the registry."""
         for key, value in registry.catalogue.rows():
-            self._put_in(key, value)
+            if key[0] not in REPEATS:
+                self._put_in(key, value)
 
     def _put_in(self, key: tuple[str, str], value: bytes) -> None:
         self._entered[key] = value
@@ -174,6 +176,7 @@ class Catalogue:
         yield from self.ends_of(topics)
         said = {*journal.policies.places("topic"), *self._of_topic} - topics
         yield from self.ends_of(topic for topic in said if topic.startswith(inside))
+        yield from journal.repeats.ends_in(namespace)
         yield PolicySet("namespace", namespace, None)
         yield Catalogued("namespace", namespace, None)
 

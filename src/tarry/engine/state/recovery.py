@@ -120,6 +120,7 @@ def _load(journal: Journal) -> int:
     journal.batches.load(registry)
     journal.groups.load()
     journal.catalogue.load(registry)
+    journal.repeats.load(registry)
     journal.pending.load(registry)
     for (scope, name), policy in registry.policies.rows():
         journal.policies.apply(scope, name, msgspec.convert(policy, Policy))

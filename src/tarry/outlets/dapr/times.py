@@ -6,14 +6,14 @@ up, so that nothing is early.
 """
 
 import re
-from calendar import monthrange
 from datetime import UTC, date, datetime, timedelta
 from decimal import ROUND_CEILING, Decimal
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from tarry.core.errors import Invalid
 from tarry.core.limits import DAY_MS, HOUR_MS, MAX_DELAY_MS, MINUTE_MS
+from tarry.core.schedules.period import Period
 from tarry.core.times import go_duration_ms
 
 FIELD: Final = "scheduledSendTime"
@@ -33,7 +33,6 @@ _INSTANT: Final = re.compile(
 _LOST_PLUS: Final = re.compile(r"(?<=[T\d]) (?=\d\d(?::?\d\d)?$)", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MAX_DIGITS: Final = 64
-_LAST_YEAR: Final = 9998
 FURTHEST_MS: Final = MAX_DELAY_MS
 """A longer duration is refused as it is read; how far away a message may really be is the engine's to say."""
 
@@ -50,7 +49,7 @@ def due_at_ms(text: str, now_ms: int) -> int:
     if text[0] == "R":
         raise Invalid(FIELD, f"{text!r} is a repetition; give it as the metadata field scheduledRepeat")
     if text[0] == "P":
-        return span_of(text).after_ms(now_ms)
+        return span_of(text).after_ms(now_ms, FIELD)
     if text[0] == "-":
         raise Invalid(FIELD, f"{text!r} is a negative delay")
     if _GO_DURATION.match(text) or (text[0] == " " and _GO_DURATION.match(text[1:])):
@@ -60,26 +59,7 @@ def due_at_ms(text: str, now_ms: int) -> int:
     return _instant_ms(text)
 
 
-class Span(NamedTuple):
-    """An ISO-8601 duration: months by the calendar, in UTC, and what is always equally long."""
-
-    months: int
-    rest_ms: int
-
-    def after_ms(self, from_ms: int) -> int:
-        """The instant so long after another. A day that the month has not runs over into the next, as in Go."""
-        if not self.months:
-            return from_ms + self.rest_ms
-        at = _EPOCH + timedelta(milliseconds=from_ms)
-        years, month = divmod(at.month - 1 + self.months, 12)
-        if at.year + years > _LAST_YEAR:
-            raise Invalid(FIELD, f"{self.months} months are further away than anything can be")
-        over = max(0, at.day - monthrange(at.year + years, month + 1)[1])
-        moved = at.replace(year=at.year + years, month=month + 1, day=at.day - over) + timedelta(days=over)
-        return _ms_of(moved) + self.rest_ms
-
-
-def span_of(text: str) -> Span:
+def span_of(text: str) -> Period:
     """Read an ISO-8601 duration; raises `Invalid`."""
     found = _DURATION.fullmatch(text)
     if found is None or not any(found.groups()):
@@ -87,7 +67,7 @@ def span_of(text: str) -> Span:
     years, months, weeks, days, _, hours, minutes, seconds = found.groups()
     rest_ms = (int(weeks or 0) * 7 + int(days or 0)) * DAY_MS + int(hours or 0) * HOUR_MS
     rest_ms += int(minutes or 0) * MINUTE_MS + _up(Decimal((seconds or "0").replace(",", ".")) * 1_000)
-    span = Span(int(years or 0) * 12 + int(months or 0), rest_ms)
+    span = Period(int(years or 0) * 12 + int(months or 0), rest_ms)
     if span.months * 28 * DAY_MS + span.rest_ms > FURTHEST_MS:
         raise _too_far(text)
     return span

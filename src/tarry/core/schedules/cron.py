@@ -1,19 +1,25 @@
-"""Cron in UTC: second, minute, hour, day of the month, month, day of the week; with five fields the second is 0. Pure.
+"""Cron: second, minute, hour, day of the month, month, day of the week; with five fields the second is 0.
 
 Each field is `*`, a number, a name (`jan`, `mon`), a range, a list, any of them with a step (`*/5`). If both days are
-restricted, one of them is enough. The next instant is found by arithmetic: days by the calendar's years and months,
-the time of the day by bisection, so that a schedule costs the same however seldom it comes round.
+restricted, one of them is enough. The next time is found by arithmetic: days by the calendar's years and months, the
+time of the day by bisection, so that a schedule costs the same however seldom it comes round.
+
+Times here are wall-clock times, as milliseconds since 1970-01-01 00:00 of the same clock; `zones` makes instants of them.
 """
 
 from bisect import bisect_left
-from calendar import monthrange
 from collections.abc import Iterator
-from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
 from tarry.core.errors import Invalid
+from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS
+from tarry.core.schedules.civil import date_of, day_of, month_days, split, weekday
+from tarry.core.schedules.period import LAST_YEAR
 
-FIELD: Final = "scheduledRepeat"
+_NAMED: Final = {
+    "@yearly": "0 0 0 1 1 *", "@annually": "0 0 0 1 1 *", "@monthly": "0 0 0 1 * *", "@weekly": "0 0 0 * * 0",
+    "@daily": "0 0 0 * * *", "@midnight": "0 0 0 * * *", "@hourly": "0 0 * * * *",
+}  # fmt: skip
 _MONTHS: Final = {
     name: at
     for at, name in enumerate(
@@ -25,8 +31,7 @@ _FIELDS: Final[tuple[tuple[str, int, int, dict[str, int]], ...]] = (
     ("second", 0, 59, {}), ("minute", 0, 59, {}), ("hour", 0, 23, {}), ("day of the month", 1, 31, {}),
     ("month", 1, 12, _MONTHS), ("day of the week", 0, 7, _DAYS),
 )  # fmt: skip
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_YEAR: Final = 9998
+MAX_CHARACTERS: Final = 200
 YEARS: Final = 40
 """Every day that there ever is comes within so many years: the rarest, a 29th of February on one day of the week, can be
 forty years away, over a century that has none."""
@@ -35,50 +40,57 @@ forty years away, over a century that has none."""
 class Cron:
     """A schedule by the calendar; raises `Invalid` for a text that is none."""
 
-    def __init__(self, text: str) -> None:
-        parts = text.lower().split()
+    def __init__(self, text: str, field: str = "cron") -> None:
+        if len(text) > MAX_CHARACTERS:
+            raise Invalid(field, f"is longer than {MAX_CHARACTERS} characters")
+        parts = _NAMED.get(text, text).lower().split()
         if len(parts) == 5:
             parts = ["0", *parts]
         if len(parts) != 6:
             raise Invalid(
-                FIELD, f"{text!r} is no schedule such as R5/PT30M, @every 90s, @daily or 0 30 8 * * mon-fri"
+                field,
+                f"{text!r} is no cron schedule: write minute, hour, day of the month, month and day of the week, as in"
+                " 30 8 * * mon-fri, or @daily",
             )
         seconds, minutes, hours, days, months, weekdays = (
-            sorted(_numbers(part, *field)) for part, field in zip(parts, _FIELDS, strict=True)
+            sorted(_numbers(part, field, *of)) for part, of in zip(parts, _FIELDS, strict=True)
         )
+        self.every_hour = parts[2] in ("*", "?")
+        """Whether the hour is not restricted: then it repeats by the hour, and not at times of the day."""
         self._times = (hours, minutes, seconds)
         self._days, self._months = days, months
         self._weekdays = frozenset(day % 7 for day in weekdays)
         self._either = parts[3][0] not in "*?" and parts[5][0] not in "*?"
         if self.after(0) is None:
-            raise Invalid(FIELD, f"{text!r} names a day that there never is")
+            raise Invalid(field, f"{text!r} names a day that there never is")
 
     def after(self, at_ms: int) -> int | None:
-        """The first instant after another; None if there is none."""
-        at = (_EPOCH + timedelta(milliseconds=at_ms)).replace(microsecond=0) + timedelta(seconds=1)
-        for day in self._days_from(at.date()):
-            earliest = (at.hour, at.minute, at.second) if day == at.date() else (0, 0, 0)
-            time = _time_from(self._times, earliest)
+        """The first wall-clock time after another; None if there is none."""
+        first, of_day_ms = split((at_ms // SECOND_MS + 1) * SECOND_MS)
+        hour, rest_ms = divmod(of_day_ms, HOUR_MS)
+        now = (hour, rest_ms // MINUTE_MS, rest_ms % MINUTE_MS // SECOND_MS)
+        for day in self._days_from(first):
+            time = _time_from(self._times, now if day == first else (0, 0, 0))
             if time is not None:
                 hour, minute, second = time
-                found = datetime(day.year, day.month, day.day, hour, minute, second, tzinfo=UTC)
-                return (found - _EPOCH) // timedelta(milliseconds=1)
+                return day * DAY_MS + hour * HOUR_MS + minute * MINUTE_MS + second * SECOND_MS
         return None
 
-    def _days_from(self, first: date) -> Iterator[date]:
+    def _days_from(self, first: int) -> Iterator[int]:
         """The days that fit, from one on, of as many years as it can take."""
-        for year in range(first.year, min(first.year + YEARS, _LAST_YEAR) + 1):
+        first_year, first_month, _ = date_of(first)
+        for year in range(first_year, min(first_year + YEARS, LAST_YEAR) + 1):
             for month in self._months:
-                if (year, month) < (first.year, first.month):
+                if (year, month) < (first_year, first_month):
                     continue
-                last = monthrange(year, month)[1]
+                last, before = month_days(year, month), day_of(year, month, 1) - 1
                 for number in range(1, last + 1) if self._either else self._days:
-                    if number <= last and (day := date(year, month, number)) >= first and self._fits(day):
-                        yield day
+                    if number <= last and before + number >= first and self._fits(number, before + number):
+                        yield before + number
 
-    def _fits(self, day: date) -> bool:
-        of_month, of_week = day.day in self._days, day.isoweekday() % 7 in self._weekdays
-        return of_month or of_week if self._either else of_month and of_week
+    def _fits(self, of_month: int, day: int) -> bool:
+        in_month, in_week = of_month in self._days, weekday(day) in self._weekdays
+        return in_month or in_week if self._either else in_month and in_week
 
 
 def _time_from(fields: tuple[list[int], ...], earliest: tuple[int, ...]) -> tuple[int, ...] | None:
@@ -95,8 +107,8 @@ def _time_from(fields: tuple[list[int], ...], earliest: tuple[int, ...]) -> tupl
     return (field[at], *(one[0] for one in rest)) if at < len(field) else None
 
 
-def _numbers(text: str, what: str, least: int, most: int, names: dict[str, int]) -> set[int]:
-    """The numbers that one field of cron names."""
+def _numbers(text: str, field: str, what: str, least: int, most: int, names: dict[str, int]) -> set[int]:
+    """The numbers that one part of a schedule names."""
     found: set[int] = set()
     for part in text.split(","):
         span, slash, step = part.partition("/")
@@ -110,6 +122,6 @@ def _numbers(text: str, what: str, least: int, most: int, names: dict[str, int])
                 high = most
         by = int(step) if step.isascii() and step.isdigit() else 0
         if not least <= low <= high <= most or (slash and not by):
-            raise Invalid(FIELD, f"{part!r} is not a {what}, which is between {least} and {most}")
+            raise Invalid(field, f"{part!r} is not a {what}, which is between {least} and {most}")
         found.update(range(low, high + 1, by or 1))
     return found

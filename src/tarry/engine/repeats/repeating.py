@@ -1,0 +1,280 @@
+"""Repeating: the occurrences of repeats become messages, shortly before they are due.
+
+An occurrence and the progress of its repeat are one unit of the ledger: after a crash either both are there or
+neither is, and so each occurrence is accepted exactly once. From then on it is a message like any other.
+
+What a repeat may cost is bounded: of all repeats so many occurrences in a turn, missed ones at a pace of their own and
+after those that are due now.
+"""
+
+import logging
+from heapq import heapify, heappop, heappush
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from tarry.core import faults
+from tarry.core.errors import TarryError, Unavailable
+from tarry.core.limits import DAY_MS, MINUTE_MS, SECOND_MS
+from tarry.core.message import Message
+from tarry.core.names import TOPIC_SCHEME, parse_topic
+from tarry.core.policy import Effective
+from tarry.core.repeat import Occurrences, Progress
+from tarry.engine.admission.first_versions import FirstVersions
+from tarry.engine.journal.journal import Journal
+from tarry.engine.records.versions import end_of
+from tarry.engine.repeats.zone_files import offset_of
+from tarry.engine.state.repeat_state import HeldRepeat, RepeatName, RepeatState, come_to
+from tarry.ledger.record import Key, Put, Record
+
+log = logging.getLogger(__name__)
+
+AHEAD_MS: Final = 250
+"""How long before its instant an occurrence is accepted, so that it is durable by then and on time."""
+
+STEP: Final = 50
+"""Occurrences accepted in one turn, of all repeats: some milliseconds of the loop's time."""
+
+PACE_MS: Final = 5
+"""A turn that had more to do is followed by another so much later: other work has at least as much of the loop."""
+
+LATE_STEP: Final = 10
+"""Missed occurrences of one repeat that are accepted together."""
+
+LATE_PACE_MS: Final = 20
+"""The time between two such steps of a repeat: with the step before, up to 500 missed occurrences in a second."""
+
+LOOKED_AT: Final = 100
+"""Repeats looked at in one turn after records were about them: at a start these are all that there are."""
+
+TAKEN_BACK: Final = "its repeat was paused, changed or removed"
+
+MISSED_MS: Final = MINUTE_MS
+"""An occurrence that could not be accepted for so long is missed, whatever kept it."""
+
+AGAIN_MS: Final = 10 * SECOND_MS
+"""When an occurrence that was refused is tried again."""
+
+KEPT_MS: Final = 7 * DAY_MS
+"""How long a repeat is shown after its last occurrence."""
+
+
+class Wakes:
+    """When repeats are to be looked at next: a heap with one instant for each name."""
+
+    def __init__(self) -> None:
+        self._at: dict[RepeatName, int] = {}
+        self._heap: list[tuple[int, RepeatName]] = []
+        """What is not in force any more is dropped late."""
+
+    def set(self, name: RepeatName, at_ms: int | None) -> None:
+        """Look at a repeat at an instant, or with None not at all."""
+        if at_ms is None:
+            self._at.pop(name, None)
+        elif self._at.get(name) != at_ms:
+            self._at[name] = at_ms
+            heappush(self._heap, (at_ms, name))
+            if len(self._heap) > 2 * len(self._at) + 64:
+                self._heap = [(at_ms, name) for name, at_ms in self._at.items()]
+                heapify(self._heap)
+
+    def first(self) -> tuple[int, RepeatName] | None:
+        """The repeat to be looked at next, and when."""
+        while self._heap and self._at.get(self._heap[0][1]) != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0] if self._heap else None
+
+
+class Repeating:
+    """Makes occurrences of repeats."""
+
+    def __init__(self, journal: Journal, state: RepeatState, versions: FirstVersions) -> None:
+        self._journal = journal
+        self._state = state
+        self._versions = versions
+        self._timely = Wakes()
+        self._late = Wakes()
+        """Of repeats that catch up with missed occurrences: after the others."""
+        self._again_at_ms = 0
+        self.troubles: dict[RepeatName, str] = {}
+        """Why the next occurrence of a repeat is not accepted, where it is not."""
+
+    def turn(self, now_ms: int) -> int | None:
+        """Accept the occurrences that are near; gives the instant at which to come again, None if there is nothing to come for."""
+        self._look_at_changed(now_ms)
+        next_ms = self._next_ms()
+        if next_ms is None:
+            return None
+        waits = 0 < self._again_at_ms - now_ms <= SECOND_MS
+        if next_ms <= now_ms and not waits and self._journal.ledger.failed is None:
+            self._make_all(now_ms)
+            next_ms = self._next_ms()
+        if self._state.changed:
+            next_ms = now_ms + 1 if next_ms is None else min(next_ms, now_ms + 1)
+        return None if next_ms is None else max(next_ms, min(self._again_at_ms, now_ms + SECOND_MS))
+
+    def _next_ms(self) -> int | None:
+        firsts = [first[0] for wakes in (self._timely, self._late) if (first := wakes.first()) is not None]
+        return min(firsts, default=None)
+
+    def _look_at_changed(self, now_ms: int) -> None:
+        changed = self._state.changed
+        for name in list(islice(changed, LOOKED_AT)):
+            del changed[name]
+            self.troubles.pop(name, None)
+            try:
+                self._set_wake(name, now_ms)
+            except Exception as error:  # noqa: BLE001 - one repeat must not keep the others, nor end the process
+                self._refused(name, error, now_ms)
+
+    def _set_wake(self, name: RepeatName, now_ms: int) -> None:
+        timely_ms, late_ms = None, None
+        held = self._state.by_name.get(name)
+        if held is not None and held.progress.paused_at_ms is None:
+            progress = held.progress
+            if progress.over_at_ms is not None:
+                timely_ms = progress.over_at_ms + KEPT_MS
+            elif progress.next_at_ms is not None and progress.next_at_ms < self._missed_before(
+                progress, now_ms
+            ):
+                late_ms = now_ms + LATE_PACE_MS
+            elif progress.next_at_ms is not None:
+                planned = self.occurrences(held).planned(progress.next_at_ms, progress.made)
+                timely_ms = planned.due_at_ms - self._ahead_ms(held)
+        self._timely.set(name, timely_ms)
+        self._late.set(name, late_ms)
+
+    def _ahead_ms(self, held: HeldRepeat) -> int:
+        # Where nothing is delayed a message goes out as it is accepted.
+        return AHEAD_MS if self.policy(held).delayed_delivery else 0
+
+    def policy(self, held: HeldRepeat) -> Effective:
+        """The policy in force where the messages of a repeat go."""
+        destination = held.repeat.destination
+        topic = parse_topic(destination).full if destination.startswith(TOPIC_SCHEME) else None
+        return self._journal.policies.effective(topic, held.name.namespace)
+
+    def _missed_before(self, progress: Progress, now_ms: int) -> int:
+        """Occurrences planned for an earlier instant are missed: the server did not run, or the repeat was paused."""
+        return max(progress.since_ms, self._journal.recovered_at_ms, now_ms - MISSED_MS)
+
+    @staticmethod
+    def occurrences(held: HeldRepeat) -> Occurrences:
+        """The occurrences of a repeat."""
+        return Occurrences(held.repeat, held.name.full, offset_of)
+
+    # Making
+
+    def _make_all(self, now_ms: int) -> None:
+        room, room_bytes = STEP, self._journal.ledger.unit_max_bytes // 2
+        records: list[Record] = []
+        for wakes in (self._timely, self._late):
+            while (first := wakes.first()) is not None and first[0] <= now_ms:
+                if room <= 0 or room_bytes <= 0:
+                    self._again_at_ms = now_ms + PACE_MS
+                    break
+                name = first[1]
+                size_bytes = self._state.by_name[name].repeat.size_bytes
+                fits = max(1, min(room, room_bytes // size_bytes))
+                try:
+                    made = self._make(self._state.by_name[name], now_ms, fits, len(records))
+                except Exception as error:  # noqa: BLE001 - one repeat must not keep the others, nor end the process
+                    self._refused(name, error, now_ms)
+                    continue
+                records += made
+                room -= len(made)
+                room_bytes -= len(made) * size_bytes
+                # Its next instant is known once the records are decided.
+                wakes.set(name, None)
+        if records:
+            self._append(records, now_ms)
+
+    def _append(self, records: list[Record], now_ms: int) -> None:
+        expected = self._journal.ledger.next_seq
+        try:
+            first = self._journal.append(records, lambda _: None)
+        except Unavailable:
+            # No space: the repeats are looked at again, and nothing was decided.
+            for record in records:
+                if not isinstance(record, Put):
+                    self._state.changed[RepeatName.parse(record.name)] = None  # type: ignore[union-attr]
+            self._again_at_ms = now_ms + SECOND_MS
+            return
+        assert first == expected
+
+    def _make(self, held: HeldRepeat, now_ms: int, room: int, before: int) -> list[Record]:
+        """The occurrences of one repeat that are near, and its progress after them; `before` records come before them."""
+        progress, occurrences = held.progress, self.occurrences(held)
+        if progress.over_at_ms is not None:
+            return self._state.ends_of(held.name)
+        next_ms, made = progress.next_at_ms, progress.made
+        last_ms = progress.last_at_ms
+        ahead = [one for one in progress.ahead if one[0] > now_ms]
+        missed_before_ms = self._missed_before(progress, now_ms)
+        if next_ms is not None and next_ms < missed_before_ms:
+            next_ms = occurrences.after_missed(next_ms, missed_before_ms)
+            room = min(room, LATE_STEP)
+        puts: list[Record] = []
+        first_seq = self._journal.ledger.next_seq + before
+        ahead_ms = self._ahead_ms(held)
+        while next_ms is not None and len(puts) < room:
+            planned = occurrences.planned(next_ms, made)
+            if planned.due_at_ms > now_ms + ahead_ms:
+                break
+            put = self.version(held, planned.planned_at_ms, planned.due_at_ms, now_ms)
+            if put.fire_at_ms > now_ms:
+                ahead.append((put.fire_at_ms, first_seq + len(puts), planned.planned_at_ms))
+            puts.append(put)
+            last_ms, next_ms, made = next_ms, planned.following_at_ms, made + 1
+        over_ms = None if next_ms is not None else now_ms
+        after = msgspec.structs.replace(
+            progress,
+            next_at_ms=next_ms,
+            made=made,
+            last_at_ms=last_ms,
+            over_at_ms=over_ms,
+            ahead=tuple(ahead),
+        )
+        return [*puts, come_to(held.name, after)]
+
+    def version(self, held: HeldRepeat, planned_at_ms: int, due_at_ms: int, now_ms: int) -> Put:
+        """The version that accepts an occurrence; raises the error of the rule that it breaks."""
+        return self._versions.make(_message(held, planned_at_ms, due_at_ms), now_ms)
+
+    def _refused(self, name: RepeatName, error: Exception, now_ms: int) -> None:
+        if not isinstance(error, TarryError):
+            self._journal.isolation.check(error)
+        reason = str(error) if isinstance(error, TarryError) else faults.told(error)
+        if self.troubles.get(name) != reason:
+            log.warning(
+                "an occurrence of repeat %s is not accepted, and is tried again: %s", name.full, reason
+            )
+        self.troubles[name] = reason
+        self._timely.set(name, now_ms + AGAIN_MS)
+        self._late.set(name, None)
+
+    # Taking back
+
+    def taken_back(self, held: HeldRepeat, now_ms: int) -> tuple[list[Record], Progress]:
+        """The ends of occurrences that were accepted ahead and are not due, and the progress without them.
+
+        One that was commanded by itself in the meantime is a message of its own, and stays.
+        """
+        progress, dead = held.progress, self._journal.dead
+        ends: list[Record] = []
+        planned: list[int] = []
+        for fire_at_ms, seq, planned_at_ms in progress.ahead:
+            if fire_at_ms > now_ms and seq not in dead:
+                put = self._journal.bodies.version(seq)
+                ends.append(end_of(put, Key(fire_at_ms, seq), "cancelled", now_ms, TAKEN_BACK))
+                planned.append(planned_at_ms)
+        if not planned:
+            return [], msgspec.structs.replace(progress, ahead=())
+        return ends, msgspec.structs.replace(
+            progress, next_at_ms=min(planned), made=progress.made - len(planned), over_at_ms=None, ahead=()
+        )
+
+
+def _message(held: HeldRepeat, planned_at_ms: int, due_at_ms: int) -> Message:
+    return held.repeat.occurrence(held.name.name, planned_at_ms, due_at_ms, held.name.namespace)

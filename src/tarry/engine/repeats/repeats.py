@@ -1,0 +1,208 @@
+"""The operations on repeats that doors call: set, look at, list, pause, resume and remove them by name."""
+
+from typing import Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from tarry.core.clock import Clock
+from tarry.core.errors import Conflict, Invalid, NotFound, TarryError, TooManyPending
+from tarry.core.names import parse_namespace
+from tarry.core.repeat import (
+    MAX_REPEATS,
+    MAX_REPEATS_BYTES,
+    SHOWN,
+    Occurrences,
+    Progress,
+    Repeat,
+    check_repeat_name,
+)
+from tarry.engine.answer import Answer, failed
+from tarry.engine.journal.journal import Journal
+from tarry.engine.repeats.repeating import Repeating
+from tarry.engine.repeats.zone_files import offset_of
+from tarry.engine.state.repeat_state import HeldRepeat, RepeatName, RepeatState, asked, come_to
+from tarry.ledger.record import Record
+
+RepeatCondition = Literal["active", "paused", "over"]
+
+MAX_LISTED: Final = 100
+"""Repeats in one page: what it costs is the reckoning of their next instants."""
+
+
+class RepeatView(Struct, frozen=True, kw_only=True):
+    """A repeat as it can be shown."""
+
+    name: str
+    namespace: str
+    repeat: Repeat
+    state: RepeatCondition
+    next_due_at_ms: list[int]
+    """The next instants, five at most, and in a list one; of a paused repeat, those if it were resumed now."""
+    made: int
+    last_at_ms: int | None
+    """The planned instant of the last occurrence."""
+    paused_at_ms: int | None
+    trouble: str | None
+    """Why the next occurrence is not accepted, where it is not."""
+
+
+class RepeatPage(Struct, frozen=True):
+    """One page of a list, by name."""
+
+    repeats: list[RepeatView]
+    next_page: str | None
+
+
+class Repeats:
+    """Sets repeats and shows them."""
+
+    def __init__(self, journal: Journal, state: RepeatState, repeating: Repeating, clock: Clock) -> None:
+        self._journal = journal
+        self._state = state
+        self._repeating = repeating
+        self._clock = clock
+
+    def __len__(self) -> int:
+        return len(self._state.by_name)
+
+    def set(self, namespace: str, name: str, repeat: Repeat) -> Answer[RepeatView]:
+        """Begin a repeat, or begin it anew with what is asked for now; one that is the same already goes on as it is."""
+        try:
+            key = RepeatName(parse_namespace(namespace), name)
+            check_repeat_name(name)
+            repeat.check()
+            before = self._state.by_name.get(key)
+            if before is not None and before.repeat == repeat:
+                return self._shown(key)
+            now_ms = self._clock.now_ms()
+            first_ms = Occurrences(repeat, key.full, offset_of).first_at_ms(now_ms)
+            if first_ms is None:
+                raise Invalid("end_at_ms", "there is no occurrence: the first one would be after the end")
+            new = HeldRepeat(key, repeat, Progress(next_at_ms=first_ms, since_ms=now_ms))
+            # An occurrence is refused now for whatever it would be refused for later.
+            self._repeating.version(new, first_ms, max(first_ms, now_ms), now_ms)
+            self._check_room(new, before)
+            ends = [] if before is None else self._repeating.taken_back(before, now_ms)[0]
+            return self._write(key, [*ends, asked(key, repeat), come_to(key, new.progress)])
+        except TarryError as error:
+            return failed(error)
+
+    def _check_room(self, new: HeldRepeat, before: HeldRepeat | None) -> None:
+        state, freed_bytes = self._state, 0 if before is None else before.repeat.size_bytes
+        if before is None and len(state.by_name) >= MAX_REPEATS:
+            raise Conflict(
+                f"there are {MAX_REPEATS} repeats, as many as a server may have: remove some", "full"
+            )
+        if state.size_bytes - freed_bytes + new.repeat.size_bytes > MAX_REPEATS_BYTES:
+            raise Conflict(
+                f"the payloads and headers of all repeats would be more than {MAX_REPEATS_BYTES >> 20} MiB: remove some"
+                " repeats, or keep large content elsewhere and send its address",
+                "full",
+            )
+        if before is None or before.holder != new.holder:
+            policy = self._repeating.policy(new)
+            holder, most = new.holder, policy.max_pending_per_owner
+            if most and self._journal.pending.of(*holder) + state.by_holder[holder] >= most:
+                raise TooManyPending(most)
+
+    def get(self, namespace: str, name: str) -> Answer[RepeatView]:
+        """A repeat as it is now."""
+        try:
+            return self._shown(self._find(namespace, name).name)
+        except TarryError as error:
+            return failed(error)
+
+    def page(
+        self, namespace: str | None, *, limit: int = MAX_LISTED, after: str | None = None
+    ) -> Answer[RepeatPage]:
+        """A page of the repeats of a namespace or of all, by name."""
+        try:
+            low = None if after is None else RepeatName.parse(after)
+        except ValueError:
+            return failed(Invalid("page", "is no page of this list"))
+        limit = max(1, min(limit, MAX_LISTED))
+        names = self._state.names(namespace, low, limit + 1)
+        shown = names[:limit]
+        now_ms = self._clock.now_ms()
+
+        def made() -> RepeatPage:
+            held = [self._state.by_name[name] for name in shown if name in self._state.by_name]
+            views = [self._view(one, now_ms, 1) for one in held]
+            return RepeatPage(views, shown[-1].full if len(names) > len(shown) else None)
+
+        answer: Answer[RepeatPage] = Answer()
+        self._journal.when_durable(self._journal.ledger.next_seq - 1, answer.unless_error(made))
+        return answer
+
+    def pause(self, namespace: str, name: str) -> Answer[RepeatView]:
+        """Accept no more occurrences, and take back those that are not due; one that is paused stays so."""
+        try:
+            held = self._find(namespace, name)
+            if held.progress.over_at_ms is not None and not held.progress.ahead:
+                raise Conflict("the repeat is over: its last occurrence has been sent", "over")
+            if held.progress.paused_at_ms is not None:
+                return self._shown(held.name)
+            now_ms = self._clock.now_ms()
+            ends, progress = self._repeating.taken_back(held, now_ms)
+            paused = msgspec.structs.replace(progress, paused_at_ms=now_ms)
+            return self._write(held.name, [*ends, come_to(held.name, paused)])
+        except TarryError as error:
+            return failed(error)
+
+    def resume(self, namespace: str, name: str) -> Answer[RepeatView]:
+        """Go on: occurrences planned for the pause are missed. One that is not paused goes on as it is."""
+        try:
+            held = self._find(namespace, name)
+            if held.progress.paused_at_ms is None:
+                return self._shown(held.name)
+            now_ms = self._clock.now_ms()
+            progress = msgspec.structs.replace(held.progress, paused_at_ms=None, since_ms=now_ms)
+            return self._write(held.name, [come_to(held.name, progress)])
+        except TarryError as error:
+            return failed(error)
+
+    def remove(self, namespace: str, name: str) -> Answer[None]:
+        """End a repeat. Once this is answered, no occurrence that was not due by then goes out."""
+        try:
+            held = self._find(namespace, name)
+            ends, _ = self._repeating.taken_back(held, self._clock.now_ms())
+            answer: Answer[None] = Answer()
+            records = [*ends, *self._state.ends_of(held.name)]
+            self._journal.append(records, answer.unless_error(lambda: None), essential=True)
+            return answer
+        except TarryError as error:
+            return failed(error)
+
+    def _find(self, namespace: str, name: str) -> HeldRepeat:
+        held = self._state.by_name.get(RepeatName(parse_namespace(namespace), name))
+        if held is None:
+            raise NotFound(f"there is no repeat {name} in {namespace}")
+        return held
+
+    def _write(self, name: RepeatName, records: list[Record]) -> Answer[RepeatView]:
+        answer: Answer[RepeatView] = Answer()
+        self._journal.append(records, answer.unless_error(lambda: view))
+        view = self._view(self._state.by_name[name], self._clock.now_ms())
+        return answer
+
+    def _shown(self, name: RepeatName) -> Answer[RepeatView]:
+        """What exists is told once it is durable."""
+        answer: Answer[RepeatView] = Answer()
+        view = self._view(self._state.by_name[name], self._clock.now_ms())
+        self._journal.when_durable(self._journal.ledger.next_seq - 1, answer.unless_error(lambda: view))
+        return answer
+
+    def _view(self, held: HeldRepeat, now_ms: int, instants: int = SHOWN) -> RepeatView:
+        progress = held.progress
+        state: RepeatCondition = "active"
+        if progress.paused_at_ms is not None:
+            state = "paused"
+        elif progress.over_at_ms is not None:
+            state = "over"
+        return RepeatView(
+            name=held.name.name, namespace=held.name.namespace, repeat=held.repeat, state=state,
+            next_due_at_ms=self._repeating.occurrences(held).shown(progress, now_ms, instants), made=progress.made,
+            last_at_ms=progress.last_at_ms, paused_at_ms=progress.paused_at_ms,
+            trouble=self._repeating.troubles.get(held.name),
+        )  # fmt: skip
