@@ -65,7 +65,7 @@ def test_a_chart_draws_each_unit_to_scale() -> None:
     drawn = ElementTree.fromstring(chart(bars, "%H:%M", "Due & more"))
     heights = [float(rect.attrib["height"]) for rect in drawn.iter("rect")]
     assert heights[0] == 2 * heights[1]
-    assert [title.text for title in drawn.iter("title")] == ["12:00: 10", "13:00: 5"]
+    assert [title.text for title in drawn.iter("title")] == ["12:00 UTC: 10", "13:00 UTC: 5"]
     assert drawn.attrib["aria-label"] == "Due & more: 15 in all"
 
 

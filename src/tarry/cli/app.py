@@ -42,7 +42,6 @@ app = typer.Typer(
     help="Tarry holds messages until they are due and delivers each one: never early, never lost, on time.",
     epilog="Exit codes: 0 done, 1 error, 2 usage, 3 not found, 4 conflict, 5 refused, 6 not now, 7 not installed.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -91,7 +90,7 @@ def _root(
 def main() -> None:
     """Run the command line; ends the process."""
     try:
-        app()
+        app(prog_name="tarry")
     except (TarryError, ConfigError) as error:
         print(f"tarry: {error}", file=sys.stderr)
         sys.exit(exit_code(error))

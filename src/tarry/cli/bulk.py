@@ -180,7 +180,7 @@ def list_(
              show.brief_instant(batch.last_due_at_ms), _state(batch))
             for batch in found
         ]  # fmt: skip
-        show.rows(("name", "messages", "remaining", "adopted (UTC)", "last due (UTC)", "state"), lines)
+        show.rows(("name", "messages", "remaining", "adopted", "last due", "state"), lines)
 
 
 def _batches(client: Client, limit: int) -> Iterator[Batch]:

@@ -109,7 +109,7 @@ def events(
         )
         for message in found
     ]  # fmt: skip
-    show.rows(("delay id", "due (UTC)", "", "user", "room and type"), rows)
+    show.rows(("delay id", "due", "", "user", "room and type"), rows)
 
 
 def cancel(

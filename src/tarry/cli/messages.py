@@ -192,9 +192,7 @@ def list_(
     if not lines:
         show.err.print("no messages")
         return
-    show.rows(
-        ("id", "state", "due (UTC)", "", "destination", "owner", "key", "group", "attempts", "reason"), lines
-    )
+    show.rows(("id", "state", "due", "", "destination", "owner", "key", "group", "attempts", "reason"), lines)
     if len(lines) == limit:
         show.err.print(f"the first {limit}; --limit shows more")
 

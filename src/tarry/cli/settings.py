@@ -1,7 +1,7 @@
 """`config`: what is in force, and where each value came from."""
 
 import os
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -13,6 +13,8 @@ from tarry.config import Loaded, load
 from tarry.config.fields import fields_of, row_of
 
 MASK = "********"
+DEFAULT = "default"
+"""The source of a value that nobody set."""
 
 
 def add_to(app: typer.Typer) -> None:
@@ -20,22 +22,33 @@ def add_to(app: typer.Typer) -> None:
     app.command("config")(config_)
 
 
-def config_(json: JsonOption = False, config: ConfigFile = None) -> None:
-    """Print the configuration in force, and the source of each value. Secrets are masked."""
+def config_(
+    every: Annotated[
+        bool, typer.Option("--all", help="Every setting, also those with their default.")
+    ] = False,
+    json: JsonOption = False,
+    config: ConfigFile = None,
+) -> None:
+    """Print the settings that differ from their default, and the source of each. Secrets are masked."""
     loaded = load(config, os.environ)
+    settings = in_force(loaded)
+    chosen = [one for one in settings if every or one[2] != DEFAULT]
     if json:
         show.as_json(
             {
                 "file": None if loaded.file is None else str(loaded.file),
-                "settings": {
-                    name: {"value": value, "source": source} for name, value, source in in_force(loaded)
-                },
+                "settings": {name: {"value": value, "source": source} for name, value, source in chosen},
             }
         )
         return
     show.err.print(f"file: {loaded.file or 'none (./tarry.toml, --config or TARRY_CONFIG)'}", markup=False)
-    lines = [(name, shown(value), source) for name, value, source in in_force(loaded)]
-    show.rows(("setting", "value", "from"), lines)
+    if chosen:
+        lines = [(name, shown(value), source) for name, value, source in chosen]
+        show.rows(("setting", "value", "from"), lines)
+    if not every:
+        show.err.print(
+            f"{len(settings) - len(chosen)} of {len(settings)} settings have their default; --all shows them"
+        )
 
 
 def in_force(loaded: Loaded) -> list[tuple[str, Any, str]]:
@@ -51,7 +64,7 @@ def in_force(loaded: Loaded) -> list[tuple[str, Any, str]]:
             value = [_masked(one, row) for one in value]
         elif field.is_secret and value:
             value = MASK
-        found.append((field.name, value, loaded.sources.get(field.name, "default")))
+        found.append((field.name, value, loaded.sources.get(field.name, DEFAULT)))
     return found
 
 

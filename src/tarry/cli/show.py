@@ -85,8 +85,8 @@ def as_json(value: Any) -> None:
 
 
 def brief_instant(at_ms: int | None) -> str:
-    """An instant to the second, for tables."""
-    return instant(at_ms)[:19].replace("T", " ")
+    """An instant to the second with its zone, for tables."""
+    return instant(at_ms) if at_ms is None else f"{format_instant(at_ms)[:19].replace('T', ' ')}Z"
 
 
 def brief_destination(destination: str) -> str:

@@ -229,4 +229,4 @@ def _suggest(name: str, fields: Mapping[str, SettingField]) -> str:
     near = elsewhere or difflib.get_close_matches(name, list(fields), n=1)
     if not near:
         near = [known for known in fields if difflib.get_close_matches(leaf, [known.rpartition(".")[2]])]
-    return f"; did you mean {near[0]}?" if near else "; `tarry config` lists the known ones"
+    return f"; did you mean {near[0]}?" if near else "; `tarry config --all` lists the known ones"

@@ -27,9 +27,10 @@ A value comes from the first of these sources that has it:
    relative to its own folder;
 4. the default.
 
-`tarry config` prints the settings in force and the source of each, with secrets masked. An unknown key, an unknown
-`TARRY_` variable and a value of the wrong type or range are errors that name it: nothing is ignored.
-`tarry doctor` checks the rest of what Tarry needs.
+`tarry config` prints the settings that differ from their default and the source of each, with secrets masked; `--all`
+prints the others too. An unknown key, an unknown `TARRY_` variable and a value of the wrong type or range are errors that
+name it: nothing is ignored. `tarry doctor` checks the rest of what Tarry needs. One offset shifts all ports:
+`TARRY_PORT_OFFSET=10000`, or `tarry up --ports +10000`.
 
 ```toml
 data = "/var/lib/tarry"

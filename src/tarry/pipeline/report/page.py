@@ -80,13 +80,13 @@ def chart(bars: Sequence[Bar], form: str, title: str) -> str:
         if bar.messages:
             drawn.append(
                 f'<rect class="bar" x="{at * step + 0.5:.1f}" y="{HEIGHT - FOOT - height:.1f}" width="{step - 1:.1f}"'
-                f' height="{height:.1f}"><title>{escape(label)}: {bar.messages:,}</title></rect>'
+                f' height="{height:.1f}"><title>{escape(label)} UTC: {bar.messages:,}</title></rect>'
             )
         if at % max(len(bars) // LABELS, 1) == 0:
             drawn.append(f'<text x="{at * step:.1f}" y="{HEIGHT - 6}">{escape(label)}</text>')
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}: {total:,} in all">'
-        f'<text x="0" y="10">most: {most:,}; in all: {total:,}</text>{"".join(drawn)}'
+        f'<text x="0" y="10">most: {most:,}; in all: {total:,}; times are UTC</text>{"".join(drawn)}'
         f'<line class="axis" x1="0" y1="{HEIGHT - FOOT}" x2="{WIDTH}" y2="{HEIGHT - FOOT}"/></svg>'
     )
 
