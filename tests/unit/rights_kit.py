@@ -101,6 +101,9 @@ class World:
             await self._topic(values["topic"], example.partitions)
         if "{id}" in path:
             values["id"] = (await self._make("POST", "/v1/messages", LATER))["id"]
+        if "{message}" in path:
+            values["message"] = f"m{number}"
+            await self._make("POST", "/v1/messages", LATER | {"name": values["message"]})
         if "{backup}" in path:
             values["backup"] = (await self._make("POST", "/v1/backups", {}))["name"]
         return path.format(**values)

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Final, Literal
+from typing import Annotated, Any, BinaryIO, Final, Literal, TypedDict
 
 import typer
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TransferSpeedColumn
@@ -30,8 +30,15 @@ from tarry.core.errors import TarryError
 from tarry.core.shapes import MessageFacts
 
 SHOWN_ERRORS = 10
-Id = Annotated[str, typer.Argument(metavar="ID", help="The id that schedule gave.")]
-_Ids = Annotated[list[str], typer.Argument(metavar="ID...", help="The ids that schedule gave.")]
+_Id = Annotated[str | None, typer.Argument(metavar="[ID]", help="The id that schedule gave.")]
+_Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="The ids that schedule gave.")]
+_Name = Annotated[str | None, typer.Option("--name", help="Name of the message, instead of its id.")]
+_Names = Annotated[
+    list[str] | None, typer.Option("--name", help="Name of a message, instead of its id; may be repeated.")
+]
+_Namespace = Annotated[
+    str | None, typer.Option(help="tenant/namespace of the names; public/default if it is not given.")
+]
 
 
 def add_to(app: typer.Typer) -> None:
@@ -62,6 +69,13 @@ def schedule(
         str | None, typer.Option(metavar="DURATION", help="Time after the due instant at which to give up.")
     ] = None,
     header: HeadersOption = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of your own, for one pending message of its namespace.")
+    ] = None,
+    on_conflict: Annotated[
+        Literal["fail", "keep", "replace"] | None,
+        typer.Option(help="If a pending message has the name: fail, keep that one, or replace it."),
+    ] = None,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Key; a repeated one gets the first answer.")
     ] = None,
@@ -80,7 +94,15 @@ def schedule(
     when = times(in_, at)
     ttl_ms = None if ttl is None else duration_ms(ttl, "--ttl")
     if file is not None:
-        if payload is not None or key is not None or group is not None or header or idempotency_key:
+        if (
+            payload is not None
+            or key is not None
+            or group is not None
+            or header
+            or idempotency_key
+            or name
+            or on_conflict
+        ):
             raise typer.BadParameter(
                 "with --file only DEST, --in, --at, --owner, --namespace and --ttl are defaults"
             )
@@ -98,7 +120,8 @@ def schedule(
     with connect(config, url, retry_for_s=2.0) as client:
         scheduled = client.schedule(
             destination_of(destination), content, headers=headers_of(header), key=key, owner=owner,
-            namespace=namespace, group=group, ttl_ms=ttl_ms, idempotency_key=idempotency_key, **when,
+            namespace=namespace, group=group, ttl_ms=ttl_ms, name=name, on_conflict=on_conflict,
+            idempotency_key=idempotency_key, **when,
         )  # fmt: skip
     if json:
         show.as_json(scheduled)
@@ -107,6 +130,8 @@ def schedule(
     due = show.instant(scheduled.due_at_ms)
     note = " (it is past due, so it goes out now)" if scheduled.past_due else ""
     note = " (scheduled before with this key)" if scheduled.repeated else note
+    note = " (a message of this name waits already, and is kept)" if scheduled.kept else note
+    note = " (in the place of the one of this name that waited)" if scheduled.replaced else note
     show.err.print(f"due {due}  {show.from_now(scheduled.due_at_ms, show.now_ms())}{note}")
 
 
@@ -197,39 +222,86 @@ def list_(
         show.err.print(f"the first {limit}; --limit shows more")
 
 
-def show_(id_: Id, json: JsonOption = False, url: Url = None, config: ConfigFile = None) -> None:
+def show_(
+    id_: _Id = None,
+    name: _Name = None,
+    namespace: _Namespace = None,
+    json: JsonOption = False,
+    url: Url = None,
+    config: ConfigFile = None,
+) -> None:
     """Show one message: its schedule, its state and its outcome."""
+    (one,) = _named([id_] if id_ else [], [name] if name else [], namespace, most=1)
     with connect(config, url) as client:
-        message = client.get(id_)
+        message = client.get(**one)
     _show(message, json)
 
 
-def cancel(ids: _Ids, json: JsonOption = False, url: Url = None, config: ConfigFile = None) -> None:
+def cancel(
+    ids: _Ids = None,
+    name: _Names = None,
+    namespace: _Namespace = None,
+    json: JsonOption = False,
+    url: Url = None,
+    config: ConfigFile = None,
+) -> None:
     """Cancel messages. A message whose cancel was answered never goes out."""
-    _each(ids, lambda client, id_: client.cancel(id_), json, url, config)
+    _each(_named(ids, name, namespace), lambda client, one: client.cancel(**one), json, url, config)
 
 
-def send(ids: _Ids, json: JsonOption = False, url: Url = None, config: ConfigFile = None) -> None:
+def send(
+    ids: _Ids = None,
+    name: _Names = None,
+    namespace: _Namespace = None,
+    json: JsonOption = False,
+    url: Url = None,
+    config: ConfigFile = None,
+) -> None:
     """Send messages now instead of when they are due."""
-    _each(ids, lambda client, id_: client.send(id_), json, url, config)
+    _each(_named(ids, name, namespace), lambda client, one: client.send(**one), json, url, config)
 
 
 def restart(
-    ids: _Ids,
+    ids: _Ids = None,
     in_: In = None,
     at: At = None,
+    name: _Names = None,
+    namespace: _Namespace = None,
     json: JsonOption = False,
     url: Url = None,
     config: ConfigFile = None,
 ) -> None:
     """Restart messages: their original delay again, or a new time with --in or --at."""
     when = times(in_, at)
-    _each(ids, lambda client, id_: client.restart(id_, **when), json, url, config)
+    _each(_named(ids, name, namespace), lambda client, one: client.restart(**one, **when), json, url, config)
+
+
+class _Named(TypedDict, total=False):
+    """A message as the client is told which one: by its id, or by its name."""
+
+    id: str
+    name: str
+    namespace: str | None
+
+
+def _named(
+    ids: list[str] | None, names: list[str] | None, namespace: str | None, most: int | None = None
+) -> list[_Named]:
+    """The messages that a command is about."""
+    found: list[_Named] = [{"id": id_} for id_ in ids or ()]
+    found += [{"name": name, "namespace": namespace} for name in names or ()]
+    if not found:
+        raise typer.BadParameter("say which message: its ID, or --name")
+    if most is not None and len(found) > most:
+        raise typer.BadParameter("give the ID of a message, or --name")
+    if namespace is not None and not names:
+        raise typer.BadParameter("--namespace is for --name; an ID is of one message everywhere")
+    return found
 
 
 def _each(
-    ids: list[str],
-    operate: Callable[[Client, str], MessageView],
+    messages: list[_Named],
+    operate: Callable[[Client, _Named], MessageView],
     json: bool,
     url: str | None,
     config: str | None,
@@ -237,13 +309,14 @@ def _each(
     """Do it to each; one that fails does not keep the others from being done, and its error is told."""
     failed: TarryError | None = None
     with connect(config, url) as client:
-        for id_ in ids:
+        for one in messages:
             try:
-                message = operate(client, id_)
+                message = operate(client, one)
             except TarryError as error:
-                if len(ids) == 1:
+                if len(messages) == 1:
                     raise
-                show.err.print(f"{show.printable(id_)}: {error}", markup=False)
+                called = one.get("id") or one["name"]
+                show.err.print(f"{show.printable(called)}: {error}", markup=False)
                 failed = error
                 continue
             if json:

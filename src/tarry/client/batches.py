@@ -38,6 +38,9 @@ class _Answer(msgspec.Struct):
     due_at_ms: int | None = None
     past_due: bool = False
     repeated: bool = False
+    name: str | None = None
+    kept: bool = False
+    replaced: bool = False
     error: dict[str, Any] | None = None
 
 
@@ -87,8 +90,9 @@ def _outcome(line: bytes) -> LineOutcome:
     if answer.error is not None:
         return problem_error(answer.error)
     return Scheduled(
-        id=answer.id, due_at_ms=answer.due_at_ms, past_due=answer.past_due, repeated=answer.repeated
-    )
+        id=answer.id, due_at_ms=answer.due_at_ms, past_due=answer.past_due, repeated=answer.repeated, name=answer.name,
+        kept=answer.kept, replaced=answer.replaced,
+    )  # fmt: skip
 
 
 def schedule_stream(table: Any, **defaults: Unpack[LineDefaults]) -> ClientCall[Any]:

@@ -23,10 +23,12 @@ from tarry.client.call import (
     topic_path,
 )
 from tarry.client.shapes import (
+    DEFAULT_NAMESPACE,
     Delayed,
     DelayedPage,
     MessagePage,
     MessageView,
+    OnConflict,
     Payload,
     Policy,
     Published,
@@ -37,6 +39,7 @@ from tarry.client.shapes import (
     payload_fields,
     time_fields,
 )
+from tarry.core.errors import Invalid
 
 _view = reads(MessageView)
 _anything = reads(dict[str, Any])
@@ -56,15 +59,19 @@ def schedule(
     namespace: str | None = None,
     group: str | None = None,
     ttl_ms: int | None = None,
+    name: str | None = None,
+    on_conflict: OnConflict | None = None,
     idempotency_key: str | None = None,
 ) -> ClientCall[Scheduled]:
     """Schedule one message: with a delay (`"1h30m"`, a timedelta, milliseconds) or a due instant.
 
-    When it returns, the message is on disk. A repeated idempotency key gives the first answer again.
+    When it returns, the message is on disk. A repeated idempotency key gives the first answer again. In its namespace one
+    pending message has a `name`; where one has it already, `on_conflict` says whether this is refused (`fail`, which
+    is meant if nothing is said), gets the answer of that one (`keep`), or takes its place (`replace`).
     """
     body: dict[str, Any] = {
         "destination": destination, "headers": headers, "key": key, "owner": owner,
-        "namespace": namespace, "group": group, "ttl_ms": ttl_ms,
+        "namespace": namespace, "group": group, "ttl_ms": ttl_ms, "name": name, "on_conflict": on_conflict,
     }  # fmt: skip
     body |= time_fields(delay, delay_ms, due_at, due_at_ms) | payload_fields(payload)
     return ClientCall(
@@ -80,39 +87,46 @@ def schedule(
 def _scheduled(answered: ServerAnswer) -> Scheduled:
     check(answered)
     scheduled = _read_scheduled(answered)
-    return msgspec.structs.replace(scheduled, repeated=answered.status == 200)
+    return msgspec.structs.replace(scheduled, repeated=answered.status == 200 and not scheduled.kept)
 
 
 _read_scheduled = reads(Scheduled)
 
 
-def get(id: str) -> ClientCall[MessageView]:
-    """Look one message up."""
-    return ClientCall("GET", _message(id), _view, repeatable=True)
+def get(
+    id: str | None = None, *, name: str | None = None, namespace: str | None = None
+) -> ClientCall[MessageView]:
+    """Look one message up: by its id, or by its name in a namespace (`public/default` if nothing is said)."""
+    return ClientCall("GET", _message(id, name, namespace), _view, repeatable=True)
 
 
-def cancel(id: str) -> ClientCall[MessageView]:
-    """Cancel a message. Once this returns, it never goes out."""
-    return ClientCall("POST", _message(id) + "/cancel", _view)
+def cancel(
+    id: str | None = None, *, name: str | None = None, namespace: str | None = None
+) -> ClientCall[MessageView]:
+    """Cancel a message, by its id or its name. Once this returns, it never goes out."""
+    return ClientCall("POST", _message(id, name, namespace) + "/cancel", _view)
 
 
-def send(id: str) -> ClientCall[MessageView]:
-    """Make a message due now."""
-    return ClientCall("POST", _message(id) + "/send", _view)
+def send(
+    id: str | None = None, *, name: str | None = None, namespace: str | None = None
+) -> ClientCall[MessageView]:
+    """Make a message due now, by its id or its name."""
+    return ClientCall("POST", _message(id, name, namespace) + "/send", _view)
 
 
 def restart(
-    id: str,
+    id: str | None = None,
     *,
     delay: str | timedelta | None = None,
     delay_ms: int | None = None,
     due_at: datetime | None = None,
     due_at_ms: int | None = None,
+    name: str | None = None,
+    namespace: str | None = None,
 ) -> ClientCall[MessageView]:
-    """Begin the original delay again, or give the message a new one."""
-    return ClientCall(
-        "POST", _message(id) + "/restart", _view, as_json(time_fields(delay, delay_ms, due_at, due_at_ms))
-    )
+    """Begin the original delay again, or give the message a new one; by its id or its name."""
+    path = _message(id, name, namespace) + "/restart"
+    return ClientCall("POST", path, _view, as_json(time_fields(delay, delay_ms, due_at, due_at_ms)))
 
 
 def list_page(
@@ -357,8 +371,14 @@ def ready() -> ClientCall[bool]:
     return ClientCall("GET", "/readyz", lambda answered: answered.status == 200, repeatable=True)
 
 
-def _message(id_: str) -> str:
-    return f"/v1/messages/{quote(id_, safe='')}"
+def _message(id_: str | None, name: str | None, namespace: str | None) -> str:
+    if id_ is not None:
+        if name is not None or namespace is not None:
+            raise Invalid("name", "give the id of a message, or its name")
+        return f"/v1/messages/{quote(id_, safe='')}"
+    if name is None:
+        raise Invalid("id", "give the id of a message, or its name")
+    return f"/v1/names/{quote(namespace or DEFAULT_NAMESPACE)}/{quote(name, safe='')}"
 
 
 def _subscription(topic: str, name: str, *rest: str) -> str:

@@ -22,6 +22,12 @@ Payload = bytes | str | dict[str, Any] | list[Any]
 SubscriptionType = Literal["exclusive", "shared", "failover", "key_shared"]
 
 
+OnConflict = Literal["fail", "keep", "replace"]
+
+DEFAULT_NAMESPACE: Final = "public/default"
+"""The namespace of topics with short names, and of names where no other is given."""
+
+
 class Message(Struct, kw_only=True):
     """A message to schedule with `schedule_many`. One of the four times, unless it is in a group."""
 
@@ -40,6 +46,10 @@ class Message(Struct, kw_only=True):
     group: str | None = None
     ttl_ms: int | None = None
     """Counted from the due instant."""
+    name: str | None = None
+    """A name of one's own, of one pending message in its namespace."""
+    on_conflict: OnConflict | None = None
+    """If a pending message has the name: refuse this one (`fail`, as if nothing were said), `keep` that one, or `replace` it."""
 
     def body(self) -> dict[str, Any]:
         """The message as the API takes it."""
@@ -49,7 +59,17 @@ class Message(Struct, kw_only=True):
         return {name: value for name, value in given.items() if value is not None}
 
 
-_AS_THEY_ARE: Final = ("destination", "headers", "key", "owner", "namespace", "group", "ttl_ms")
+_AS_THEY_ARE: Final = (
+    "destination",
+    "headers",
+    "key",
+    "owner",
+    "namespace",
+    "group",
+    "ttl_ms",
+    "name",
+    "on_conflict",
+)
 
 
 def payload_fields(payload: Payload) -> dict[str, Any]:
@@ -84,6 +104,11 @@ class Scheduled(ScheduledFacts, frozen=True, kw_only=True):
 
     repeated: bool = False
     """Whether the idempotency key was seen before; this is the first answer again."""
+    name: str | None = None
+    kept: bool = False
+    """Whether a message of this name waits already: this is its answer, and nothing was scheduled."""
+    replaced: bool = False
+    """Whether a message of this name waited, and was cancelled for this one."""
 
 
 def _payload(text: str | None, base64_: str | None) -> bytes:

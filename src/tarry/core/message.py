@@ -3,9 +3,9 @@
 `Message` is what is asked for; `MessageView` is what has become of it. Neither knows of any protocol.
 """
 
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from tarry.core import admission
 from tarry.core.errors import Invalid
@@ -102,6 +102,11 @@ class NamedMessage(Message, frozen=True, kw_only=True):
     name: str
     on_conflict: OnConflict = "fail"
     """If a message of this name waits: refuse this one, keep that one in its place, or replace that one by this."""
+
+    @classmethod
+    def of(cls, message: Message, name: str, on_conflict: OnConflict) -> Self:
+        """A message, with a name."""
+        return cls(**structs.asdict(message), name=name, on_conflict=on_conflict)
 
     def check(self) -> None:
         """Raise `Invalid` or `TooLarge` if this can never be a message with this name."""

@@ -72,6 +72,7 @@ def _each(right: Right, methods: str, *paths: str) -> dict[str, Right]:
 
 
 _MESSAGE: Final = "/v1/messages/{id}"
+_NAME: Final = "/v1/names/{tenant}/{namespace}/{message}"
 _BATCH: Final = "/v1/batches/{batch}"
 _TOPIC: Final = "/v1/topics/{tenant}/{namespace}/{topic}"
 _SUBSCRIPTION: Final = _TOPIC + "/subscriptions/{name}"
@@ -82,6 +83,9 @@ HTTP: Final[Mapping[str, Right]] = {
     **_each(Right(("produce", "consume"), "own"), "GET", _MESSAGE),
     **_each(_PRODUCE_OWN, "DELETE", _MESSAGE),
     **_each(_PRODUCE_OWN, "POST", _MESSAGE + "/cancel", _MESSAGE + "/send", _MESSAGE + "/restart"),
+    # A name can be guessed: what it reaches must be the token's to produce.
+    **_each(_PRODUCE, "GET DELETE", _NAME),
+    **_each(_PRODUCE, "POST", _NAME + "/cancel", _NAME + "/send", _NAME + "/restart"),
     **_each(Right(("produce",), "listed"), "GET", "/v1/batches", _BATCH + "/place"),
     **_each(_PRODUCE, "PUT", _BATCH),
     **_each(_PRODUCE_OWN, "GET DELETE", _BATCH),

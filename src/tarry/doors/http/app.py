@@ -228,7 +228,7 @@ def build_app(
 
 
 def _message_routes(messages: Messages) -> list[Route]:
-    one = "/v1/messages/{id}"
+    one, named = "/v1/messages/{id}", "/v1/names/{tenant}/{namespace}/{message}"
     return [
         _at("/v1/messages", {"GET": messages.list}, elsewhere=("POST",)),
         _at("/v1/messages/batch", {}, elsewhere=("POST",)),
@@ -236,6 +236,10 @@ def _message_routes(messages: Messages) -> list[Route]:
         _at(one + "/cancel", {"POST": messages.cancel}),
         _at(one + "/send", {"POST": messages.send}),
         _at(one + "/restart", {"POST": messages.restart}),
+        _at(named, {"GET": messages.get, "DELETE": messages.cancel}),
+        _at(named + "/cancel", {"POST": messages.cancel}),
+        _at(named + "/send", {"POST": messages.send}),
+        _at(named + "/restart", {"POST": messages.restart}),
     ]
 
 

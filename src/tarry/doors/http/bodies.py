@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Raw, Struct, ValidationError
 
 from tarry.core.errors import Invalid, TarryError, TooLarge
-from tarry.core.message import Message
+from tarry.core.message import Message, NamedMessage
 from tarry.core.names import parse_namespace
 from tarry.core.times import parse_duration_ms, parse_instant_ms
 from tarry.core.unreadable import UNREADABLE
@@ -224,7 +224,7 @@ def message_of(
         due_at_ms, delay_ms = times_of(line)
     if due_at_ms is None and delay_ms is None and line.group is None:
         due_at_ms, delay_ms = defaults.due_at_ms, defaults.delay_ms
-    return Message(
+    message = Message(
         destination=(defaults.destination or "") if line.destination is None else line.destination,
         payload=payload,
         headers=headers,
@@ -237,6 +237,16 @@ def message_of(
         ttl_ms=line.ttl_ms or defaults.ttl_ms,
         idempotency_key=idempotency_key,
     )
+    check_conflict(line)
+    if line.name is None:
+        return message
+    return NamedMessage.of(message, line.name, line.on_conflict or "fail")
+
+
+def check_conflict(line: BatchLine) -> None:
+    """Raise `Invalid` for a line that says what to do about a name, and has none."""
+    if line.on_conflict is not None and line.name is None:
+        raise Invalid("on_conflict", "is for messages with a name; give `name` too")
 
 
 def _namespace_of(line: BatchLine, defaults: BatchDefaults) -> str | None:

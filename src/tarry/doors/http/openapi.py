@@ -21,6 +21,7 @@ _PARAMETERS: Final = {
     "namespace": ("The second part of a namespace", _PART, MAX_NAME_BYTES),
     "topic": ("A topic's own name", _NAME, MAX_NAME_BYTES),
     "name": ("A subscription's name", _NAME, MAX_NAME_BYTES),
+    "message": ("The name that a message was given", _NAME, MAX_NAME_BYTES),
     "entry_id": ("The id of an entry, as publishing gave it", "^[0-9]{1,16}$", 16),
     "batch": ("The name of a batch", _NAME, MAX_NAME_BYTES),
     "backup": ("The name that beginning a backup gave", "^[0-9a-f]{16}$", 16),

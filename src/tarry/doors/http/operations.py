@@ -26,6 +26,7 @@ EVENTS: Final = "text/event-stream"
 OCTETS: Final = "application/octet-stream"
 PROMETHEUS: Final = "text/plain"
 
+_NAME: Final = "/v1/names/{tenant}/{namespace}/{message}"
 _TOPIC: Final = "/v1/topics/{tenant}/{namespace}/{topic}"
 _DELAYED: Final = _TOPIC + "/delayed"
 _SUBSCRIPTION: Final = _TOPIC + "/subscriptions/{name}"
@@ -94,6 +95,28 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
         "POST", "/v1/messages/{id}/restart", "restartMessage",
         "Start its original delay again, or give it a new time",
+        {200: {JSON: shapes.MessageAnswer}}, {JSON: shapes.RestartRequest}, body_required=False,
+        refusals=(404, 408, 409, 413, 415, 429),
+    ),
+    Operation(
+        "GET", _NAME, "getNamed", "Look at the message that has a name",
+        {200: {JSON: shapes.MessageAnswer}}, refusals=(404,),
+    ),
+    Operation(
+        "DELETE", _NAME, "deleteNamed", "Cancel the message that has a name",
+        {200: {JSON: shapes.MessageAnswer}}, refusals=(404, 409),
+    ),
+    Operation(
+        "POST", _NAME + "/cancel", "cancelNamed", "Cancel the message that has a name",
+        {200: {JSON: shapes.MessageAnswer}}, refusals=(404, 409),
+    ),
+    Operation(
+        "POST", _NAME + "/send", "sendNamed", "Make the message that has a name due now",
+        {200: {JSON: shapes.MessageAnswer}}, refusals=(404, 409, 429),
+    ),
+    Operation(
+        "POST", _NAME + "/restart", "restartNamed",
+        "Start the original delay of the message that has a name again, or give it a new time",
         {200: {JSON: shapes.MessageAnswer}}, {JSON: shapes.RestartRequest}, body_required=False,
         refusals=(404, 408, 409, 413, 415, 429),
     ),

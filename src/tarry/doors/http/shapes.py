@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from tarry.core.lifecycle import State
 from tarry.core.limits import HOUR_MS, MAX_NAME_BYTES, MINUTE_MS
-from tarry.core.message import MessageQuery
+from tarry.core.message import MessageQuery, OnConflict
 from tarry.core.shapes import EntryFacts, MessageFacts, ScheduledFacts
 from tarry.doors.http.problems import Problem
 
@@ -30,6 +30,15 @@ Instant = Annotated[
 ]
 Duration = Annotated[str, Meta(max_length=100, description="Units w d h m s ms", examples=["1h30m"])]
 Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME_BYTES)]
+MessageName = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=MAX_NAME_BYTES,
+        description="A name of one's own, unique among the pending messages of its namespace; no slashes",
+        examples=["trial-42"],
+    ),
+]
 Text = Annotated[str, Meta(description="Text, sent as UTF-8")]
 Json = Annotated[Raw, Meta(description="Any JSON value; sent as it is written here")]
 
@@ -65,6 +74,14 @@ class BatchLine(Content, kw_only=True):
     destination: str | None = None
     namespace: str | None = None
     group: str | None = None
+    name: MessageName | None = None
+    on_conflict: (
+        Annotated[
+            OnConflict,
+            Meta(description="If a message of this name waits: refuse, keep that one, or replace it"),
+        ]
+        | None
+    ) = None
 
 
 class ScheduleRequest(BatchLine, kw_only=True):
@@ -194,6 +211,11 @@ class ScheduledAnswer(ScheduledFacts, frozen=True, kw_only=True):
     """The id is a credential: who has it can read, cancel, send and restart the message."""
 
     due_at: str | None
+    name: str | UnsetType = UNSET
+    kept: bool | UnsetType = UNSET
+    """Only of a named message: one of this name waits already, and this is its answer."""
+    replaced: bool | UnsetType = UNSET
+    """Only of a named message: one of this name waited, and was cancelled by the record that accepted this one."""
 
 
 class BatchRefusal(Struct, kw_only=True):

@@ -112,7 +112,11 @@ class Naming:
                 case "keep":
                     return self._keep(message.name, found)
                 case "fail":
-                    raise Conflict(f"a message named {message.name!r} waits already", "named")
+                    raise Conflict(
+                        f"a message named {message.name!r} waits already; with on_conflict keep or replace it is kept, or"
+                        " gives way",
+                        "named",
+                    )
         except TarryError as error:
             return failed(error)
 

@@ -50,6 +50,9 @@ BYTES_PER_ROW: Final = 4
 ROW_OVERHEAD_BYTES: Final = 256
 """Bytes of a row in the ledger beside its own columns, about."""
 
+NOT_IN_COLUMNS: Final = frozenset({"name", "on_conflict"})
+"""Fields for which the engine has to look at other messages, which it does not do for one row of many."""
+
 ANSWER: Final = pa.schema(
     [
         pa.field("id", pa.string()),
@@ -113,6 +116,10 @@ def read_batches(body: bytes, max_bytes: int = MAX_BATCH_BYTES) -> list[pa.Recor
         _refuse_compressed(body)
         with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
             unknown = set(reader.schema.names) - COLUMNS
+            if unknown & NOT_IN_COLUMNS:
+                raise Invalid(
+                    min(unknown), "is not for rows of Arrow, which are taken as columns; send lines of NDJSON"
+                )
             if unknown:
                 raise Invalid(min(unknown), "is not a known column")
             if len(set(reader.schema.names)) < len(reader.schema.names):

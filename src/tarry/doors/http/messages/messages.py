@@ -15,8 +15,8 @@ from starlette.responses import Response
 from tarry.core.access import Caller
 from tarry.core.errors import Invalid, RateLimited, TarryError
 from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
-from tarry.core.message import Message, MessageView, Scheduled
-from tarry.core.names import parse_namespace
+from tarry.core.message import Message, MessageView, NamedScheduled, Scheduled
+from tarry.core.names import check_message_name, parse_namespace
 from tarry.core.rights import HTTP, right_of
 from tarry.core.shapes import MessageFacts
 from tarry.core.times import format_instant
@@ -131,7 +131,7 @@ class Messages:
         return json_response(MessagesAnswer(messages=answers, next_page=page.next_page))
 
     async def get(self, request: Request) -> Response:
-        """GET /v1/messages/{id}."""
+        """GET /v1/messages/{id}, and below `/v1/names` as the others."""
         return json_response(show(await self._seen(request)))
 
     async def cancel(self, request: Request) -> Response:
@@ -155,16 +155,28 @@ class Messages:
         return json_response(show(await self._engine.restart(id_, delay_ms=delay_ms, due_at_ms=due_at_ms)))
 
     async def _reach(self, request: Request) -> str:
-        """The id in the path, once it is clear that the caller may touch its message."""
+        """The id of the message that the path says, once it is clear that the caller may touch it."""
+        if "message" in request.path_params:
+            return self._id_of_name(request)
         if caller_of(request).namespaces is not None:
             await self._seen(request)
         return str(request.path_params["id"])
 
     async def _seen(self, request: Request) -> MessageView:
         caller: Caller = caller_of(request)
+        if "message" in request.path_params:
+            return await self._engine.get(self._id_of_name(request))
         view = await self._engine.get(str(request.path_params["id"]))
         caller.require_sight(view.namespace)
         return view
+
+    def _id_of_name(self, request: Request) -> str:
+        """The id of the message that has the name in the path. A name is no credential: the namespace must be the caller's."""
+        path = request.path_params
+        namespace = parse_namespace(f"{path['tenant']}/{path['namespace']}")
+        caller_of(request).require_namespace(namespace)
+        check_message_name(path["message"])
+        return self._engine.id_of_name(namespace, path["message"])
 
 
 def _message(body: bytes, caller: Caller, key: str | None) -> Message:
@@ -181,11 +193,17 @@ def _answer(scheduled: Scheduled) -> tuple[int, Headers, bytes]:
         due_at=None if due_at_ms is None else format_instant(due_at_ms),
         past_due=scheduled.past_due,
     )
+    old = scheduled.repeated
+    if isinstance(scheduled, NamedScheduled):
+        answer = msgspec.structs.replace(
+            answer, name=scheduled.name, kept=scheduled.kept, replaced=scheduled.replaced
+        )
+        old |= scheduled.kept
     headers = [
         (b"content-type", b"application/json"),
         (b"location", b"/v1/messages/" + scheduled.id.encode()),
     ]
-    return 200 if scheduled.repeated else 201, headers, _encode(answer) + b"\n"
+    return 200 if old else 201, headers, _encode(answer) + b"\n"
 
 
 def _reply(reply: Reply, answer: Answer[Scheduled]) -> None:

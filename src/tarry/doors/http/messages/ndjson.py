@@ -4,7 +4,7 @@ Line n of the answer belongs to line n of the request, whatever became of it. A 
 long or no JSON is refused like any other that is wrong; none is skipped.
 
 Lines that need nothing but their fields go to the engine as columns, which cost it a fraction of what as
-many messages do. Those that look at others (a group, an idempotency key) go one by one. Where every line of a
+many messages do. Those that look at others (a group, a name, an idempotency key) go one by one. Where every line of a
 chunk is plain (`read_plain`) nothing is looked at line by line; anything else takes the longer way (`read_lines`),
 which also says what is wrong.
 """
@@ -24,7 +24,7 @@ from tarry.core.ids import ID_CHARS
 from tarry.core.message import Message, Scheduled
 from tarry.core.names import parse_namespace
 from tarry.core.unreadable import UNREADABLE
-from tarry.doors.http.bodies import explain, message_of, payload_of, times_of
+from tarry.doors.http.bodies import check_conflict, explain, message_of, payload_of, times_of
 from tarry.doors.http.problems import problem_of
 from tarry.doors.http.shapes import BatchDefaults, BatchLine, BatchRefusal, PlainLine
 from tarry.engine.api import Columns, ColumnsScheduled
@@ -108,6 +108,7 @@ def read_lines(pieces: Sequence[Piece], defaults: BatchDefaults, caller: Caller)
                 line.due_at = line.delay = None
             if line.namespace is not None:
                 parse_namespace(line.namespace)
+            check_conflict(line)
             if limited:
                 _check_reach(line, defaults, caller)
             lines.append(line)
@@ -129,7 +130,7 @@ def _check_reach(line: BatchLine, defaults: BatchDefaults, caller: Caller) -> No
 def as_columns(lines: Sequence[Line], defaults: BatchDefaults) -> Columns | None:
     """The lines that are good as columns, in order; None if one of them has to go by itself."""
     good = [line for line in lines if not isinstance(line, TarryError)]
-    if any(line.group is not None or line.namespace is not None for line in good):
+    if any(line.group is not None or line.namespace is not None or line.name is not None for line in good):
         return None
     encoded = [line.payload_base64 for line in good]
     if encoded.count(None) == len(good):
