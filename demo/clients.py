@@ -54,7 +54,8 @@ class Native:
     def _listen(self, end: threading.Event) -> None:
         with Client(self._url) as client:
             for received in client.consume(TOPIC.format("demo-native"), "demo"):
-                self.page.arrived(received.payload.decode(), now_ms())
+                with received:
+                    self.page.arrived(received.payload.decode(), now_ms())
                 if end.is_set():
                     return
 

@@ -22,9 +22,11 @@ def drained(url: str) -> list[int]:
     """Everything in the topic, until nothing more comes for two seconds."""
     with Client(url, retry_for_s=20) as client:
         client.subscribe("orders", "reader", start="earliest")
-        return [
-            int(entry.payload) for entry in client.consume("orders", "reader", wait_ms=2000, forever=False)
-        ]
+        found = []
+        for entry in client.consume("orders", "reader", wait_ms=2000, forever=False):
+            with entry:
+                found.append(int(entry.payload))
+        return found
 
 
 def test_an_adopted_batch_outlives_its_server(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from tarry.client import batches, operations
 from tarry.client.call import ClientCall, ServerAnswer, Unauthorized, Unreachable, error_of, topic_path
-from tarry.client.consuming import HeldEntries
+from tarry.client.consuming import MAX_IDS, Entry, Settlements, Told
+from tarry.client.events import EventReader
 from tarry.client.retries import waits
 from tarry.client.server import ServerAddress
 from tarry.client.shapes import Message, Received, Scheduled
@@ -237,32 +238,45 @@ def test_the_server_comes_from_the_argument_then_the_environment(monkeypatch: py
     monkeypatch.setenv("TARRY_TOKEN", "t")
     server = ServerAddress(None, None, 1, 1)
     assert (server.host, server.port, server.secure, server.prefix) == ("h", 443, True, "/base")
-    assert server.headers(operations.status())["authorization"] == "Bearer t"
+    lines = server.header_lines(operations.status())
+    assert lines == b"host: h\r\nuser-agent: tarry-python\r\nauthorization: Bearer t\r\n"
     assert ServerAddress("http://[::1]:9", "u", 1, 1).host == "::1"
     for bad in ("127.0.0.1:8080", "ftp://x", "http://", "http://h:port"):
         with pytest.raises(errors.Invalid, match="is not like"):
             ServerAddress(bad, None, 1, 1)
 
 
-def entries(*ids: int) -> list[Received]:
-    return [Received(entry_id=number) for number in ids]
+def test_an_entry_is_settled_once_and_by_nothing_but_its_program() -> None:
+    told: list[tuple[int, bool]] = []
+    entries = [Entry(Received(entry_id=n), lambda *said: told.append(said)) for n in range(4)]
+    assert told == []
+    entries[0].ack()
+    entries[0].nack()
+    with entries[1]:
+        entries[1].nack()
+    with pytest.raises(KeyError), entries[2]:
+        raise KeyError
+    with entries[3]:
+        pass
+    assert told == [(0, True), (1, False), (2, False), (3, True)]
 
 
-def test_an_entry_counts_as_handled_once_the_next_is_asked_for() -> None:
-    held = HeldEntries(0.0)
-    given = held.give(entries(1, 2, 3))
-    next(given)
-    assert held.take_handled(0.0) == []
-    next(given)
-    assert held.take_handled(0.0) == [1]
-    assert held.take_unhandled() == [2, 3]
+def test_settlements_go_in_bounded_lots() -> None:
+    settlements = Settlements()
+    for n in range(MAX_IDS + 5):
+        settlements.add(n, True)
+    settlements.add(7, False)
+    first, second = settlements.take(), settlements.take()
+    assert (len(first.acked), first.given_back) == (MAX_IDS, [7])
+    assert second == Told(list(range(MAX_IDS, MAX_IDS + 5)), [])
+    assert not settlements
 
 
-def test_a_batch_that_was_gone_through_leaves_nothing() -> None:
-    held = HeldEntries(0.0)
-    assert [entry.entry_id for entry in held.give(entries(1, 2))] == [1, 2]
-    assert not held.ack_is_due(0.9)
-    assert held.ack_is_due(1.0)
-    assert held.take_handled(1.0) == [1, 2]
-    assert not held.ack_is_due(5.0)
-    assert held.take_unhandled() == []
+def test_events_are_read_however_they_are_cut() -> None:
+    stream = b': open\n\nid: 1\ndata: {"entry_id":1,"payload":"a"}\n\n: keep-alive\n\nid: 2\ndata: {"entry_id":2,"payload_base64":"/w=="}\n\n'
+    for size in (1, 2, 7, len(stream)):
+        reader = EventReader()
+        found = [entry for at in range(0, len(stream), size) for entry in reader.feed(stream[at : at + size])]
+        assert [(entry.entry_id, entry.payload) for entry in found] == [(1, b"a"), (2, b"\xff")]
+    with pytest.raises(Unreachable, match="not what this client expects"):
+        EventReader().feed(b"data: {}\n\n")

@@ -1,17 +1,20 @@
 """Both clients against a real server: every operation, once."""
 
+import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
 
-from tarry import AsyncClient, Client, Message
-from tarry.client import Policy, Scheduled
+from tarry import AsyncClient, Client, Entry, Message, Policy, Scheduled
 from tarry.core import errors
 from tests.processes import ServerProcess, running
+from tests.waiting import until
 
 
 @pytest.fixture(scope="module")
@@ -132,28 +135,70 @@ def test_topics_and_subscriptions(client: Client) -> None:
     assert full("ts") not in client.topics()
 
 
-def test_consume_acknowledges_what_was_handled_and_gives_back_the_rest(client: Client) -> None:
+def test_consume_gives_back_at_once_what_was_not_acknowledged(client: Client) -> None:
     client.subscribe("loop", "s", start="earliest")
     for n in range(7):
         client.publish("loop", str(n))
     seen = []
-    entries = client.consume("loop", "s", batch=5)
+    entries = client.consume("loop", "s")
     for entry in entries:
         seen.append(entry.payload)
         if len(seen) == 3:
             break
+        entry.ack()
     entries.close()
     began = time.monotonic()
-    rest = {
-        entry.payload: entry.redelivery_count
-        for entry in client.consume("loop", "s", forever=False, wait_ms=300)
-    }
+    rest = {}
+    for entry in client.consume("loop", "s", forever=False, wait_ms=300):
+        with entry:
+            rest[entry.payload] = entry.redelivery_count
     assert seen == [b"0", b"1", b"2"]
-    # 2 was not finished, 3 and 4 were held: they come at once, not after the acknowledgement timeout.
+    # 2 was not acknowledged, the others were held: they come at once, not after the acknowledgement timeout.
     assert sorted(rest) == [b"2", b"3", b"4", b"5", b"6"]
     assert rest[b"2"] == 1
     assert time.monotonic() - began < 20
     assert list(client.consume("loop", "s", forever=False, wait_ms=100)) == []
+
+
+def test_an_entry_whose_block_raises_comes_again(client: Client) -> None:
+    client.subscribe("blocks", "s", start="earliest")
+    client.publish("blocks", "once more")
+    counts = []
+    for entry in client.consume("blocks", "s"):
+        counts.append(entry.redelivery_count)
+        with contextlib.suppress(ValueError), entry:
+            if len(counts) < 3:
+                raise ValueError
+        if len(counts) == 3:
+            break
+    assert counts == [0, 1, 2]
+
+
+def test_threads_acknowledge_what_they_have_handled(client: Client) -> None:
+    """Entries that a pool has not handled are not acknowledged, and no more are out than are allowed."""
+    client.subscribe("pool", "s", start="earliest")
+    for n in range(30):
+        client.publish("pool", str(n))
+    handled: list[bytes] = []
+    proceed = threading.Event()
+
+    def handle(entry: Entry) -> None:
+        proceed.wait(20)
+        with entry:
+            handled.append(entry.payload)
+
+    with ThreadPoolExecutor(8) as pool:
+        given = []
+        for entry in client.consume("pool", "s", max_unacked=10, forever=False, wait_ms=300):
+            given.append(entry.payload)
+            pool.submit(handle, entry)
+            if len(given) == 10:
+                stats = client.topic_stats("pool")["subscriptions"]["s"]
+                assert (stats["backlog"], stats["unacked"]) == (30, 10)
+                proceed.set()
+    assert sorted(handled) == sorted(given)
+    assert len(set(given)) == 30
+    assert client.topic_stats("pool")["subscriptions"]["s"]["backlog"] == 0
 
 
 def test_policies(client: Client) -> None:
@@ -194,10 +239,48 @@ async def test_the_async_client_does_the_same(async_client: AsyncClient) -> None
             assert entry.published_at_ms >= entry.due_at_ms
             break
     assert (await client.get(scheduled.id)).state == "sent"
-    # It was not finished, so it comes again.
-    again = [entry async for entry in client.consume("aloop", "s", forever=False, wait_ms=300)]
-    assert [entry.payload for entry in again] == [b"due"]
-    assert [entry async for entry in client.consume("aloop", "s", forever=False, wait_ms=100)] == []
+    # It was not acknowledged, so it comes again.
+    async for entry in client.consume("aloop", "s", forever=False, wait_ms=1000):
+        with entry:
+            assert entry.payload == b"due"
+    assert [entry async for entry in client.consume("aloop", "s", forever=False, wait_ms=300)] == []
+
+
+async def test_spawned_tasks_acknowledge_nothing_that_was_not_handled(async_client: AsyncClient) -> None:
+    """The obvious concurrent worker, a task for each entry: entries that no task has handled come again."""
+    client = async_client
+    await client.subscribe("tasks", "s", start="earliest")
+    for n in range(30):
+        await client.publish("tasks", str(n))
+    handled: list[bytes] = []
+    tasks = set()
+
+    async def handle(entry: Entry) -> None:
+        with entry:
+            if entry.payload in (b"7", b"8") and not entry.redelivery_count:
+                raise ValueError
+            if entry.payload == b"9" and not entry.redelivery_count:
+                await asyncio.sleep(3600)
+            handled.append(entry.payload)
+
+    async def consume() -> None:
+        async for entry in client.consume("tasks", "s", forever=False, wait_ms=500):
+            tasks.add(asyncio.create_task(handle(entry)))
+
+    await consume()
+    assert (await client.topic_stats("tasks"))["subscriptions"]["s"]["backlog"] == 1
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await consume()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert sorted(handled) == sorted(str(n).encode() for n in range(30))
+
+    async def settled() -> bool:
+        return bool((await client.topic_stats("tasks"))["subscriptions"]["s"]["backlog"] == 0)
+
+    # The last acknowledgements are on their way when the loop is left.
+    await until(settled)
 
 
 async def test_the_async_client_schedules_many_and_lists_them(async_client: AsyncClient) -> None:

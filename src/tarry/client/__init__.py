@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tarry.client.blocking import Client
     from tarry.client.bulk import Batch
     from tarry.client.call import Unauthorized, Unreachable
+    from tarry.client.consuming import Entry
     from tarry.client.shapes import Delayed, Message, MessageView, Policy, Published, Received, Scheduled
     from tarry.core.errors import (
         Conflict,
@@ -33,6 +34,7 @@ _HOMES: Final = {
     "tarry.client.blocking": ("Client",),
     "tarry.client.bulk": ("Batch",),
     "tarry.client.call": ("Unauthorized", "Unreachable"),
+    "tarry.client.consuming": ("Entry",),
     "tarry.client.shapes": (
         "Delayed", "Message", "MessageView", "Policy", "Published", "Received", "Scheduled",
     ),
@@ -50,6 +52,7 @@ __all__ = [
     "Conflict",
     "DelayTooLong",
     "Delayed",
+    "Entry",
     "Forbidden",
     "Invalid",
     "Message",

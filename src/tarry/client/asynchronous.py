@@ -1,27 +1,26 @@
-"""`AsyncClient`: the native API for programs on an asyncio loop. Over aiohttp."""
+"""`AsyncClient`: the native API for programs on an asyncio loop."""
 
 import asyncio
-import contextlib
 import ssl
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
-import aiohttp
-from yarl import URL
-
 from tarry.client.batches import LineInput, LineOutcome, cut, schedule_lines
 from tarry.client.call import ClientCall, ServerAnswer
-from tarry.client.consuming import BATCH, HeldEntries, consumer_name
+from tarry.client.connections import Connections
+from tarry.client.consumer import Consumer
+from tarry.client.consuming import MAX_UNACKED, Entry
+from tarry.client.http1 import BadAnswer, request
 from tarry.client.operation import Awaiting, Operations
 from tarry.client.server import ServerAddress
-from tarry.client.shapes import LineDefaults, ListFilters, MessageView, Received
-from tarry.core.errors import TarryError
+from tarry.client.shapes import LineDefaults, ListFilters, MessageView
 
 T = TypeVar("T")
 
 MAX_CONNECTIONS: Final = 100
+BROKEN: Final = (OSError, BadAnswer, TimeoutError)
 
 
 class AsyncClient(Operations, Awaiting):
@@ -42,9 +41,12 @@ class AsyncClient(Operations, Awaiting):
         max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self._server = ServerAddress(url, token, timeout_s, retry_for_s)
-        self._tls = tls if tls is not None else self._server.tls
-        self._max_connections = max_connections
-        self._session: aiohttp.ClientSession | None = None
+        tls = tls if tls is not None else self._server.tls
+        if tls is None and self._server.secure:
+            tls = ssl.create_default_context()
+        self._connections = Connections(
+            self._server.host, self._server.port, tls if self._server.secure else None, max_connections
+        )
 
     async def list(self, **filters: Unpack[ListFilters]) -> AsyncIterator[MessageView]:
         """Every message that the filters of `list_page` choose, over as many pages as it takes."""
@@ -71,74 +73,66 @@ class AsyncClient(Operations, Awaiting):
         subscription: str,
         *,
         consumer: str | None = None,
-        batch: int = BATCH,
+        max_unacked: int = MAX_UNACKED,
+        ack_timeout_ms: int | None = None,
         wait_ms: int = 20_000,
         forever: bool = True,
-    ) -> AsyncGenerator[Received, None]:
-        """Entries of a subscription as they come; each is acknowledged once the next one is asked for.
+    ) -> AsyncGenerator[Entry, None]:
+        """Entries of a subscription as they come. Acknowledge each: `entry.ack()`, or `with entry:` around its handling.
 
-        Leave it with `contextlib.aclosing`, so that what was not handled is given back at once.
+        At most `max_unacked` are out at a time. An entry that is not acknowledged within `ack_timeout_ms` comes again, and so
+        do all such when the loop is left (with `contextlib.aclosing` at once). Without `forever` it ends when nothing has come
+        for `wait_ms`.
         """
-        name = consumer or consumer_name()
-        held = HeldEntries(time.monotonic())
-        try:
-            while True:
-                entries = await self.receive(topic, subscription, max=batch, wait_ms=wait_ms, consumer=name)
-                if not entries and not forever:
-                    return
-                for entry in held.give(entries):
-                    yield entry
-                    if held.ack_is_due(time.monotonic()):
-                        await self._ack(topic, subscription, name, held)
-                await self._ack(topic, subscription, name, held)
-        finally:
-            # Leaving must not hide why it was left; what is not acknowledged comes again.
-            with contextlib.suppress(TarryError):
-                await self._ack(topic, subscription, name, held)
-                if left := held.take_unhandled():
-                    await self.nack(topic, subscription, left, consumer=name)
-
-    async def _ack(self, topic: str, subscription: str, name: str, held: HeldEntries) -> None:
-        if handled := held.take_handled(time.monotonic()):
-            await self.ack(topic, subscription, handled, consumer=name)
+        stream = Consumer(self, self._pieces, topic, subscription, consumer, max_unacked, ack_timeout_ms)
+        async with aclosing(stream.entries(None if forever else wait_ms / 1000)) as entries:
+            async for entry in entries:
+                yield entry
 
     async def run(self, call: ClientCall[T]) -> T:
-        """Send a call, again if need be and safe, and read what comes back."""
-        for wait_s in self._server.waits():
+        """Send a call, again if need be and safe, and read its answer."""
+        waits = self._server.waits()
+        while True:
+            sent = False
             try:
-                return call.read(await self._once(call))
-            except (aiohttp.ClientError, TimeoutError, OSError) as error:
-                if not (call.repeatable or isinstance(error, aiohttp.ClientConnectorError)):
+                connection = await self._connections.take(self._server.timeout_s)
+                sent = True
+                try:
+                    timeout_s = self._server.timeout_s + call.wait_ms / 1000
+                    answered = await connection.ask(self._request(call), timeout_s)
+                finally:
+                    self._connections.give_back(connection)
+            except BROKEN as error:
+                wait_s = next(waits, None)
+                if wait_s is None or not (call.repeatable or not sent):
                     raise self._server.unreachable(error) from error
+            else:
+                return call.read(answered)
             await asyncio.sleep(wait_s)
+
+    async def _pieces(self, call: ClientCall[Any], timeout_s: float) -> AsyncGenerator[ServerAnswer, None]:
+        """Send a call once and give its answer in pieces, as they come."""
         try:
-            return call.read(await self._once(call))
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            connection = await self._connections.take(self._server.timeout_s)
+            try:
+                async with aclosing(connection.stream(self._request(call), timeout_s)) as pieces:
+                    async for piece in pieces:
+                        yield piece
+            finally:
+                self._connections.give_back(connection)
+        except BROKEN as error:
             raise self._server.unreachable(error) from error
 
-    async def _once(self, call: ClientCall[Any]) -> ServerAnswer:
-        if self._session is None:
-            # Made on first use: a session belongs to the loop that it was made in.
-            tls: ssl.SSLContext | bool = self._tls if self._tls is not None else True
-            connector = aiohttp.TCPConnector(limit=self._max_connections, ssl=tls)
-            self._session = aiohttp.ClientSession(connector=connector)
-        timeout = aiohttp.ClientTimeout(total=self._server.timeout_s + call.wait_ms / 1000)
-        async with self._session.request(
-            call.method,
-            URL(self._server.url + call.path, encoded=True),
-            data=call.body or None,
-            headers=self._server.headers(call),
-            timeout=timeout,
-            allow_redirects=False,
-        ) as response:
-            body = await response.read()
-            return ServerAnswer(response.status, {k.lower(): v for k, v in response.headers.items()}, body)
+    def _request(self, call: ClientCall[Any]) -> bytes:
+        return request(
+            call.method, self._server.prefix + call.path, self._server.header_lines(call), call.body
+        )
 
     async def close(self) -> None:
-        """Close the connections."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        """Close the connections; a client that is used again opens new ones."""
+        self._connections.close()
+        # They are closed once the loop has had a turn.
+        await asyncio.sleep(0)
 
     async def __aenter__(self) -> Self:
         return self

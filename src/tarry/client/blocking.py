@@ -1,31 +1,33 @@
-"""`Client`: the native API for programs that block.
+"""`Client`: the native API for programs that block. Safe to share between threads.
 
-Over `http.client`, with connections that are kept and used again; safe to share between threads. A
-connection that broke is tried again where repeating cannot do anything twice (see `operations.py`).
+Connections are kept and used again. A connection that broke is tried again where repeating cannot do anything
+twice (see `operations.py`).
 """
 
 import contextlib
-import http.client
 import select
+import socket
 import ssl
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
 from tarry.client.batches import LineInput, LineOutcome, cut, schedule_lines
+from tarry.client.blocking_consumer import BlockingConsumer
 from tarry.client.call import ClientCall, ServerAnswer
-from tarry.client.consuming import BATCH, HeldEntries, consumer_name
+from tarry.client.consuming import MAX_UNACKED, Entry
+from tarry.client.http1 import AnswerReader, BadAnswer, request
 from tarry.client.operation import Blocking, Operations
 from tarry.client.server import ServerAddress
-from tarry.client.shapes import LineDefaults, ListFilters, MessageView, Received
-from tarry.core.errors import TarryError
+from tarry.client.shapes import LineDefaults, ListFilters, MessageView
 
 T = TypeVar("T")
 
 MAX_KEPT: Final = 16
-_BROKEN: Final = (OSError, http.client.HTTPException)
+READ_BYTES: Final = 1 << 18
+_BROKEN: Final = (OSError, BadAnswer)
 
 
 class Client(Operations, Blocking):
@@ -50,7 +52,7 @@ class Client(Operations, Blocking):
     ) -> None:
         self._server = ServerAddress(url, token, timeout_s, retry_for_s)
         self._tls = tls if tls is not None else self._server.tls
-        self._idle: deque[http.client.HTTPConnection] = deque()
+        self._idle: deque[socket.socket] = deque()
 
     def list(self, **filters: Unpack[ListFilters]) -> Iterator[MessageView]:
         """Every message that the filters of `list_page` choose, over as many pages as it takes."""
@@ -81,45 +83,21 @@ class Client(Operations, Blocking):
         subscription: str,
         *,
         consumer: str | None = None,
-        batch: int = BATCH,
+        max_unacked: int = MAX_UNACKED,
+        ack_timeout_ms: int | None = None,
         wait_ms: int = 20_000,
         forever: bool = True,
-    ) -> Generator[Received, None, None]:
-        """Entries of a subscription as they come; each is acknowledged once the next one is asked for.
+    ) -> Generator[Entry, None, None]:
+        """Entries of a subscription as they come. Acknowledge each: `entry.ack()`, or `with entry:` around its handling.
 
-        The entry at which the loop is left counts as not handled, and comes again. Without `forever` it
-        ends when nothing has come for `wait_ms`.
+        At most `max_unacked` are out at a time. An entry that is not acknowledged within `ack_timeout_ms` comes again, and so
+        do all such once the loop is left. Without `forever` it ends when nothing has come for `wait_ms`.
         """
-        name = consumer or consumer_name()
-        held = HeldEntries(time.monotonic())
-        try:
-            while entries := self._receive(topic, subscription, name, batch, wait_ms, forever):
-                for entry in held.give(entries):
-                    yield entry
-                    if held.ack_is_due(time.monotonic()):
-                        self._ack(topic, subscription, name, held)
-                self._ack(topic, subscription, name, held)
-        finally:
-            # Leaving must not hide why it was left; what is not acknowledged comes again.
-            with contextlib.suppress(TarryError):
-                self._ack(topic, subscription, name, held)
-                if left := held.take_unhandled():
-                    self.nack(topic, subscription, left, consumer=name)
-
-    def _receive(
-        self, topic: str, subscription: str, name: str, batch: int, wait_ms: int, forever: bool
-    ) -> Sequence[Received]:
-        while True:
-            entries = self.receive(topic, subscription, max=batch, wait_ms=wait_ms, consumer=name)
-            if entries or not forever:
-                return entries
-
-    def _ack(self, topic: str, subscription: str, name: str, held: HeldEntries) -> None:
-        if handled := held.take_handled(time.monotonic()):
-            self.ack(topic, subscription, handled, consumer=name)
+        consuming = BlockingConsumer(self, topic, subscription, consumer, max_unacked, ack_timeout_ms)
+        yield from consuming.entries(wait_ms, forever=forever)
 
     def run(self, call: ClientCall[T]) -> T:
-        """Send a call, again if need be and safe, and read what comes back."""
+        """Send a call, again if need be and safe, and read its answer."""
         for wait_s in self._server.waits():
             try:
                 return call.read(self._once(call))
@@ -133,14 +111,20 @@ class Client(Operations, Blocking):
             raise self._server.unreachable(broken.cause) from broken.cause
 
     def _once(self, call: ClientCall[Any]) -> ServerAnswer:
+        sent = request(
+            call.method, self._server.prefix + call.path, self._server.header_lines(call), call.body
+        )
         timeout_s = self._server.timeout_s + call.wait_ms / 1000
         connection = self._connection(timeout_s)
         try:
-            connection.request(
-                call.method, self._server.prefix + call.path, call.body or None, self._server.headers(call)
-            )
-            response = connection.getresponse()
-            body = response.read()
+            connection.sendall(sent)
+            reader, body = AnswerReader(), []
+            while not reader.is_done():
+                data = connection.recv(READ_BYTES)
+                if data:
+                    body.append(reader.feed(data))
+                else:
+                    reader.end()
         except _BROKEN as error:
             connection.close()
             raise _Broken(error, unsent=False) from error
@@ -148,32 +132,30 @@ class Client(Operations, Blocking):
             # Left in the middle (KeyboardInterrupt): the rest of the answer must not meet another call.
             connection.close()
             raise
-        if response.will_close or len(self._idle) >= MAX_KEPT:
-            connection.close()
-        else:
+        if reader.keep_alive and len(self._idle) < MAX_KEPT:
             self._idle.append(connection)
-        return ServerAnswer(response.status, {k.lower(): v for k, v in response.getheaders()}, body)
+        else:
+            connection.close()
+        return ServerAnswer(reader.status, reader.headers, b"".join(body))
 
-    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
+    def _connection(self, timeout_s: float) -> socket.socket:
         with contextlib.suppress(IndexError):
             while True:
                 kept = self._idle.pop()
-                if kept.sock is not None and not _has_ended(kept):
-                    kept.sock.settimeout(timeout_s)
+                if not _has_ended(kept):
+                    kept.settimeout(timeout_s)
                     return kept
                 kept.close()
-        connection: http.client.HTTPConnection
         server = self._server
-        if server.secure:
-            tls = self._tls or ssl.create_default_context()
-            connection = http.client.HTTPSConnection(server.host, server.port, timeout=timeout_s, context=tls)
-        else:
-            connection = http.client.HTTPConnection(server.host, server.port, timeout=timeout_s)
         try:
-            connection.connect()
-        except _BROKEN as error:
+            connection = socket.create_connection((server.host, server.port), timeout_s)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if not server.secure:
+                return connection
+            tls = self._tls or ssl.create_default_context()
+            return tls.wrap_socket(connection, server_hostname=server.host)
+        except OSError as error:
             raise _Broken(error, unsent=True) from error
-        return connection
 
     def close(self) -> None:
         """Close the connections that are kept."""
@@ -198,8 +180,8 @@ class _Broken(Exception):
         self.unsent = unsent
 
 
-def _has_ended(connection: http.client.HTTPConnection) -> bool:
+def _has_ended(connection: socket.socket) -> bool:
     """Whether the server has closed a kept connection: then it has something to read, its end."""
     poll = select.poll()
-    poll.register(connection.sock, select.POLLIN | select.POLLHUP | select.POLLERR)
+    poll.register(connection, select.POLLIN | select.POLLHUP | select.POLLERR)
     return bool(poll.poll(0))

@@ -1,18 +1,21 @@
-"""The entries that a consuming loop holds: which were handled, which were not, and when to say so.
+"""Entries in the hands of a consuming loop, and the acknowledgements that it has not told the server yet.
 
-Pure, and the same for both clients. An entry counts as handled once the loop asks for the next one. Handled
-entries are acknowledged together, after each batch or about once a second, and the rest is given back at the end.
+Without I/O, for both clients. An entry is acknowledged when the program says so (`Entry.ack`, or the end of a `with`
+block) and never because the loop went on: whoever hands an entry to a task or a thread acknowledges it there.
 """
 
 import secrets
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, NamedTuple, Self
 
 from tarry.client.shapes import Received
 
-ACK_EVERY_S: Final = 1.0
-BATCH: Final = 20
-"""Few enough that a slow loop gets through them before the server gives them to somebody else."""
+MAX_UNACKED: Final = 100
+"""Entries in the hands of one loop."""
+ACK_TIMEOUT_MS: Final = 60_000
+MAX_IDS: Final = 10_000
+"""Entries of one acknowledgement."""
 
 
 def consumer_name() -> str:
@@ -20,35 +23,103 @@ def consumer_name() -> str:
     return f"client-{secrets.token_hex(6)}"
 
 
-class HeldEntries:
-    """Entries between their receipt and their acknowledgement."""
+class Entry:
+    """An entry of a topic in the hands of a consumer. It comes again until it is acknowledged.
 
-    def __init__(self, now_s: float) -> None:
-        self._handled: list[int] = []
-        self._given: Sequence[Received] = ()
-        self._next = 0
-        self._acked_at_s = now_s
+    `ack` and `nack` return at once, also in a coroutine: they are told to the server together with those of other entries.
+    `with entry:` acknowledges it when the block ends, and gives it back when the block raises.
+    """
 
-    def give(self, entries: Sequence[Received]) -> Iterator[Received]:
-        """Each entry in turn; the one before counts as handled when the next is asked for."""
-        self._given = entries
-        for self._next, entry in enumerate(entries):
-            yield entry
-            self._handled.append(entry.entry_id)
-        self._given, self._next = (), 0
+    __slots__ = ("_received", "_settle", "_settled")
 
-    def ack_is_due(self, now_s: float) -> bool:
-        """Whether it is time to acknowledge in the middle of a batch."""
-        return now_s - self._acked_at_s >= ACK_EVERY_S and bool(self._handled)
+    def __init__(self, received: Received, settle: "Callable[[int, bool], None]") -> None:
+        self._received = received
+        self._settle = settle
+        self._settled = False
 
-    def take_handled(self, now_s: float) -> list[int]:
-        """The entries to acknowledge now."""
-        handled, self._handled = self._handled, []
-        self._acked_at_s = now_s
-        return handled
+    @property
+    def entry_id(self) -> int:
+        """Its number in its topic."""
+        return self._received.entry_id
 
-    def take_unhandled(self) -> list[int]:
-        """The entries to give back when the loop is left; the one it was left at is among them."""
-        left = [entry.entry_id for entry in self._given[self._next :]]
-        self._given, self._next = (), 0
-        return left
+    @property
+    def payload(self) -> bytes:
+        """Its payload."""
+        return self._received.payload
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Its headers."""
+        return self._received.headers
+
+    @property
+    def key(self) -> str | None:
+        """Its order key."""
+        return self._received.key
+
+    @property
+    def redelivery_count(self) -> int:
+        """How often it was given back or not acknowledged in time."""
+        return self._received.redelivery_count
+
+    @property
+    def published_at_ms(self) -> int:
+        """When it came into its topic."""
+        return self._received.published_at_ms
+
+    @property
+    def due_at_ms(self) -> int | None:
+        """When it was due, if it was scheduled."""
+        return self._received.due_at_ms
+
+    def ack(self) -> None:
+        """Be done with it: it does not come again."""
+        self._end(acked=True)
+
+    def nack(self) -> None:
+        """Give it back: it comes again at once, here or to another consumer."""
+        self._end(acked=False)
+
+    def _end(self, *, acked: bool) -> None:
+        if not self._settled:
+            self._settled = True
+            self._settle(self.entry_id, acked)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end(acked=kind is None)
+
+    def __repr__(self) -> str:
+        return f"Entry(entry_id={self.entry_id}, key={self.key!r}, redelivery_count={self.redelivery_count})"
+
+
+class Told(NamedTuple):
+    """Entries that the server is told of together: acknowledged ones, and those that are given back."""
+
+    acked: list[int]
+    given_back: list[int]
+
+
+class Settlements:
+    """Acknowledgements and returns between the program's word and the server's knowledge."""
+
+    def __init__(self) -> None:
+        self._acked: list[int] = []
+        self._given_back: list[int] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._acked or self._given_back)
+
+    def add(self, entry_id: int, acked: bool) -> None:
+        """Note the program's word about an entry."""
+        (self._acked if acked else self._given_back).append(entry_id)
+
+    def take(self) -> Told:
+        """Everything that is to be told now; bounded, so that there may be more."""
+        told = Told(self._acked[:MAX_IDS], self._given_back[:MAX_IDS])
+        del self._acked[: len(told.acked)], self._given_back[: len(told.given_back)]
+        return told

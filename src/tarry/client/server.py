@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from tarry.client.call import ClientCall, Unreachable
+from tarry.client.http1 import header_lines
 from tarry.client.retries import waits
 from tarry.core.errors import Invalid
 
@@ -35,18 +36,19 @@ class ServerAddress:
         self.prefix = parts.path
         self.timeout_s = timeout_s
         self._retry_for_s = retry_for_s
-        self._token = token or (configured.token if configured else os.environ.get("TARRY_TOKEN")) or None
         self.tls = configured.tls if configured else None
         """TLS as configured; a client's own goes before it."""
+        common = {"host": parts.netloc.rpartition("@")[2], "user-agent": "tarry-python"}
+        if token := token or (configured.token if configured else os.environ.get("TARRY_TOKEN")):
+            common["authorization"] = f"Bearer {token}"
+        self._common = header_lines(common)
 
-    def headers(self, call: ClientCall[Any]) -> dict[str, str]:
-        """The headers of a request."""
-        headers = dict(call.headers)
+    def header_lines(self, call: ClientCall[Any]) -> bytes:
+        """The headers of a request as they are sent, but for the length of its body."""
+        lines = self._common
         if call.body:
-            headers["content-type"] = call.content_type
-        if self._token is not None:
-            headers["authorization"] = f"Bearer {self._token}"
-        return headers
+            lines += b"content-type: %b\r\n" % call.content_type.encode()
+        return lines + header_lines(call.headers) if call.headers else lines
 
     def waits(self) -> Iterator[float]:
         """How long to wait before each further attempt."""
