@@ -89,12 +89,12 @@ def test_an_address_that_is_given_is_taken_and_gets_no_token_of_the_file(
     (here / "tarry.toml").write_text("token = 'secret'\nurl = 'http://127.0.0.1:1'\n")
     assert ServerAddress(None, None, 1, 0).port == 1
     given = ServerAddress("http://127.0.0.1:2", None, 1, 0)
-    assert (given.port, given._token) == (2, None)
+    assert (given.port, given.token) == (2, None)
     monkeypatch.setenv("TARRY_URL", "http://127.0.0.1:3")
     assert ServerAddress(None, None, 1, 0).port == 3
     monkeypatch.setenv("TARRY_TOKEN", "of the variable")
-    assert ServerAddress("http://127.0.0.1:2", None, 1, 0)._token == "of the variable"
-    assert ServerAddress(None, "own", 1, 0)._token == "own"
+    assert ServerAddress("http://127.0.0.1:2", None, 1, 0).token == "of the variable"
+    assert ServerAddress(None, "own", 1, 0).token == "own"
 
 
 def test_a_configuration_that_cannot_be_read_is_the_clients_error(here: Path) -> None:

@@ -39,8 +39,9 @@ class ServerAddress:
         self.tls = configured.tls if configured else None
         """TLS as configured; a client's own goes before it."""
         common = {"host": parts.netloc.rpartition("@")[2], "user-agent": "tarry-python"}
-        if token := token or (configured.token if configured else os.environ.get("TARRY_TOKEN")):
-            common["authorization"] = f"Bearer {token}"
+        self.token = token or (configured.token if configured else os.environ.get("TARRY_TOKEN")) or None
+        if self.token is not None:
+            common["authorization"] = f"Bearer {self.token}"
         self._common = header_lines(common)
 
     def header_lines(self, call: ClientCall[Any]) -> bytes:
