@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from tarry.engine.topics.topic import Topic
-from tarry.ledger.record import FIRST_BATCH_SEQ, Entry, decode
+from tarry.ledger.record import FIRST_BATCH_SEQ, Entry, Key, decode
 from tarry.registry.registry import BatchRow
 from tarry.registry.table import _REMOVED, Table
 from tarry.testing.clock import SimulatedClock
@@ -40,7 +40,7 @@ def check_replay(world: World) -> bool:
 
 
 def _apart(these: Any, those: Any) -> Any:
-    """What is to be said of these: of rows, those that differ."""
+    """Values as a violation shows them: of rows, those that differ."""
     if not isinstance(these, dict) or not isinstance(those, dict):
         return these
     return {key: row for key, row in these.items() if key not in those or those[key] != row}
@@ -181,17 +181,21 @@ def _versions(live: Insides, again: Insides) -> Iterator[Comparison]:
         seqs = {seq for part in parts for seq in part.entries((0, 0), 1 << 30).seqs.tolist()} | set(more)
         above = np.array(sorted(seq for seq in seqs if cursor < seq < FIRST_BATCH_SEQ), np.int64)
         alive = above[~of.dead.contains_many(above)].tolist()
-        living.append([seq for seq in alive if not _is_done_with(of, seq)])
+        living.append([seq for seq in alive if seq < of.first_seq or not _is_done_with(of, Key(0, seq))])
     ready = _ready(live, again)
     yield "living versions", living[0], [seq for seq in living[1] if seq not in ready]
 
 
-def _is_done_with(of: Insides, seq: int) -> bool:
-    """Whether it is the key of a delayed entry that nobody waits for: its topic has forgotten it, and it is passed over when it is due."""
-    if not of.first_seq <= seq < FIRST_BATCH_SEQ:
-        return False
-    record = decode(of.bodies.one(seq))
-    return isinstance(record, Entry) and not of.engine.topics.records.waits(record, seq)
+def _is_done_with(of: Insides, current: Key) -> bool:
+    """Whether it is the key of a delayed entry that nobody waits for: its topic has forgotten it, and perhaps the ledger too."""
+    if current.seq >= of.first_seq:
+        body: Any = of.bodies.one(current.seq) if current.seq < FIRST_BATCH_SEQ else None
+    else:
+        (body,) = of.horizon.index.newest().bodies([current], 1 << 30)
+        if body is None:
+            return True
+    record = decode(body) if isinstance(body, bytes) else None
+    return isinstance(record, Entry) and not of.engine.topics.records.waits(record, current.seq)
 
 
 def _ready(live: Insides, again: Insides) -> set[int]:
@@ -204,9 +208,10 @@ def _ended(live: Insides, again: Insides) -> Iterator[Comparison]:
     ready = _ready(live, again)
     current = _rows(again.registry.live)
     untold = {key for key, row in current.items() if row.current.seq in ready}
-    # The row of an entry that its topic has forgotten while it waited stays, and nobody asks for it.
+    # The row of an entry that its topic forgot while it waited stays, and nobody asks for it.
     touched = _rows(live.registry.live)
-    forgotten = {key for key, row in touched.items() if _is_done_with(live, row.current.seq)}
+    both = ((live, touched), (again, current))
+    forgotten = {key for of, rows in both for key, row in rows.items() if _is_done_with(of, row.current)}
     yield (
         "touched messages",
         {key: row for key, row in touched.items() if key not in forgotten},
@@ -218,7 +223,7 @@ def _ended(live: Insides, again: Insides) -> Iterator[Comparison]:
         for deferred in of.registry._ended:
             rows.update({key: row for key, _, row in deferred()})
         ended.append(rows)
-    ours = {key: row for key, row in ended[0].items() if key not in untold}
+    ours = {key: row for key, row in ended[0].items() if key not in untold | forgotten}
     theirs = {key: ended[1].get(key) for key in ours}
     now_ms = again.journal.clock.now_ms()
     for key, row in theirs.items():

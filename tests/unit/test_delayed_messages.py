@@ -259,7 +259,7 @@ def test_acknowledged_by_all_before_it_is_due_it_is_not_said_to_be_sent(bench: B
 
 @pytest.mark.parametrize("indexed", [False, True])
 def test_once_ready_it_is_ready_after_a_crash_with_the_clock_set_back(bench: Bench, indexed: bool) -> None:
-    """What the watermark has passed was ready before, though no record says so, and the registry has not heard of it."""
+    """An entry below the watermark was ready before, though no record says so, and the registry has not heard of it."""
     bench.subscribe("orders")
     (id_,) = later(bench, b"a", delay_ms=MINUTE_MS)
     bench.wait(5000)

@@ -9,7 +9,7 @@ from tarry.core.delivery import Delivered, Retry
 from tarry.core.errors import DelayTooLong, Invalid, RateLimited, TooManyPending
 from tarry.core.message import Message, Scheduled
 from tarry.core.policy import Policy
-from tarry.ledger.record import PolicySet
+from tarry.ledger.record import PolicySet, Put, decode
 from tests.unit.engine_kit import FOREIGN, Bench
 
 
@@ -295,6 +295,93 @@ def test_retries_are_not_charged(bench: Bench) -> None:
         bench.wait(100)
     bench.verdict(Delivered())
     assert len(bench.outlet.arrivals) == 1
+
+
+CHANGED = [("broker", ""), ("namespace", "public/default"), ("topic", "orders")]
+
+
+@pytest.mark.parametrize("how", ["alive", "restarted", "indexed"])
+@pytest.mark.parametrize(("scope", "name"), CHANGED)
+def test_when_the_limit_is_lifted_those_that_wait_for_their_turn_go_out(
+    bench: Bench, scope: Any, name: str, how: str
+) -> None:
+    """Both messages in the wheel and those that were put off for longer, by a new version."""
+    set_policy(bench, scope, name, send_per_second=0.1)
+    reader = bench.drain("orders")
+    for n in range(20):
+        bench.schedule("orders", payload=b"%02d" % n, owner="ann", delay_ms=1)
+    bench.schedule("orders", payload=b"tomorrow", owner="ann", delay_ms=limits.DAY_MS)
+    bench.wait(15_000)
+    assert len(reader.got) == 2
+    if how == "indexed":
+        bench.index.flush(bench.ledger)
+        bench.wait(5000)
+    if how == "restarted":
+        bench.crash()
+        bench.start()
+        reader = bench.reader(bench.engine.topics.subscription("orders", "drain"))
+        reader.got.clear()
+    sent = len(reader.got)
+    set_policy(bench, scope, name, send_per_second=0.0)
+    bench.wait(1000)
+    payloads = reader.payloads[sent:]
+    assert sorted(payloads) == [b"%02d" % n for n in range(20 - len(payloads), 20)]
+    assert payloads == sorted(payloads), "in the order in which they were accepted"
+    assert bench.engine.stats().pending == 1
+    bench.wait(limits.DAY_MS)
+    assert reader.payloads[-1] == b"tomorrow"
+
+
+def test_when_the_limit_is_removed_those_for_other_systems_go_out(bench: Bench) -> None:
+    set_policy(bench, "broker", "", send_per_second=0.1)
+    for n in range(20):
+        bench.schedule(FOREIGN, payload=b"%02d" % n, owner="ann", delay_ms=1)
+    bench.run(1)
+    bench.ask(bench.engine.set_policy("broker", "", None))
+    bench.run(1000)
+    assert bench.arrived() == [b"%02d" % n for n in range(20)]
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.1, 2.0), (2.0, 0.1)])
+def test_another_limit_is_kept_by_those_that_wait_already(bench: Bench, before: float, after: float) -> None:
+    set_policy(bench, "broker", "", send_per_second=before)
+    reader = bench.drain("orders")
+    for n in range(200):
+        bench.schedule("orders", payload=b"%03d" % n, owner="ann", delay_ms=1)
+    bench.wait(10)
+    first = len(reader.got)
+    set_policy(bench, "broker", "", send_per_second=after)
+    bench.wait(60_000)
+    # The new allowance begins whole: a burst, then so many a second.
+    count = len(reader.got) - first
+    assert 60 * after <= count <= 60 * after + 3
+    assert reader.payloads == sorted(reader.payloads)
+
+
+def test_a_change_elsewhere_moves_nobody(bench: Bench) -> None:
+    set_policy(bench, "broker", "", send_per_second=0.1)
+    for n in range(20):
+        bench.schedule("orders", payload=b"%02d" % n, owner="ann", delay_ms=1)
+    bench.wait(10)
+    head = bench.ledger.next_seq
+    set_policy(bench, "namespace", "acme/other", send_per_second=0.0)
+    set_policy(bench, "namespace", "public/default", accept_per_second=100.0)
+    bench.rest()
+    written = [decode(bench.journal.bodies.one(seq)) for seq in range(head, bench.ledger.next_seq)]
+    assert not [record for record in written if isinstance(record, Put)]
+
+
+def test_a_cancelled_message_holds_up_nobody_under_a_new_limit(bench: Bench) -> None:
+    set_policy(bench, "broker", "", send_per_second=0.1)
+    ids = [bench.schedule("orders", owner="ann", delay_ms=1).id for _ in range(50)]
+    bench.wait(10)
+    for id_ in ids[1:]:
+        bench.ask(bench.engine.cancel(id_))
+    set_policy(bench, "broker", "", send_per_second=10.0)
+    reader = bench.drain("orders")
+    bench.schedule("orders", payload=b"new", owner="ann", delay_ms=1)
+    bench.wait(10)
+    assert reader.payloads[-1] == b"new"
 
 
 def test_a_rate_that_an_older_version_took_holds_nothing_up_for_ever_and_no_start_fails_for_it(

@@ -43,6 +43,13 @@ class Rates:
         self._full_at[key] = full_at
         return max(0, ceil(full_at - now_ms - self._burst(per_second)))
 
+    def forget(self, namespace: str | None) -> None:
+        """Let all owners of a namespace, or all there are, have the whole of their allowance again."""
+        kept = (
+            {} if namespace is None else {key: at for key, at in self._full_at.items() if key[0] != namespace}
+        )
+        self._full_at = kept
+
     @staticmethod
     def _burst(per_second: float) -> float:
         # At least one message must be allowed at once, however slow the rate.

@@ -23,7 +23,7 @@ from tarry.core.message import (
     OwnedQuery,
     Scheduled,
 )
-from tarry.core.names import parse_namespace, parse_topic
+from tarry.core.names import namespace_of, parse_namespace, parse_topic
 from tarry.core.policy import Effective, Policy, Scope
 from tarry.core.sets.seqset import BLOCK_BITS
 from tarry.core.tracing import Tracer
@@ -42,6 +42,7 @@ from tarry.engine.queries.delayed_entries import DelayedEntries
 from tarry.engine.queries.finding import Finding
 from tarry.engine.queries.hearing import Hearing
 from tarry.engine.queries.owners import Owners
+from tarry.engine.queries.turns import Turns
 from tarry.engine.queries.upcoming import Counting, Upcoming, due_soon
 from tarry.engine.repeats.repeating import Repeating
 from tarry.engine.repeats.repeats import Repeats
@@ -123,6 +124,7 @@ class Engine:
         """Messages that are sent again and again."""
         self._hearing = Hearing(self.journal, self.dispatcher, self._commands)
         self._owners = Owners(self.journal, self._commands)
+        self._turns = Turns(self.journal, self.dispatcher, self._commands)
         self.batches = Adoption(self.journal, self.dispatcher, self.upkeep, self._commands, clock, outlets)
         """Batches that are adopted, shown and cancelled as a whole."""
         self.backups = Backups(
@@ -367,8 +369,15 @@ class Engine:
             if policy is not None:
                 policy.check()
             body = None if policy is None else msgspec.to_builtins(policy)
+            before = self.journal.policies.get(scope, name) or Policy()
+            changed = before.send_per_second != (policy or Policy()).send_per_second
+
+            def durable() -> None:
+                if changed:
+                    self._turns.limit_changed(_namespace_of(scope, full))
+
             answer: Answer[None] = Answer()
-            self.journal.append([PolicySet(scope, full, body)], answer.unless_error(lambda: None))
+            self.journal.append([PolicySet(scope, full, body)], answer.unless_error(durable))
             return answer
         except TarryError as error:
             return failed(error)
@@ -383,3 +392,14 @@ class Engine:
             parsed = parse_topic(topic)
             return self.journal.policies.effective(parsed.full, parsed.namespace_name)
         return self.journal.policies.effective(None, parse_namespace(namespace))
+
+
+def _namespace_of(scope: Scope, name: str) -> str | None:
+    """The namespace that a place is in, or is; None for the broker, which has all."""
+    match scope:
+        case "topic":
+            return namespace_of(name)
+        case "namespace":
+            return name
+        case _:
+            return None

@@ -7,7 +7,7 @@ the order stays. Nothing is sent before its instant: the clock is read here, at 
 
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import chain
 from typing import Final
@@ -39,7 +39,7 @@ from tarry.engine.settings import EngineSettings
 from tarry.engine.state.aside import REASON
 from tarry.engine.tracing import tell_fired, tell_ready
 from tarry.ledger.read_record import PutHead, ReadEntry, ReadPut, decode_head
-from tarry.ledger.record import Entry, Key, Record, decode_put
+from tarry.ledger.record import Entry, Key, Put, Record, decode_put
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,8 @@ class Dispatcher:
         self.on_sent: OnSent | None = None
         self._journal = journal
         self._settings = settings
-        self._rates = Rates()
+        self.rates = Rates()
+        """Allowances on sending."""
         self._burst = Burst(0)
         self._lanes: dict[int, deque[Keys]] = {}
         """Overdue keys by lane, when there are more than fit one batch."""
@@ -406,8 +407,8 @@ class Dispatcher:
             self._end_failed(key, reason, now_ms)
             return
         policy = self._journal.policies.effective(head.destination if to_topic else None, head.namespace)
-        if policy.send_per_second > 0 and not charged and not _has_waited(head, policy):
-            at_ms = self._rates.reserve((head.namespace, head.owner), policy.send_per_second, now_ms)
+        if policy.send_per_second > 0 and not charged and not has_waited(head, policy):
+            at_ms = self.rates.reserve((head.namespace, head.owner), policy.send_per_second, now_ms)
             if at_ms > now_ms:
                 self._put_off(key, head, body, at_ms)
                 return
@@ -566,6 +567,16 @@ class Dispatcher:
             uncertain = put.uncertain or self._journal.may_have_been_sent(key, put)
             self.end_writer.end(key, lambda: [new_version(put, key, at_ms, uncertain=uncertain)])
 
+    def put_off(self) -> Iterator[Key]:
+        """The keys of messages in the wheel that wait for their turn, in the order in which they were put off."""
+        for seq, key in list(self._postponed.items()):
+            if self.is_put_off(seq):
+                yield key
+
+    def is_put_off(self, seq: int) -> bool:
+        """Whether a message in the wheel waits for its turn, and not between two attempts."""
+        return seq in self._postponed and seq not in self.flights.by_seq
+
     def _key_of(self, fire_at_ms: int, seq: int) -> Key:
         """The key of an entry of the wheel."""
         return self._postponed.get(seq) or Key(fire_at_ms, seq)
@@ -663,7 +674,7 @@ class Dispatcher:
         return self.backlogged or 0 <= now_ms - self._burst_at_ms < BURST_MS
 
 
-def _has_waited(head: PutHead, policy: Effective) -> bool:
+def has_waited(head: PutHead | Put, policy: Effective) -> bool:
     """Whether this is a version that was put off already, by a limit or for another attempt."""
     asked_ms = max(policy.round_up(head.due_at_ms or 0), head.accepted_at_ms)
     return head.attempts > 0 or (head.due_at_ms is not None and head.fire_at_ms > asked_ms)

@@ -23,7 +23,7 @@ from tarry.core.lifecycle import Event, State, Wait, next_state
 from tarry.core.message import LED_BY, MessagePage, MessageQuery, MessageView
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.rates import Rates
-from tarry.engine.answer import Answer, failed
+from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.due.horizon import Offload
 from tarry.engine.journal.journal import Journal
@@ -167,6 +167,18 @@ class Commands:
             return failed(Invalid("delay_ms" if delay_ms else "due_at_ms", "is negative"))
         act = self._charged(lambda found: self._restart(id, found, delay_ms, due_at_ms))
         return self._finding.find(id, act, namespace)
+
+    def move(self, id: str, instant: Callable[[Found], int | None]) -> Answer[None]:
+        """Give a message another fire instant, if it is to have one; its due instant stays."""
+
+        def act(found: Found) -> Answer[None]:
+            fire_at_ms = instant(found)
+            if fire_at_ms is None:
+                return settled(None)
+            put = new_version(found.put, found.current, fire_at_ms, uncertain=self._uncertain(found))
+            return self.write(found, [found.record_of(put)], lambda _: None)
+
+        return self._finding.find(id, act)
 
     def _charged(self, act: Callable[[Found], Answer[T]]) -> Callable[[Found], Answer[T]]:
         """An action that is refused if the owner of the message has commanded too much of late."""
