@@ -69,6 +69,8 @@ class Checker:
         """The clock's reading with which this life began."""
         self.reads_late: Callable[[], bool] = lambda: False
         """Whether due messages wait for bodies from the index for longer than others wait for them."""
+        self.under_way: Callable[[], list[str]] = list
+        """The tokens of messages that are being sent."""
         self.late_ms = 0
         """The instant up to which due messages of this life were perhaps overtaken because their bodies took so long."""
         self.stopped = False
@@ -145,6 +147,47 @@ class Checker:
         """A command was refused because its group waits for the message that leads it."""
         if msg.leader is None or msg.leader.ended:
             broken(f"{msg.token} is said to wait for the one that leads its group")
+
+    def is_over(self, msg: Msg) -> bool:
+        """Whether a message has ended for certain."""
+        return (
+            msg.ended or msg.cancelled or msg.superseded or bool(msg.told) or msg.token in self.model.places
+        )
+
+    def kept(self, msg: Msg, id_: str, before: list[Msg], rivals: list[Msg]) -> None:
+        """A schedule was answered with the message that has its name: one of those that may wait."""
+        known = next((one for one in before if one.accepted is not None and one.accepted.id == id_), None)
+        if known is None and not any(one.maybe for one in rivals):
+            broken(f"{msg.token}: another message is kept that nobody gave this name")
+        if known is not None and known not in rivals:
+            broken(f"{msg.token}: {known.token} is kept, and had ended")
+
+    def took_name(self, msg: Msg, before: list[Msg], rivals: list[Msg], *, replaced: bool) -> None:
+        """A message was accepted under a name: no earlier one of it waits, or ever goes out again."""
+        sure = [one for one in rivals if self._surely_waits(one)]
+        if not replaced and sure:
+            broken(f"{msg.token} is accepted while {sure[0].token} waits, which has its name")
+        if len(sure) > 1:
+            broken(f"{sure[0].token} and {sure[1].token} of one name both waited")
+        if replaced and not rivals:
+            broken(f"{msg.token} is said to replace another, and there is none")
+        if replaced and len(rivals) == 1:
+            self.cancelled(rivals[0])
+        for one in before:
+            one.superseded = True
+            if any(one.token == token for token in self.under_way()):
+                broken(f"{msg.token} is accepted while {one.token} is being sent, which has its name")
+
+    def _surely_waits(self, msg: Msg) -> bool:
+        """Whether a message waits for certain, if nothing but a replace has ended it."""
+        unclear = (
+            msg.busy or msg.cancel_maybe or msg.doomed or msg.eager or msg.message.destination == FLEETING
+        )
+        unclear |= self.is_over(msg) or self.model.clock_set_back or self.model.damaged
+        now_ms = self.highest_ms()
+        return (
+            msg.accepted is not None and not unclear and all(one.due_at_ms > now_ms for one in msg.promises)
+        )
 
     def cancelled(self, msg: Msg) -> None:
         """A cancel was answered."""
@@ -280,6 +323,8 @@ class Checker:
             broken(f"{msg.token} goes out before a record of it can be on disk")
         if msg.cancelled or msg.silent:
             broken(f"{msg.token} goes out after its cancel was answered")
+        if msg.superseded:
+            broken(f"{msg.token} goes out after another message of its name was accepted")
         if msg.ended or msg.verdict_life == self.life:
             broken(f"{msg.token} goes out again after its end")
         if msg.message.group is None:

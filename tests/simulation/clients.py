@@ -145,9 +145,10 @@ class Clients:
         if error is None:
             self._checker.scheduled(msg, answer.value())
         elif not unclear:
-            self._refused(msg, promise, error)
+            self.refused(msg, promise, error)
 
-    def _refused(self, msg: Msg, promise: Promise | None, error: BaseException) -> None:
+    def refused(self, msg: Msg, promise: Promise | None, error: BaseException) -> None:
+        """A request was refused, if it may be for this reason."""
         if isinstance(error, Conflict):
             if error.state == "reused":
                 raise Violation(f"{msg.token}: the same request was taken for another") from error
@@ -220,7 +221,7 @@ class Clients:
                 for msg, scheduled in zip(msgs, of.value(), strict=True):
                     self._checker.scheduled(msg, scheduled)
             elif not unclear:
-                self._refused(msgs[0], promises[0], error)
+                self.refused(msgs[0], promises[0], error)
                 for msg, promise in zip(msgs[1:], promises[1:], strict=True):
                     self.forget(msg, promise)
 
@@ -251,7 +252,7 @@ class Clients:
             for row, (msg, promise) in enumerate(zip(msgs, promises, strict=True)):
                 if error is not None:
                     if not unclear:
-                        self._refused(msg, promise, error)
+                        self.refused(msg, promise, error)
                     continue
                 value = of.value()
                 taken = Scheduled(value.ids[row].decode(), int(value.due_at_ms[row]))
@@ -264,7 +265,7 @@ class Clients:
             self._checker.scheduled(msg, result)
         elif not isinstance(result, Unavailable):
             # An Unavailable row may have been refused or may be stored: that is not told apart.
-            self._refused(msg, promise, result)
+            self.refused(msg, promise, result)
 
     def reuse(self) -> None:
         """Another request under an idempotency key that was used."""
@@ -292,9 +293,12 @@ class Clients:
         waiting = [msg for msg in able if not (msg.ended or msg.token in self._model.places)]
         msg = random.choice(waiting if waiting and random.random() < 0.9 else able)
         assert msg.accepted is not None
+        self.act(msg, msg.accepted.id)
+
+    def act(self, msg: Msg, id_: str) -> None:
+        """A command on this message."""
         msg.busy = True
-        id_ = msg.accepted.id
-        match random.choice(("cancel", "cancel", "send", "restart", "restart", "get")):
+        match self._random.choice(("cancel", "cancel", "send", "restart", "restart", "get")):
             case "cancel":
                 maybe, msg.cancel_maybe = msg.cancel_maybe, True
                 answer = self._sim.engine.cancel(id_)

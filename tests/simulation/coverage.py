@@ -43,6 +43,8 @@ KINDS: Final = (
     "delays honoured in order",
     "dead letter",
     "state compared with that of a restart",
+    "message replaced under its name",
+    "message kept under its name",
 )
 ENOUGH_SEEDS: Final = 2_000
 """With so many seeds, each kind has been met many times."""

@@ -7,7 +7,7 @@ not have happened; the records below say so (`maybe`), and the checker believes 
 from dataclasses import dataclass, field
 from typing import Any
 
-from tarry.core.message import Message, Scheduled
+from tarry.core.message import Message, NamedMessage, Scheduled
 from tarry.core.names import DEFAULT_NAMESPACE
 
 TOPICS = ("orders", "jobs", "mail")
@@ -75,8 +75,12 @@ class Msg:
     """The delay that a restart begins again; more than one while it is not known which."""
     busy: bool = False
     """A command for it is not answered yet."""
+    replacers: int = 0
+    """Requests that may have put another message of its name in its place."""
+    superseded: bool = False
+    """A later message has its name: this one has ended."""
     cancelled: bool = False
-    """A cancel was answered."""
+    """A cancel was answered, or a message that takes its place."""
     cancel_maybe: bool = False
     batch: str = ""
     """The batch that it was adopted with."""
@@ -113,7 +117,17 @@ class Msg:
     @property
     def maybe_cancelled(self) -> bool:
         """Whether a cancel of it, or of its batch, may have happened."""
-        return self.cancel_maybe or self.doomed
+        return self.cancel_maybe or self.doomed or self.replacers > 0
+
+    @property
+    def place(self) -> tuple[str, str] | None:
+        """The namespace and the name of a message that has one."""
+        message = self.message
+        return (
+            (message.namespace or DEFAULT_NAMESPACE, message.name)
+            if isinstance(message, NamedMessage)
+            else None
+        )
 
     @property
     def foreign(self) -> bool:

@@ -83,6 +83,7 @@ def _compared(live: Insides, again: Insides) -> Iterator[Comparison]:
     yield both("records set aside", lambda of: of.journal.aside.seqs)
     yield both("policies", lambda of: of.journal.policies._set)
     yield both("the catalogue", lambda of: of.journal.catalogue._entered)
+    yield both("names", lambda of: _rows(of.registry.names))
     yield both("subjects", lambda of: _rows(of.registry.subjects))
     yield both("batches", _batches)
     yield both("the next batch", lambda of: of.batches.next_seq)

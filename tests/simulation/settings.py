@@ -70,6 +70,8 @@ OPERATIONS = {
     "adopt": 1.5,
     "cancel_batch": 0.3,
     "reuse": 0.5,
+    "name": 5.0,
+    "by_name": 2.0,
     "command": 10.0,
     "look": 1.0,
     "policy": 0.5,

@@ -29,6 +29,7 @@ from tests.simulation.consumers import Consumers
 from tests.simulation.coverage import Coverage
 from tests.simulation.faults import Faults
 from tests.simulation.model import FLEETING, TOPICS, Model, Msg, Publication
+from tests.simulation.names import Names
 from tests.simulation.recalls import Recalls
 from tests.simulation.replay import check_replay
 from tests.simulation.settings import (
@@ -96,8 +97,12 @@ class Simulation:
         self.model = Model()
         self.checker = Checker(self.model, self.clock, settings)
         self.checker.reads_late = self._reads_late
+        self.checker.under_way = lambda: [
+            attempt.delivery.headers["token"] for attempt in self.world.outlet.under_way
+        ]
         self.clients = Clients(self)
         self.consumers = Consumers(self)
+        self.names = Names(self)
         self.recalls = Recalls(self)
         self.bulk = Bulk(self)
         self.faults = Faults(self)
@@ -204,7 +209,7 @@ class Simulation:
             "index": self.index,
             "verdict": self.verdict,
         }
-        parts = (self.clients, self.consumers, self.recalls, self.bulk, self.faults)
+        parts = (self.clients, self.names, self.consumers, self.recalls, self.bulk, self.faults)
         actions = own | {name: act for part in parts for name, act in part.actions().items()}
         chosen = [actions[name] for name in self._weights]
         odds = list(self._weights.values())
