@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import time
 import weakref
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -45,6 +46,18 @@ async def test_a_message_goes_to_each_group_and_there_to_one(component: Componen
     assert other.got[0].metadata["a"] == "b"
     assert other.got[0].content_type == "text/plain"
     assert other.got[0].topic == "orders"
+
+
+async def test_a_message_that_is_not_taken_comes_again_after_growing_waits(server: Serving) -> None:
+    component = made("pubsub.tarry", {"redeliveryDelay": "10ms"}, EngineTopics(server.engine))
+    await component.start()
+    inbox = Inbox(*[Settlement.NACK] * 5)
+    await component.subscribe("orders", "shop", inbox, {})
+    began = time.monotonic()
+    await component.publish("orders", b"no", {})
+    await inbox.expect(6)
+    assert time.monotonic() - began >= 0.310, "10, 20, 40, 80 and 160 ms"
+    await component.close()
 
 
 async def test_in_memory_every_subscription_gets_every_message() -> None:

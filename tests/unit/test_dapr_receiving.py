@@ -7,7 +7,11 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.unit.dapr_kit import acknowledged, app, dapr, in_s, ready, resources, to
+import pytest
+
+from tarry.engine.api import NewEntry
+from tests.unit.dapr_kit import acknowledged, app, component, dapr, in_s, ready, resources, to
+from tests.waiting import until
 
 DECLARED: dict[str, Any] = {
     "apiVersion": "dapr.io/v1alpha1",
@@ -46,6 +50,40 @@ async def test_retry_in_all_its_forms_comes_again_until_it_is_taken(tmp_path: Pa
         assert sorted(shop.data) == sorted(list(range(len(forms))) * 3)
         assert len({event["id"] for _, event in shop.got}) == len(forms)
         assert {path for path, _ in shop.got} == {"/in"}, "nobody is sent elsewhere"
+
+
+async def test_a_message_that_is_no_cloud_event_is_logged_once_however_often_it_comes_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = str(resources(tmp_path, component("own", "pubsub.tarry", redeliveryDelay="1ms")))
+    async with (
+        app(to("t", pubsub="own")) as shop,
+        dapr(tmp_path / "data", app_port=shop.port, resources_path=[place]) as doors,
+    ):
+        await ready(doors)
+        for payload in (b"no JSON", b"[1]", b"no JSON"):
+            await doors.engine.topics.publish("t", [NewEntry(payload=payload)])
+        sub = doors.engine.topics.subscription("t", "app")
+        await until(lambda: len(sub.redeliveries) == 3 and min(sub.redeliveries.values()) >= 4)
+        lines = [
+            record.getMessage() for record in caplog.records if "is no CloudEvent" in record.getMessage()
+        ]
+        assert len(lines) == 3
+        assert not any("no JSON" in line for line in lines), "no content is in the log"
+        assert (shop.got, sub.backlog) == ([], 3)
+
+
+async def test_one_that_is_no_cloud_event_goes_to_the_dead_letter_topic(tmp_path: Path) -> None:
+    async with app(to("t", deadLetterTopic="dead")) as shop, dapr(tmp_path, app_port=shop.port) as doors:
+        await ready(doors)
+        await doors.engine.topics.publish("t", [NewEntry(payload=b"no JSON")])
+        await acknowledged(doors, "t")
+        letters = await doors.engine.topics.subscribe("dead", "letters", "exclusive", start="earliest")
+        got: list[Any] = []
+        letters.attach("reader", got.extend).flow(10)
+        await until(lambda: bool(got))
+        assert [letter.payload for letter in got] == [b"no JSON"]
+        assert shop.got == []
 
 
 async def test_drop_is_the_end_and_goes_to_the_dead_letter_topic(tmp_path: Path) -> None:

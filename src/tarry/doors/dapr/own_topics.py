@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from tarry.core.backoff import after_attempts
 from tarry.core.errors import TarryError
 from tarry.engine.answer import Answer
 from tarry.engine.api import Consumer, NewEntry, Subscription
@@ -16,6 +17,8 @@ from tarry.outlets.dapr.receiving import Receivers, ended
 CONTENT_TYPE = "content-type"
 RETURN_AFTER_S = 1.0
 """Between two attempts to subscribe again."""
+LONGEST_AGAIN_AFTER_MS = 60_000
+"""A message that is not taken comes again after waits that grow up to this."""
 log = logging.getLogger("tarry.dapr")
 
 
@@ -65,7 +68,7 @@ class OwnSubscription:
         self._group = group
         self._at_once = at_once
         self._topic = subscription.topic.name.rpartition("/")[2].replace("%2F", "/").replace("%25", "%")
-        self._again_after_s = again_after_ms / 1000
+        self._again_after_ms = again_after_ms
         self._receivers = Receivers(receive, None)
         self._arrived: asyncio.Queue[tuple[Consumer, Sequence[Entry]]] = asyncio.Queue()
         self._returning: asyncio.Task[None] | None = None
@@ -105,17 +108,19 @@ class OwnSubscription:
                     content_type=entry.headers.get(CONTENT_TYPE),
                     position=str(entry.entry_id),
                 )
-                await self._receivers.start(message, partial(self._settle, consumer, entry.entry_id))
+                await self._receivers.start(message, partial(self._settle, consumer, entry))
 
-    async def _settle(self, consumer: Consumer, entry_id: int, reply: Settlement) -> None:
+    async def _settle(self, consumer: Consumer, entry: Entry, reply: Settlement) -> None:
         """Settle with the consumer that got the entry: a later one has others under the same ids."""
         if consumer.closed:
             return
         if reply is Settlement.ACK:
-            await consumer.ack([entry_id])
+            await consumer.ack([entry.entry_id])
         else:
-            await asyncio.sleep(self._again_after_s)
-            consumer.nack([entry_id])
+            longest_ms = max(self._again_after_ms, LONGEST_AGAIN_AFTER_MS)
+            wait_ms = after_attempts(entry.redelivery_count + 1, self._again_after_ms, longest_ms)
+            await asyncio.sleep(wait_ms / 1000)
+            consumer.nack([entry.entry_id])
         if not consumer.closed:
             consumer.flow(1)
 

@@ -10,7 +10,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -32,6 +32,9 @@ Deliver = Callable[[AppMessage], Awaitable[Status]]
 DeliverBulk = Callable[[list[AppMessage]], Awaitable[dict[str, Status]]]
 _numbers = itertools.count(1)
 
+MAX_TOLD: Final = 1_000
+"""Messages that are no CloudEvents, of one subscription, that the log is told of once; of more it may be told again."""
+
 
 class Receiving:
     """Receives for one subscription; `deliver` is how the application is given a message."""
@@ -45,6 +48,8 @@ class Receiving:
         self._clock = clock
         self._deliver = deliver
         self._places = asyncio.Semaphore(app.app_concurrency)
+        self._told: dict[str | int, None] = {}
+        """Messages that were told to be no CloudEvents: their places at their broker, or, without one, what their data hash to."""
         self._searching = ThreadPoolExecutor(1, "rules") if subscription.searches else None
 
     async def receive(self, received: BrokerMessage) -> Settlement:
@@ -52,7 +57,7 @@ class Receiving:
         try:
             arrival = await self._read(received)
         except UNREADABLE as error:
-            _log.error("a message of topic %s is no CloudEvent: %s", self._subscription.topic, error)
+            self._tell_unreadable(received, error)
             return await self._bury(received) if self._subscription.dead_letter_topic else Settlement.NACK
         if arrival is None:
             return await self._bury(received)
@@ -63,6 +68,17 @@ class Receiving:
         if status is Status.RETRY and not self._subscription.dead_letter_topic:
             return Settlement.NACK
         return await self._bury(received)
+
+    def _tell_unreadable(self, received: BrokerMessage, error: Exception) -> None:
+        """Log a message that is no CloudEvent, once: its broker brings it again and again."""
+        mark = received.position or hash(received.data)
+        if mark in self._told:
+            return
+        if len(self._told) >= MAX_TOLD:
+            del self._told[next(iter(self._told))]
+        self._told[mark] = None
+        more = "" if self._subscription.dead_letter_topic else "; it comes again, and is not told again"
+        _log.error("a message of topic %s is no CloudEvent%s: %s", self._subscription.topic, more, error)
 
     async def _read(self, received: BrokerMessage) -> AppMessage | None:
         """The message for the application; None for one that is not to be delivered."""
