@@ -78,10 +78,10 @@ def test_a_delay_is_too_long_for_a_row_if_it_is_for_a_message(rows: list[tuple[i
     admission.mark_delays(errors, np.array([delay for delay, _ in rows], np.int64), policies)
     for row, (delay, policy) in enumerate(rows):
         if row not in errors:
-            admission.check_delay(delay, policy)
+            admission.check_delay(delay, policy, lambda _: "")
             continue
         with pytest.raises(DelayTooLong) as refused:
-            admission.check_delay(delay, policy)
+            admission.check_delay(delay, policy, lambda _: "")
         assert str(refused.value) == str(errors[row])
 
 

@@ -2,15 +2,18 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tarry.core import limits
 from tarry.core.delivery import Delivered, Retry
+from tarry.core.durations import in_words
 from tarry.core.errors import DelayTooLong, Invalid, RateLimited, TooManyPending
 from tarry.core.message import Message, Scheduled
 from tarry.core.policy import Policy
+from tarry.engine.topics.entries import NewEntry
 from tarry.ledger.record import PolicySet, Put, decode
-from tests.unit.engine_kit import FOREIGN, Bench
+from tests.unit.engine_kit import FOREIGN, Bench, full
 
 
 @pytest.fixture
@@ -411,7 +414,88 @@ def test_a_time_beyond_all_measure_is_refused_also_where_nothing_is_delayed(
     bench.refused(bench.engine.schedule_many([message], all_or_none=True), DelayTooLong)
 
 
-def test_a_delay_that_is_too_long_is_told_what_sets_the_longest() -> None:
-    week = str(DelayTooLong(7 * 86_400_000))
-    assert "the maximum of 7 days; the policy of a topic, its namespace or the broker can set it" in week
-    assert "the maximum of 1500 milliseconds;" in str(DelayTooLong(1_500))
+LEVELS: list[tuple[str, str, str]] = [
+    ("broker", "", "the broker"),
+    ("namespace", "public/default", "namespace public/default"),
+    ("topic", "orders", f"topic {full('orders')}"),
+]
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_a_delay_that_is_too_long_is_told_in_words_and_with_the_level_that_says_so(
+    bench: Bench, at: int
+) -> None:
+    for scope, name, _ in LEVELS[: at + 1]:
+        set_policy(bench, scope, name, max_delay_ms=(7 - LEVELS.index((scope, name, _))) * limits.DAY_MS)
+    expected = (
+        f"the delay exceeds the maximum: at most {7 - at} days, set on {LEVELS[at][2]};"
+        " choose an earlier instant, or raise max_delay_ms there"
+    )
+    message = Message(destination="orders", delay_ms=30 * limits.DAY_MS)
+    near = bench.schedule(delay_ms=1000)
+    (in_columns,) = bench.ask(bench.engine.schedule_many([message]))
+    entry = NewEntry(payload=b"", deliver_at_ms=bench.now_ms + 30 * limits.DAY_MS)
+    told = [
+        in_columns,
+        bench.refused(bench.engine.schedule(message), DelayTooLong),
+        bench.refused(bench.engine.schedule_many([message], all_or_none=True), DelayTooLong),
+        bench.refused(bench.engine.restart(near.id, delay_ms=30 * limits.DAY_MS), DelayTooLong),
+        bench.refused(bench.engine.topics.publish("orders", [entry]), DelayTooLong),
+    ]
+    assert [str(one) for one in told] == [expected] * 5
+
+
+def test_rows_are_told_the_level_of_their_own_topic(bench: Bench) -> None:
+    # The same limit, from two levels.
+    set_policy(bench, "broker", "", max_delay_ms=10)
+    set_policy(bench, "topic", "b", max_delay_ms=10)
+    messages = [Message(destination=name, delay_ms=11) for name in ("a", "b", "a")]
+    told = [str(one).partition("set on ")[2] for one in bench.ask(bench.engine.schedule_many(messages))]
+    assert [one.partition(";")[0] for one in told] == ["the broker", f"topic {full('b')}", "the broker"]
+
+
+def test_the_engines_own_bound_is_told_without_a_level(bench: Bench) -> None:
+    beyond = Message(destination="orders", delay_ms=limits.MAX_DELAY_MS + 1)
+    told = str(bench.refused(bench.engine.schedule(beyond), DelayTooLong))
+    assert told == "the delay exceeds the maximum: at most 100 years; choose an earlier instant"
+
+
+def test_limits_of_owners_are_told_with_the_level_that_says_so(bench: Bench) -> None:
+    set_policy(bench, "namespace", "public/default", max_pending_per_owner=1)
+    set_policy(bench, "broker", "", accept_per_second=0.5, command_per_second=1.0)
+    message = Message(destination="orders", owner="ann", delay_ms=1000)
+    first = bench.ask(bench.engine.schedule(message))
+    too_many = bench.refused(bench.engine.schedule(message), TooManyPending)
+    assert str(too_many) == (
+        "the owner has its limit of pending messages, 1, set on namespace public/default; cancel some, "
+        "wait until some are sent, or raise max_pending_per_owner there"
+    )
+    bench.ask(bench.engine.restart(first.id))
+    too_fast = bench.refused(bench.engine.restart(first.id), RateLimited)
+    assert (
+        str(too_fast)
+        == "an owner may give at most 1 commands a second, set on the broker; try again after 1 second"
+    )
+    bench.ask(bench.engine.schedule(msgspec.structs.replace(message, owner="bob")))
+    set_policy(bench, "namespace", "public/default", max_pending_per_owner=5)
+    too_fast = bench.refused(
+        bench.engine.schedule(msgspec.structs.replace(message, owner="bob")), RateLimited
+    )
+    assert str(too_fast).startswith(
+        "an owner may schedule at most 0.5 messages a second, set on the broker; "
+    )
+
+
+@pytest.mark.parametrize(
+    ("duration_ms", "words"),
+    [
+        (7 * limits.DAY_MS, "7 days"),
+        (1_500, "1 second 500 milliseconds"),
+        (limits.DAY_MS + limits.HOUR_MS + 1, "1 day 1 hour 1 millisecond"),
+        (limits.MAX_DELAY_MS, "100 years"),
+        (365 * limits.DAY_MS, "365 days"),
+        (0, "0 milliseconds"),
+    ],
+)
+def test_durations_in_words_are_exact(duration_ms: int, words: str) -> None:
+    assert in_words(duration_ms) == words

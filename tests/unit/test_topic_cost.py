@@ -246,7 +246,7 @@ def test_a_namespace_has_so_many_topics(bench: Bench) -> None:
         topics.subscribe("d", "reader", durable=False),
     ):
         told = bench.refused(refused, Conflict)
-        assert "namespace public/default has its limit of 3 topics" in str(told)
+        assert "namespace public/default has its limit of 3 topics, set on " in str(told)
         assert "max_topics" in str(told)
     bench.publish("a", b"x")
     bench.publish("other/place/d", b"x")

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tarry.core import limits
 from tarry.core.errors import DelayTooLong, Invalid, TarryError, TooLarge
+from tarry.core.policy import Level
 
 Errors = dict[int, TarryError]
 """Row -> why it is refused."""
@@ -189,21 +190,27 @@ def longest_delay(policy: Timing, form: Form = ONE) -> Any:
     return form.choose(policy.delayed_delivery, policy.longest_ms, limits.MAX_DELAY_MS)
 
 
-def check_delay(delay_ms: int, policy: Timing) -> None:
-    """Raise `DelayTooLong` for a delay that is longer than its policy takes."""
+def check_delay(delay_ms: int, policy: Timing, level: Level) -> None:
+    """Raise `DelayTooLong` for a delay that is longer than its policy takes; `level` has set a field of the policy."""
     longest_ms = longest_delay(policy)
     if delay_ms > longest_ms:
-        raise DelayTooLong(longest_ms)
+        raise DelayTooLong(longest_ms, level("max_delay_ms"))
 
 
-def mark_delays(errors: Errors, delay_ms: NDArray[np.int64], policies: Timing) -> None:
-    """Note the rows whose delays are longer than their policies take."""
+def mark_delays(
+    errors: Errors,
+    delay_ms: NDArray[np.int64],
+    policies: Timing,
+    level: Callable[[int, str], str] = lambda _row, _field: "",
+) -> None:
+    """Note the rows whose delays are longer than their policies take; `level` has set a field of a row's policy."""
     longest_ms = longest_delay(policies, MANY)
     broken = delay_ms > longest_ms
     if not broken.any():
         return
     for row in np.flatnonzero(broken).tolist():
-        errors.setdefault(row, DelayTooLong(int(np.broadcast_to(longest_ms, broken.shape)[row])))
+        longest = int(np.broadcast_to(longest_ms, broken.shape)[row])
+        errors.setdefault(row, DelayTooLong(longest, level(row, "max_delay_ms")))
 
 
 def earliest(due_at_ms: Any, now_ms: int, floor_ms: int, form: Form = ONE) -> Any:

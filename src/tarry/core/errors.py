@@ -14,8 +14,11 @@
     ├── Unavailable             cannot be taken now: stopping, starting, disk full, sync failed
     └── Damage                  stored bytes are not what was written; names the place
 
-`code` is stable and machine-readable; the text is for people and says what to do.
+`code` is stable and machine-readable; the text is for people and says what to do. A limit that a policy sets is told with the
+level that sets it, such as `namespace public/default`.
 """
+
+from tarry.core.durations import in_words
 
 
 class TarryError(Exception):
@@ -57,12 +60,11 @@ class DelayTooLong(Rejected):
 
     code = "delay-too-long"
 
-    def __init__(self, max_delay_ms: int) -> None:
-        days, rest_ms = divmod(max_delay_ms, 86_400_000)
-        longest = f"{max_delay_ms} milliseconds" if rest_ms else f"{days} days"
+    def __init__(self, max_delay_ms: int, level: str = "") -> None:
+        longest = f"the delay exceeds the maximum: at most {in_words(max_delay_ms)}"
+        cure = "choose an earlier instant, or raise max_delay_ms there"
         super().__init__(
-            f"the delay exceeds the maximum of {longest}; the policy of a topic, its namespace or the broker can set it"
-            " (max_delay_ms)"
+            f"{longest}, set on {level}; {cure}" if level else f"{longest}; choose an earlier instant"
         )
         self.max_delay_ms = max_delay_ms
 
@@ -94,8 +96,10 @@ class TooManyPending(TarryError):
 
     code = "too-many-pending"
 
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"the owner already has its limit of {limit} pending messages")
+    def __init__(self, limit: int, level: str = "") -> None:
+        most = f"the owner has its limit of pending messages, {limit:,}"
+        cure = "cancel some, wait until some are sent, or raise max_pending_per_owner there"
+        super().__init__(f"{most}, set on {level}; {cure}" if level else most)
         self.limit = limit
 
 
@@ -115,7 +119,7 @@ class RateLimited(TarryError):
     code = "rate-limited"
 
     def __init__(self, retry_after_ms: int, reason: str = "too many requests") -> None:
-        super().__init__(f"{reason}; try again after {retry_after_ms} milliseconds")
+        super().__init__(f"{reason}; try again after {in_words(retry_after_ms)}")
         self.retry_after_ms = retry_after_ms
 
 

@@ -5,7 +5,7 @@ with its bounds: the API's document, the command line's flags, the dashboard's f
 made of these descriptions.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
@@ -21,6 +21,9 @@ SLOWEST: Final = SECOND_MS / DAY_MS
 """The slowest rate in a second: one a day. Slower ones are no limit that anybody waits for."""
 
 Scope = Literal["broker", "namespace", "topic"]
+
+Level = Callable[[str], str]
+"""The level that has set a field of a policy, such as `namespace public/default`; empty where none has."""
 
 BacklogAction = Literal["producer_request_hold", "producer_exception", "consumer_backlog_eviction"]
 """The action on a backlog over its quota, in Pulsar's words: producers are refused, or the oldest entries go."""

@@ -179,9 +179,10 @@ class Adoption:
         topics = [name for name in policies.places("topic") if _namespace_of(name) == namespace]
         there = [policy, *(policies.effective(name, namespace) for name in topics)]
         longest_ms = max(one.longest_ms if one.delayed_delivery else 0 for one in there)
+        level = policies.level_at(None, namespace)
         if delay_ms > longest_ms:
             raise (
-                DelayTooLong(longest_ms)
+                DelayTooLong(longest_ms, level("max_delay_ms") if longest_ms == policy.longest_ms else "")
                 if longest_ms
                 else Rejected(f"delayed delivery is off in {namespace}")
             )
@@ -190,7 +191,8 @@ class Adoption:
         if limit:
             for owner, count in owners.items():
                 if self._journal.pending.of(namespace, owner) + count > limit:
-                    raise TooManyPending(limit)
+                    level = self._journal.policies.level_at(None, namespace)
+                    raise TooManyPending(limit, level("max_pending_per_owner"))
 
     def _record(self, name: str, manifest: BatchManifest, now_ms: int, trace: bytes | None) -> Adopt:
         floor_ms = max(now_ms, self._journal.watermark.fire_at_ms)

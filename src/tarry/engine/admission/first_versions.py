@@ -75,6 +75,7 @@ class FirstVersions:
         destination, namespace, policy = self._destinations.find(message.destination, message.namespace)
         holder = Holder(namespace, message.owner)
         to_topic = destination.startswith(TOPIC_SCHEME)
+        level = self._journal.policies.level_at(destination, namespace)
         if message.subject is not None and to_topic:
             raise Invalid("subject", "is not for messages that are bound for a topic")
         if message.leads is not None and to_topic:
@@ -89,7 +90,7 @@ class FirstVersions:
             asked_ms = now_ms + delay_ms
         due_at_ms, fire_at_ms = None, limits.NEVER_MS
         if asked_ms is not None and delay_ms is not None:
-            admission.check_delay(delay_ms, policy)
+            admission.check_delay(delay_ms, policy, level)
             due_at_ms, fire_at_ms = admission.instants(asked_ms, now_ms, self._journal.floor_ms, policy)
         unit_max_bytes = self._journal.ledger.unit_max_bytes
         if message.group is not None or is_large(len(message.payload), unit_max_bytes):
@@ -112,7 +113,7 @@ class FirstVersions:
                 before.in_group(holder, message.group),
             )  # fmt: skip
         if not message.follows and self._owner_limits.applies(policy):
-            self._owner_limits.charge(holder, policy, now_ms, before.of(holder))
+            self._owner_limits.charge(holder, policy, level, now_ms, before.of(holder))
         return Put(
             fire_at_ms, due_at_ms, now_ms, namespace, destination, message.key, message.owner, message.door,
             message.group, message.ttl_ms, None, 0, message.listed, message.payload, message.headers, now_ms,

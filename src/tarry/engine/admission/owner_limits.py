@@ -2,7 +2,7 @@
 
 from tarry.core.errors import RateLimited, TooManyPending
 from tarry.core.holder import Holder
-from tarry.core.policy import Effective
+from tarry.core.policy import Effective, Level
 from tarry.core.rates import Rates
 from tarry.engine.state.pending import Pending
 
@@ -19,15 +19,19 @@ class OwnerLimits:
         """Whether a policy limits its owners at all."""
         return bool(policy.max_pending_per_owner or policy.accept_per_second)
 
-    def charge(self, holder: Holder, policy: Effective, now_ms: int, before: int = 0) -> None:
+    def charge(self, holder: Holder, policy: Effective, level: Level, now_ms: int, before: int = 0) -> None:
         """Raise `TooManyPending` or `RateLimited`, or charge one message; `before` it come so many of its unit.
 
-        The last rule to be asked: what is refused for another reason is not charged.
+        `level` has set a field of the policy. The last rule to be asked: what is refused for another reason is not charged.
         """
         most = policy.max_pending_per_owner
         if most and self._pending.by_holder.get(holder, 0) + before >= most:
-            raise TooManyPending(most)
+            raise TooManyPending(most, level("max_pending_per_owner"))
         if policy.accept_per_second:
             wait_ms = self._rates.wait_ms(holder, policy.accept_per_second, now_ms)
             if wait_ms:
-                raise RateLimited(wait_ms)
+                most_a_second = f"{policy.accept_per_second:g} messages a second"
+                raise RateLimited(
+                    wait_ms,
+                    f"an owner may schedule at most {most_a_second}, set on {level('accept_per_second')}",
+                )

@@ -17,7 +17,7 @@ from tarry.core.errors import TarryError
 from tarry.core.holder import Holder
 from tarry.core.limits import MAX_DELAY_MS
 from tarry.core.message import Message
-from tarry.core.policy import effective
+from tarry.core.policy import Level, effective
 from tarry.engine.admission.columns import Columns, Plan
 from tarry.engine.admission.destinations import Bound, Destinations
 from tarry.engine.admission.owner_limits import OwnerLimits
@@ -56,11 +56,12 @@ class Planner:
         asked, delay = _times(columns, defaults, now_ms, errors)
         bounds, codes = self._bounds(columns.destinations, defaults.namespace, errors)
         timings = Timings.of([bound.policy for bound in bounds], codes)
-        admission.mark_delays(errors, delay, timings)
+        levels = [self._journal.policies.level_at(bound.destination, bound.namespace) for bound in bounds]
+        admission.mark_delays(errors, delay, timings, lambda row, field: levels[codes[row]](field))
         due, fire = admission.instants(asked, now_ms, self._journal.floor_ms, timings, MANY)
         places = [(bound.destination, bound.namespace) for bound in bounds]
         contents.check_records(self._journal.ledger.unit_max_bytes, places, codes, errors)
-        self._mark_limits(contents.owners, bounds, codes, now_ms, errors)
+        self._mark_limits(contents.owners, bounds, levels, codes, now_ms, errors)
         rows = np.arange(contents.count)
         if errors:
             rows = np.delete(rows, _rows(errors))
@@ -95,7 +96,13 @@ class Planner:
         return bounds or [_NOWHERE], np.maximum(destinations.codes, 0)
 
     def _mark_limits(
-        self, owners: Coded[str], bounds: list[Bound], codes: NDArray[np.int32], now_ms: int, errors: Errors
+        self,
+        owners: Coded[str],
+        bounds: list[Bound],
+        levels: list[Level],
+        codes: NDArray[np.int32],
+        now_ms: int,
+        errors: Errors,
     ) -> None:
         limited = [code for code, bound in enumerate(bounds) if self._owner_limits.applies(bound.policy)]
         before: Counter[Holder] = Counter()
@@ -103,9 +110,10 @@ class Planner:
             if row in errors:
                 continue
             _, namespace, policy = bounds[codes[row]]
+            level = levels[codes[row]]
             holder = Holder(namespace, owners.values[owners.codes[row]])
             try:
-                self._owner_limits.charge(holder, policy, now_ms, before[holder])
+                self._owner_limits.charge(holder, policy, level, now_ms, before[holder])
                 before[holder] += 1
             except TarryError as error:
                 errors[row] = error

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from itertools import chain
 
 from tarry.core.errors import Invalid
-from tarry.core.names import parse_namespace, parse_topic, unpartitioned
-from tarry.core.policy import Effective, Policy, Scope, effective
+from tarry.core.names import TOPIC_SCHEME, parse_namespace, parse_topic, unpartitioned
+from tarry.core.policy import Effective, Level, Policy, Scope, effective
 
 
 class Policies:
@@ -53,6 +53,25 @@ class Policies:
         else:
             self._set[scope][name] = policy
         self._cache.clear()
+
+    def level_at(self, destination: str | None, namespace: str) -> Level:
+        """Tells which level has set a field at a destination (in full), or in a namespace."""
+        topic = destination if destination is not None and destination.startswith(TOPIC_SCHEME) else None
+        return lambda field: self._level_of(field, topic, namespace)
+
+    def _level_of(self, field: str, topic: str | None, namespace: str) -> str:
+        topics, namespaces = self._set["topic"], self._set["namespace"]
+        whole = unpartitioned(topic) if topic else ""
+        levels = (
+            (f"topic {topic}", topics.get(topic or "")),
+            (f"topic {whole}", topics.get(whole)),
+            (f"namespace {namespace}", namespaces.get(namespace)),
+            (f"namespace {namespace}", self._namespaces.get(namespace)),
+            ("the broker", self._set["broker"].get("")),
+            ("the broker", self._configured),
+        )
+        said = (name for name, level in levels if level is not None and getattr(level, field) is not None)
+        return next(said, "")
 
     def effective(self, topic: str | None, namespace: str) -> Effective:
         """The policy in force at a topic (a full name), or in a namespace for messages that are not bound for a topic."""

@@ -191,7 +191,13 @@ class Commands:
                 key = (put.namespace, put.owner)
                 wait_ms = self._rates.wait_ms(key, per_second, self._clock.now_ms())
                 if wait_ms:
-                    return failed(RateLimited(wait_ms))
+                    level = self._journal.policies.level_at(topic, put.namespace)("command_per_second")
+                    return failed(
+                        RateLimited(
+                            wait_ms,
+                            f"an owner may give at most {per_second:g} commands a second, set on {level}",
+                        )
+                    )
             return act(found)
 
         return charge
@@ -291,7 +297,8 @@ class Commands:
                     raise Conflict("the message has no delay to begin again", "untimed")
                 due_at_ms = now_ms + delay_ms
             delay_ms = max(0, due_at_ms - now_ms)
-            admission.check_delay(delay_ms, policy)
+            level = self._journal.policies.level_at(topic, found.put.namespace)
+            admission.check_delay(delay_ms, policy, level)
             due_at_ms, fire_at_ms = admission.instants(due_at_ms, now_ms, self._journal.floor_ms, policy)
             put = new_version(
                 found.put, found.current, fire_at_ms, due_at_ms=due_at_ms, delay_ms=delay_ms, delayed_since_ms=now_ms,

@@ -104,7 +104,8 @@ class Repeats:
             policy = self._repeating.policy(new)
             holder, most = new.holder, policy.max_pending_per_owner
             if most and self._journal.pending.of(*holder) + state.by_holder[holder] >= most:
-                raise TooManyPending(most)
+                level = self._journal.policies.level_at(new.repeat.destination, holder.namespace)
+                raise TooManyPending(most, level("max_pending_per_owner"))
 
     def get(self, namespace: str, name: str) -> Answer[RepeatView]:
         """A repeat as it is now."""

@@ -24,7 +24,7 @@ from tarry.core.errors import (
     Unavailable,
 )
 from tarry.core.names import check_name, parse_topic
-from tarry.core.policy import BacklogAction, Effective
+from tarry.core.policy import BacklogAction, Effective, Level
 from tarry.core.tracing import TRACEPARENT
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.journal.steps import append_in_steps
@@ -136,10 +136,13 @@ class Topics:
     def check_room(self, topic: str, more: int = 1) -> None:
         """Raise `Conflict` if so many new topics, of which this is one, are more than their namespace may have."""
         namespace = parse_topic(topic).namespace_name
-        limit = self._journal.policies.effective(None, namespace).max_topics
+        policies = self._journal.policies
+        limit = policies.effective(None, namespace).max_topics
         if more and limit and self.records.by_name.count(namespace) + more > limit:
+            level = policies.level_at(None, namespace)("max_topics")
             raise Conflict(
-                f"namespace {namespace} has its limit of {limit} topics: delete some, or raise max_topics in its policy",
+                f"namespace {namespace} has its limit of {limit} topics"
+                + (f", set on {level}; delete some, or raise max_topics there" if level else "; delete some"),
                 FULL,
             )
 
@@ -234,6 +237,7 @@ class Topics:
                 raise QuotaExceeded(name.full, found.full)
             now_ms = self._journal.clock.now_ms()
             policy = self._journal.policies.effective(name.full, name.namespace_name)
+            level = self._journal.policies.level_at(name.full, name.namespace_name)
             new = Publication(name.full, found.next if found else 0, now_ms, trace)
             ids: list[int | TarryError] = []
             for entry in entries:
@@ -243,7 +247,7 @@ class Topics:
                         continue
                 try:
                     check_entry(entry)
-                    fire_at_ms = self._entry_fires_at(entry, policy, now_ms)
+                    fire_at_ms = self._entry_fires_at(entry, policy, level, now_ms)
                 except TarryError as error:
                     if not each:
                         raise
@@ -273,7 +277,7 @@ class Topics:
         except TarryError as error:
             return failed(error)
 
-    def _entry_fires_at(self, entry: NewEntry, policy: Effective, now_ms: int) -> int:
+    def _entry_fires_at(self, entry: NewEntry, policy: Effective, level: Level, now_ms: int) -> int:
         """When a delayed entry is ready; 0 for one that is at once. Raises `DelayTooLong`."""
         if entry.deliver_at_ms is None:
             return 0
@@ -281,7 +285,7 @@ class Topics:
             self._journal.counters["delay_ignored"] += entry.deliver_at_ms > now_ms
             return 0
         since_ms = now_ms if entry.delayed_since_ms is None else entry.delayed_since_ms
-        admission.check_delay(entry.deliver_at_ms - since_ms, policy)
+        admission.check_delay(entry.deliver_at_ms - since_ms, policy, level)
         # By whatever clock the producer counts, what is kept has to be an instant that can be stored.
         admission.LONGEST_DELAY.check(entry.deliver_at_ms - now_ms)
         _, fire_at_ms = admission.instants(entry.deliver_at_ms, now_ms, self._journal.floor_ms, policy)
