@@ -106,6 +106,8 @@ class World:
             await self._make("POST", "/v1/messages", LATER | {"name": values["message"]})
         if "{backup}" in path:
             values["backup"] = (await self._make("POST", "/v1/backups", {}))["name"]
+        if "/repeats/" in path and "{name}" in path:
+            await self._make("PUT", path.partition("{name}")[0].format(**values) + values["name"], AGAIN)
         return path.format(**values)
 
     async def _topic(self, name: str, partitions: int) -> None:
@@ -127,6 +129,7 @@ class World:
 
 
 LATER: Final = {"destination": f"persistent://{HERE}/later", "payload": "x", "delay": "1h"}
+AGAIN: Final = {"destination": f"persistent://{HERE}/later", "every": "1h"}
 SCHEMA: Final = {"type": "STRING", "schema": "", "properties": {}}
 _FILE: Final = {
     "path": "staged/0/0.parquet",
@@ -167,6 +170,8 @@ EXAMPLES: Final[dict[str, Example]] = {
     ),
     "GET /v1/batches/{batch}": Example(done=(404,)),
     "DELETE /v1/batches/{batch}": Example(done=(404,)),
+    "GET /v1/repeats": Example(query={"namespace": HERE}),
+    "PUT /v1/repeats/{tenant}/{namespace}/{name}": Example(body=AGAIN),
     "POST /v1/topics/{tenant}/{namespace}/{topic}/messages": Example(body={"payload": "x"}),
     "POST /v1/topics/{tenant}/{namespace}/{topic}/delayed/{entry_id}/restart": Example(body={"delay": "2h"}),
     "PUT /v1/topics/{tenant}/{namespace}/{topic}/subscriptions/{name}": Example(body={}),

@@ -72,8 +72,9 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 
 
 def test_http(reader: Reader) -> None:
-    (one,) = (reader.run(block) for block in runnable("docs/doors/http.md"))
+    one, repeat = (reader.run(block) for block in runnable("docs/doors/http.md"))
     assert '"id":' in one
+    assert '"state":"active"' in repeat
 
 
 def test_dapr(reader: Reader) -> None:

@@ -366,6 +366,16 @@ def test_a_pause_takes_back_what_is_not_due_and_outlives_a_crash(bench: Bench) -
     assert planned(reader) == [1_000, 2_000, 3_000, 4_000]
 
 
+def test_what_is_over_cannot_be_paused_and_its_last_occurrence_can_until_it_is_due(bench: Bench) -> None:
+    give(bench, count=1)
+    bench.wait(900)
+    assert look(bench).state == "over"
+    assert bench.ask(bench.engine.repeats.pause(HOME, "tick")).state == "paused"
+    bench.ask(bench.engine.repeats.resume(HOME, "tick"))
+    bench.wait(200)
+    assert bench.refused(bench.engine.repeats.pause(HOME, "tick"), Conflict).state == "over"
+
+
 def test_after_a_pause_the_policy_for_missed_ones_holds(bench: Bench) -> None:
     give(bench, missed="none")
     reader = bench.drain("orders")

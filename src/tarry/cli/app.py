@@ -27,6 +27,7 @@ from tarry.cli import (
     pipeline,
     policy,
     pulsar,
+    repeat,
     report,
     server,
     settings,
@@ -51,6 +52,7 @@ pipeline.add_to(app)
 index.add_to(app)
 messages.add_to(app)
 topics.add_to(app)
+repeat.add_to(app)
 policy.add_to(app)
 matrix.add_to(app)
 pulsar.add_to(app)

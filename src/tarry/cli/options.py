@@ -50,6 +50,11 @@ def duration_ms(text: str, option: str) -> int:
     return _said(parse_duration_ms, text, option)
 
 
+def instant_ms(text: str, option: str) -> int:
+    """An instant as people write it."""
+    return _said(parse_instant_ms, text, option)
+
+
 def _said(parse: Any, text: str, option: str) -> int:
     try:
         value: int = parse(text, option)

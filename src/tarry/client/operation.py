@@ -8,7 +8,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_args, overload
 
-from tarry.client import batches, bulk, operations
+from tarry.client import batches, bulk, operations, repeats
 from tarry.client.call import ClientCall
 
 P = ParamSpec("P")
@@ -108,6 +108,12 @@ class Operations:
     ack = ClientOperation(operations.ack)
     nack = ClientOperation(operations.nack)
     seek = ClientOperation(operations.seek)
+    set_repeat = ClientOperation(repeats.set_repeat)
+    get_repeat = ClientOperation(repeats.get_repeat)
+    repeats_page = ClientOperation(repeats.repeats_page)
+    pause_repeat = ClientOperation(repeats.pause_repeat)
+    resume_repeat = ClientOperation(repeats.resume_repeat)
+    remove_repeat = ClientOperation(repeats.remove_repeat)
     policy = ClientOperation(operations.policy)
     set_policy = ClientOperation(operations.set_policy)
     update_policy = ClientOperation(operations.update_policy)

@@ -140,6 +140,51 @@ class MessagePage(Struct, frozen=True):
     next_page: str | None = None
 
 
+class Repeat(Struct, frozen=True, kw_only=True):
+    """A repeat: what was asked for, and how far it has come. Lists leave its payload out."""
+
+    name: str
+    namespace: str
+    state: str
+    """`active`, `paused`, or `over` after its last occurrence."""
+    destination: str
+    owner: str = ""
+    key: str | None = None
+    ttl_ms: int | None = None
+    every_ms: int | None = None
+    every_months: int | None = None
+    cron: str | None = None
+    zone: str | None = None
+    start_at_ms: int | None = None
+    end_at_ms: int | None = None
+    count: int | None = None
+    jitter_ms: int = 0
+    missed: str = "latest"
+    next_due_at_ms: list[int] = []
+    """The next five instants, in a list the next one; of a paused repeat, those if it were resumed now."""
+    made: int = 0
+    """Occurrences that were accepted as messages."""
+    last_at_ms: int | None = None
+    paused_at_ms: int | None = None
+    trouble: str | None = None
+    """Why the next occurrence is not accepted, where it is not."""
+    headers: dict[str, str] = {}
+    payload_text: str | None = msgspec.field(default=None, name="payload")
+    payload_base64: str | None = None
+
+    @property
+    def payload(self) -> bytes:
+        """The payload; empty where the answer does not show it."""
+        return _payload(self.payload_text, self.payload_base64)
+
+
+class RepeatPage(Struct, frozen=True):
+    """One page of repeats."""
+
+    repeats: list[Repeat]
+    next_page: str | None = None
+
+
 class Received(EntryFacts, frozen=True, kw_only=True):
     """An entry of a topic, given to a consumer; it comes again until it is acknowledged."""
 

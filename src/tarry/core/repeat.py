@@ -42,7 +42,7 @@ SHOWN: Final = 5
 
 
 class Repeat(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is asked for: the message, and when its occurrences are. Exactly one of an interval and cron."""
+    """A request to send a message again and again, by an interval or by cron."""
 
     destination: str
     payload: bytes = b""
@@ -50,7 +50,7 @@ class Repeat(Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str | None = None
     owner: str = ""
     ttl_ms: int | None = None
-    """Of each occurrence, from its due instant."""
+    """Time to live of each occurrence, from its due instant."""
     door: str = "http"
     every_ms: int = 0
     """The interval. It is time that passes: clocks that are set do not change it."""

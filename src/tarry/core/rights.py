@@ -74,6 +74,7 @@ def _each(right: Right, methods: str, *paths: str) -> dict[str, Right]:
 _MESSAGE: Final = "/v1/messages/{id}"
 _NAME: Final = "/v1/names/{tenant}/{namespace}/{message}"
 _BATCH: Final = "/v1/batches/{batch}"
+_REPEAT: Final = "/v1/repeats/{tenant}/{namespace}/{name}"
 _TOPIC: Final = "/v1/topics/{tenant}/{namespace}/{topic}"
 _SUBSCRIPTION: Final = _TOPIC + "/subscriptions/{name}"
 
@@ -89,6 +90,9 @@ HTTP: Final[Mapping[str, Right]] = {
     **_each(Right(("produce",), "listed"), "GET", "/v1/batches", _BATCH + "/place"),
     **_each(_PRODUCE, "PUT", _BATCH),
     **_each(_PRODUCE_OWN, "GET DELETE", _BATCH),
+    **_each(_PRODUCE, "GET", "/v1/repeats"),
+    **_each(_PRODUCE, "GET PUT DELETE", _REPEAT),
+    **_each(_PRODUCE, "POST", _REPEAT + "/pause", _REPEAT + "/resume"),
     **_each(Right(("admin",), "listed"), "GET", "/v1/topics"),
     **_each(_USE, "GET", _TOPIC, _TOPIC + "/delayed", _TOPIC + "/delayed/{entry_id}"),
     **_each(_GOVERN, "PUT DELETE", _TOPIC),

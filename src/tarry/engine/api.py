@@ -12,6 +12,7 @@ from tarry.engine.namespaces.catalogue import EMPTY
 from tarry.engine.queries.commands import Ending
 from tarry.engine.queries.delayed_entries import DelayedEntry
 from tarry.engine.queries.upcoming import MAX_BUCKETS, Upcoming
+from tarry.engine.repeats.repeats import RepeatPage, RepeatView
 from tarry.engine.topics.consumer import Consumer, Received
 from tarry.engine.topics.entries import NewEntry
 from tarry.engine.topics.entry_batch import EntryBatch, EntrySpan, about_bytes, ids_of
@@ -41,6 +42,8 @@ __all__ = [
     "NewEntry",
     "Published",
     "Received",
+    "RepeatPage",
+    "RepeatView",
     "Subscription",
     "SubscriptionType",
     "Topic",

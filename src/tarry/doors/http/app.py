@@ -36,6 +36,7 @@ from tarry.doors.http.gate import CALLER, Gate
 from tarry.doors.http.messages.batches import Batches
 from tarry.doors.http.messages.bulk import BulkEndpoints
 from tarry.doors.http.messages.messages import Messages
+from tarry.doors.http.messages.repeats import RepeatEndpoints
 from tarry.doors.http.operator.backups import BackupEndpoints
 from tarry.doors.http.operator.ledger import LedgerEndpoints
 from tarry.doors.http.operator.overview import OverviewEndpoints
@@ -134,6 +135,7 @@ class HttpApp:
         self.routes = [
             *_message_routes(messages),
             *_bulk_routes(BulkEndpoints(engine, settings, deadlines)),
+            *_repeat_routes(RepeatEndpoints(engine, settings, deadlines)),
             *_topic_routes(TopicEndpoints(engine, settings, deadlines)),
             *_delayed_routes(DelayedEndpoints(engine, settings, deadlines)),
             *_subscription_routes(
@@ -249,6 +251,16 @@ def _bulk_routes(bulk: BulkEndpoints) -> list[Route]:
         _at("/v1/batches", {"GET": bulk.list}),
         _at(one, {"GET": bulk.get, "PUT": bulk.adopt, "DELETE": bulk.cancel}),
         _at(one + "/place", {"GET": bulk.place}),
+    ]
+
+
+def _repeat_routes(repeats: RepeatEndpoints) -> list[Route]:
+    one = "/v1/repeats/{tenant}/{namespace}/{name}"
+    return [
+        _at("/v1/repeats", {"GET": repeats.list}),
+        _at(one, {"GET": repeats.get, "PUT": repeats.set, "DELETE": repeats.remove}),
+        _at(one + "/pause", {"POST": repeats.pause}),
+        _at(one + "/resume", {"POST": repeats.resume}),
     ]
 
 

@@ -6,11 +6,11 @@ Nothing here decides about messages: `core.message` and the engine do. What come
 import json
 import math
 import re
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
-from msgspec import UNSET, Raw, Struct, ValidationError
+from msgspec import UNSET, Raw, Struct, UnsetType, ValidationError
 
 from tarry.core.errors import Invalid, TarryError, TooLarge
 from tarry.core.message import Message, NamedMessage
@@ -20,7 +20,7 @@ from tarry.core.unreadable import UNREADABLE
 from tarry.doors.http.asgi import Disconnected, Receive, Scope
 from tarry.doors.http.deadlines import Deadlines
 from tarry.doors.http.problems import HttpRefusal, bad_json, unsupported
-from tarry.doors.http.shapes import BatchDefaults, BatchLine, Content, Times
+from tarry.doors.http.shapes import BatchDefaults, BatchLine, Times
 
 T = TypeVar("T", bound=Struct)
 
@@ -175,7 +175,16 @@ def read_query(scope: Scope, kind: type[T]) -> T:
     return query
 
 
-def payload_of(content: Content) -> tuple[bytes, dict[str, str]]:
+class HasPayload(Protocol):
+    """A shape with a payload in one of three forms, and headers."""
+
+    payload: str | None
+    payload_base64: bytes | None
+    payload_json: Raw | UnsetType
+    headers: dict[str, str] | None
+
+
+def payload_of(content: HasPayload) -> tuple[bytes, dict[str, str]]:
     """The bytes to send and their headers; raises `Invalid` for two payloads at once."""
     text, encoded, value = content.payload, content.payload_base64, content.payload_json
     headers = content.headers or {}

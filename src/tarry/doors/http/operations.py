@@ -12,6 +12,7 @@ from tarry.core.limits import MAX_IDEMPOTENCY_KEY_BYTES
 from tarry.core.policy import Effective, Policy, PolicyChanges
 from tarry.core.rights import HTTP, Right, right_of
 from tarry.doors.http import shapes
+from tarry.doors.http.messages import repeats
 from tarry.doors.http.messages.batches import MAX_BATCH_KEY_BYTES
 from tarry.doors.http.operator import figures
 from tarry.doors.http.operator.policies import MERGE_PATCH
@@ -27,6 +28,7 @@ OCTETS: Final = "application/octet-stream"
 PROMETHEUS: Final = "text/plain"
 
 _NAME: Final = "/v1/names/{tenant}/{namespace}/{message}"
+_REPEAT: Final = "/v1/repeats/{tenant}/{namespace}/{name}"
 _TOPIC: Final = "/v1/topics/{tenant}/{namespace}/{topic}"
 _DELAYED: Final = _TOPIC + "/delayed"
 _SUBSCRIPTION: Final = _TOPIC + "/subscriptions/{name}"
@@ -141,6 +143,30 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
         "GET", "/v1/batches/{batch}/place", "placeOfBatch", "The staging place of a batch, and its terms",
         {200: {JSON: StagingPlace}},
+    ),
+    Operation(
+        "GET", "/v1/repeats", "listRepeats", "List repeats by name, of a namespace or of all",
+        {200: {JSON: repeats.RepeatsAnswer}}, query=repeats.RepeatsQuery,
+    ),
+    Operation(
+        "PUT", _REPEAT, "setRepeat", "Begin a repeat, or begin it anew as it is asked for now; the same again changes nothing",
+        {200: {JSON: repeats.RepeatAnswer}}, {JSON: repeats.RepeatRequest}, refusals=(408, 409, 413, 415, 429),
+    ),
+    Operation(
+        "GET", _REPEAT, "getRepeat", "Look at a repeat, with its next five instants",
+        {200: {JSON: repeats.RepeatAnswer}}, refusals=(404,),
+    ),
+    Operation(
+        "DELETE", _REPEAT, "removeRepeat", "End a repeat: no occurrence that is not due yet goes out", {204: None},
+        refusals=(404,),
+    ),
+    Operation(
+        "POST", _REPEAT + "/pause", "pauseRepeat", "Accept no more occurrences until it is resumed",
+        {200: {JSON: repeats.RepeatAnswer}}, refusals=(404, 409),
+    ),
+    Operation(
+        "POST", _REPEAT + "/resume", "resumeRepeat", "Go on; missed occurrences are sent as the repeat says",
+        {200: {JSON: repeats.RepeatAnswer}}, refusals=(404,),
     ),
     Operation(
         "GET", "/v1/topics", "listTopics", "List topics",

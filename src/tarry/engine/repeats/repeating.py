@@ -66,7 +66,7 @@ class Wakes:
     def __init__(self) -> None:
         self._at: dict[RepeatName, int] = {}
         self._heap: list[tuple[int, RepeatName]] = []
-        """What is not in force any more is dropped late."""
+        """Every instant that was set; those not in force any more are dropped late."""
 
     def set(self, name: RepeatName, at_ms: int | None) -> None:
         """Look at a repeat at an instant, or with None not at all."""
@@ -95,7 +95,7 @@ class Repeating:
         self._versions = versions
         self._timely = Wakes()
         self._late = Wakes()
-        """Of repeats that catch up with missed occurrences: after the others."""
+        """Repeats that catch up with missed occurrences, after the others."""
         self._again_at_ms = 0
         self.troubles: dict[RepeatName, str] = {}
         """Why the next occurrence of a repeat is not accepted, where it is not."""

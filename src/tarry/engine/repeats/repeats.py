@@ -140,12 +140,12 @@ class Repeats:
         """Accept no more occurrences, and take back those that are not due; one that is paused stays so."""
         try:
             held = self._find(namespace, name)
-            if held.progress.over_at_ms is not None and not held.progress.ahead:
-                raise Conflict("the repeat is over: its last occurrence has been sent", "over")
             if held.progress.paused_at_ms is not None:
                 return self._shown(held.name)
             now_ms = self._clock.now_ms()
             ends, progress = self._repeating.taken_back(held, now_ms)
+            if progress.over_at_ms is not None:
+                raise Conflict("the repeat is over: its last occurrence was due", "over")
             paused = msgspec.structs.replace(progress, paused_at_ms=now_ms)
             return self._write(held.name, [*ends, come_to(held.name, paused)])
         except TarryError as error:
@@ -188,7 +188,7 @@ class Repeats:
         return answer
 
     def _shown(self, name: RepeatName) -> Answer[RepeatView]:
-        """What exists is told once it is durable."""
+        """A repeat as it is, told once it is durable."""
         answer: Answer[RepeatView] = Answer()
         view = self._view(self._state.by_name[name], self._clock.now_ms())
         self._journal.when_durable(self._journal.ledger.next_seq - 1, answer.unless_error(lambda: view))

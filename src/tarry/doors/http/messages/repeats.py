@@ -1,0 +1,212 @@
+"""Repeats under their names: set, look at, list, pause, resume, remove."""
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response
+
+from tarry.core.errors import Invalid
+from tarry.core.names import parse_namespace
+from tarry.core.repeat import Missed, Repeat
+from tarry.core.times import format_instant, parse_duration_ms, parse_instant_ms
+from tarry.doors.http.asgi import json_response, nothing
+from tarry.doors.http.bodies import (
+    check_json,
+    decode,
+    header,
+    payload_of,
+    read_body,
+    read_query,
+    text_or_bytes,
+)
+from tarry.doors.http.deadlines import Deadlines
+from tarry.doors.http.gate import caller_of
+from tarry.doors.http.settings import HttpSettings
+from tarry.doors.http.shapes import MAX_EXACT_INT, Duration, Instant, Json, Milliseconds, Taken, Text
+from tarry.engine.api import RepeatView
+from tarry.engine.engine import Engine
+
+Cron = Annotated[
+    str,
+    Meta(
+        max_length=200, description="Five fields, or six with the second first", examples=["30 8 * * mon-fri"]
+    ),
+]
+Zone = Annotated[str, Meta(max_length=64, description="An IANA time zone", examples=["Europe/Berlin"])]
+
+
+class RepeatRequest(Taken, kw_only=True):
+    """A repeat: the message as in a schedule, and when. Either an interval or cron."""
+
+    destination: str
+    payload: Text | None = None
+    payload_base64: bytes | None = None
+    payload_json: Json | UnsetType = UNSET
+    headers: dict[str, str] | None = None
+    key: str | None = None
+    owner: str = ""
+    ttl_ms: Annotated[int, Meta(ge=1, le=MAX_EXACT_INT)] | None = None
+    every: Duration | None = None
+    """The interval. It is time that passes: clocks that are set do not change it."""
+    every_ms: Milliseconds | None = None
+    cron: Cron | None = None
+    zone: Zone | None = None
+    """The zone of cron; UTC if it is left out."""
+    start_at: Instant | None = None
+    """No occurrence is before this. With an interval it is the first one."""
+    start_at_ms: Milliseconds | None = None
+    end_at: Instant | None = None
+    """No occurrence is after this."""
+    end_at_ms: Milliseconds | None = None
+    count: Annotated[int, Meta(ge=1, le=MAX_EXACT_INT)] | None = None
+    """How many occurrences there are in all."""
+    jitter: Duration | None = None
+    """Each occurrence is due up to so much later, and always before the next one is planned."""
+    jitter_ms: Milliseconds | None = None
+    missed: Missed = "latest"
+    """Which missed occurrences are sent late."""
+
+
+class RepeatsQuery(Taken, kw_only=True):
+    """Which repeats to list."""
+
+    namespace: str | None = None
+    limit: Annotated[int, Meta(ge=1, le=100)] = 100
+    page: Annotated[str, Meta(description="The next_page of the page before")] | None = None
+
+
+class RepeatAnswer(Struct, kw_only=True):
+    """A repeat: what was asked for, and how far it has come."""
+
+    name: str
+    namespace: str
+    state: Literal["active", "paused", "over"]
+    destination: str
+    owner: str
+    door: str
+    key: str | None
+    ttl_ms: int | None
+    every_ms: int | None
+    every_months: int | None
+    """Months of an interval by the calendar, as the Dapr door takes them."""
+    cron: str | None
+    zone: str | None
+    start_at_ms: int | None
+    end_at_ms: int | None
+    count: int | None
+    jitter_ms: int
+    missed: Missed
+    next_due_at_ms: list[int]
+    """The next five instants, in a list the next one; of a paused repeat, those if it were resumed now."""
+    next_due_at: list[str]
+    made: int
+    """Occurrences that were accepted as messages."""
+    last_at_ms: int | None
+    """The planned instant of the last of these."""
+    paused_at_ms: int | None
+    trouble: str | None
+    """Why the next occurrence is not accepted, where it is not."""
+    headers: dict[str, str]
+    payload: str | UnsetType = UNSET
+    payload_base64: bytes | UnsetType = UNSET
+    """Instead of `payload` where that is not UTF-8."""
+
+
+class RepeatsAnswer(Struct, kw_only=True):
+    """One page, by namespace and name. Without the payloads."""
+
+    repeats: list[RepeatAnswer]
+    next_page: str | None
+
+
+_decoder: Final = msgspec.json.Decoder(RepeatRequest)
+
+
+class RepeatEndpoints:
+    """The endpoints under `/v1/repeats`."""
+
+    def __init__(self, engine: Engine, settings: HttpSettings, deadlines: Deadlines) -> None:
+        self._engine = engine
+        self._deadlines = deadlines
+        self._max_body_bytes = settings.max_body_bytes
+
+    async def list(self, request: Request) -> Response:
+        """GET /v1/repeats."""
+        caller = caller_of(request)
+        query = read_query(request.scope, RepeatsQuery)
+        if query.namespace is not None:
+            caller.require_namespace(parse_namespace(query.namespace))
+        elif caller.namespaces is not None:
+            raise Invalid("namespace", "name the namespace to list; the token does not reach all of them")
+        page = await self._engine.repeats.page(query.namespace, limit=query.limit, after=query.page)
+        answers = [_shown(view, whole=False) for view in page.repeats]
+        return json_response(RepeatsAnswer(repeats=answers, next_page=page.next_page))
+
+    async def set(self, request: Request) -> Response:
+        """PUT /v1/repeats/{tenant}/{namespace}/{name}."""
+        place = _reach(request)
+        check_json(header(request.scope, b"content-type"))
+        body = await read_body(request.scope, request.receive, self._max_body_bytes, self._deadlines)
+        return json_response(_shown(await self._engine.repeats.set(*place, _asked(decode(_decoder, body)))))
+
+    async def get(self, request: Request) -> Response:
+        """GET /v1/repeats/{tenant}/{namespace}/{name}."""
+        return json_response(_shown(await self._engine.repeats.get(*_reach(request))))
+
+    async def remove(self, request: Request) -> Response:
+        """DELETE /v1/repeats/{tenant}/{namespace}/{name}."""
+        await self._engine.repeats.remove(*_reach(request))
+        return nothing()
+
+    async def pause(self, request: Request) -> Response:
+        """POST …/{name}/pause."""
+        return json_response(_shown(await self._engine.repeats.pause(*_reach(request))))
+
+    async def resume(self, request: Request) -> Response:
+        """POST …/{name}/resume."""
+        return json_response(_shown(await self._engine.repeats.resume(*_reach(request))))
+
+
+def _reach(request: Request) -> tuple[str, str]:
+    """The namespace and the name in the path, once it is clear that the caller may touch them."""
+    params = request.path_params
+    namespace = parse_namespace(f"{params['tenant']}/{params['namespace']}")
+    caller_of(request).require_namespace(namespace)
+    return namespace, str(params["name"])
+
+
+def _asked(request: RepeatRequest) -> Repeat:
+    payload, headers = payload_of(request)
+    every_ms = _one_of(request, "every", parse_duration_ms)
+    if every_ms == 0:
+        raise Invalid("every", "is not between 1 ms and 100 years")
+    return Repeat(
+        destination=request.destination, payload=payload, headers=headers, key=request.key, owner=request.owner,
+        ttl_ms=request.ttl_ms, every_ms=every_ms or 0, cron=request.cron, zone=request.zone or "",
+        start_at_ms=_one_of(request, "start_at", parse_instant_ms), end_at_ms=_one_of(request, "end_at", parse_instant_ms),
+        count=request.count, jitter_ms=_one_of(request, "jitter", parse_duration_ms) or 0, missed=request.missed,
+    )  # fmt: skip
+
+
+def _one_of(request: RepeatRequest, field: str, parse: Any) -> int | None:
+    """A time that may be given as text or in milliseconds."""
+    text, milliseconds = getattr(request, field), getattr(request, f"{field}_ms")
+    if text is not None and milliseconds is not None:
+        raise Invalid(field, f"give {field} or {field}_ms, not both")
+    return milliseconds if text is None else parse(text, field)  # type: ignore[no-any-return]
+
+
+def _shown(view: RepeatView, *, whole: bool = True) -> RepeatAnswer:
+    repeat = view.repeat
+    return RepeatAnswer(
+        name=view.name, namespace=view.namespace, state=view.state, destination=repeat.destination,
+        owner=repeat.owner, door=repeat.door, key=repeat.key, ttl_ms=repeat.ttl_ms,
+        every_ms=None if repeat.cron is not None else repeat.every_ms, every_months=repeat.every_months or None,
+        cron=repeat.cron, zone=None if repeat.cron is None else repeat.zone or "UTC", start_at_ms=repeat.start_at_ms,
+        end_at_ms=repeat.end_at_ms, count=repeat.count, jitter_ms=repeat.jitter_ms, missed=repeat.missed,
+        next_due_at_ms=view.next_due_at_ms, next_due_at=[format_instant(at_ms) for at_ms in view.next_due_at_ms],
+        made=view.made, last_at_ms=view.last_at_ms, paused_at_ms=view.paused_at_ms, trouble=view.trouble,
+        headers=repeat.headers, **(text_or_bytes(repeat.payload) if whole else {}),
+    )  # fmt: skip
