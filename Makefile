@@ -109,6 +109,10 @@ bench-many: .dev .java ## the part with a hundred million messages that wait: ha
 load-matrix: .dev ## 10,000 participants of conferences on the Matrix door, for ten minutes (ARGS="--minutes 1")
 	@$(BIN)/python -m bench.matrix_load $(ARGS)
 
+.PHONY: typescript
+typescript: .base ## build the TypeScript client in clients/typescript, its types from this tree's OpenAPI document (needs npm)
+	@tools/typescript-client.sh
+
 .PHONY: docs
 docs: .dev ## build the documentation site in build/site; a broken link fails (ARGS=--serve shows it on port 8000)
 	@$(BIN)/python tools/docs_site.py $(ARGS)

@@ -23,7 +23,14 @@ from tarry.doors.http.openapi import build_document
 ROOT: Final = Path(__file__).parent.parent
 SOURCE: Final = ROOT / "build" / "docs-source"
 
-PAGES: Final = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "bench/RESULTS.md")
+PAGES: Final = (
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "bench/RESULTS.md",
+    "clients/typescript/README.md",
+)
 """Pages that stand outside `docs/`."""
 
 LINK: Final = re.compile(r"\]\(([^)#:\s]+)[)#]")

@@ -25,6 +25,8 @@ def tree(tmp_path: Path) -> Path:
     for folder in ("docs", "tools", "deploy", "src", "tests/system"):
         shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__"))
     (tree / "bench").mkdir()
+    (tree / "clients/typescript").mkdir(parents=True)
+    shutil.copyfile(ROOT / "clients/typescript/README.md", tree / "clients/typescript/README.md")
     shutil.copyfile(ROOT / "bench/RESULTS.md", tree / "bench/RESULTS.md")
     shutil.copytree(ROOT / "bench/plots", tree / "bench/plots")
     return tree
