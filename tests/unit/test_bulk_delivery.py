@@ -19,6 +19,7 @@ from tarry.core.policy import Policy
 from tarry.engine.admission.adoption import BatchView
 from tarry.engine.due import horizon
 from tarry.engine.engine import Engine
+from tarry.engine.settings import EngineSettings
 from tarry.index.delta import DeltaIndex
 from tarry.index.incoming import Mapping
 from tarry.index.manifest import new_token
@@ -288,6 +289,45 @@ def test_what_was_overdue_at_a_restart_may_have_been_sent_and_is_not_cancelled_u
     bench.verdict(Delivered())
     bench.wait(1)
     assert (answer.value().cancelled, answer.value().remaining) == (1, 0)
+    assert bench.engine.stats().counters["sent"] == 1
+
+
+@pytest.mark.parametrize("others", ["wait for their turn", "are tried again", "wait for a place"])
+def test_after_a_restart_a_batch_is_cancelled_whatever_others_wait_for(tmp_path: Path, others: str) -> None:
+    """Overdue messages of the batch itself have to be tried before, but not those of anybody else."""
+    bench = BulkBench(tmp_path, settings=EngineSettings(concurrency=1))
+    bench.bulk([bench.now_ms + HOUR_MS, bench.now_ms + 2 * HOUR_MS])
+    if others == "wait for their turn":
+        bench.ask(bench.engine.set_policy("broker", "", Policy(send_per_second=0.1)))
+    for _ in range(3):
+        bench.schedule(FOREIGN, owner="ann", delay_ms=0)
+    bench.reopen()
+    bench.wait(10)
+    if others == "are tried again":
+        bench.verdict(Retry("no", after_ms=50_000))
+    answer = bench.engine.batches.cancel("letters")
+    bench.wait(10)
+    assert (answer.value().cancelled, answer.value().remaining) == (2, 0)
+    bench.wait(3 * HOUR_MS)
+    assert bench.in_topic() == []
+
+
+def test_after_a_restart_a_batch_is_cancelled_once_its_own_overdue_messages_were_tried(
+    tmp_path: Path,
+) -> None:
+    bench = BulkBench(tmp_path, settings=EngineSettings(concurrency=1))
+    bench.bulk([bench.now_ms, bench.now_ms, bench.now_ms + HOUR_MS], FOREIGN)
+    bench.reopen()
+    bench.wait(10)
+    answer = bench.engine.batches.cancel("letters")
+    # One is under way, and one that may have arrived before waits for its place.
+    bench.verdict(Retry("no", after_ms=1000))
+    assert not answer.settled
+    bench.verdict(Delivered())
+    bench.wait(10)
+    assert (answer.value().cancelled, answer.value().remaining) == (2, 0)
+    bench.wait(2 * HOUR_MS)
+    assert len(bench.outlet.arrivals) == 1
     assert bench.engine.stats().counters["sent"] == 1
 
 

@@ -99,8 +99,6 @@ class Adoption:
         self._outlets = sorted(outlets)
         self._undecided: list[tuple[Batch, Answer[BatchView]]] = []
         """Batches to be cancelled of which some may have been sent before a restart: those are tried again first."""
-        self._tried = False
-        """Whether that has been done with everything."""
 
     def namespaces_of(self, name: str) -> Sequence[str] | None:
         """Namespaces of an adopted batch; None if none has this name."""
@@ -246,8 +244,7 @@ class Adoption:
         if batch is None:
             return failed(NotFound("there is no such batch"))
         answer: Answer[BatchView] = Answer()
-        decided = batch.cancelled_at_ms is not None or batch.adopt_seq > self._journal.recovered_seq
-        if decided or self._tried:
+        if self._is_known(batch):
             self._cancel(batch, answer)
         else:
             self._undecided.append((batch, answer))
@@ -257,14 +254,23 @@ class Adoption:
         """Cancel what had to wait. After the dispatcher's turn: then what is due is under way."""
         if not self._undecided:
             return
-        # What was overdue at the last recovery counts as being sent until it was tried again (R11).
-        journal = self._journal
-        lows = [self._dispatcher.lowest_open(now_ms), journal.horizon.at, journal.lowest_entering()]
-        self._tried = min(low for low in lows if low is not None).fire_at_ms > journal.recovered_at_ms
-        if self._tried or journal.ledger.failed is not None:
-            undecided, self._undecided = self._undecided, []
-            for batch, answer in undecided:
+        undecided, self._undecided = self._undecided, []
+        for batch, answer in undecided:
+            if self._is_known(batch) or self._journal.ledger.failed is not None:
                 self._cancel(batch, answer)
+            else:
+                self._undecided.append((batch, answer))
+
+    def _is_known(self, batch: Batch) -> bool:
+        """Whether nothing of a batch may have been sent before the start and was not tried again since (R11)."""
+        journal, recovered_at_ms = self._journal, self._journal.recovered_at_ms
+        if batch.cancelled_at_ms is not None or batch.adopt_seq > journal.recovered_seq:
+            return True
+        lows = [journal.horizon.at, journal.lowest_entering()]
+        loaded = min(low for low in lows if low is not None).fire_at_ms > recovered_at_ms
+        return loaded and not self._dispatcher.is_untried_between(
+            batch.first_seq, batch.last_seq, recovered_at_ms
+        )
 
     def _cancel(self, batch: Batch, answer: Answer[BatchView]) -> None:
         def cancelled(error: TarryError | None) -> None:

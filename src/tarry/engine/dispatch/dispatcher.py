@@ -619,6 +619,25 @@ class Dispatcher:
             and seq not in self._journal.dead
         ]
 
+    def is_untried_between(self, first_seq: int, last_seq: int, upto_ms: int) -> bool:
+        """Whether a version in a range of seqs, due up to an instant, has not been tried since the start, or may be such."""
+        in_wheel_ms = self._journal.horizon.wheel.next_fire_at_ms()
+        if in_wheel_ms is not None and in_wheel_ms <= upto_ms:
+            return True
+        flights = self.flights.by_seq
+        keys = chain(
+            (one.key for one in flights.values() if not one.tried),
+            (key for seq, key in self._postponed.items() if seq not in flights),
+            chain.from_iterable(self._awaiting.values()),
+        )
+        if any(first_seq <= key.seq <= last_seq and key.fire_at_ms <= upto_ms for key in keys):
+            return True
+        parts = (part for queue in self._lanes.values() for part in queue)
+        return any(
+            bool(((first_seq <= seqs) & (seqs <= last_seq) & (fires <= upto_ms)).any())
+            for fires, seqs in parts
+        )
+
     def next_turn_ms(self, due_at_ms: int, now_ms: int) -> int:
         """When to see to what is due next."""
         return max(due_at_ms, min(self._sent_at_ms, now_ms) + APART_MS)
