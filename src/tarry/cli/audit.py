@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from tarry.cli import show
 from tarry.cli.options import ConfigFile, JsonOption
 from tarry.cli.pipeline import settings_of
+from tarry.cli.progress import StepProgress, spark_tasks
 from tarry.cli.server import Data
 from tarry.config import load
 from tarry.core.errors import TarryError
@@ -39,10 +41,10 @@ def audit(
     The exit code is 0 if that holds, 1 if somebody offends, 2 if it cannot be told.
     """
 
-    def job(spark: Any, options: dict[str, str]) -> Any:
+    def job(spark: Any, options: dict[str, str], step: Callable[[str], None]) -> Any:
         from tarry.pipeline.audit.audit import audit as judged
 
-        return judged(spark, options)
+        return judged(spark, options, step=step)
 
     try:
         verdict = run_job(job, "tarry-audit", path, data, config)
@@ -57,13 +59,13 @@ def audit(
 
 
 def run_job(
-    job: Callable[[Any, dict[str, str]], Any],
+    job: Callable[[Any, dict[str, str], Callable[[str], None]], Any],
     name: str,
     path: str | None,
     data: str | None,
     config: str | None,
 ) -> Any:
-    """Run a job over a folder, or over what is configured, in a small Spark of its own."""
+    """Run a job over a folder, or over what is configured, in a small Spark of its own; it names the steps that it takes."""
     settings = settings_of(load(config, os.environ, {"data": data}).config)
     # Late: nobody else waits for Spark to be loaded, or needs it to be there.
     from tarry.pipeline.jobs import job_session
@@ -72,8 +74,12 @@ def run_job(
     options = {"path": path} if path else _configured(settings)
     # Before Spark is started: whoever has no tables yet is told at once.
     need_tables(find(options))
-    with job_session(settings, name) as spark:
-        return job(spark, options)
+    with (
+        StepProgress("starting Spark") as progress,
+        job_session(settings, name) as spark,
+        progress.following(partial(spark_tasks, spark)),
+    ):
+        return job(spark, options, progress.step)
 
 
 def _configured(settings: dict[str, Any]) -> dict[str, str]:

@@ -1,5 +1,6 @@
 """`report`: what is coming, how late deliveries were, what failed, who has most of it."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,10 +37,10 @@ def report(
     """Report upcoming messages, lateness, failures and the heaviest owners; with Spark."""
     since_ms = 0 if since is None else show.now_ms() - duration_ms(since, "--since")
 
-    def job(spark: Any, options: dict[str, str]) -> Any:
+    def job(spark: Any, options: dict[str, str], step: Callable[[str], None]) -> Any:
         from tarry.pipeline.report.report import report as made
 
-        return made(spark, options, since_ms)
+        return made(spark, options, since_ms, step)
 
     found = run_job(job, "tarry-report", path, data, config)
     if html is not None:

@@ -5,7 +5,7 @@ beginning was reclaimed, the tables stand for it: the history says which message
 index's own count of what was ever accepted says whether one is missing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -115,12 +115,14 @@ def _view(
     return reader.options(view=view, columns=columns, as_of=moment.option()).load()
 
 
-def judge(books: Books) -> AuditFindings:
+def judge(books: Books, step: Callable[[str], None] = lambda _: None) -> AuditFindings:
     """Count everything and find who offends."""
+    step("counting messages")
     kept = [frame.persist() for frame in (books.facts, books.waiting, books.ended)]
     facts, waiting, ended = kept
     try:
         sums = _sums(books, facts, waiting, ended)
+        step("looking for lost, doubled and early messages")
         found = all_offenders(facts, waiting, ended, books.first_seq, books.kept.kept_from_day)
         if sums["batches"]:
             found = found.union(batch_offenders(facts, waiting, ended))
@@ -131,6 +133,7 @@ def judge(books: Books) -> AuditFindings:
             apart = _apart(early)
             found = found.union(_acknowledged_early(early))
         counts, notes = totals(books, sums, _ended_with_their_batch(waiting, ended) if sums["batches"] else 0)
+        step("comparing ledger, index and history")
         offences, shown = _collected(found)
     finally:
         for frame in kept:
@@ -263,6 +266,15 @@ def _apart(early: DataFrame) -> dict[str, int]:
     return counts
 
 
-def audit(spark: SparkSession, options: Mapping[str, str], now_ms: int | None = None) -> AuditFindings:
-    """Judge the books of a data folder, or of tables and a ledger, at an instant: the present one."""
-    return judge(open_books(spark, options, SystemClock().now_ms() if now_ms is None else now_ms))
+def audit(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    now_ms: int | None = None,
+    step: Callable[[str], None] = lambda _: None,
+) -> AuditFindings:
+    """Judge the books of a data folder, or of tables and a ledger, at an instant: the present one.
+
+    `step` is told what is done next.
+    """
+    step("reading the ledger and the tables")
+    return judge(open_books(spark, options, SystemClock().now_ms() if now_ms is None else now_ms), step)

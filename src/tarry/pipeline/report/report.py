@@ -1,7 +1,7 @@
 """The report as a job: the figures of one moment, as values that a terminal and a page can show."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from msgspec import Struct
@@ -70,46 +70,63 @@ class Report(Struct, frozen=True):
     owners: list[Owner]
 
 
-def report(spark: SparkSession, options: Mapping[str, str], since_ms: int = 0) -> Report:
-    """Make the report on a data folder, or on tables and a ledger."""
+def report(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    since_ms: int = 0,
+    step: Callable[[str], None] = lambda _: None,
+) -> Report:
+    """Make the report on a data folder, or on tables and a ledger. `step` is told what is done next."""
+    step("reading the ledger and the tables")
     need_tables(find(options))
     scheduled = _view(spark, options, "scheduled", "fire_at_ms,namespace,owner,entry")
     history = _view(
         spark, {**options, "min.finalised_at_ms": str(since_ms)}, "history",
         "outcome,reason,door,namespace,destination,owner,lateness_ms,messages",
     )  # fmt: skip
-    return report_of(scheduled, history, time.time_ns() // 1_000_000, since_ms)
+    return report_of(scheduled, history, time.time_ns() // 1_000_000, since_ms, step)
 
 
 def _view(spark: SparkSession, options: Mapping[str, str], view: str, columns: str) -> DataFrame:
     return spark.read.format("tarry").options(**options, view=view, columns=columns).load()
 
 
-def report_of(scheduled: DataFrame, history: DataFrame, as_of_ms: int, since_ms: int = 0) -> Report:
+def report_of(
+    scheduled: DataFrame,
+    history: DataFrame,
+    as_of_ms: int,
+    since_ms: int = 0,
+    step: Callable[[str], None] = lambda _: None,
+) -> Report:
     """Make the report on these rows of the two views."""
     scheduled.persist()
     history.persist()
     try:
+        step("counting scheduled messages")
         waits = figures.waiting(scheduled).collect()[0]
+        coming = {unit: _bars(scheduled, as_of_ms, *lengths) for unit, lengths in COMING.items()}
+        step("reading the history")
+        outcomes = {row.outcome: row.messages for row in figures.outcomes(history).collect()}
+        step("sorting lateness")
         every = history.selectExpr("*", "'' as every")
         late = figures.lateness(every, "every").union(figures.lateness(history, "door"))
         late = late.union(figures.lateness(history, "destination"))
+        lateness = [
+            LatenessFigures(
+                "" if row.by == "every" else row.by, row.name or "", row.messages, row.p50_ms, row.p99_ms,
+                row.p999_ms, row.worst_ms,
+            )
+            for row in late.collect()
+        ]  # fmt: skip
+        step("adding up failures and owners")
+        failures = [Failure(row.reason or "", row.messages) for row in figures.failures(history).collect()]
+        owners = [
+            Owner(row.namespace or "", row.owner, row.scheduled, row.sent, row.failed)
+            for row in figures.owners(scheduled, history).collect()
+        ]
         return Report(
-            as_of_ms, since_ms, waits.messages, waits.by_command, waits.entries,
-            {unit: _bars(scheduled, as_of_ms, *lengths) for unit, lengths in COMING.items()},
-            {row.outcome: row.messages for row in figures.outcomes(history).collect()},
-            [
-                LatenessFigures(
-                    "" if row.by == "every" else row.by, row.name or "", row.messages, row.p50_ms, row.p99_ms,
-                    row.p999_ms, row.worst_ms,
-                )
-                for row in late.collect()
-            ],
-            [Failure(row.reason or "", row.messages) for row in figures.failures(history).collect()],
-            [
-                Owner(row.namespace or "", row.owner, row.scheduled, row.sent, row.failed)
-                for row in figures.owners(scheduled, history).collect()
-            ],
+            as_of_ms, since_ms, waits.messages, waits.by_command, waits.entries, coming, outcomes, lateness, failures,
+            owners,
         )  # fmt: skip
     finally:
         scheduled.unpersist()
