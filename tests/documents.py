@@ -21,6 +21,7 @@ RUN_BY: Final = {
     "README.md": ("tests/unit/test_readme.py",),
     "docs/bulk.md": ("tests/unit/test_docs.py", "tests/pipeline/test_docs.py"),
     "docs/client.md": ("tests/unit/test_client_docs.py",),
+    "docs/worker.md": ("tests/unit/test_client_docs.py",),
     "docs/data.md": ("tests/pipeline/test_docs.py", "tests/pipeline/test_data_docs.py"),
     "docs/doors/dapr.md": ("tests/unit/test_docs.py",),
     "docs/doors/http.md": ("tests/unit/test_docs.py",),

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tarry.client import (
         AsyncClient,
+        Backoff,
         Batch,
         Client,
         Conflict,
         Delayed,
         DelayTooLong,
+        Delivery,
         Entry,
         Forbidden,
         Invalid,
@@ -34,17 +36,20 @@ if TYPE_CHECKING:
         Unauthorized,
         Unavailable,
         Unreachable,
+        Worker,
     )
 
     __version__: str
 
 __all__ = [
     "AsyncClient",
+    "Backoff",
     "Batch",
     "Client",
     "Conflict",
     "DelayTooLong",
     "Delayed",
+    "Delivery",
     "Entry",
     "Forbidden",
     "Invalid",
@@ -64,6 +69,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Unreachable",
+    "Worker",
     "__version__",
 ]
 

@@ -5,6 +5,9 @@ import contextlib
 import inspect
 import io
 import re
+import shlex
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -15,7 +18,7 @@ import tarry
 from tarry import AsyncClient, Client
 from tarry.client.operation import ClientOperation, Operations
 from tests.documents import blocks
-from tests.processes import ROOT
+from tests.processes import ROOT, environment
 from tests.serving import serving
 
 PAGE = ROOT / "docs/client.md"
@@ -53,6 +56,37 @@ async def test_the_examples_do_what_they_say(tmp_path: Path, monkeypatch: pytest
             said = await asyncio.to_thread(_run, block.text, names)
             assert said == PRINTED.findall(block.text), block.text
         names["client"].close()
+
+
+async def test_the_worker_s_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its command is run, and its program as well: a reminder that was scheduled is handled by one of both."""
+    async with serving(tmp_path / "data") as server:
+        monkeypatch.setenv("TARRY_URL", server.url)
+        names: dict[str, Any] = {}
+        found = blocks("docs/worker.md")
+        (command,) = [block for block in found if block.language == ""]
+        python = [block for block in found if block.language == "python"]
+        (tmp_path / "app.py").write_text(python[0].text)
+        program, words = [sys.executable, "-m", "tarry"], shlex.split(command.text)
+        assert words[0] == "tarry"
+        running = await asyncio.create_subprocess_exec(
+            *program, *words[1:], cwd=tmp_path, stdout=subprocess.PIPE, env=environment(TARRY_URL=server.url)
+        )
+        try:
+            await asyncio.to_thread(_run, python[0].text, names)
+            await asyncio.to_thread(_run, python[1].text, names)
+            assert running.stdout is not None
+            handled = await asyncio.wait_for(running.stdout.readline(), 60)
+            assert handled == b"dear user 42: your trial ends today\n"
+        finally:
+            running.terminate()
+            await running.wait()
+        await asyncio.to_thread(_run, python[1].text, names)
+        for block in python[2:-1]:
+            await asyncio.to_thread(_run, block.text, names)
+        said = await asyncio.to_thread(_run, python[-1].text, names)
+    assert said[0] == "dear user 42: your trial ends today"
+    assert said[1].startswith("persistent://public/default/reminders took 0.")
 
 
 def _run(block: str, names: dict[str, Any]) -> list[str]:

@@ -32,6 +32,7 @@ from tarry.cli import (
     server,
     settings,
     topics,
+    worker,
 )
 from tarry.cli.exits import NOT_INSTALLED, exit_code
 from tarry.cli.extras import missing_extra
@@ -53,6 +54,7 @@ index.add_to(app)
 messages.add_to(app)
 topics.add_to(app)
 repeat.add_to(app)
+worker.add_to(app)
 policy.add_to(app)
 matrix.add_to(app)
 pulsar.add_to(app)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from tarry.client.call import Unauthorized, Unreachable
     from tarry.client.consuming import Entry
     from tarry.client.shapes import Delayed, Message, MessageView, Policy, Published, Received, Scheduled
+    from tarry.client.worker.handler import Delivery
+    from tarry.client.worker.retrying import Backoff
+    from tarry.client.worker.worker import Worker
     from tarry.core.errors import (
         Conflict,
         DelayTooLong,
@@ -38,6 +41,9 @@ _HOMES: Final = {
     "tarry.client.shapes": (
         "Delayed", "Message", "MessageView", "Policy", "Published", "Received", "Scheduled",
     ),
+    "tarry.client.worker.handler": ("Delivery",),
+    "tarry.client.worker.retrying": ("Backoff",),
+    "tarry.client.worker.worker": ("Worker",),
     "tarry.core.errors": (
         "Conflict", "DelayTooLong", "Forbidden", "Invalid", "NotFound", "QuotaExceeded", "RateLimited", "Rejected",
         "TarryError", "TooLarge", "TooManyPending", "Unavailable",
@@ -47,11 +53,13 @@ _HOME_OF: Final = {name: home for home, names in _HOMES.items() for name in name
 
 __all__ = [
     "AsyncClient",
+    "Backoff",
     "Batch",
     "Client",
     "Conflict",
     "DelayTooLong",
     "Delayed",
+    "Delivery",
     "Entry",
     "Forbidden",
     "Invalid",
@@ -71,6 +79,7 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Unreachable",
+    "Worker",
 ]
 
 

@@ -84,7 +84,7 @@ class AsyncClient(Operations, Awaiting):
         do all such when the loop is left (with `contextlib.aclosing` at once). Without `forever` it ends when nothing has come
         for `wait_ms`.
         """
-        stream = Consumer(self, self._pieces, topic, subscription, consumer, max_unacked, ack_timeout_ms)
+        stream = Consumer(self, topic, subscription, consumer, max_unacked, ack_timeout_ms)
         async with aclosing(stream.entries(None if forever else wait_ms / 1000)) as entries:
             async for entry in entries:
                 yield entry

@@ -7,12 +7,12 @@ killed holds nothing back.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Final
 
 from tarry.client import operations
-from tarry.client.call import ClientCall, ServerAnswer, check, query, reads_nothing, topic_path
+from tarry.client.call import ClientCall, check, query, reads_nothing, topic_path
 from tarry.client.consuming import Entry, Settlements, consumer_name
 from tarry.client.events import EventReader
 from tarry.client.operation import Awaiting
@@ -27,9 +27,6 @@ SILENCE_S: Final = 60.0
 FIRST_WAIT_S: Final = 0.05
 LONGEST_WAIT_S: Final = 5.0
 
-Pieces = Callable[[ClientCall[Any], float], AsyncGenerator[ServerAnswer, None]]
-"""Sends a call and gives its answer in pieces, no two of them so many seconds apart."""
-
 
 class Consumer:
     """A consumer of one subscription."""
@@ -37,7 +34,6 @@ class Consumer:
     def __init__(
         self,
         client: Awaiting,
-        pieces: Pieces,
         topic: str,
         subscription: str,
         name: str | None,
@@ -47,7 +43,6 @@ class Consumer:
         self.topic = topic
         self.subscription = subscription
         self._client = client
-        self._pieces = pieces
         self._name = name or consumer_name()
         path = topic_path(topic, "subscriptions", subscription, "events")
         path = query(path, consumer=self._name, window=max_unacked, ack_timeout_ms=ack_timeout_ms)
@@ -81,7 +76,7 @@ class Consumer:
         """Entries of one stream; returns after `wait_s` without any, and raises `_Ended` where the server ended it."""
         reader = EventReader()
         loop = asyncio.get_running_loop()
-        async with aclosing(self._pieces(self._events, SILENCE_S)) as pieces:
+        async with aclosing(self._client._pieces(self._events, SILENCE_S)) as pieces:
             while True:
                 try:
                     # A keep-alive is no entry, and does not prolong the wait.

@@ -5,11 +5,11 @@ real functions, with the signature that `help`, `inspect` and editors show; for 
 """
 
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, get_args, overload
 
 from tarry.client import batches, bulk, operations, repeats
-from tarry.client.call import ClientCall
+from tarry.client.call import ClientCall, ServerAnswer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,6 +28,10 @@ class Awaiting:
 
     def run(self, call: ClientCall[T]) -> Awaitable[T]:
         """Send a call and read its answer."""
+        raise NotImplementedError
+
+    def _pieces(self, call: ClientCall[Any], timeout_s: float) -> AsyncGenerator[ServerAnswer, None]:
+        """Send a call once, and give its answer in pieces as they come, no two of them further apart than the timeout."""
         raise NotImplementedError
 
 
