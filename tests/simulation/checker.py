@@ -4,6 +4,7 @@ What it holds the engine to is on the first page of the design, and in docs/guar
 nothing early, nothing after an answered cancel, every message finalised once, of a group at most one.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, NoReturn
 
@@ -173,10 +174,36 @@ class Checker:
             broken(f"{msg.token} is said to replace another, and there is none")
         if replaced and len(rivals) == 1:
             self.cancelled(rivals[0])
+        msg.replaced_one = replaced
         for one in before:
             one.superseded = True
             if any(one.token == token for token in self.under_way()):
                 broken(f"{msg.token} is accepted while {one.token} is being sent, which has its name")
+
+    def _supersede(self, msg: Msg) -> None:
+        """A message is seen: if it has a name it was accepted, and no earlier one of that name goes out any more."""
+        if msg.place is not None:
+            for one in self.model.named_before(msg):
+                one.superseded = True
+
+    def _check_replaced(self, views: dict[str, MessageView]) -> None:
+        """Each message that was replaced has one in its place: one that was answered so, or may have been accepted unanswered."""
+        gone = Counter(
+            self.model.messages[token].place
+            for token, view in views.items()
+            if (view.reason or "").startswith("replaced by")
+        )
+        there = Counter(
+            msg.place
+            for msg in self.model.messages.values()
+            if msg.replaced_one or (msg.maybe and (self._was_seen(msg) or msg.message.ttl_ms or msg.eager))
+        )
+        for place, count in gone.items():
+            if count > there[place]:
+                broken(f"{count} messages named {place} were replaced, and {there[place]} are in their place")
+
+    def _was_seen(self, msg: Msg) -> bool:
+        return bool(msg.launches) or msg.token in self.model.places or msg.message.destination == FLEETING
 
     def _surely_waits(self, msg: Msg) -> bool:
         """Whether a message waits for certain, if nothing but a replace has ended it."""
@@ -319,6 +346,7 @@ class Checker:
         """The engine tells an outlet to send."""
         msg = self._recognise(delivery)
         msg.launches += 1
+        self._supersede(msg)
         if self.frames == msg.first_frame:
             broken(f"{msg.token} goes out before a record of it can be on disk")
         if msg.cancelled or msg.silent:
@@ -501,6 +529,7 @@ class Checker:
 
     def _check_fired(self, msg: Msg, topic: str, entry: Received) -> None:
         message = msg.message
+        self._supersede(msg)
         if not (msg.accepted or msg.maybe):
             broken(f"{msg.token} was refused, but is in {topic}")
         if (topic, entry.payload, _as_asked(msg, entry.headers), entry.key) != (
@@ -600,6 +629,7 @@ class Checker:
             if view.state in ("scheduled", "sending"):
                 broken(f"{msg.token} never ended: it is {view.state}")
             self._check_end(msg, view)
+        self._check_replaced(views)
         for publication in self.model.publications.values():
             if publication.ttl_ms is not None or publication.topic == FLEETING:
                 continue

@@ -52,7 +52,7 @@ class Promise:
     since: int
 
 
-@dataclass
+@dataclass(eq=False)
 class Msg:
     """A message as its client knows it."""
 
@@ -77,6 +77,8 @@ class Msg:
     """A command for it is not answered yet."""
     replacers: int = 0
     """Requests that may have put another message of its name in its place."""
+    replaced_one: bool = False
+    """Its answer was that it took the place of another."""
     superseded: bool = False
     """A later message has its name: this one has ended."""
     cancelled: bool = False
@@ -292,6 +294,11 @@ class Model:
     def accepted(self) -> list[Msg]:
         """Messages that are accepted for certain."""
         return [msg for msg in self.messages.values() if msg.accepted is not None]
+
+    def named_before(self, msg: Msg) -> list[Msg]:
+        """Messages that were asked for under the name of another before that one, in this order."""
+        asked = [one for one in self.messages.values() if one.place == msg.place]
+        return asked[: asked.index(msg)]
 
     def new_life(self) -> None:
         """The server is gone, and with it who waits for what."""

@@ -42,7 +42,7 @@ class Names:
         on_conflict: OnConflict = random.choice(("fail", "keep", "replace", "replace", "replace"))
         named = NamedMessage.of(message, random.choice(NAMES), on_conflict)
         msg.message = named
-        before = self._before(msg)
+        before = self._model.named_before(msg)
         over = {one.token for one in before if self._checker.is_over(one)}
         for one in before if on_conflict == "replace" else ():
             one.replacers += one.token not in over
@@ -64,10 +64,6 @@ class Names:
                     one.replacers -= one.token not in over
 
         self._sim.ask(f"name {msg.token} {named.name} {on_conflict}", self._sim.engine.schedule(named), then)
-
-    def _before(self, msg: Msg) -> list[Msg]:
-        """Messages that were asked for under this name before, in that order."""
-        return [one for one in self._model.messages.values() if one is not msg and one.place == msg.place]
 
     def _accepted(
         self, msg: Msg, promise: Promise | None, answer: NamedScheduled, before: list[Msg], rivals: list[Msg]
