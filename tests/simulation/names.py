@@ -74,6 +74,8 @@ class Names:
             self._sim.clients.forget(msg, promise)
             self._checker.kept(msg, answer.id, before, rivals)
             return False
+        # If it had to wait for a verdict, its delay began when that came.
+        self._sim.note_due(answer.due_at_ms or 0)
         self._checker.scheduled(msg, answer)
         self._checker.took_name(msg, before, rivals, replaced=answer.replaced)
         if answer.replaced:
