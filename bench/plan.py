@@ -52,6 +52,10 @@ class Plan:
     participants: int
     """How many participants the conference on the Matrix door has."""
     conference_min: float
+    named: int = 1_000_000
+    """How many of the pending messages have names when names are measured."""
+    named_operations: int = 1_000
+    """How often each operation by name is timed."""
     trick_turns: int = 15
     """How often each trick for speed is measured on and off."""
     topics: int = 100_000
@@ -113,6 +117,7 @@ QUICK: Final = replace(
     participants=1_000,
     conference_min=1.0,
     trick_turns=5,
+    named=100_000,
     topics=20_000,
     subscriptions=1_000,
     owners=100_000,
@@ -139,6 +144,8 @@ TINY: Final = replace(
     dapr_burst=500,
     participants=100,
     trick_turns=1,
+    named=5_000,
+    named_operations=50,
     topics=1_000,
     subscriptions=50,
     owners=2_000,

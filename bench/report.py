@@ -21,6 +21,7 @@ SECTIONS: Final[dict[str, tuple[str, Section]]] = {
     "schedule": ("Scheduling", tables.schedule),
     "lateness": ("Lateness", tables.lateness),
     "memory": ("Memory", tables.memory),
+    "names": ("Names of messages", tables.names),
     "topics": ("Very many topics", tables.topics),
     "restart": ("Restart", tables.restart),
     "pulsar": ("The Pulsar door", tables.pulsar),

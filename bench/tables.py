@@ -6,6 +6,7 @@ from typing import Final
 
 from bench.figures import Figure, Figures, said, short
 from bench.machine import WHO
+from bench.names import FEW, OPERATIONS
 from bench.peers.entrants import ENTRANTS
 from bench.plan import CONNECTIONS, PEER_BATCH, SMALL_BYTES
 from bench.results import Result
@@ -349,6 +350,34 @@ def waiting(result: Result) -> list[str]:
             ],
         ),
         table(["a steady load, in turns, ms late", *_LATE, "p99 of the server's own part"], late),
+    ]
+
+
+def names(result: Result) -> list[str]:
+    """The table of operations by name: with few messages, and with very many."""
+    figures, plan = result.figures, result.plan
+    head = [
+        "one at a time, µs a request", f"{FEW:,} with names: p50", "p99",
+        f"{plan.pending:,} pending, {plan.named:,} with names: p50", "p99", "many / few, p50",
+    ]  # fmt: skip
+    texts = {
+        "unnamed": "schedule without a name",
+        "new": "schedule under a new name",
+        "get": "get by name",
+        "keep": "schedule, `keep`",
+        "replace": "schedule, `replace`",
+        "restart": "restart by name",
+        "cancel": "cancel by name",
+        "again": "schedule under a name that is free again",
+    }
+    rows = []
+    for what in OPERATIONS:
+        few, many = f"names few {what}", f"names many {what}"
+        cells = [said(figures.get(TARRY, f"{one} {p}")) for one in (few, many) for p in ("p50", "p99")]
+        rows.append([texts[what], *cells, said(figures.ratio((TARRY, f"{many} p50"), (TARRY, f"{few} p50")))])
+    return [
+        table(head, rows),
+        *listed(figures, [("scheduled under new names as NDJSON, messages/s", "names given")]),
     ]
 
 
