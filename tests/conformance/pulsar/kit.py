@@ -76,9 +76,9 @@ class Broker:
 
 
 @contextlib.contextmanager
-def broker(folder: Path, door: str = "", more: str = "", port: int = 0) -> Iterator[Broker]:
-    """A server on a folder, with settings of the door and further tables."""
-    with running(folder, CONFIG.format(door=door, more=more, port=port)) as server:
+def broker(folder: Path, door: str = "", more: str = "", port: int = 0, **settings: str) -> Iterator[Broker]:
+    """A server on a folder, with settings of the door, further tables, and variables."""
+    with running(folder, CONFIG.format(door=door, more=more, port=port), **settings) as server:
         one = Broker(server)
         try:
             yield one

@@ -1,17 +1,42 @@
 """Topics that are deleted under load, with the real client: all that the next topic of that name confirmed arrives."""
 
+import os
 import threading
 import time
-from typing import Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import pulsar
 import pytest
 
-from tests.conformance.pulsar.kit import Broker, now_ms
+from tests.conformance.pulsar.kit import Broker, broker, now_ms
+from tests.processes import ROOT
 from tests.waiting import wait_until
 
 ROUNDS = 3
 Earliest = pulsar.InitialPosition.Earliest
+
+SLOW_SYNC: Final = """
+import os, time
+_sync = os.fdatasync
+def fdatasync(descriptor):
+    time.sleep(0.25)
+    _sync(descriptor)
+os.fdatasync = fdatasync
+"""
+"""Put before the server: clients are back, and have made the next topic, while messages for the first one are being synced."""
+
+
+@pytest.fixture(scope="module")
+def slow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A server on a slow disk."""
+    folder: Path = tmp_path_factory.mktemp("deleting")
+    (folder / "before").mkdir()
+    (folder / "before" / "sitecustomize.py").write_text(SLOW_SYNC)
+    path = f"{folder / 'before'}{os.pathsep}{ROOT / 'src'}"
+    with broker(folder / "data", PYTHONPATH=path) as running:
+        yield running
 
 
 class Sender(threading.Thread):
@@ -49,8 +74,9 @@ class Sender(threading.Thread):
 
 @pytest.mark.parametrize("round_", range(ROUNDS))
 def test_what_the_next_topic_of_a_name_confirmed_arrives(
-    server: Broker, client: pulsar.Client, topic: str, round_: int
+    slow_server: Broker, topic: str, round_: int
 ) -> None:
+    client = slow_server.client()
     got: dict[tuple[int, bytes], None] = {}
 
     def listen(consumer: Any, message: Any) -> None:
@@ -69,7 +95,7 @@ def test_what_the_next_topic_of_a_name_confirmed_arrives(
     try:
         wait_until(lambda: len(got) > 500)
         first = max(ledger for ledger, _ in list(got))
-        server.delete_topic(topic)
+        slow_server.delete_topic(topic)
         # Clients come again by themselves, and make the next topic.
         wait_until(lambda: any(ledger > first for one in senders for ledger, _ in list(one.confirmed)))
     finally:
