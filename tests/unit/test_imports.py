@@ -88,3 +88,18 @@ def test_the_engine_starts_without_what_only_the_pipeline_needs() -> None:
     code = "import sys, tarry.engine.engine as _; print(*{'deltalake', 'pyspark'} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_the_client_and_the_command_line_import_nothing_that_only_a_server_has() -> None:
+    program = (
+        "import sys; from importlib import import_module; import tarry.cli.app; "
+        f"[import_module(name) for name in {sorted(name for name in modules() if name.startswith('tarry.client'))!r}]; "
+        "print(*{name.partition('.')[0] for name, module in sys.modules.items() if getattr(module, '__file__', None)})"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    bare = subprocess.run(
+        [sys.executable, "-c", "import sys, typer, rich.progress, msgspec; " + program.rpartition("; ")[2]],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    brought = set(done.stdout.split()) - set(bare.stdout.split()) - sys.stdlib_module_names
+    assert brought == {"tarry"}

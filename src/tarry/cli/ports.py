@@ -12,7 +12,6 @@ from tarry.config import Config, ConfigError
 from tarry.config.dapr import DaprApp
 from tarry.config.doors import DOORS
 from tarry.core.errors import Unavailable
-from tarry.serve.datafolder import owner_pid
 
 _LISTEN = "0A"
 
@@ -82,6 +81,9 @@ def check_free(config: Config, shifted: Callable[[int], Config]) -> PortsInUse |
     ]
     if not lines:
         return None
+    # Late: `dapr` imports this module, and a command for a server elsewhere has none of the server's libraries.
+    from tarry.serve.datafolder import owner_pid
+
     options = {"--ports": f"+{_free_offset(shifted)}"}
     folder = Path(config.data)
     if (pid := owner_pid(folder)) is not None:
