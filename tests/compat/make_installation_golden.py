@@ -50,14 +50,14 @@ def main() -> None:
     adopt = Adopt("letters", FIRST_BATCH_SEQ, 3, 7, 6, files, {"ann": 2, "bob": 1}, [A, B], "print")
     bench.journal.append([adopt], lambda error: None)
     bench.rest()
-    bench.ask(bench.engine.upkeep.flush())
+    bench.ask(bench.engine.flush())
     image = bench.registry.serialize()
     # From here on the registry lacks it.
     schedule("late-1", A, owner="ann", group="late", delay_ms=1_000)
     schedule("late-2", A, owner="ann", group="late", delay_ms=HOUR_MS)
     schedule("bob-later", B, owner="bob", delay_ms=4 * HOUR_MS)
     ids["k2"] = bench.schedule(**{**KEYED, "namespace": B, "idempotency_key": "k2"}).id
-    bench.engine.upkeep.flush = lambda: None  # type: ignore[assignment, method-assign, return-value]
+    bench.engine.parts.upkeep.flush = lambda: None  # type: ignore[assignment, method-assign, return-value]
     bench.clock.advance(1_000)
     bench.tick()
     while bench.commit():

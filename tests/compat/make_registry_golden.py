@@ -10,7 +10,8 @@ from typing import Any, get_args
 import numpy as np
 
 from tarry.core.sets.savedset import SavedSet
-from tarry.engine.topics.topic import Topic, save_set
+from tarry.engine.topics.entry_log import save_set
+from tarry.engine.topics.topic import Topic
 from tarry.registry.migration import FORMAT_VERSION
 from tarry.registry.registry import REGISTRY_FILE, Meta, Registry
 from tarry.registry.snapshots import write_snapshot

@@ -49,7 +49,7 @@ def test_messages_that_the_registry_had_seen_stay_counted_by_owner_alone(bench: 
         Holder(A, "ann"): 1, Holder(B, "ann"): 1, Holder(B, "bob"): 1,
     }  # fmt: skip
     before = dict(bench.pending.by_holder)
-    bench.ask(bench.engine.upkeep.flush())
+    bench.ask(bench.engine.flush())
     bench.reopen()
     assert bench.pending.by_holder == before
 

@@ -15,6 +15,7 @@ from tarry.core.timers.slots import Slot
 from tarry.engine.answer import Answer
 from tarry.engine.engine import Engine
 from tarry.engine.settings import EngineSettings
+from tarry.engine.wiring import Surroundings
 from tarry.index.delta import DeltaIndex
 from tarry.index.files import Folder, write_file
 from tarry.index.schema import STAGED
@@ -47,15 +48,17 @@ class Writer:
         self.ledger = Ledger.open(RealDisk(), self.folder, self._settings, self.clock)
         index = f"{self._tables}/index"
         self.engine = Engine(
-            ledger=self.ledger,
-            registry=Registry(":memory:"),
-            index=SimulatedIndex() if self._tables is None else DeltaIndex(index, self.ledger.ledger_id),
-            clock=self.clock,
-            ids=Ids(bytes(32)),
-            outlets={},
-            launch=lambda outlet, delivery, verdict: None,
-            offload=_inline,
-            settings=EngineSettings(),
+            Surroundings(
+                ledger=self.ledger,
+                registry=Registry(":memory:"),
+                index=SimulatedIndex() if self._tables is None else DeltaIndex(index, self.ledger.ledger_id),
+                clock=self.clock,
+                ids=Ids(bytes(32)),
+                outlets={},
+                launch=lambda outlet, delivery, verdict: None,
+                offload=_inline,
+                settings=EngineSettings(),
+            )
         )
         self.engine.recover()
 

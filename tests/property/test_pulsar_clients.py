@@ -203,7 +203,7 @@ class Clients(RuleBasedStateMachine):
 
     @invariant()
     def no_entry_is_seen_that_is_not_there(self) -> None:
-        for topic in self.bench.engine.topics.records.by_name.values() if hasattr(self, "desk") else ():
+        for topic in self.bench.engine.topics.by_name.values() if hasattr(self, "desk") else ():
             assert topic.visible <= topic.next
 
     @rule()

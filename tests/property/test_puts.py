@@ -50,9 +50,10 @@ TYPES = {
 }  # fmt: skip
 
 
+WORLD = World()
 PLANNER = Planner(
-    (journal := World().journal), Destinations(journal, {}), OwnerLimits(journal.pending)
-)  # fmt: skip
+    WORLD.journal, WORLD.engine_state, Destinations(WORLD.engine_state, {}), OwnerLimits(WORLD.pending)
+)
 
 
 def planned(asked: list[dict[str, Any]], columns: set[str]) -> Plan:

@@ -12,7 +12,7 @@ from tarry.core.delivery import Delivered, Delivery, Refused, Retry, Verdict
 from tarry.core.errors import NotFound
 from tarry.core.message import LED_BY, MessageView, Scheduled
 from tarry.engine.settings import EngineSettings
-from tarry.engine.topics.consumer import Received
+from tarry.engine.topics.received import Received
 from tarry.testing.clock import SimulatedClock
 from tests.simulation.model import (
     AUDIT,

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from tarry.core.errors import Conflict, DelayTooLong, NotFound, Unavailable
 from tarry.engine.answer import Answer
-from tarry.engine.topics.consumer import Received
 from tarry.engine.topics.entries import NewEntry
+from tarry.engine.topics.received import Received
 from tarry.engine.topics.subscription import Subscription
 from tests.simulation.checker import Violation
 from tests.simulation.clients import KEYS
@@ -339,7 +339,7 @@ class Consumers:
                 return
             raise
         self._sim.say(f"attach {reader.name} to {sub.topic}/{sub.name} with {permits}")
-        reader.handle = consumer
+        reader.handle, reader.attached_to = consumer, handle
         active = sub.consumers[:1]
         sub.consumers.append(reader)
         if handle.type == "failover":
@@ -389,7 +389,7 @@ class Consumers:
                     del other.held[entry_id]
             sub.excused_below = max(sub.excused_below, last + 1)
             sub.busy += 1
-            answer = reader.handle.subscription.ack([], below=last + 1)
+            answer = reader.attached_to.ack([], below=last + 1)
             self._sim.ask(
                 f"ack {sub.topic}/{sub.name} to {last}", answer, partial(self._acked, sub, [], last + 1)
             )
@@ -421,7 +421,7 @@ class Consumers:
             del reader.held[entry_id]
             sub.excused.add(entry_id)
         sub.busy += 1
-        answer = reader.handle.subscription.ack([], partial=[(entry_id, [left])])
+        answer = reader.attached_to.ack([], partial=[(entry_id, [left])])
 
         def then(of: Answer[Any], _: bool) -> None:
             sub.busy -= 1

@@ -259,6 +259,8 @@ class Reader:
     sub: Sub
     name: str
     handle: Any = None
+    attached_to: Any = None
+    """The subscription of the engine."""
     priority: int = 0
     permits: int = 0
     held: dict[int, str | None] = field(default_factory=dict)

@@ -35,7 +35,7 @@ def check_replay(world: World) -> bool:
         if live != replayed:
             live, replayed = _apart(live, replayed), _apart(replayed, live)
             raise Violation(f"after a restart {what} would be {replayed!r}, and is {live!r}")
-    again.engine.journal.registry.close()
+    again.engine.parts.state.registry.close()
     return True
 
 
@@ -77,12 +77,12 @@ def _compared(live: Insides, again: Insides) -> Iterator[Comparison]:
     yield both(
         "pending messages", lambda of: (of.pending.by_holder, of.pending.total, of.pending.scoped_from)
     )
-    yield both("the watermark", lambda of: of.journal.passed)
-    yield both("the last mark", lambda of: of.journal.marked_at_ms)
-    yield both("stranded messages", lambda of: +of.journal.stranded)
-    yield both("records set aside", lambda of: of.journal.aside.seqs)
-    yield both("policies", lambda of: of.journal.policies._set)
-    yield both("the catalogue", lambda of: of.journal.catalogue._entered)
+    yield both("the watermark", lambda of: of.engine_state.passed)
+    yield both("the last mark", lambda of: of.engine_state.marked_at_ms)
+    yield both("stranded messages", lambda of: +of.engine_state.stranded)
+    yield both("records set aside", lambda of: of.engine_state.aside.seqs)
+    yield both("policies", lambda of: of.engine_state.policies._set)
+    yield both("the catalogue", lambda of: of.engine_state.catalogue._entered)
     yield both("names", lambda of: _rows(of.registry.names))
     yield both("subjects", lambda of: _rows(of.registry.subjects))
     yield both("batches", _batches)
@@ -96,7 +96,7 @@ def _compared(live: Insides, again: Insides) -> Iterator[Comparison]:
 def _batches(of: Insides) -> dict[str, BatchRow]:
     """Batches whose time is not over. When the index has the files of one, and when its seqs are forgotten, no record says."""
     rows = {one.name: msgspec.structs.replace(one.stored(), past=False) for one in of.batches._ordered}
-    watermark_ms = of.journal.passed.key.fire_at_ms
+    watermark_ms = of.engine_state.passed.key.fire_at_ms
     return {
         name: row for name, row in rows.items() if row.high_ms >= watermark_ms or row.waiting or row.apart
     }
@@ -128,7 +128,7 @@ def _groups(live: Insides, again: Insides) -> Iterator[Comparison]:
 
 
 def _topics(live: Insides, again: Insides) -> Iterator[Comparison]:
-    ours, theirs = live.engine.topics.records.by_name, again.engine.topics.records.by_name
+    ours, theirs = live.engine.topics.by_name, again.engine.topics.by_name
     yield "topics", set(ours), set(theirs)
     for name, topic in ours.items():
         other = theirs[name]
@@ -196,13 +196,13 @@ def _is_done_with(of: Insides, current: Key) -> bool:
         if body is None:
             return True
     record = decode(body) if isinstance(body, bytes) else None
-    return isinstance(record, Entry) and not of.engine.topics.records.waits(record, current.seq)
+    return isinstance(record, Entry) and not of.engine.parts.state.topics.waits(record, current.seq)
 
 
 def _ready(live: Insides, again: Insides) -> set[int]:
     """Seqs of delayed entries that are ready in the engine that runs, and will be in the other."""
-    waits = set(live.engine.topics.records.waiting_seqs().tolist())
-    return set(again.engine.topics.records.waiting_seqs().tolist()) - waits
+    waits = set(live.engine.parts.state.topics.waiting_seqs().tolist())
+    return set(again.engine.parts.state.topics.waiting_seqs().tolist()) - waits
 
 
 def _ended(live: Insides, again: Insides) -> Iterator[Comparison]:
@@ -226,7 +226,7 @@ def _ended(live: Insides, again: Insides) -> Iterator[Comparison]:
         ended.append(rows)
     ours = {key: row for key, row in ended[0].items() if key not in untold | forgotten}
     theirs = {key: ended[1].get(key) for key in ours}
-    now_ms = again.journal.clock.now_ms()
+    now_ms = again.engine.clock.now_ms()
     for key, row in theirs.items():
         if row is not None and row.finalised_at_ms == now_ms:
             # A delayed entry that was ready before, at an instant that no record says.

@@ -15,8 +15,8 @@ from tarry.core.sets.seqset import SMALLEST_BLOCK_BITS
 from tarry.core.timers.lanes import lane_of
 from tarry.engine.answer import Answer
 from tarry.engine.settings import EngineSettings
-from tarry.engine.topics.consumer import Received
 from tarry.engine.topics.entries import NewEntry
+from tarry.engine.topics.received import Received
 from tarry.index.manifest import BatchManifest, ManifestFile
 from tarry.ledger.ledger import LedgerSettings
 from tarry.ledger.record import Put, encode

@@ -5,6 +5,7 @@ A failing seed is printed with the command that runs it again and shows its step
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -24,17 +25,18 @@ from tarry.engine.bodies.bodies import Absent
 from tarry.engine.due.horizon import Horizon
 from tarry.engine.flights.flight import Departure
 from tarry.engine.flights.flights import Flights
-from tarry.engine.journal.journal import Journal, Shown
+from tarry.engine.journal.journal import Effect, Journal
 from tarry.engine.queries import finding
 from tarry.engine.records.changes import Change
 from tarry.engine.records.delayed_entry import as_entry
-from tarry.engine.state import recovery
 from tarry.engine.state.batches import Batches
+from tarry.engine.state.engine_state import EngineState
 from tarry.engine.state.groups import Groups
+from tarry.engine.state.recovery import Recovery
 from tarry.engine.topics.ack_set import AckSet
+from tarry.engine.topics.entry_reader import EntryReader
 from tarry.engine.topics.subscription import Subscription
 from tarry.engine.topics.topic_records import TopicRecords
-from tarry.engine.topics.topics import Topics
 from tarry.engine.upkeep.reclaim import Living
 from tarry.index.index import IndexView
 from tarry.ledger.record import Claim, Entry, Key, Put
@@ -95,16 +97,16 @@ def never_sync_the_folder(patch: pytest.MonkeyPatch) -> None:
 
 def show_entries_when_enqueued(patch: pytest.MonkeyPatch) -> None:
     """R2: consumers see what is not durable yet."""
-    decide = Journal.decide
+    decide = EngineState.decide
 
-    def early(self: Journal, first_seq: int, changes: Sequence[Change]) -> list[Shown]:
-        shown = decide(self, first_seq, changes)
-        for one in shown:
-            if isinstance(one, tuple):
-                self.topics.records.appended(*one)
-        return shown
+    def early(self: EngineState, first_seq: int, changes: Sequence[Change]) -> list[Effect]:
+        effects = decide(self, first_seq, changes)
+        for effect in effects:
+            if isinstance(effect, partial) and effect.func == self.topics.appended:
+                effect()
+        return effects
 
-    patch.setattr(Journal, "decide", early)
+    patch.setattr(EngineState, "decide", early)
 
 
 def fire_a_millisecond_early(patch: pytest.MonkeyPatch) -> None:
@@ -136,7 +138,7 @@ def send_before_the_claim_is_durable(patch: pytest.MonkeyPatch) -> None:
         head = flight.head
         assert head.group is not None
         claim = Claim(flight.key.seq, head.group, head.owner, now_ms, head.namespace)
-        siblings = self._journal.groups.ends_of_siblings(head, flight.origin, now_ms)
+        siblings = self._state.groups.ends_of_siblings(head, flight.origin, now_ms)
         self._journal.append([claim, *siblings], lambda error: None, essential=True)
         self._send(departure)
         return True
@@ -156,9 +158,9 @@ def ignore_idempotency_keys(patch: pytest.MonkeyPatch) -> None:
 
 def skip_a_record_at_replay(patch: pytest.MonkeyPatch) -> None:
     """R13: the registry lacks a record that is taken to be in it."""
-    replay = recovery._replay
+    replay = Recovery._replay
     patch.setattr(
-        recovery, "_replay", lambda journal, applied, cursor: replay(journal, applied + bool(applied), cursor)
+        Recovery, "_replay", lambda self, applied, cursor: replay(self, applied + bool(applied), cursor)
     )
 
 
@@ -203,7 +205,7 @@ def deliver_delayed_entries_at_once(patch: pytest.MonkeyPatch) -> None:
 
 def fire_twice(patch: pytest.MonkeyPatch) -> None:
     """R5: a message fired into a topic does not end there."""
-    patch.setattr(Journal, "_decide_fired", lambda self, fired: None)
+    patch.setattr(EngineState, "_decide_fired", lambda self, fired: None)
 
 
 def keep_siblings(patch: pytest.MonkeyPatch) -> None:
@@ -244,18 +246,18 @@ def let_go_of_the_tail_too_early(patch: pytest.MonkeyPatch) -> None:
 
 def mark_past_what_enters(patch: pytest.MonkeyPatch) -> None:
     """R9: the watermark passes a version that is enqueued and not in the wheel yet."""
-    patch.setattr(Journal, "lowest_entering", lambda self: None)
+    patch.setattr(Journal, "lowest_entering_ms", lambda self: None)
 
 
 def begin_above_the_watermark(patch: pytest.MonkeyPatch) -> None:
     """Recovery 7: what is overdue and in the index alone is not loaded again."""
-    recovered = Journal.recovered
+    recovered = EngineState.recovered
 
-    def late(self: Journal, now_ms: int) -> None:
-        recovered(self, now_ms)
+    def late(self: EngineState, durable_seq: int, now_ms: int) -> None:
+        recovered(self, durable_seq, now_ms)
         self.passed = Watermark(max(self.watermark, Key(now_ms, 0)))
 
-    patch.setattr(Journal, "recovered", late)
+    patch.setattr(EngineState, "recovered", late)
 
 
 def forget_the_dead_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -303,7 +305,7 @@ def keep_no_end_of_an_entry(patch: pytest.MonkeyPatch) -> None:
 
 def give_out_after_the_disk_failed(patch: pytest.MonkeyPatch) -> None:
     """R2: consumers get entries whose places in memory the disk may not have."""
-    patch.setattr(Topics, "stopped", property(lambda self: False))
+    patch.setattr(EntryReader, "stopped", property(lambda self: False))
 
 
 def take_the_last_due_first(patch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,9 @@ from tarry.engine.admission.arrow import columns_of
 from tarry.engine.admission.columns import ColumnsScheduled
 from tarry.engine.answer import Answer, failed
 from tarry.engine.engine import Engine
-from tarry.engine.topics.consumer import Consumer, Received
+from tarry.engine.topics.consumer import Consumer
 from tarry.engine.topics.entries import NewEntry
+from tarry.engine.topics.received import Received
 from tarry.engine.topics.subscription import Subscription
 from tarry.ledger.record import Mark
 from tarry.testing.outlet import Attempt
@@ -46,6 +47,7 @@ class Reader:
     def __init__(self, bench: "Bench", sub: Subscription, name: str, permits: int, **options: Any) -> None:
         self.got: list[Received] = []
         self.bench = bench
+        self.sub = sub
         self.handle: Consumer = sub.attach(name, self.got.extend, **options)
         if permits:
             self.handle.flow(permits)

@@ -129,7 +129,7 @@ def test_individual_and_cumulative(bench: Bench) -> None:
     sub = bench.subscribe("t", type="exclusive")
     reader = bench.reader(sub)
     reader.ack(7, 2)
-    bench.ask(reader.handle.subscription.ack([], below=5))
+    bench.ask(reader.sub.ack([], below=5))
     assert sub.acked.below == 5
     assert reader.handle.unacked == 4
     reader.ack(5, 6)
@@ -144,7 +144,7 @@ def test_acknowledging_twice_or_what_is_not_there_changes_nothing(bench: Bench) 
     reader = bench.reader(sub)
     reader.ack(1, 1, 99)
     reader.ack(1)
-    bench.ask(reader.handle.subscription.ack([], below=501))
+    bench.ask(reader.sub.ack([], below=501))
     assert sub.acked.below == 3
     bench.publish("t", b"d")
     assert reader.ids == [0, 1, 2, 3]
@@ -155,7 +155,7 @@ def test_replaying_acknowledgements_gives_the_same_state(bench: Bench) -> None:
     sub = bench.subscribe("t")
     reader = bench.reader(sub)
     reader.ack(*range(0, 50, 3))
-    bench.ask(reader.handle.subscription.ack([], below=11))
+    bench.ask(reader.sub.ack([], below=11))
     before = sub.acked.contains_many(np.arange(50)).tolist()
     bench.registry_disk.images.clear()
     bench.registry_disk.images.append(None)  # nothing was ever flushed: all of it is replayed

@@ -5,6 +5,7 @@ import ctypes
 import errno
 import os
 import select
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -86,10 +87,13 @@ class Turning:
 
     def __init__(self, *steps_ms: int) -> None:
         self.clock = CLOCK
-        self.journal = SimpleNamespace(horizon=SimpleNamespace(on_earlier=None))
+        self.on_earlier: Callable[[int], None] = lambda _: None
         self.asked_ms: list[int] = []
         self.turned_ms: list[int] = []
         self._steps_ms = list(steps_ms)
+
+    def tell_of_earlier(self, on_earlier: Callable[[int], None]) -> None:
+        self.on_earlier = on_earlier
 
     def tick(self) -> int:
         self.turned_ms.append(self.clock.now_ms())
@@ -118,10 +122,10 @@ async def test_the_driver_turns_earlier_if_something_is_due_earlier_and_not_at_a
     engine = Turning()
     driver = driven(engine)
     driver.start()
-    engine.journal.horizon.on_earlier(CLOCK.now_ms() + 5)
+    engine.on_earlier(CLOCK.now_ms() + 5)
     await until(lambda: len(engine.turned_ms) == 2)
     at_ms = CLOCK.now_ms() + 5
-    engine.journal.horizon.on_earlier(at_ms)
+    engine.on_earlier(at_ms)
     driver.stop()
     other = Alarm()
     other.set(at_ms)

@@ -204,7 +204,7 @@ def test_a_restart_arrives_at_the_same_counts_wherever_the_registry_was() -> Non
         ]
         for at, record in enumerate(steps):
             if at == flush_after:
-                bench.ask(bench.engine.upkeep.flush())
+                bench.ask(bench.engine.flush())
             bench.journal.append([record], lambda error: None)
             bench.commit()
         before = state(bench)

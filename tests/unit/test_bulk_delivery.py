@@ -144,7 +144,7 @@ def test_a_restart_loses_none_and_doubles_none(bench: BulkBench, end: str, flush
     for _ in range(6):
         bench.wait(10 * MINUTE_MS)
         if flushed:
-            bench.ask(bench.engine.upkeep.flush())
+            bench.ask(bench.engine.flush())
         getattr(bench, end)()
         bench.start()
         bench.rest()

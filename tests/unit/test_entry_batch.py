@@ -13,8 +13,8 @@ from tarry.doors.http.topics.entries import EntryJson
 from tarry.engine.due.decoded_batch import DecodedBatch
 from tarry.engine.due.dispatch_class import dispatch_classes
 from tarry.engine.topics import recent_entries as module
-from tarry.engine.topics.consumer import Received
 from tarry.engine.topics.entry_batch import EntryBatch, EntrySpan, about_bytes, ids_of, messages_in
+from tarry.engine.topics.received import Received
 from tarry.engine.topics.recent_entries import EACH_BYTES, RecentEntries
 from tarry.ledger.read_record import ReadPut
 from tarry.ledger.record import Key
@@ -261,5 +261,5 @@ def test_a_consumer_gets_the_same_from_a_burst_as_from_the_ledger(monkeypatch: p
     bench.wait(9)
     assert len(first.got) == 50
     assert {entry.message_id for entry in first.got} == ids
-    monkeypatch.setattr(bench.journal, "recent_entries", RecentEntries())
+    bench.recent_entries.__init__()  # type: ignore[misc]
     assert bench.reader(later).got == first.got

@@ -84,7 +84,7 @@ def test_every_topic_has_a_number_of_its_own_that_outlives_restarts(bench: Bench
         numbers = {name: bench.engine.topics.stats(name).incarnation for name in bench.engine.topics.names()}
         assert len({*numbers.values()} - seen) == len(numbers) == 5
         seen |= {*numbers.values()}
-        bench.ask(bench.engine.upkeep.flush())
+        bench.ask(bench.engine.flush())
         bench.reopen()
         assert {name: bench.engine.topics.stats(name).incarnation for name in numbers} == numbers
         for name in ("parts", "t", "due"):
@@ -214,7 +214,7 @@ def test_a_reader_that_goes_takes_no_other_of_its_name_along(bench: Bench) -> No
     old = bench.subscribe("t", "reader", "exclusive", durable=False)
     bench.ask(bench.engine.topics.unsubscribe("t", "reader"))
     new = bench.subscribe("t", "reader", "exclusive", durable=False)
-    bench.engine.topics.forget(old)
+    bench.engine.topics.find("t").forget(old)
     assert bench.engine.topics.subscription("t", "reader") is new
 
 

@@ -81,7 +81,7 @@ def test_one_message_due_in_a_year_pins_nothing_and_arrives_from_the_index() -> 
     message = schedule(world, 365 * DAY_MS, payload=b"see you")
     reclaimed(world)
     # It was not carried forward: the index has it.
-    assert world.journal.current(origin_of(world, message)) == origin_of(world, message)
+    assert world.engine_state.current(origin_of(world, message)) == origin_of(world, message)
     world.crash()
     world.start()
     assert not arrived(world)
@@ -172,7 +172,7 @@ def test_a_restart_reads_only_what_is_not_indexed() -> None:
     world.run(1_000)
     world.crash()
     world.start()
-    assert world.journal.replayed_from == cursor + 1
+    assert world.engine_state.replayed_from == cursor + 1
     assert len(world.horizon.tail) == 1
     later(world, DAY_MS + HOUR_MS)
     assert len(arrived(world)) == 31
@@ -425,7 +425,7 @@ def about_to_go(world: World) -> None:
             world.clock.advance(2 * horizon_module.FOLLOW_EVERY_MS)
         world.tick()
         world.commit()
-        if world.journal.relied.seq:
+        if world.engine_state.reliance.relied.seq:
             assert ledger.first_seq == 1
             return
         while world.work():

@@ -274,11 +274,11 @@ def test_entries_that_are_ready(bench: Bench, monkeypatch: pytest.MonkeyPatch) -
     def has_poison(entries: Any, _ids: Any) -> bool:
         return any(entry.payload == POISON for entry in entries)
 
-    poison(monkeypatch, "topics.records.received_entries", has_poison)
-    poison(monkeypatch, "journal.received_entries", has_poison)
+    poison(monkeypatch, "topics.topic_records.received_entries", has_poison)
+    poison(monkeypatch, "topics.entry_reader.received_entries", has_poison)
     bench.wait(100)
     assert reader.payloads == [b"a", b"b"]
-    assert bench.engine.topics.records.by_name[full("orders")].subscriptions["drain"].backlog == 2
+    assert bench.engine.topics.by_name[full("orders")].subscriptions["drain"].backlog == 2
     bench.reopen()
     assert bench.drain("orders", "later").payloads == [b"a", b"b"]
 
@@ -328,7 +328,7 @@ def test_a_fault_is_still_a_fault(bench: Bench, monkeypatch: pytest.MonkeyPatch)
         raise ValueError("broken")
 
     bench.schedule(payload=b"x", delay_ms=1)
-    monkeypatch.setattr(bench.journal, "_decide_fired", fail)
+    monkeypatch.setattr(bench.engine_state, "_decide_fired", fail)
     bench.clock.advance(1)
     with pytest.raises(ValueError, match="broken"):
         bench.rest()

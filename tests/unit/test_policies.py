@@ -370,7 +370,7 @@ def test_a_change_elsewhere_moves_nobody(bench: Bench) -> None:
     set_policy(bench, "namespace", "acme/other", send_per_second=0.0)
     set_policy(bench, "namespace", "public/default", accept_per_second=100.0)
     bench.rest()
-    written = [decode(bench.journal.bodies.one(seq)) for seq in range(head, bench.ledger.next_seq)]
+    written = [decode(bench.bodies.one(seq)) for seq in range(head, bench.ledger.next_seq)]
     assert not [record for record in written if isinstance(record, Put)]
 
 

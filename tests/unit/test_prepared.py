@@ -8,7 +8,6 @@ import pytest
 
 from tarry.doors.http.topics.entries import EntryJson
 from tarry.engine.api import DecodedBatch, EntryBatch, Received
-from tarry.engine.topics.recent_entries import RecentEntries
 from tarry.engine.topics.subscription import Subscription
 from tests.unit.engine_kit import Bench
 
@@ -96,7 +95,7 @@ def test_a_cache_goes_with_the_entries() -> None:
     burst(bench)
     assert len(json._prepared) > 0
     taker.lots.clear()
-    bench.journal.recent_entries = RecentEntries()
+    bench.recent_entries.__init__()  # type: ignore[misc]
     gc.collect()
     assert len(json._prepared) == 0
 

@@ -75,7 +75,7 @@ def test_part_of_a_batch_is_acknowledged_for_good() -> None:
         consumer_id=1, ack_type=wire.CommandAck.Individual, message_id=[place(0, ack_set=[0b101])]
     )
     client.tell(type=Type.ACK, ack=partial)
-    desk.bench.ask(desk.bench.engine.upkeep.flush())
+    desk.bench.ask(desk.bench.engine.flush())
     partial.message_id[0].ack_set[0] = 0b110
     client.tell(type=Type.ACK, ack=partial)
     desk.bench.reopen()

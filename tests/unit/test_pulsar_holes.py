@@ -27,7 +27,7 @@ def test_holes_survive_a_restart_exactly(holes: int) -> None:
         client.ack(*range(first, min(first + 2 * AT_ONCE, 2 * holes), 2))
     sub = bench.engine.topics.subscription(TOPIC, "sub")
     assert (sub.backlog, sub.acked.below) == (holes, 0)
-    bench.ask(bench.engine.upkeep.flush())
+    bench.ask(bench.engine.flush())
     client.ack(0, 2, 2 * holes - 2)
     bench.reopen()
     sub = bench.engine.topics.subscription(TOPIC, "sub")

@@ -48,7 +48,7 @@ def churn(bench: Bench, segments: int = 10, topic: str = "churn") -> None:
 
 def search(bench: Bench) -> None:
     """Look for what lives in old segments to the end, and do what follows, at once."""
-    going = bench.engine.upkeep.reclaim
+    going = bench.engine.parts.upkeep.reclaim
     going.turn(bench.now_ms)
     assert going.searching
     while going.searching:
@@ -86,12 +86,12 @@ def test_without_snapshots_nothing_goes() -> None:
 
 
 def test_while_a_backup_reads_nothing_goes(bench: Bench) -> None:
-    bench.engine.upkeep.reclaim.held += 1
+    bench.engine.parts.upkeep.reclaim.held += 1
     churn(bench, 6)
     before = size(bench)
     settle(bench)
     assert size(bench) == before
-    bench.engine.upkeep.reclaim.held -= 1
+    bench.engine.parts.upkeep.reclaim.held -= 1
     settle(bench)
     assert size(bench) < before
 
@@ -198,7 +198,7 @@ def test_delayed_entries_are_carried_with_their_instant(bench: Bench, reopen: bo
 
 def test_an_entry_that_was_ready_when_it_was_carried_is_ready_after_a_restart(bench: Bench) -> None:
     """The registry has not heard of it: the new record says so, by having no instant."""
-    going = bench.engine.upkeep.reclaim
+    going = bench.engine.parts.upkeep.reclaim
     bench.subscribe("t", "s")
     bench.publish("t", b"late", deliver_at_ms=bench.now_ms + limits.HOUR_MS)
     going.held += 1
@@ -284,10 +284,10 @@ def test_large_records_are_carried_in_units_that_fit() -> None:
 def test_bytes_go_only_once_what_killed_them_is_durable(bench: Bench) -> None:
     """A restart is enqueued, and reclaiming comes before its commit; then the power fails."""
     done = bench.schedule(payload=b"kept", delay_ms=limits.DAY_MS)
-    bench.engine.upkeep.reclaim.held += 1
+    bench.engine.parts.upkeep.reclaim.held += 1
     churn(bench)
     settle(bench)
-    bench.engine.upkeep.reclaim.held -= 1
+    bench.engine.parts.upkeep.reclaim.held -= 1
     first = bench.first_seq
     _ = bench.engine.restart(done.id)
     search(bench)
@@ -457,7 +457,7 @@ def test_a_pipeline_that_begins_just_before_segments_go_finds_them(
 ) -> None:
     churn(bench, 6)
     before = size(bench)
-    reclaim = bench.engine.upkeep.reclaim
+    reclaim = bench.engine.parts.upkeep.reclaim
     rely = reclaim._rely
 
     def begins_now(upto_seq: int) -> None:
@@ -480,7 +480,7 @@ def test_an_index_that_cannot_be_seen_keeps_what_is_there(
 ) -> None:
     churn(bench, 6)
     before = size(bench)
-    reclaim, newest = bench.engine.upkeep.reclaim, bench.index.newest
+    reclaim, newest = bench.engine.parts.upkeep.reclaim, bench.index.newest
     rely = reclaim._rely
 
     def unreachable() -> IndexView:

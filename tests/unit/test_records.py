@@ -192,8 +192,9 @@ def test_bodies_from_columns_decode_as_what_they_say() -> None:
             "headers": pa.array([None, [("a", "b")], []], pa.map_(pa.string(), pa.string())),
         }
     )
-    journal = World().journal
-    planner = Planner(journal, Destinations(journal, {}), OwnerLimits(journal.pending))
+    world = World()
+    state = world.engine_state
+    planner = Planner(world.journal, state, Destinations(state, {}), OwnerLimits(state.pending))
     defaults = Message(destination="", owner="bob", door="http")
     (plan,), errors = planner.plan(columns_of(batch, defaults), defaults, 1000)
     assert not errors

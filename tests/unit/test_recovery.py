@@ -16,6 +16,7 @@ from tarry.core.message import Message, MessageQuery
 from tarry.core.policy import Policy
 from tarry.engine.engine import Engine
 from tarry.engine.settings import EngineSettings
+from tarry.engine.wiring import Surroundings
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.registry.registry import Registry
 from tarry.testing.clock import SimulatedClock
@@ -204,10 +205,10 @@ class Folder:
             work()
             done(None)
 
-        engine = Engine(
+        engine = Engine(Surroundings(
             ledger=ledger, registry=self.registry, index=SimulatedIndex(), clock=self.clock, ids=Ids(bytes(32)), outlets={},
             launch=lambda *_: None, offload=offload, settings=EngineSettings(),
-        )  # fmt: skip
+        ))  # fmt: skip
         engine.recover()
         return engine
 

@@ -177,7 +177,7 @@ def test_a_crash_at_every_step_leaves_each_occurrence_once() -> None:
 def test_a_restart_from_the_registry_and_from_the_ledger_alone_goes_on_alike(bench: Bench) -> None:
     give(bench)
     bench.wait(5_000)
-    bench.ask(bench.engine.upkeep.flush())
+    bench.ask(bench.engine.flush())
     before = look(bench)
     bench.reopen()
     assert look(bench) == before
@@ -470,14 +470,14 @@ def test_an_unexpected_error_about_one_repeat_keeps_no_other(
     bench.expects_errors = True
     give(bench, "bad")
     give(bench, "good")
-    make = bench.engine._repeating._versions.make
+    make = bench.engine.parts.repeating._versions.make
 
     def fails(message: Message, *args: Any) -> Any:
         if message.headers["tarry-repeat"] == "bad":
             raise RuntimeError("out of order")
         return make(message, *args)
 
-    monkeypatch.setattr(bench.engine._repeating._versions, "make", fails)
+    monkeypatch.setattr(bench.engine.parts.repeating._versions, "make", fails)
     reader = bench.drain("orders")
     bench.wait(2_000)
     assert {one.headers["tarry-repeat"] for one in reader.got} == {"good"}

@@ -233,7 +233,7 @@ def test_what_the_ledger_has_and_memory_cannot_follow_is_a_fault(
     """Going on would answer from a state that no restart arrives at."""
     bench.publish("orders", b"there is a topic")
     told: list[Exception] = []
-    bench.journal.on_fault = told.append
+    monkeypatch.setattr(bench.journal, "_on_fault", told.append)
     broken = RuntimeError("broken")
 
     def fail(*_: Any) -> None:

@@ -140,7 +140,7 @@ def test_an_entry_is_passed_over(bench: Bench) -> None:
     reader = bench.drain("orders")
     bench.wait(20_000)
     assert reader.payloads == [b"a", b"b"]
-    assert bench.engine.topics.records.by_name[full("orders")].subscriptions["drain"].backlog == 2
+    assert bench.engine.topics.by_name[full("orders")].subscriptions["drain"].backlog == 2
 
 
 def append(folder: Path, record: Record) -> int:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tarry.core.errors import Conflict, Invalid, NotFound
-from tarry.engine.topics.consumer import Received
 from tarry.engine.topics.grace import GRACE_MS, STEP_MS
+from tarry.engine.topics.received import Received
 from tarry.engine.topics.topic import Topic
 from tarry.ledger.ledger import LedgerSettings
 from tests.unit.engine_kit import Bench
@@ -304,7 +304,7 @@ def test_what_came_again_is_forgotten_once_it_is_acknowledged(bench: Bench, type
     bench.publish("t", b"a", b"b", b"c")
     reader = bench.reader(bench.subscribe("t", "s", type_))
     reader.handle.nack([0, 1])
-    sub = reader.handle.subscription
+    sub = reader.sub
     assert set(sub.redeliveries) == {0, 1}
     reader.handle.close()
     bench.ask(sub.ack([0]))
@@ -420,7 +420,7 @@ def test_a_seek_does_not_go_below_what_is_kept(bench: Bench) -> None:
     sub = bench.subscribe("t")
     reader = bench.reader(sub)
     bench.publish("t", *[b"x"] * 5000)
-    bench.ask(reader.handle.subscription.ack([], below=4_500))
+    bench.ask(reader.sub.ack([], below=4_500))
     bench.wait(2000)
     bench.leap(GRACE_MS + STEP_MS)
     bench.wait(2000)
@@ -513,7 +513,7 @@ def test_a_reader_does_not_keep_entries(bench: Bench) -> None:
     reader = bench.reader(bench.subscribe("t", "r", durable=False), permits=0)
     keeper = bench.reader(bench.subscribe("t", "keeper"))
     bench.publish("t", *[b"x"] * 5000)
-    bench.ask(keeper.handle.subscription.ack([], below=5_000))
+    bench.ask(keeper.sub.ack([], below=5_000))
     bench.wait(2000)
     bench.leap(GRACE_MS + STEP_MS)
     bench.wait(2000)
@@ -589,7 +589,7 @@ def test_looking_for_a_time_passes_over_what_is_gone_in_one_go(
         asked += 1
         return bench.now_ms if entry_id == last[0] else None
 
-    monkeypatch.setattr(topics, "_published_at_ms", published_at_ms)
+    monkeypatch.setattr(topics._reader, "published_at_ms", published_at_ms)
     # Whoever goes there gets the last one.
     assert topics.first_published(topic, bench.now_ms - 10) <= last[0]
     assert topics.first_published(topic, bench.now_ms + 10) == topic.next

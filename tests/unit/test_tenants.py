@@ -113,7 +113,7 @@ def test_keys_of_two_tenants_are_two_keys(bench: Bench) -> None:
     assert len({one.id for one in first}) == 2
     for flushed in (False, True):
         if flushed:
-            bench.ask(bench.engine.upkeep.flush())
+            bench.ask(bench.engine.flush())
             bench.reopen()
         for namespace, one in zip((A, B), first, strict=True):
             again = bench.ask(bench.engine.schedule(keyed(namespace, namespace.encode())))
@@ -184,7 +184,7 @@ def test_a_batch_is_counted_by_namespace_and_owner(bench: Bench) -> None:
     bench.ask(bench.engine.batches.adopt("one", manifest(bench, held)))
     counts = {Holder(A, "ann"): 1, Holder(A, "bob"): 1, Holder(B, "ann"): 2}
     assert bench.pending.by_holder == counts
-    bench.ask(bench.engine.upkeep.flush())
+    bench.ask(bench.engine.flush())
     bench.reopen()
     assert bench.pending.by_holder == counts
     # Two more of ann's would be one too many there; in the other namespace they are not.

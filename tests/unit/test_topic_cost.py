@@ -96,13 +96,13 @@ def test_of_very_many_topics_most_are_saved_before_the_flush(
 ) -> None:
     monkeypatch.setattr(topic_records, "SAVED_TOGETHER", 10)
     at_once: list[int] = []
-    cut = bench.journal.cut
+    cut = bench.engine_state.cut
 
-    def counted() -> Any:
-        at_once.append(len(bench.engine.topics.records._touched))
-        return cut()
+    def counted(last_seq: int) -> Any:
+        at_once.append(len(bench.engine.parts.state.topics._touched))
+        return cut(last_seq)
 
-    monkeypatch.setattr(bench.journal, "cut", counted)
+    monkeypatch.setattr(bench.engine_state, "cut", counted)
     publish_to_many(bench, 500)
     assert max(at_once) <= 10
     bench.crash()

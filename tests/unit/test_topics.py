@@ -349,12 +349,12 @@ def test_acknowledged_entries_are_let_go_of(bench: Bench) -> None:
     one, two = bench.subscribe("t", "one"), bench.subscribe("t", "two")
     bench.publish("t", *[b"x"] * 10_000)
     readers = [bench.reader(sub) for sub in (one, two)]
-    bench.ask(readers[0].handle.subscription.ack([], below=10_000))
+    bench.ask(readers[0].sub.ack([], below=10_000))
     bench.wait(2000)
     bench.leap(GRACE_MS + STEP_MS)
     bench.wait(2000)
     assert bench.engine.topics.stats("t").first_entry == 0
-    bench.ask(readers[1].handle.subscription.ack([], below=9_000))
+    bench.ask(readers[1].sub.ack([], below=9_000))
     bench.wait(2000)
     assert bench.engine.topics.stats("t").first_entry == 0
     bench.leap(GRACE_MS + STEP_MS)
@@ -432,7 +432,7 @@ def test_so_many_producers_are_remembered_and_the_silent_go_first(
     send("a", 2)
     send("d", 1)
     assert [send(producer, 1) for producer in ("a", "c", "d")] == [-1, -1, -1]
-    bench.ask(bench.engine.upkeep.flush())
+    bench.ask(bench.engine.flush())
     bench.reopen()
     assert send("a", 2) == -1
     assert send("b", 1) >= 0

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -361,7 +360,9 @@ async def test_turns_of_the_engine_and_what_it_sends_belong_to_no_request() -> N
 
         def __init__(self) -> None:
             self.clock = SystemClock()
-            self.journal = SimpleNamespace(horizon=SimpleNamespace(on_earlier=None))
+
+        def tell_of_earlier(self, on_earlier: Any) -> None:
+            self.on_earlier = on_earlier
 
         def tick(self) -> int:
             seen.append(callers.caller())
@@ -374,7 +375,7 @@ async def test_turns_of_the_engine_and_what_it_sends_belong_to_no_request() -> N
     driver.start()
     with callers.called_by(PARENT):
         assert callers.caller() == PARENT
-        engine.journal.horizon.on_earlier(engine.clock.now_ms() + 10)
+        engine.on_earlier(engine.clock.now_ms() + 10)
         delivery = Delivery("id", "sim:x", b"", {}, None, "", 0, 0, 1)
         launch(Outlet(), [delivery], lambda _: sent.set())  # type: ignore[arg-type]
     await sent.wait()

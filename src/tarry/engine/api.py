@@ -13,13 +13,16 @@ from tarry.engine.queries.commands import Ending
 from tarry.engine.queries.delayed_entries import DelayedEntry
 from tarry.engine.queries.upcoming import MAX_BUCKETS, Upcoming
 from tarry.engine.repeats.repeats import RepeatPage, RepeatView
-from tarry.engine.topics.consumer import Consumer, Received
+from tarry.engine.topics.consumer import Consumer
 from tarry.engine.topics.entries import NewEntry
 from tarry.engine.topics.entry_batch import EntryBatch, EntrySpan, about_bytes, ids_of
+from tarry.engine.topics.entry_log import EntryLog
+from tarry.engine.topics.received import Received
 from tarry.engine.topics.retention import backlog_bytes, delayed_count
 from tarry.engine.topics.subscription import Subscription, SubscriptionType
 from tarry.engine.topics.topic import Topic
-from tarry.engine.topics.topics import FULL, MAX_PARTITIONS, Published, Topics, TopicStats
+from tarry.engine.topics.topic_records import FULL
+from tarry.engine.topics.topics import MAX_PARTITIONS, Published, Topics, TopicStats
 from tarry.engine.upkeep.backups import Backup
 
 __all__ = [
@@ -38,6 +41,7 @@ __all__ = [
     "DelayedEntry",
     "Ending",
     "EntryBatch",
+    "EntryLog",
     "EntrySpan",
     "NewEntry",
     "Published",

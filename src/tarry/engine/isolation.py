@@ -24,11 +24,13 @@ FAULTS: Final = (MemoryError, OSError, RegistryDamage, Unavailable)
 class Isolation:
     """Tells errors about one message from faults, and counts them."""
 
-    def __init__(self, counters: "Counter[str]") -> None:
+    def __init__(
+        self, counters: "Counter[str]", on_error: Callable[[int, Exception], None] | None = None
+    ) -> None:
+        """`on_error` is told of the seq and the error; what it raises is a fault."""
         self.fault: Exception | None = None
         """Set once the ledger holds a record that memory does not follow: from then on every error is a fault."""
-        self.on_error: Callable[[int, Exception], None] | None = None
-        """Told of the seq and the error; what it raises is a fault."""
+        self._on_error = on_error
         self._counters = counters
 
     def check(self, error: Exception) -> None:
@@ -43,8 +45,8 @@ class Isolation:
         log.error(
             "an error while the message at seq %d %s, which ends it: %s", seq, doing, faults.told(error)
         )
-        if self.on_error is not None:
-            self.on_error(seq, error)
+        if self._on_error is not None:
+            self._on_error(seq, error)
         # The text of other errors may hold what somebody sent.
         what = str(error) if isinstance(error, TarryError) else type(error).__name__
         return f"an error while it {doing}, at seq {seq}: {what}"

@@ -1,12 +1,9 @@
 """The sending side of a connection: writes of one turn go out together, and data wait for the client's windows."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from tarry.grpc.frames import FIRST_WINDOW_BYTES
-
-if TYPE_CHECKING:
-    from tarry.grpc.stream import GrpcStream
 
 
 class Output(Protocol):
@@ -22,6 +19,17 @@ class Output(Protocol):
         """Do something at the end of this turn."""
 
 
+class WaitingStream(Protocol):
+    """A stream that has data for which the client has no room."""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it still could not send all."""
+
+    def go_on(self) -> None:
+        """Send what there is room for."""
+
+
 class Sending:
     """Bytes to one client."""
 
@@ -34,7 +42,7 @@ class Sending:
         """Bytes that may be sent on each stream, before the client allows it more."""
         self.paused = False
         """Whether the client has to read before it is sent more data."""
-        self.waiting: dict[int, GrpcStream] = {}
+        self.waiting: dict[int, WaitingStream] = {}
         """Streams that have data for which the client has no room."""
 
     def write(self, data: bytes) -> None:

@@ -1,7 +1,7 @@
 """One stream of a connection: what comes on it, and what goes out as the client's windows allow."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from tarry.grpc import frames
 from tarry.grpc.frames import (
@@ -14,10 +14,7 @@ from tarry.grpc.frames import (
     frame,
     number,
 )
-
-if TYPE_CHECKING:
-    from tarry.grpc.connection import GrpcConnection
-
+from tarry.grpc.sending import WaitingStream
 
 WITHIN_S: Final = 20.0
 """So long a call may take to come, or its answer to be read, beyond what the pace allows."""
@@ -72,10 +69,26 @@ class Nobody:
 NOBODY: Final = Nobody()
 
 
+class Carrier(Protocol):
+    """The connection of streams, as far as they need it: what it sends, and the data that it holds for all of them."""
+
+    held_bytes: int
+    window_bytes: int
+    first_window_bytes: int
+    paused: bool
+    waiting: dict[int, WaitingStream]
+
+    def write(self, data: bytes) -> None:
+        """Send."""
+
+    def forget(self, stream: "GrpcStream") -> None:
+        """A stream is over."""
+
+
 class GrpcStream:
     """One stream. It is over when both ends have said so."""
 
-    def __init__(self, connection: "GrpcConnection", id_: int, allowed_bytes: int) -> None:
+    def __init__(self, connection: Carrier, id_: int, allowed_bytes: int) -> None:
         self._connection = connection
         self.id = id_
         self.receiver: Receiver = NOBODY

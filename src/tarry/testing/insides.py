@@ -19,10 +19,12 @@ from tarry.engine.engine import Engine
 from tarry.engine.flights.flights import Flights
 from tarry.engine.journal.journal import Journal
 from tarry.engine.state.batches import Batches
+from tarry.engine.state.engine_state import EngineState
 from tarry.engine.state.groups import Groups
 from tarry.engine.state.pending import Pending
 from tarry.engine.state.subjects import Subjects
 from tarry.engine.topics.recent_entries import RecentEntries
+from tarry.engine.upkeep.upkeep import Upkeep
 from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import Key
 from tarry.registry.registry import Registry
@@ -40,13 +42,18 @@ class Insides(ABC):
 
     @property
     def journal(self) -> Journal:
-        """Appends and decides records."""
-        return self.engine.journal
+        """Appends records."""
+        return self.engine.parts.journal
+
+    @property
+    def engine_state(self) -> EngineState:
+        """The state that the records add up to."""
+        return self.engine.parts.state
 
     @property
     def ledger(self) -> Ledger:
         """The ledger of this life."""
-        return self.journal.ledger
+        return self.engine.ledger
 
     @property
     def next_seq(self) -> int:
@@ -66,79 +73,84 @@ class Insides(ABC):
     @property
     def registry(self) -> Registry:
         """The registry of this life."""
-        return self.journal.registry
+        return self.engine_state.registry
 
     @property
     def ids(self) -> Ids:
         """Makes and reads ids."""
-        return self.journal.ids
+        return self.engine.ids
 
     @property
     def dead(self) -> DeadSet:
         """Seqs of versions that will not fire."""
-        return self.journal.dead
+        return self.engine_state.dead
 
     @property
     def watermark(self) -> Key:
         """The key below which everything is dead."""
-        return self.journal.watermark
+        return self.engine_state.watermark
 
     @property
     def counters(self) -> Counter[str]:
         """Counts of accepted, sent and other messages since the ledger began."""
-        return self.journal.counters
+        return self.engine_state.counters
 
     @property
     def pending(self) -> Pending:
         """How many messages wait, by holder."""
-        return self.journal.pending
+        return self.engine_state.pending
 
     @property
     def batches(self) -> Batches:
         """Batches that were staged as files and adopted."""
-        return self.journal.batches
+        return self.engine_state.batches
 
     @property
     def groups(self) -> Groups:
         """Groups of messages, and who leads them."""
-        return self.journal.groups
+        return self.engine_state.groups
 
     @property
     def subjects(self) -> Subjects:
         """Messages that wait, by subject."""
-        return self.journal.subjects
+        return self.engine_state.subjects
 
     # The way out
 
     @property
     def horizon(self) -> Horizon:
         """The wheel, the tail and the view of the index."""
-        return self.journal.horizon
+        return self.engine.parts.horizon
 
     @property
     def bodies(self) -> Bodies:
         """Bodies of records, from wherever they are."""
-        return self.journal.bodies
+        return self.engine.parts.bodies
 
     @property
     def sizes(self) -> BodySizes:
         """How many bodies are read together."""
-        return self.journal.sizes
+        return self.engine.parts.sizes
 
     @property
     def readahead(self) -> Readahead:
         """Messages that are read ahead."""
-        return self.journal.readahead
+        return self.engine.parts.readahead
 
     @property
     def recent_entries(self) -> RecentEntries:
         """The newest entries, as consumers get them."""
-        return self.journal.recent_entries
+        return self.engine.parts.recent_entries
 
     @property
     def dispatcher(self) -> Dispatcher:
         """Takes due messages to where they go."""
-        return self.engine.dispatcher
+        return self.engine.parts.dispatcher
+
+    @property
+    def upkeep(self) -> Upkeep:
+        """Marks, flushes, sweeps and reclaims."""
+        return self.engine.parts.upkeep
 
     @property
     def flights(self) -> Flights:
@@ -173,11 +185,11 @@ class Insides(ABC):
     @property
     def forgotten_seq(self) -> int:
         """The seq up to which dead seqs are forgotten."""
-        return self.engine.upkeep._forgotten
+        return self.upkeep._forgotten
 
     def pretend_reclaimed(self, seq: int) -> None:
         """Pretend that the ledger was reclaimed up to a seq."""
-        self.engine.upkeep._reclaimed = seq
+        self.upkeep._reclaimed = seq
 
 
 class InsidesOf(Insides):

@@ -26,6 +26,7 @@ from tarry.core.tracing import Tracer
 from tarry.engine.answer import Answer
 from tarry.engine.engine import Engine
 from tarry.engine.settings import EngineSettings
+from tarry.engine.wiring import Surroundings
 from tarry.ledger.ledger import Ledger, LedgerSettings
 from tarry.testing.clock import SimulatedClock
 from tarry.testing.disk import SimulatedDisk
@@ -95,7 +96,7 @@ class World(Insides):
         self._end()
         ledger = Ledger.open(self.disk, "ledger", self.ledger_settings, self.clock, new_ledger_id=_LEDGER_ID)
         registry = SimulatedRegistry(self.registry_disk)
-        engine = Engine(
+        given = Surroundings(
             ledger=ledger,
             registry=registry,
             index=self.index,
@@ -105,14 +106,15 @@ class World(Insides):
             launch=self.outlet.launch,
             offload=lambda work, done: self.offloaded.append((work, done)),
             settings=self.settings,
-            broker_policy=self.broker_policy,
+            broker_policy=self.broker_policy or Policy(),
             namespace_policies=self.namespace_policies,
             snapshot_folder="snapshots",
             seed=self._seed,
             tracer=self.tracer,
             dead_block_bits=self.dead_block_bits,
+            on_isolated=self._isolated,
         )
-        engine.journal.isolation.on_error = self._isolated
+        engine = Engine(given)
         engine.recover(set_aside)
         self._engine = engine
         return engine
@@ -144,7 +146,7 @@ class World(Insides):
         self.offloaded.clear()
         self.outlet.forget()
         if engine is not None:
-            engine.journal.registry.close()
+            engine.parts.state.registry.close()
 
     # Steps
 
@@ -155,7 +157,7 @@ class World(Insides):
     def commit(self) -> int:
         """One group commit, and what follows it; the number of records."""
         records = self.ledger.commit()
-        self.engine.topics.records.pump()
+        self.engine.pump()
         return records
 
     def work(self) -> bool:

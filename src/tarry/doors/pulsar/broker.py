@@ -28,7 +28,7 @@ class Broker:
         self.producing: dict[str, Producing] = {}
         """By the full name of a topic: who produces to it."""
         self.stopping = False
-        engine.topics.records.on_deleted = self._deleted
+        engine.topics.tell_of_deleted(self._deleted)
 
     def producing_to(self, topic: str) -> Producing:
         """The producers of a topic."""

@@ -31,6 +31,7 @@ class PulsarConsumer:
         self.name = name
         self.epoch: int | None = asked.consumer_epoch if asked.HasField("consumer_epoch") else None
         self.engine: Consumer | None = None
+        self._subscription: Subscription | None = None
         self._wire_id = varint(asked.consumer_id)
         self._places = NOWHERE
         self._acks: list[int] = []
@@ -38,8 +39,15 @@ class PulsarConsumer:
         """Whether it knows if it is active."""
         self._withheld = 0
 
+    @property
+    def subscription(self) -> Subscription:
+        """The subscription to which it is attached."""
+        assert self._subscription is not None
+        return self._subscription
+
     def attach(self, sub: Subscription, asked: _Sub) -> None:
         """Begin; raises `Conflict` where another one has the subscription."""
+        self._subscription = sub
         self._places = places_in(sub.topic)
         broker = self.connection.broker
         sub.honour_delay(broker.settings.honour_delay_in_order)
@@ -66,7 +74,7 @@ class PulsarConsumer:
         With the first permits a failover consumer is told whether it is active: only now does every client know its
         consumer. That of Go drops what comes right behind the answer to SUBSCRIBE; Pulsar waits a second.
         """
-        if not self._told and self.engine is not None and self.engine.subscription.type == "failover":
+        if not self._told and self.engine is not None and self.subscription.type == "failover":
             self._told = True
             self.tell_active(self.engine.active)
         if self.connection.consumers.held:

@@ -117,7 +117,7 @@ class Consumers:
             if found is not None:
                 raise PulsarRefusal(Code.ServiceNotReady, "the consumer is being created already")
             topic = connection.require(asked.topic, _Type.SUBSCRIBE).full
-            if not asked.force_topic_creation and topic not in self._topics.records.by_name:
+            if not asked.force_topic_creation and topic not in self._topics.by_name:
                 raise NotFound(f"Topic {topic} does not exist")
             connection.broker.rules.check_topic(topic)
             connection.broker.rules.check_subscription(topic, text(asked.subscription), durable=asked.durable)
@@ -131,7 +131,7 @@ class Consumers:
                 topic,
                 text(asked.subscription),
                 TYPES[asked.subType],
-                start=_start_of(asked, self._topics.records.by_name.get(topic)),
+                start=_start_of(asked, self._topics.by_name.get(topic)),
                 durable=asked.durable,
             ).then(lambda sub: self._subscribed(consumer, asked, sub))
 
@@ -172,7 +172,7 @@ class Consumers:
             return
         if asked.HasField("consumer_epoch"):
             consumer.epoch = asked.consumer_epoch
-        topic = consumer.engine.subscription.topic
+        topic = consumer.subscription.topic
         entry_ids = [place.entryId for place in asked.message_ids if is_of(place.ledgerId, topic)]
         consumer.engine.nack(entry_ids if asked.message_ids else None)
 
@@ -187,7 +187,7 @@ class Consumers:
 
     def _ack(self, ack: wire.CommandAck, _: bytes) -> None:
         try:
-            consumer, engine = self._find(ack.consumer_id)
+            consumer = self._find(ack.consumer_id)[0]
             if ack.txnid_least_bits or ack.txnid_most_bits:
                 raise PulsarRefusal(Code.NotAllowedError, "transactions are not served here")
         except PulsarRefusal as refused:
@@ -196,7 +196,7 @@ class Consumers:
             return
         entry_ids: list[int] = []
         partial: list[tuple[int, list[int]]] = []
-        topic = engine.subscription.topic
+        topic = consumer.subscription.topic
         for place in ack.message_id:
             if not is_of(place.ledgerId, topic):
                 # Of a topic that had this name before: here there is nothing to be done with.
@@ -216,7 +216,7 @@ class Consumers:
             entry_ids = []
         if below or partial or ack.HasField("request_id"):
             self.flush()
-            answer = engine.subscription.ack(entry_ids, below, partial)
+            answer = consumer.subscription.ack(entry_ids, below, partial)
             if ack.HasField("request_id"):
                 answer.then(lambda done: self._tell_acked(ack, done.error()))
             return
@@ -243,7 +243,7 @@ class Consumers:
     def _unsubscribe(self, asked: wire.CommandUnsubscribe, _: bytes) -> None:
         def leave() -> None:
             consumer, engine = self._find(asked.consumer_id)
-            sub = engine.subscription
+            sub = consumer.subscription
             if len(sub.consumers) > 1 and not asked.force:
                 raise PulsarRefusal(Code.MetadataError, "the subscription has other consumers")
             self.forget(consumer)
@@ -254,8 +254,8 @@ class Consumers:
 
     def _seek(self, asked: wire.CommandSeek, _: bytes) -> None:
         def go() -> None:
-            _, engine = self._find(asked.consumer_id)
-            sub = engine.subscription
+            consumer = self._find(asked.consumer_id)[0]
+            sub = consumer.subscription
             # They come again, with permits that the broker knows of: those they have given count no more.
             sub.disconnect()
             # Of those before it some were come back to, and have gone since with their consumers.
@@ -282,8 +282,8 @@ class Consumers:
 
     def _last_id(self, asked: wire.CommandGetLastMessageId, _: bytes) -> None:
         def tell() -> None:
-            _, engine = self._find(asked.consumer_id)
-            sub = engine.subscription
+            consumer = self._find(asked.consumer_id)[0]
+            sub = consumer.subscription
             ledger_id, partition = ledger_of(sub.topic.incarnation), partition_number(sub.topic.name)
             last = wire.MessageIdData(
                 ledgerId=ledger_id, entryId=(sub.topic.visible - 1) & NO_ID, partition=partition
@@ -312,8 +312,8 @@ class Consumers:
             answer.availablePermits = max(0, engine.permits)
             answer.unackedMessages = engine.unacked
             answer.blockedConsumerOnUnackedMsgs = engine.blocked
-            answer.type = engine.subscription.type
-            answer.msgBacklog = engine.subscription.backlog
+            answer.type = consumer.subscription.type
+            answer.msgBacklog = consumer.subscription.backlog
             answer.address = self._connection.host
         except PulsarRefusal as refused:
             say_code(answer, refused)

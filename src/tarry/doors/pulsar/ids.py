@@ -9,7 +9,7 @@ from typing import Final
 
 from tarry.core.names import partition_number
 from tarry.doors.pulsar.frames import NO_ID, Places, places_of
-from tarry.engine.api import Topic
+from tarry.engine.api import EntryLog
 
 EARLIER_LEDGER: Final = 1
 """The ledger of every topic in ids that earlier versions gave out."""
@@ -20,12 +20,12 @@ def ledger_of(incarnation: int) -> int:
     return incarnation + EARLIER_LEDGER
 
 
-def is_of(ledger: int, topic: Topic) -> bool:
+def is_of(ledger: int, topic: EntryLog) -> bool:
     """Whether a ledger id is that of a topic."""
     return ledger in (EARLIER_LEDGER, ledger_of(topic.incarnation))
 
 
-def entry_of(ledger: int, entry: int, topic: Topic) -> int:
+def entry_of(ledger: int, entry: int, topic: EntryLog) -> int:
     """The entry of a topic at which an id is: ids of an earlier topic are before all of its entries, of a later one behind."""
     if NO_ID in (ledger, entry) or min(ledger, entry) < 0:
         return 0
@@ -34,11 +34,11 @@ def entry_of(ledger: int, entry: int, topic: Topic) -> int:
     return topic.next if ledger > ledger_of(topic.incarnation) else 0
 
 
-def places_in(topic: Topic) -> Places:
+def places_in(topic: EntryLog) -> Places:
     """How the ids of a topic's entries are written in MESSAGE."""
     return places_of(ledger_of(topic.incarnation), partition_number(topic.name))
 
 
-def text_of_id(topic: Topic, entry: int) -> str:
+def text_of_id(topic: EntryLog, entry: int) -> str:
     """An id as Pulsar's administration writes it."""
     return f"{ledger_of(topic.incarnation)}:{entry}"

@@ -53,7 +53,7 @@ class Lookup:
         """The number of partitions of a topic; one that is not there is made first if it is to have any."""
         broker = self._connection.broker
         topics = broker.engine.topics
-        if topic in topics.records.by_name:
+        if topic in topics.by_name:
             return settled(topics.partitions(topic))
         if not make:
             # Clients ask so to learn whether a topic is there, such as one with an older name of theirs (PIP-344).

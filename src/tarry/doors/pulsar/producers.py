@@ -141,7 +141,7 @@ class Producers:
         """Make the topic if it is not there, and the subscription that is to get the producer's first message."""
         topics = self._connection.broker.engine.topics
         name = text(asked.initial_subscription_name)
-        found = topics.records.by_name.get(producer.topic)
+        found = topics.by_name.get(producer.topic)
         if not name or (found is not None and name in found.subscriptions):
             return topics.create(producer.topic)
         return topics.subscribe(producer.topic, name, start="earliest")

@@ -109,7 +109,7 @@ class RuleBook:
 
     def check_topic(self, topic: str) -> None:
         """Refuse to make a topic where clients may not, or where the namespace has as many as it may have."""
-        topics = self._engine.topics.records.by_name
+        topics = self._engine.topics.by_name
         if topic in topics:
             return
         namespace = parse_topic(topic).namespace_name
@@ -123,7 +123,7 @@ class RuleBook:
     def check_room(self, namespace: str, count: int = 1) -> None:
         """Refuse to make topics beyond the number that a namespace may have."""
         limit = self.of("namespace", namespace).max_topics
-        if limit and self._engine.topics.records.by_name.count(namespace) + count > limit:
+        if limit and self._engine.topics.by_name.count(namespace) + count > limit:
             raise PulsarRefusal(
                 Code.NotAllowedError, f"Exceed maximum number of topics in namespace {namespace}: {limit}"
             )
@@ -141,7 +141,7 @@ class RuleBook:
 
     def check_subscription(self, topic: str, name: str, *, durable: bool) -> None:
         """Refuse to make a subscription where clients may not, or where the topic has as many as it may have."""
-        found = self._engine.topics.records.by_name.get(topic)
+        found = self._engine.topics.by_name.get(topic)
         if not durable or (found is not None and name in found.subscriptions):
             return
         if self.applied(topic, "auto_subscription_creation") is False:
@@ -153,7 +153,7 @@ class RuleBook:
 
     def check_subscriptions(self, topic: str) -> None:
         """Refuse one subscription more than a topic may have."""
-        found = self._engine.topics.records.by_name.get(topic)
+        found = self._engine.topics.by_name.get(topic)
         limit = self.applied(topic, "max_subscriptions")
         if limit and found is not None and len(found.subscriptions) >= limit:
             raise PulsarRefusal(
@@ -162,7 +162,7 @@ class RuleBook:
 
     def check_consumer(self, sub: Subscription) -> None:
         """Refuse one consumer more than a subscription or its topic may have."""
-        topic = sub.topic
+        topic = self._engine.topics.find(sub.topic.name)
         limit = self.applied(topic.name, "max_consumers_per_subscription")
         if limit and len(sub.consumers) >= limit:
             raise PulsarRefusal(

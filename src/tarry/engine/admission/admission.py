@@ -9,7 +9,7 @@ import numpy as np
 from tarry.core.clock import Clock
 from tarry.core.delivery import Outlet
 from tarry.core.errors import Conflict, Invalid, TarryError, TooLarge
-from tarry.core.ids import ID_CHARS
+from tarry.core.ids import ID_CHARS, Ids
 from tarry.core.message import Message, NamedMessage, Scheduled
 from tarry.core.tracing import TRACEPARENT
 from tarry.engine.admission.columns import Columns, ColumnsScheduled, Plan
@@ -20,11 +20,13 @@ from tarry.engine.admission.naming import Naming
 from tarry.engine.admission.owner_limits import OwnerLimits
 from tarry.engine.admission.planner import Planner
 from tarry.engine.answer import Answer, all_of, failed
+from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.commands import Commands
 from tarry.engine.queries.finding import Finding
 from tarry.engine.records.versions import past_due
-from tarry.engine.tracing import accepted
+from tarry.engine.state.engine_state import EngineState
+from tarry.engine.tracing import Tracing
 from tarry.ledger.frame import ROW_BYTES
 from tarry.ledger.record import Put, encode
 
@@ -44,28 +46,43 @@ class Admission:
     def __init__(
         self,
         journal: Journal,
+        state: EngineState,
+        bodies: Bodies,
         clock: Clock,
+        ids: Ids,
         outlets: Mapping[str, Outlet],
         finding: Finding,
         commands: Commands,
+        tracing: Tracing | None,
     ) -> None:
         self._journal = journal
         self._clock = clock
-        destinations = Destinations(journal, outlets)
-        owner_limits = OwnerLimits(journal.pending)
-        self._idempotency = Idempotency(journal, destinations)
-        self.versions = FirstVersions(journal, destinations, owner_limits)
+        self._ids = ids
+        self._tracing = tracing
+        destinations = Destinations(state, outlets)
+        owner_limits = OwnerLimits(state.pending)
+        self._idempotency = Idempotency(journal, state, ids, destinations)
+        self.versions = FirstVersions(journal, state, destinations, owner_limits)
         """Makes the first versions of messages, also of those that repeats accept."""
-        self._planner = Planner(journal, destinations, owner_limits)
+        self._planner = Planner(journal, state, destinations, owner_limits)
         self._naming = Naming(
-            journal, clock, finding, commands, self.versions, self._idempotency, self._write
+            journal,
+            state,
+            bodies,
+            clock,
+            ids,
+            finding,
+            commands,
+            self.versions,
+            self._idempotency,
+            self._write,
         )
 
     # Operations
 
     def schedule(self, message: Message) -> Answer[Scheduled]:
         """Accept a message: a batch of one."""
-        if self._journal.tracer is not None:
+        if self._tracing is not None:
             return self._traced([message], lambda trace: self._schedule(message, trace))
         return self._schedule(message, None)
 
@@ -79,17 +96,16 @@ class Admission:
         take: Callable[[bytes | None], Answer[Any]] = partial(
             self._all_or_none if all_or_none else self._each, messages
         )
-        if self._journal.tracer is None:
+        if self._tracing is None:
             return take(None)
         return self._traced([one for one in messages if isinstance(one, Message)], take)
 
     def schedule_columns(self, columns: Columns, defaults: Message) -> Answer[ColumnsScheduled]:
         """Accept the rows of columns, each by itself; `defaults` has what no row can say."""
-        tracer, rows = self._journal.tracer, columns.contents.count
-        if tracer is None:
+        if self._tracing is None:
             return self._columns(columns, defaults, None)
         take = partial(self._columns, columns, defaults)
-        return accepted(tracer, "schedule", defaults.door, rows, (), take)
+        return self._tracing.accepted("schedule", defaults.door, columns.contents.count, (), take)
 
     def repeated(self, message: Message) -> Answer[Scheduled] | None:
         """The answer to an earlier request with a message's idempotency key; None if there was none, or it failed."""
@@ -99,12 +115,11 @@ class Admission:
             return failed(error)
 
     def _traced(self, messages: Sequence[Message], take: Callable[[bytes | None], Answer[T]]) -> Answer[T]:
-        tracer = self._journal.tracer
-        if not messages or tracer is None:
+        if not messages or self._tracing is None:
             # Nothing of it can be accepted, and so nothing is told.
             return take(None)
         callers = [one.headers[TRACEPARENT] for one in messages if TRACEPARENT in one.headers]
-        return accepted(tracer, "schedule", messages[0].door, len(messages), callers, take)
+        return self._tracing.accepted("schedule", messages[0].door, len(messages), callers, take)
 
     # Rows
 
@@ -127,7 +142,7 @@ class Admission:
         self, messages: Sequence[Message | TarryError], trace: bytes | None
     ) -> Answer[list[Scheduled | TarryError]]:
         unit = _Unit(self._clock.now_ms(), trace)
-        unit_bytes = min(UNIT_BYTES, self._journal.ledger.unit_max_bytes)
+        unit_bytes = min(UNIT_BYTES, self._journal.unit_max_bytes)
         answers: list[Answer[Scheduled]] = []
         for message in messages:
             if isinstance(message, TarryError):
@@ -186,7 +201,7 @@ class Admission:
 
     def _check_led(self, unit: "_Unit") -> None:
         """Raise unless a led group can be written once more, in one unit, when its leader is sent."""
-        limit = self._journal.ledger.unit_max_bytes // 2
+        limit = self._journal.unit_max_bytes // 2
         if sum(len(encode(put).body) + ROW_BYTES for put in unit.puts) > limit:
             raise TooLarge("a group that is led", limit)
 
@@ -214,7 +229,7 @@ class Admission:
                 if error is not None:
                     answer.fail(error)
                 else:
-                    id_ = self._journal.ids.make(seq, put.fire_at_ms)
+                    id_ = self._ids.make(seq, put.fire_at_ms)
                     answer.settle(Scheduled(id_, put.due_at_ms, past_due(put)))
 
         try:
@@ -237,7 +252,7 @@ class Admission:
         def decided(plan: Plan, first_seq: int, error: TarryError | None) -> None:
             if error is None:
                 seqs = np.arange(first_seq, first_seq + len(plan.rows))
-                result.ids[plan.rows] = self._journal.ids.make_many(seqs, plan.fire_at_ms)
+                result.ids[plan.rows] = self._ids.make_many(seqs, plan.fire_at_ms)
                 result.due_at_ms[plan.rows] = plan.due_at_ms
             else:
                 result.errors.update(dict.fromkeys(plan.rows.tolist(), error))

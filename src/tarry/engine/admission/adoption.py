@@ -26,6 +26,7 @@ from tarry.core.errors import (
     TooLarge,
     TooManyPending,
 )
+from tarry.core.ids import Ids
 from tarry.core.message import MessageView
 from tarry.core.names import check_name, parse_namespace, parse_topic
 from tarry.core.policy import Effective
@@ -34,7 +35,8 @@ from tarry.engine.dispatch.dispatcher import Dispatcher
 from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.commands import Commands
 from tarry.engine.state.batches import Batch
-from tarry.engine.tracing import accepted
+from tarry.engine.state.engine_state import EngineState
+from tarry.engine.tracing import Tracing
 from tarry.engine.upkeep.upkeep import Upkeep
 from tarry.index.manifest import DOOR, BatchManifest, StagingPlace, Terms
 from tarry.ledger.frame import ROW_BYTES
@@ -85,13 +87,21 @@ class Adoption:
     def __init__(
         self,
         journal: Journal,
+        state: EngineState,
+        ledger_id: bytes,
+        ids: Ids,
         dispatcher: Dispatcher,
         upkeep: Upkeep,
         commands: Commands,
         clock: Clock,
         outlets: Iterable[str],
+        tracing: Tracing | None,
     ) -> None:
         self._journal = journal
+        self._state = state
+        self._ledger_id = ledger_id.hex()
+        self._ids = ids
+        self._tracing = tracing
         self._dispatcher = dispatcher
         self._upkeep = upkeep
         self._commands = commands
@@ -102,22 +112,22 @@ class Adoption:
 
     def namespaces_of(self, name: str) -> Sequence[str] | None:
         """Namespaces of an adopted batch; None if none has this name."""
-        known = self._journal.batches.by_name.get(name)
+        known = self._state.batches.by_name.get(name)
         return None if known is None else known.row.namespaces
 
     def place(self, index: str, covers: Callable[[str], bool]) -> StagingPlace:
         """Where to stage and on what terms, as far as somebody reaches."""
-        policies = self._journal.policies
+        policies = self._state.policies
         namespaces = [name for name in policies.places("namespace") if covers(name)]
         topics = [name for name in policies.places("topic") if covers(_namespace_of(name))]
         return StagingPlace(
             index=index,
-            ledger=self._journal.ledger.ledger_id.hex(),
+            ledger=self._ledger_id,
             now_ms=self._clock.now_ms(),
             outlets=self._outlets,
             broker=_terms(policies.effective(None, "")),
             namespaces={name: _terms(policies.effective(None, name)) for name in namespaces},
-            unit_max_bytes=self._journal.ledger.unit_max_bytes,
+            unit_max_bytes=self._journal.unit_max_bytes,
             topics={name: _terms(policies.effective(name, _namespace_of(name))) for name in topics},
         )
 
@@ -125,25 +135,25 @@ class Adoption:
 
     def adopt(self, name: str, manifest: BatchManifest) -> Answer[BatchView]:
         """Accept every message of a batch, or none; the answer comes when that is durable."""
-        if self._journal.tracer is None:
+        if self._tracing is None:
             return self._adopt(name, manifest, None)
         take = partial(self._adopt, name, manifest)
-        return accepted(self._journal.tracer, "adopt", DOOR, manifest.count, (), take)
+        return self._tracing.accepted("adopt", DOOR, manifest.count, (), take)
 
     def _adopt(self, name: str, manifest: BatchManifest, trace: bytes | None) -> Answer[BatchView]:
         answer: Answer[BatchView] = Answer()
         try:
             check_name(name, "name")
-            known = self._journal.batches.by_name.get(name)
+            known = self._state.batches.by_name.get(name)
             if known is not None:
                 return self._repeat(known, manifest)
             now_ms = self._clock.now_ms()
             self._check(manifest, now_ms)
             record = self._record(name, manifest, now_ms, trace)
-            if len(encode(record).body) + ROW_BYTES > self._journal.ledger.unit_max_bytes:
-                raise TooLarge("manifest", self._journal.ledger.unit_max_bytes)
+            if len(encode(record).body) + ROW_BYTES > self._journal.unit_max_bytes:
+                raise TooLarge("manifest", self._journal.unit_max_bytes)
             self._journal.append([record], answer.unless_error(lambda: view_of(adopted)))
-            adopted = self._journal.batches.by_name[name]
+            adopted = self._state.batches.by_name[name]
         except TarryError as error:
             return failed(error)
         return answer
@@ -154,7 +164,7 @@ class Adoption:
         return self._show(known, repeated=True)
 
     def _check(self, manifest: BatchManifest, now_ms: int) -> None:
-        if manifest.ledger != self._journal.ledger.ledger_id.hex():
+        if manifest.ledger != self._ledger_id:
             raise Conflict("the batch was staged for another ledger", "elsewhere")
         if sum(manifest.owners.values()) != manifest.count:
             raise Invalid("owners", "they do not add up to the rows of the files")
@@ -164,7 +174,7 @@ class Adoption:
         if len({file.path for file in manifest.files}) < len(manifest.files):
             raise Invalid("files", "a file stands there twice")
         for namespace, due_at_ms in manifest.namespaces.items():
-            policy = self._journal.policies.effective(None, parse_namespace(namespace))
+            policy = self._state.policies.effective(None, parse_namespace(namespace))
             self._check_delay(namespace, policy, due_at_ms - now_ms)
             self._check_owners(namespace, held.get(namespace, {}), policy.max_pending_per_owner)
 
@@ -173,7 +183,7 @@ class Adoption:
 
         Rows were held against the policies of their own topics when they were staged.
         """
-        policies = self._journal.policies
+        policies = self._state.policies
         topics = [name for name in policies.places("topic") if _namespace_of(name) == namespace]
         there = [policy, *(policies.effective(name, namespace) for name in topics)]
         longest_ms = max(one.longest_ms if one.delayed_delivery else 0 for one in there)
@@ -188,15 +198,15 @@ class Adoption:
     def _check_owners(self, namespace: str, owners: dict[str, int], limit: int) -> None:
         if limit:
             for owner, count in owners.items():
-                if self._journal.pending.of(namespace, owner) + count > limit:
-                    level = self._journal.policies.level_at(None, namespace)
+                if self._state.pending.of(namespace, owner) + count > limit:
+                    level = self._state.policies.level_at(None, namespace)
                     raise TooManyPending(limit, level("max_pending_per_owner"))
 
     def _record(self, name: str, manifest: BatchManifest, now_ms: int, trace: bytes | None) -> Adopt:
-        floor_ms = max(now_ms, self._journal.watermark.fire_at_ms)
+        floor_ms = max(now_ms, self._state.watermark.fire_at_ms)
         files = [file.staged() for file in manifest.files]
         return Adopt(
-            name, self._journal.batches.next_seq, manifest.count, floor_ms, now_ms, files, manifest.owners,
+            name, self._state.batches.next_seq, manifest.count, floor_ms, now_ms, files, manifest.owners,
             sorted(manifest.namespaces), manifest.fingerprint, trace, _held(manifest),
         )  # fmt: skip
 
@@ -204,7 +214,7 @@ class Adoption:
 
     def batch(self, name: str) -> Answer[BatchView]:
         """A batch by its name."""
-        found = self._journal.batches.by_name.get(name)
+        found = self._state.batches.by_name.get(name)
         return failed(NotFound("there is no such batch")) if found is None else self._show(found)
 
     def _show(self, batch: Batch, *, repeated: bool = False) -> Answer[BatchView]:
@@ -215,15 +225,15 @@ class Adoption:
     def _tell(self, batch: Batch, answer: Answer[BatchView], *, repeated: bool = False) -> None:
         """Answer with the batch as it is now, once its adoption and the ends that it counts are durable (R2)."""
         view = view_of(batch, repeated=repeated)
-        self._journal.when_durable(self._journal.ledger.next_seq - 1, answer.unless_error(lambda: view))
+        self._journal.when_durable(self._journal.next_seq - 1, answer.unless_error(lambda: view))
 
     def list_batches(
         self, limit: int, page: int | None = None, covers: Callable[[str], bool] = lambda _: True
     ) -> BatchPage:
         """A page of the batches of which somebody reaches every namespace, the newest first."""
-        durable_seq = self._journal.ledger.durable_seq
+        durable_seq = self._journal.durable_seq
         found: list[Batch] = []
-        for batch in self._journal.batches.in_order():
+        for batch in self._state.batches.in_order():
             if (page is not None and batch.adopt_seq >= page) or batch.adopt_seq > durable_seq:
                 continue
             if all(map(covers, batch.row.namespaces)):
@@ -240,7 +250,7 @@ class Adoption:
         Once this is answered none of them goes out, except those that remain: of these it is not known whether they
         were sent, and they are tried again until it is (R11).
         """
-        batch = self._journal.batches.by_name.get(name)
+        batch = self._state.batches.by_name.get(name)
         if batch is None:
             return failed(NotFound("there is no such batch"))
         answer: Answer[BatchView] = Answer()
@@ -256,18 +266,17 @@ class Adoption:
             return
         undecided, self._undecided = self._undecided, []
         for batch, answer in undecided:
-            if self._is_known(batch) or self._journal.ledger.failed is not None:
+            if self._is_known(batch) or self._journal.failed:
                 self._cancel(batch, answer)
             else:
                 self._undecided.append((batch, answer))
 
     def _is_known(self, batch: Batch) -> bool:
         """Whether nothing of a batch may have been sent before the start and was not tried again since (R11)."""
-        journal, recovered_at_ms = self._journal, self._journal.recovered_at_ms
-        if batch.cancelled_at_ms is not None or batch.adopt_seq > journal.recovered_seq:
+        recovered_at_ms = self._state.recovered_at_ms
+        if batch.cancelled_at_ms is not None or batch.adopt_seq > self._state.recovered_seq:
             return True
-        lows = [journal.horizon.at, journal.lowest_entering()]
-        loaded = min(low for low in lows if low is not None).fire_at_ms > recovered_at_ms
+        loaded = self._dispatcher.lowest_arriving().fire_at_ms > recovered_at_ms
         return loaded and not self._dispatcher.is_untried_between(
             batch.first_seq, batch.last_seq, recovered_at_ms
         )
@@ -280,7 +289,7 @@ class Adoption:
                 self._cancel_apart(batch, answer)
 
         if batch.cancelled_at_ms is not None or not batch.remaining:
-            self._journal.when_durable(self._journal.ledger.next_seq - 1, cancelled)
+            self._journal.when_durable(self._journal.next_seq - 1, cancelled)
             return
         try:
             self._journal.append([self._cancel_record(batch)], cancelled, essential=True)
@@ -297,7 +306,7 @@ class Adoption:
 
     def _cancel_apart(self, batch: Batch, answer: Answer[BatchView]) -> None:
         """Cancel what stands apart, one by one; those that were sent in the meantime were."""
-        keys = [key for key in batch.row.spared if key.seq not in self._journal.dead]
+        keys = [key for key in batch.row.spared if key.seq not in self._state.dead]
         self._cancel_each(keys, lambda: self._cancel_moved(batch, batch.first_seq, answer), answer)
 
     def _cancel_moved(self, batch: Batch, from_seq: int, answer: Answer[BatchView]) -> None:
@@ -306,7 +315,7 @@ class Adoption:
         def flushed(flush: Answer[None]) -> None:
             try:
                 flush.value()
-                rows = self._journal.registry.live.select(
+                rows = self._state.registry.live.select(
                     "origin_seq BETWEEN ? AND ? ORDER BY origin_seq LIMIT ?",
                     (from_seq, batch.last_seq, APART_AT_ONCE),
                 )
@@ -337,7 +346,7 @@ class Adoption:
             if error is not None and not isinstance(error, Conflict | NotFound) and not answer.settled:
                 answer.fail(error)
 
-        make_id = self._journal.ids.make
+        make_id = self._ids.make
         singles = [self._commands.cancel(make_id(origin.seq, origin.fire_at_ms)) for origin in origins]
         for single in singles:
             single.then(came)

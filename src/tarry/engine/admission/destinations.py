@@ -7,7 +7,7 @@ from tarry.core.delivery import Outlet
 from tarry.core.errors import Invalid
 from tarry.core.names import DEFAULT_NAMESPACE, TOPIC_SCHEME, parse_destination, parse_namespace
 from tarry.core.policy import Effective
-from tarry.engine.journal.journal import Journal
+from tarry.engine.state.engine_state import EngineState
 
 
 class Bound(NamedTuple):
@@ -22,13 +22,13 @@ class Bound(NamedTuple):
 class Destinations:
     """Looks destinations up, as they are given by clients."""
 
-    def __init__(self, journal: Journal, outlets: Mapping[str, Outlet]) -> None:
-        self._journal = journal
+    def __init__(self, state: EngineState, outlets: Mapping[str, Outlet]) -> None:
+        self._state = state
         self._outlets = outlets
 
     def find(self, destination: str, namespace: str | None) -> Bound:
         """A destination as it is given; raises `Invalid`, or `Conflict` for one topic too many."""
-        policies = self._journal.policies
+        policies = self._state.policies
         if not destination.startswith(TOPIC_SCHEME):
             scheme, separator, _ = destination.partition(":")
             outlet = self._outlets.get(scheme) if separator else None
@@ -42,6 +42,6 @@ class Destinations:
         full, within = topic.full, topic.namespace_name
         if namespace is not None and namespace != within:
             raise Invalid("namespace", f"the destination is in {within}")
-        if full not in self._journal.topics.records.by_name:
-            self._journal.topics.check_room(full)
+        if full not in self._state.topics.by_name:
+            self._state.topics.check_room(full)
         return Bound(full, within, policies.effective(full, within))

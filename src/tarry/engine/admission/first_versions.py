@@ -15,6 +15,7 @@ from tarry.engine.admission.destinations import Destinations
 from tarry.engine.admission.idempotency import fingerprint
 from tarry.engine.admission.owner_limits import OwnerLimits
 from tarry.engine.journal.journal import Journal
+from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Put
 
 
@@ -55,8 +56,11 @@ NOTHING: Final = Before()
 class FirstVersions:
     """Makes first versions."""
 
-    def __init__(self, journal: Journal, destinations: Destinations, owner_limits: OwnerLimits) -> None:
+    def __init__(
+        self, journal: Journal, state: EngineState, destinations: Destinations, owner_limits: OwnerLimits
+    ) -> None:
         self._journal = journal
+        self._state = state
         self._destinations = destinations
         self._owner_limits = owner_limits
 
@@ -75,14 +79,14 @@ class FirstVersions:
         destination, namespace, policy = self._destinations.find(message.destination, message.namespace)
         holder = Holder(namespace, message.owner)
         to_topic = destination.startswith(TOPIC_SCHEME)
-        level = self._journal.policies.level_at(destination, namespace)
+        level = self._state.policies.level_at(destination, namespace)
         if message.subject is not None and to_topic:
             raise Invalid("subject", "is not for messages that are bound for a topic")
         if message.leads is not None and to_topic:
             # What goes into a topic goes in a burst, where nobody looks at a single one.
             raise Invalid("leads", "only a message to another system can lead a group")
         if message.leads is not None:
-            self._journal.groups.check_new(holder, message.leads)
+            self._state.groups.check_new(holder, message.leads)
         asked_ms, delay_ms = message.due_at_ms, message.delay_ms
         if asked_ms is not None:
             delay_ms = max(0, asked_ms - now_ms)
@@ -91,8 +95,8 @@ class FirstVersions:
         due_at_ms, fire_at_ms = None, limits.NEVER_MS
         if asked_ms is not None and delay_ms is not None:
             admission.check_delay(delay_ms, policy, level)
-            due_at_ms, fire_at_ms = admission.instants(asked_ms, now_ms, self._journal.floor_ms, policy)
-        unit_max_bytes = self._journal.ledger.unit_max_bytes
+            due_at_ms, fire_at_ms = admission.instants(asked_ms, now_ms, self._state.floor_ms, policy)
+        unit_max_bytes = self._journal.unit_max_bytes
         if message.group is not None or is_large(len(message.payload), unit_max_bytes):
             names = (
                 message.key,
@@ -108,7 +112,7 @@ class FirstVersions:
                 group=message.group is not None, listed=message.listed,
             )  # fmt: skip
         if message.group is not None:
-            self._journal.groups.check(
+            self._state.groups.check(
                 holder, message.group, asked_ms is not None, limits.MAX_GROUP_MEMBERS,
                 before.in_group(holder, message.group),
             )  # fmt: skip

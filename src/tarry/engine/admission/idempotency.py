@@ -6,11 +6,13 @@ import msgspec
 
 from tarry.core.errors import Conflict, Unavailable
 from tarry.core.holder import UNSCOPED, Holder
+from tarry.core.ids import Ids
 from tarry.core.message import Message, Scheduled
 from tarry.core.names import parse_namespace
 from tarry.engine.admission.destinations import Destinations
 from tarry.engine.answer import Answer, settled
 from tarry.engine.journal.journal import Journal
+from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Put
 from tarry.registry.registry import RepeatRow
 
@@ -21,8 +23,10 @@ _Key = tuple[str, str, str]
 class Idempotency:
     """Knows the requests whose answers may be asked for again."""
 
-    def __init__(self, journal: Journal, destinations: Destinations) -> None:
+    def __init__(self, journal: Journal, state: EngineState, ids: Ids, destinations: Destinations) -> None:
         self._journal = journal
+        self._state = state
+        self._ids = ids
         self._destinations = destinations
         self._in_flight: dict[_Key, tuple[bytes, Answer[Scheduled]]] = {}
         """By key: the first request's fingerprint and answer, until that is durable."""
@@ -44,16 +48,16 @@ class Idempotency:
             first_print, first = in_flight
             _check_print(first_print, print_)
             return first.turned(lambda scheduled: msgspec.structs.replace(scheduled, repeated=True))
-        known = self._journal.registry.idempotency.get(*holder, key)
+        known = self._state.registry.idempotency.get(*holder, key)
         if known is None:
             known = self._unscoped(holder.owner, key, print_)
         if known is None:
             return None
         _check_print(known.fingerprint, print_)
-        if known.origin.seq > self._journal.ledger.durable_seq:
+        if known.origin.seq > self._journal.durable_seq:
             # The disk failed under the first request: whether it is stored is not known.
             raise Unavailable("the first request with this idempotency key is not known to be stored")
-        id_ = self._journal.ids.make(known.origin.seq, known.origin.fire_at_ms)
+        id_ = self._ids.make(known.origin.seq, known.origin.fire_at_ms)
         return settled(Scheduled(id_, known.due_at_ms, known.past_due, repeated=True))
 
     def holder(self, message: Message) -> Holder:
@@ -65,9 +69,9 @@ class Idempotency:
 
     def _unscoped(self, owner: str, key: str, print_: bytes) -> RepeatRow | None:
         """The row of a request in format 1. Another request may be another namespace's, and is none of its business."""
-        if not self._journal.pending.scoped_from:
+        if not self._state.pending.scoped_from:
             return None
-        known = self._journal.registry.idempotency.get(UNSCOPED, owner, key)
+        known = self._state.registry.idempotency.get(UNSCOPED, owner, key)
         return known if known is not None and known.fingerprint == print_ else None
 
 

@@ -15,16 +15,18 @@ from msgspec import Struct
 
 from tarry.core.clock import Clock
 from tarry.core.errors import Conflict, NotFound, TarryError
+from tarry.core.ids import Ids
 from tarry.core.lifecycle import Event
 from tarry.core.message import NamedMessage, NamedScheduled, Scheduled
 from tarry.engine.admission.first_versions import NOTHING, Before, FirstVersions
 from tarry.engine.admission.idempotency import Idempotency
 from tarry.engine.answer import Answer, failed
-from tarry.engine.bodies.bodies import Body
+from tarry.engine.bodies.bodies import Bodies, Body
 from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.commands import Commands, Ending
 from tarry.engine.queries.finding import Elsewhere, Fetched, Finding, Found
 from tarry.engine.records.versions import past_due
+from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Put
 
 REPLACED: Final = Ending(reason="replaced by a new message of its name")
@@ -50,7 +52,10 @@ class Naming:
     def __init__(
         self,
         journal: Journal,
+        state: EngineState,
+        bodies: Bodies,
         clock: Clock,
+        ids: Ids,
         finding: Finding,
         commands: Commands,
         versions: FirstVersions,
@@ -58,6 +63,9 @@ class Naming:
         write: Write,
     ) -> None:
         self._journal = journal
+        self._state = state
+        self._bodies = bodies
+        self._ids = ids
         self._clock = clock
         self._finding = finding
         self._commands = commands
@@ -102,7 +110,7 @@ class Naming:
                 return repeat.turned(partial(_named, message.name))
             found = self._waiting(place, fetched)
             if isinstance(found, Elsewhere):
-                self._journal.bodies.look_up(found.current, partial(self._fetched, place, found))
+                self._bodies.look_up(found.current, partial(self._fetched, place, found))
                 return None
             if found is None:
                 return self._accept(request)
@@ -122,7 +130,7 @@ class Naming:
 
     def _waiting(self, place: _Name, fetched: Fetched | None) -> Found | Elsewhere | None:
         """The message of a name, if it waits."""
-        origin = self._journal.names.message_of(*place)
+        origin = self._state.names.message_of(*place)
         if origin is None:
             return None
         try:
@@ -143,9 +151,9 @@ class Naming:
     def _keep(self, name: str, found: Found) -> Answer[Scheduled]:
         """The answer that a message which waits has got, once that is durable."""
         put, answer = found.put, Answer[Scheduled]()
-        id_ = self._journal.ids.make(found.origin.seq, found.origin.fire_at_ms)
+        id_ = self._ids.make(found.origin.seq, found.origin.fire_at_ms)
         kept = NamedScheduled(id_, put.due_at_ms, past_due(put), name=name, kept=True)
-        accepted_seq = self._journal.batches.accepted_by(found.current.seq)
+        accepted_seq = self._state.batches.accepted_by(found.current.seq)
         self._journal.when_durable(accepted_seq, answer.unless_error(lambda: kept))
         return answer
 
@@ -159,7 +167,7 @@ class Naming:
         put = self._versions.make(message, now_ms, before, request.trace, message.name)
 
         def accepted(seq: int) -> Scheduled:
-            id_ = self._journal.ids.make(seq, put.fire_at_ms)
+            id_ = self._ids.make(seq, put.fire_at_ms)
             return NamedScheduled(id_, put.due_at_ms, past_due(put), name=message.name, replaced=True)
 
         answer = self._commands.write(found, [*self._commands.ends(found, REPLACED, now_ms), put], accepted)

@@ -23,6 +23,7 @@ from tarry.engine.admission.destinations import Bound, Destinations
 from tarry.engine.admission.owner_limits import OwnerLimits
 from tarry.engine.journal.journal import Journal
 from tarry.engine.records.changes import Versions, Written
+from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.columns import Coded, Numbers, count_holders, holders_of, lanes_of, lengths_of
 from tarry.ledger.frame import ROW_BYTES
 from tarry.ledger.puts import encode_bodies, place_text, unit_of_puts
@@ -38,8 +39,11 @@ _NOWHERE: Final = Bound("", "", effective())
 class Planner:
     """Asks the rules, and lays out what is left."""
 
-    def __init__(self, journal: Journal, destinations: Destinations, owner_limits: OwnerLimits) -> None:
+    def __init__(
+        self, journal: Journal, state: EngineState, destinations: Destinations, owner_limits: OwnerLimits
+    ) -> None:
         self._journal = journal
+        self._state = state
         self._destinations = destinations
         self._owner_limits = owner_limits
 
@@ -56,11 +60,11 @@ class Planner:
         asked, delay = _times(columns, defaults, now_ms, errors)
         bounds, codes = self._bounds(columns.destinations, defaults.namespace, errors)
         timings = Timings.of([bound.policy for bound in bounds], codes)
-        levels = [self._journal.policies.level_at(bound.destination, bound.namespace) for bound in bounds]
+        levels = [self._state.policies.level_at(bound.destination, bound.namespace) for bound in bounds]
         admission.mark_delays(errors, delay, timings, lambda row, field: levels[codes[row]](field))
-        due, fire = admission.instants(asked, now_ms, self._journal.floor_ms, timings, MANY)
+        due, fire = admission.instants(asked, now_ms, self._state.floor_ms, timings, MANY)
         places = [(bound.destination, bound.namespace) for bound in bounds]
-        contents.check_records(self._journal.ledger.unit_max_bytes, places, codes, errors)
+        contents.check_records(self._journal.unit_max_bytes, places, codes, errors)
         self._mark_limits(contents.owners, bounds, levels, codes, now_ms, errors)
         rows = np.arange(contents.count)
         if errors:
@@ -75,7 +79,7 @@ class Planner:
         holders = holders_of(Coded([bound.namespace for bound in bounds], codes), contents.owners)
         lanes = lanes_of(holders, defaults.door)
         plans = []
-        for part in _units_of(lengths_of(bodies), self._journal.ledger.unit_max_bytes):
+        for part in _units_of(lengths_of(bodies), self._journal.unit_max_bytes):
             piece = bodies[part]
             unit = unit_of_puts(piece, fire[part], lanes[part])
             counts = count_holders(Coded(holders.values, holders.codes[part]))

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from tarry.core.clock import Clock
 from tarry.core.errors import Damage, NotFound, TarryError
 from tarry.engine.due.horizon import Horizon, Offload
+from tarry.engine.due.postponed import Postponed
 from tarry.index.index import IndexMoved
 from tarry.ledger.frame import Unit
 from tarry.ledger.ledger import Ledger
@@ -93,10 +94,11 @@ class Enqueued:
 class Bodies:
     """Reads bodies and holds those that took long to get."""
 
-    def __init__(self, ledger: Ledger, horizon: Horizon, offload: Offload, clock: Clock) -> None:
+    def __init__(
+        self, ledger: Ledger, horizon: Horizon, postponed: Postponed, offload: Offload, clock: Clock
+    ) -> None:
         self._enqueued = Enqueued()
-        self.key_of: Callable[[int, int], Key] = Key
-        """The key of an entry of the wheel, which may wait there for a later instant than that of its key."""
+        self._postponed = postponed
         self._ledger = ledger
         self._horizon = horizon
         self._offload = offload
@@ -248,7 +250,7 @@ class Bodies:
         due = self._horizon.wheel.entries(Key(0, 0), AHEAD_ENTRIES)
         soon = due.at(due.fire_at_ms <= now_ms + AHEAD_MS)
         wanted = soon.at(self.absent(soon.seqs) & ~self._horizon.dead.contains_many(soon.seqs))
-        keys = list(map(self.key_of, wanted.fire_at_ms.tolist(), wanted.seqs.tolist()))
+        keys = list(map(self._postponed.key_of, wanted.fire_at_ms.tolist(), wanted.seqs.tolist()))
         if keys:
             self.hold(keys, lambda: None)
 

@@ -7,6 +7,7 @@ because it was scheduled too late or is too much, is read when it is due, with t
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Set as AbstractSet
 from itertools import repeat
 from typing import Final
 
@@ -18,10 +19,9 @@ from tarry.core import faults
 from tarry.core.tricks import TRICKS
 from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.bodies.body_sizes import BodySizes
-from tarry.engine.due.decoded_batch import DecodedBatch
+from tarry.engine.due.decoded_batch import DecodedBatch, Prepare
 from tarry.engine.due.dispatch_class import dispatch_classes
 from tarry.engine.due.horizon import Horizon
-from tarry.engine.topics.consumer import Prepare
 from tarry.ledger.read_record import ReadEntry, ReadPut, read_due
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,15 @@ class Slice:
 class Readahead:
     """Reads and decodes bodies up to 1.5 s before their fire instant; a miss is read at the instant."""
 
-    def __init__(self, bodies: Bodies, horizon: Horizon, sizes: BodySizes) -> None:
+    def __init__(
+        self,
+        bodies: Bodies,
+        horizon: Horizon,
+        sizes: BodySizes,
+        aside: AbstractSet[int],
+        prepares: Callable[[str], Collection[Prepare]],
+    ) -> None:
+        """`aside` has the seqs of records that are not read at all; `prepares` gives the doors that prepare a topic's entries."""
         self._bodies = bodies
         self._horizon = horizon
         self._sizes = sizes
@@ -95,14 +103,12 @@ class Readahead:
         """Seqs that were found and are not read yet."""
         self._refused: set[int] = set()
         """Seqs among which one could not be read ahead: they are read when they are due."""
-        self.aside: set[int] = set()
-        """Seqs of records that are set aside: they are not read at all."""
         self._slice = 0
         """How many of them are read at once."""
         self._next_look_ms = 0
         self._next_read_ms = 0
-        self.prepares: Callable[[str], Collection[Prepare]] = lambda _: ()
-        """The function that gives the doors which prepare entries of a topic."""
+        self._aside = aside
+        self._prepares = prepares
 
     def __len__(self) -> int:
         return len(self._ready) + sum([len(one.seqs) for one in self._whole.values()])
@@ -194,9 +200,9 @@ class Readahead:
         seqs = due.seqs[due.fire_at_ms <= now_ms + AHEAD_MS]
         ready = [np.fromiter(self._ready, np.int64, len(self._ready))]
         ready += (one.seqs for one in self._whole.values())
-        if self._refused or self.aside:
+        if self._refused or self._aside:
             self._refused &= set(seqs.tolist())
-            ready.append(np.array([*self._refused, *self.aside], np.int64))
+            ready.append(np.array([*self._refused, *self._aside], np.int64))
         seqs = seqs[~np.isin(seqs, np.concatenate(ready))]
         self._wanted = seqs[~self._bodies.absent(seqs)][: MAX_ENTRIES - len(self)]
         self._slice = min(MAX_SLICE, -(-len(self._wanted) // SLICES))
@@ -236,7 +242,7 @@ class Readahead:
         topics = {"" if alike is None else alike.destination for alike in reads.kinds}
         if len(topics) != 1:
             return
-        for prepare in self.prepares(topics.pop()):
+        for prepare in self._prepares(topics.pop()):
             reads.prepared_bytes += prepare(reads)
 
     def _read(self, seqs: NDArray[np.int64]) -> DecodedBatch:

@@ -8,7 +8,6 @@ the order stays. Nothing is sent before its instant: the clock is read here, at 
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from heapq import heappop, heappush
 from itertools import chain
 from typing import Final
 
@@ -17,27 +16,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core import faults
+from tarry.core.clock import Clock
 from tarry.core.delivery import Outlet
 from tarry.core.errors import Conflict, Damage, Unavailable
+from tarry.core.ids import Ids
 from tarry.core.lifecycle import State
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Effective
 from tarry.core.rates import Rates
 from tarry.core.timers.lanes import lane_of
 from tarry.core.timers.run import Due
+from tarry.engine.bodies.bodies import Bodies
+from tarry.engine.bodies.body_sizes import BodySizes
+from tarry.engine.bodies.readahead import Readahead
 from tarry.engine.dispatch.burst import Burst, Lot, lateness
 from tarry.engine.due.decoded_batch import DecodedBatch, joined
 from tarry.engine.due.dispatch_class import DispatchClass
+from tarry.engine.due.horizon import Horizon
+from tarry.engine.due.postponed import Postponed
 from tarry.engine.flights.end_writer import ROOM_RETRY_MS, EndWriter
 from tarry.engine.flights.flight import Flight
 from tarry.engine.flights.flights import Flights, Launch
 from tarry.engine.flights.stranded import Stranded
+from tarry.engine.isolation import Isolation
 from tarry.engine.journal.journal import Journal
 from tarry.engine.records.changes import NewEntries, Written
 from tarry.engine.records.versions import end_of, end_unread, has_expired, new_version
 from tarry.engine.settings import EngineSettings
 from tarry.engine.state.aside import REASON
-from tarry.engine.tracing import tell_fired, tell_ready
+from tarry.engine.state.engine_state import EngineState
+from tarry.engine.topics.recent_entries import RecentEntries
+from tarry.engine.tracing import Tracing
 from tarry.ledger.read_record import PutHead, ReadEntry, ReadPut, decode_head
 from tarry.ledger.record import Entry, Key, Put, Record, decode_put
 
@@ -69,16 +78,31 @@ class Dispatcher:
     def __init__(
         self,
         journal: Journal,
+        state: EngineState,
+        horizon: Horizon,
+        bodies: Bodies,
+        sizes: BodySizes,
+        readahead: Readahead,
+        recent_entries: RecentEntries,
+        postponed: Postponed,
+        clock: Clock,
+        ids: Ids,
+        isolation: Isolation,
         outlets: Mapping[str, Outlet],
         settings: EngineSettings,
         launch: Launch,
         seed: int,
+        tracing: Tracing | None,
     ) -> None:
-        self.end_writer = EndWriter(journal)
-        journal.on_ended = self._ended
-        self.stranded = Stranded(journal, outlets, self.end_writer)
+        self.end_writer = EndWriter(journal, state, clock, isolation)
+        self.stranded = Stranded(journal, state, horizon, bodies, clock, outlets, self.end_writer)
         self.flights = Flights(
             journal,
+            state,
+            bodies,
+            clock,
+            ids,
+            isolation,
             outlets,
             settings,
             launch,
@@ -86,9 +110,10 @@ class Dispatcher:
             self.stranded,
             self._later,
             self._expire,
+            self._tell_sent,
             seed,
+            tracing,
         )
-        self.flights.on_sent = self._tell_sent
         self._firing: dict[int, NDArray[np.int64]] = {}
         """Seqs of messages whose firing into a topic is enqueued and not durable yet, by the number of their unit."""
         self.stuck = False
@@ -98,16 +123,23 @@ class Dispatcher:
         would not be durable sooner, and all that is due by then goes in one turn; or for stranded messages to return."""
         self.on_sent: OnSent | None = None
         self._journal = journal
+        self._state = state
+        self._horizon = horizon
+        self._bodies = bodies
+        self._sizes = sizes
+        self._readahead = readahead
+        self._recent_entries = recent_entries
+        self._postponed = postponed
+        self._clock = clock
+        self._ids = ids
+        self._isolation = isolation
+        self._tracing = tracing
         self._settings = settings
         self.rates = Rates()
         """Allowances on sending."""
         self._burst = Burst(0)
         self._lanes: dict[int, deque[Keys]] = {}
         """Overdue keys by lane, when there are more than fit one batch."""
-        self._postponed: dict[int, Key] = {}
-        """By seq: entries of the wheel whose key is lower than the instant they wait for."""
-        self._postponed_keys: list[Key] = []
-        """A heap of these; those that are not postponed any more are dropped late."""
         self._taken: dict[int, Key] = {}
         """Postponed messages of the batch at hand that came again: their keys, by seq."""
         self._seen_to: set[int] = set()
@@ -117,7 +149,6 @@ class Dispatcher:
         self._awaiting_since_ms = 0
         self._fetched: deque[Keys] = deque()
         """The batches among these whose bodies are there."""
-        journal.bodies.key_of = self._key_of
         self._dispatched_ms = 0
         self._turned_ms = 0
         self._sent_at_ms = 0
@@ -130,7 +161,7 @@ class Dispatcher:
     def turn(self, now_ms: int) -> bool:
         """One turn: a batch at most. Answers whether there is more to do at once."""
         # Nothing goes out unless its end has room in the ledger (R2).
-        failed = self._journal.ledger.failed is not None
+        failed = self._journal.failed
         if failed:
             self.end_writer.settle_all()
         self.stuck = failed or not self.end_writer.try_again()
@@ -148,7 +179,7 @@ class Dispatcher:
         if ordered or self.gathering:
             self.flights.start(now_ms)
             return False
-        due = self._journal.horizon.pop_due(now_ms, POP)
+        due = self._horizon.pop_due(now_ms, POP)
         if not self._lanes and len(due.seqs) <= self._settings.batch:
             fires, seqs = due.fire_at_ms, due.seqs
         else:
@@ -193,7 +224,7 @@ class Dispatcher:
 
     def _return(self, fires: NDArray[np.int64], seqs: NDArray[np.int64], lane: int) -> None:
         """Give entries back to the wheel: living ones alone, for a sweep may have passed their place."""
-        self._journal.horizon.wheel.add_many(fires, seqs, np.full(len(seqs), lane, np.uint16))
+        self._horizon.wheel.add_many(fires, seqs, np.full(len(seqs), lane, np.uint16))
 
     def _take_turns(self, batch: int) -> Keys:
         """A batch in which every lane that has something has its share."""
@@ -222,31 +253,31 @@ class Dispatcher:
 
     def _dispatch(self, fires: NDArray[np.int64], seqs: NDArray[np.int64], now_ms: int) -> None:
         fires, seqs = self._without_dead(fires, seqs)
-        if self._journal.aside.seqs:
-            aside = np.isin(seqs, list(self._journal.aside.seqs))
+        if self._state.aside.seqs:
+            aside = np.isin(seqs, list(self._state.aside.seqs))
             for fire_at_ms, seq in zip(fires[aside].tolist(), seqs[aside].tolist(), strict=True):
-                self.end_aside(self._key_of(fire_at_ms, seq), decided=False)
+                self.end_aside(self._postponed.key_of(fire_at_ms, seq), decided=False)
             fires, seqs = fires[~aside], seqs[~aside]
-        absent = self._journal.bodies.absent(seqs)
+        absent = self._bodies.absent(seqs)
         if absent.any():
             # What is due after them may have to follow them.
             first = int(absent.argmax())
             self._await_bodies(fires[first:], seqs[first:], now_ms)
             fires, seqs = fires[:first], seqs[:first]
-        together = self._journal.sizes.together(seqs)
+        together = self._sizes.together(seqs)
         for start in range(0, len(seqs), together):
             some = slice(start, start + together)
             self._dispatch_together(fires[some], seqs[some], now_ms)
 
     def _without_dead(self, fires: NDArray[np.int64], seqs: NDArray[np.int64]) -> Keys:
         """The living ones of these; whoever waits for one of the others hears of its end."""
-        dead = self._journal.dead.contains_many(seqs)
+        dead = self._state.dead.contains_many(seqs)
         if not dead.any():
             return fires, seqs
         for seq in seqs[dead].tolist():
             # Another one of its group may have ended it while it waited to be tried.
             self.killed(seq)
-            self._journal.readahead.forget(seq)
+            self._readahead.forget(seq)
         self.end_writer.settled(seqs[dead].tolist())
         return fires[~dead], seqs[~dead]
 
@@ -256,17 +287,17 @@ class Dispatcher:
         They are fetched ahead, so that this is rare. Meanwhile nothing else is taken, for it may have to follow them in
         order; but an index that does not answer does not stop what is not in it for long.
         """
-        keys = list(map(self._key_of, fires.tolist(), seqs.tolist()))
+        keys = list(map(self._postponed.key_of, fires.tolist(), seqs.tolist()))
         if not self._awaiting:
             self._awaiting_since_ms = now_ms
         self._awaiting[keys[0].seq] = keys
 
         def held() -> None:
             self._fetched.append((fires, seqs))
-            self._journal.horizon.wake()
+            self._horizon.wake()
 
-        absent = self._journal.bodies.absent(seqs)
-        self._journal.bodies.hold([key for key, away in zip(keys, absent, strict=True) if away], held)
+        absent = self._bodies.absent(seqs)
+        self._bodies.hold([key for key, away in zip(keys, absent, strict=True) if away], held)
 
     def _dispatch_fetched(self, now_ms: int) -> None:
         """Dispatch messages that had their turn and waited for their bodies, before all others."""
@@ -288,26 +319,26 @@ class Dispatcher:
         try:
             self._dispatch_batch(fires, seqs, now_ms)
         except Exception as error:  # noqa: BLE001 - one message must not keep the others, nor end the process
-            self._journal.isolation.check(error)
+            self._isolation.check(error)
             self._dispatch_apart(fires, seqs, now_ms)
 
     def _dispatch_apart(self, fires: NDArray[np.int64], seqs: NDArray[np.int64], now_ms: int) -> None:
         """Dispatch messages one by one, those of a batch that failed, and end those that provoke an error."""
         for at, (fire_at_ms, seq) in enumerate(zip(fires.tolist(), seqs.tolist(), strict=True)):
-            key = self._taken.get(seq) or self._key_of(fire_at_ms, seq)
-            if seq in self._seen_to or seq in self._journal.dead or self.end_writer.is_writing(key):
+            key = self._taken.get(seq) or self._postponed.key_of(fire_at_ms, seq)
+            if seq in self._seen_to or seq in self._state.dead or self.end_writer.is_writing(key):
                 continue
             if seq in self._taken:
-                self._postponed[seq] = key
+                self._postponed.add_again(key)
             try:
                 self._dispatch_batch(fires[at : at + 1], seqs[at : at + 1], now_ms)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is about this message
-                self._end_failed(key, self._journal.isolation.reason(seq, error), now_ms)
+                self._end_failed(key, self._isolation.reason(seq, error), now_ms)
 
     def _dispatch_batch(self, fires: NDArray[np.int64], seqs: NDArray[np.int64], now_ms: int) -> None:
         self._burst = Burst(now_ms)
-        parts = self._journal.readahead.take(seqs)
-        timely = not self._postponed or self._postponed.keys().isdisjoint(seqs.tolist())
+        parts = self._readahead.take(seqs)
+        timely = not self._postponed.has_any(seqs)
         topic = self._one_topic(parts) if timely else None
         if topic is not None:
             lot = self._burst.of(topic)
@@ -339,12 +370,12 @@ class Dispatcher:
     def _is_simple(self, alike: DispatchClass) -> bool:
         if not alike.plain or self._lacks_room(alike.destination):
             return False
-        return not self._journal.policies.effective(alike.destination, alike.namespace).send_per_second
+        return not self._state.policies.effective(alike.destination, alike.namespace).send_per_second
 
     def _lacks_room(self, topic: str) -> str | None:
         """Why a topic that is not there cannot be made: messages for more topics than a namespace may have were accepted."""
-        topics = self._journal.topics
-        if topic in topics.records.by_name:
+        topics = self._state.topics
+        if topic in topics.by_name:
             return None
         try:
             topics.check_room(topic)
@@ -358,7 +389,7 @@ class Dispatcher:
         for read, body, alike, fire_at_ms, seq in zip(
             reads.read, reads.bodies, reads.alike, fires, seqs, strict=True
         ):
-            postponed = self._postponed.pop(seq, None)
+            postponed = self._postponed.pop(seq)
             if postponed is not None:
                 self._taken[seq] = postponed
             key = postponed or Key(fire_at_ms, seq)
@@ -385,11 +416,11 @@ class Dispatcher:
         self, seqs: Sequence[int], entries: Sequence[ReadEntry], bodies: Sequence[bytes], now_ms: int
     ) -> None:
         """Delayed entries of topics are due."""
-        late = self._journal.topics.records.ready(seqs, entries)
+        late = self._state.topics.ready(seqs, entries)
         self.end_writer.settled(seqs)
-        if self._journal.tracer is not None:
+        if self._tracing is not None:
             for body in bodies:
-                tell_ready(self._journal.tracer, body, now_ms)
+                self._tracing.ready(body, now_ms)
         if self.on_sent is not None:
             for (door, lateness_ms), count in late.items():
                 self.on_sent(door, lateness_ms, count)
@@ -406,7 +437,7 @@ class Dispatcher:
             self._fire_burst()
             self._end_failed(key, reason, now_ms)
             return
-        policy = self._journal.policies.effective(head.destination if to_topic else None, head.namespace)
+        policy = self._state.policies.effective(head.destination if to_topic else None, head.namespace)
         if policy.send_per_second > 0 and not charged and not has_waited(head, policy):
             at_ms = self.rates.reserve((head.namespace, head.owner), policy.send_per_second, now_ms)
             if at_ms > now_ms:
@@ -418,41 +449,41 @@ class Dispatcher:
         elif head.group is not None:
             self._fire_burst()
             # One of its group, in this same batch, may have ended it.
-            if key.seq not in self._journal.dead:
+            if key.seq not in self._state.dead:
                 self._fire_grouped(key, head, body, now_ms)
         else:
             self._burst.of(head.destination).add(head, body, alike, key)
 
     def _end_unread(self, key: Key, damage: Damage | None, now_ms: int) -> None:
-        if self._journal.topics.records.ready_unread(key.seq):
+        if self._state.topics.ready_unread(key.seq):
             # A delayed entry: whoever reads it finds the damage, and passes it over.
             return
         reason = str(damage) if damage is not None else f"there is no record at seq {key.seq}"
-        self._journal.counters["damaged"] += 1
+        self._state.counters["damaged"] += 1
         log.error("a due message cannot be read and ends as failed: %s", reason)
-        led = self._journal.groups.ends_of_led
+        led = self._state.groups.ends_of_led
         self.end_writer.end(key, lambda: [end_unread(key, now_ms, reason), *led(key, now_ms)])
 
     def end_aside(self, key: Key, *, decided: bool) -> None:
         """End a waiting message whose record is set aside; by its key alone, if it was not decided or is not at hand."""
-        now_ms = self._journal.clock.now_ms()
+        now_ms = self._clock.now_ms()
         if decided:
             self._end_failed(key, REASON, now_ms)
-        elif not self._journal.topics.records.ready_unread(key.seq):
-            led = self._journal.groups.ends_of_led
+        elif not self._state.topics.ready_unread(key.seq):
+            led = self._state.groups.ends_of_led
             self.end_writer.end(key, lambda: [end_unread(key, now_ms, REASON), *led(key, now_ms)])
 
     def _end_failed(self, key: Key, reason: str, now_ms: int) -> None:
         """End a message that cannot be dispatched, with what it takes along and leaves to the dead letters."""
-        if self._journal.topics.records.ready_unread(key.seq):
+        if self._state.topics.ready_unread(key.seq):
             # A delayed entry: whoever reads it finds what is wrong with it, and passes it over.
             return
 
         def ends() -> list[Record]:
-            head = decode_head(self._journal.bodies.one(key.seq))
+            head = decode_head(self._bodies.one(key.seq))
             return self.flights.failure(key, head, reason, now_ms, head.attempts)
 
-        led = self._journal.groups.ends_of_led
+        led = self._state.groups.ends_of_led
         self.end_writer.end(key, ends, lambda _: [end_unread(key, now_ms, reason), *led(key, now_ms)])
         self.killed(key.seq)
 
@@ -462,7 +493,7 @@ class Dispatcher:
         attempts = head.attempts if flight is None else flight.attempts
 
         def ends() -> list[Record]:
-            orphans = self._journal.groups.ends_of_orphans(head, head.origin or key, now_ms)
+            orphans = self._state.groups.ends_of_orphans(head, head.origin or key, now_ms)
             return [end_of(head, key, "failed", now_ms, reason, None, attempts), *orphans]
 
         self.end_writer.end(key, ends)
@@ -474,7 +505,7 @@ class Dispatcher:
         """Write what has gathered. Before anything else that takes entry ids."""
         burst, self._burst = self._burst, Burst(self._burst.now_ms)
         if len(burst):
-            for part in burst.parts(self._journal.ledger.unit_max_bytes):
+            for part in burst.parts(self._journal.unit_max_bytes):
                 self._fire(part)
 
     def _fire(self, burst: Burst) -> None:
@@ -489,7 +520,7 @@ class Dispatcher:
                 self.end_writer.settled(map(int, seqs))
 
         try:
-            written = burst.written(self._journal.topics.records.next_id)
+            written = burst.written(self._state.topics.next_id)
             first = self._journal.append(written, done)
         except Unavailable as error:
             done(error)
@@ -501,11 +532,11 @@ class Dispatcher:
 
     def _keep_recent(self, burst: Burst, written: Written, first_seq: int) -> None:
         """Keep entries at hand where somebody may take them."""
-        topics, journal = self._journal.topics.records.by_name, self._journal
+        topics = self._state.topics.by_name
         for new in written.changes:
             if isinstance(new, NewEntries) and (topic := topics.get(new.topic)) and topic.has_consumers:
                 try:
-                    burst.keep_recent(journal.recent_entries, journal.ids, new, first_seq)
+                    burst.keep_recent(self._recent_entries, self._ids, new, first_seq)
                 except Exception as error:  # noqa: BLE001 - it is speed alone: whoever reads them finds which one it is
                     log.error("entries are not kept at hand because of %s", faults.told(error))
 
@@ -513,14 +544,14 @@ class Dispatcher:
         self.end_writer.close(unit)
         del self._firing[unit]
         if self.gathering and not self._firing:
-            self._journal.horizon.wake()
+            self._horizon.wake()
 
     def _fire_grouped(self, key: Key, head: PutHead, body: bytes, now_ms: int) -> None:
         """Fire a member of a group: the same unit ends its siblings (R11)."""
         assert head.group is not None
-        entry_id = self._journal.topics.records.next_id(head.destination)
+        entry_id = self._state.topics.next_id(head.destination)
         records: list[Record] = [Entry(head.destination, 0, now_ms, entry_id, key, msgspec.Raw(body))]
-        records += self._journal.groups.ends_of_siblings(head, head.origin or key, now_ms)
+        records += self._state.groups.ends_of_siblings(head, head.origin or key, now_ms)
         unit = self.end_writer.open(key)
         self._firing[unit] = np.array([key.seq])
 
@@ -528,8 +559,8 @@ class Dispatcher:
             self._fired(unit)
             if error is None:
                 self._tell_sent([head], now_ms)
-                if self._journal.tracer is not None:
-                    tell_fired(self._journal, key.seq, body, now_ms)
+                if self._tracing is not None:
+                    self._tracing.fired(key.seq, body, now_ms)
                 self.end_writer.settled([key.seq])
 
         try:
@@ -547,10 +578,10 @@ class Dispatcher:
                 self.on_sent(door, lateness_ms, count)
 
     def _tell_burst(self, burst: Burst) -> None:
-        if self._journal.tracer is not None:
+        if self._tracing is not None:
             for lot in burst.by_topic.values():
                 for _, body, key in lot.items():
-                    tell_fired(self._journal, key.seq, body, burst.now_ms)
+                    self._tracing.fired(key.seq, body, burst.now_ms)
         if self.on_sent is not None:
             for alike, count in burst.kinds().items():
                 self.on_sent(alike.door, alike.late_ms(burst.now_ms), count)
@@ -564,31 +595,26 @@ class Dispatcher:
         else:
             put = decode_put(body)
             # The new version is not overdue, so that it has to say itself what its message went through (R11).
-            uncertain = put.uncertain or self._journal.may_have_been_sent(key, put)
+            uncertain = put.uncertain or self._state.may_have_been_sent(key, put)
             self.end_writer.end(key, lambda: [new_version(put, key, at_ms, uncertain=uncertain)])
 
     def put_off(self) -> Iterator[Key]:
         """The keys of messages in the wheel that wait for their turn, in the order in which they were put off."""
-        for seq, key in list(self._postponed.items()):
-            if self.is_put_off(seq):
+        for key in self._postponed.in_order():
+            if self.is_put_off(key.seq):
                 yield key
 
     def is_put_off(self, seq: int) -> bool:
         """Whether a message in the wheel waits for its turn, and not between two attempts."""
         return seq in self._postponed and seq not in self.flights.by_seq
 
-    def _key_of(self, fire_at_ms: int, seq: int) -> Key:
-        """The key of an entry of the wheel."""
-        return self._postponed.get(seq) or Key(fire_at_ms, seq)
-
     def _later(self, key: Key, lane: int, at_ms: int) -> None:
         # First, because it is what may refuse an instant.
-        self._journal.horizon.postpone(at_ms, key.seq, lane)
+        self._horizon.postpone(at_ms, key.seq, lane)
         self._seen_to.add(key.seq)
-        self._postponed[key.seq] = key
-        heappush(self._postponed_keys, key)
+        self._postponed.add(key)
 
-    def _ended(self, seq: int) -> None:
+    def ended(self, seq: int) -> None:
         """A record has ended a version: messages behind it go on, and whoever waits for its verdict hears of the end.
 
         Not only at its instant, for by then a sweep may have taken it out of the wheel.
@@ -598,7 +624,7 @@ class Dispatcher:
 
     def killed(self, seq: int) -> None:
         """A version was ended or replaced: it makes room for what waits behind it."""
-        self._postponed.pop(seq, None)
+        self._postponed.pop(seq)
         flight = self.flights.by_seq.get(seq)
         if flight is not None and flight.state is State.SCHEDULED:
             self.flights.leave(flight)
@@ -614,20 +640,18 @@ class Dispatcher:
         return [
             flight
             for seq, flight in self.flights.by_seq.items()
-            if first_seq <= seq <= last_seq
-            and flight.state is State.SENDING
-            and seq not in self._journal.dead
+            if first_seq <= seq <= last_seq and flight.state is State.SENDING and seq not in self._state.dead
         ]
 
     def is_untried_between(self, first_seq: int, last_seq: int, upto_ms: int) -> bool:
         """Whether a version in a range of seqs, due up to an instant, has not been tried since the start, or may be such."""
-        in_wheel_ms = self._journal.horizon.wheel.next_fire_at_ms()
+        in_wheel_ms = self._horizon.wheel.next_fire_at_ms()
         if in_wheel_ms is not None and in_wheel_ms <= upto_ms:
             return True
         flights = self.flights.by_seq
         keys = chain(
             (one.key for one in flights.values() if not one.tried),
-            (key for seq, key in self._postponed.items() if seq not in flights),
+            (key for key in self._postponed.in_order() if key.seq not in flights),
             chain.from_iterable(self._awaiting.values()),
         )
         if any(first_seq <= key.seq <= last_seq and key.fire_at_ms <= upto_ms for key in keys):
@@ -646,20 +670,26 @@ class Dispatcher:
 
     def lowest_open(self, now_ms: int) -> Key:
         """The key below which nothing is on its way any more."""
-        heap = self._postponed_keys
-        while heap and heap[0].seq not in self._postponed:
-            heappop(heap)
-        lows = [Key(min(self._dispatched_ms, now_ms), 0), self.flights.lowest(), self.end_writer.lowest()]
-        lows += heap[:1]
+        lows: list[Key | None] = [Key(min(self._dispatched_ms, now_ms), 0), self.lowest_arriving()]
+        lows += [self.flights.lowest(), self.end_writer.lowest(), self._postponed.lowest()]
         # What is due and had to wait for its turn, in the wheel, may be due before what had its turn: its acceptance was
         # durable later.
-        in_wheel_ms = self._journal.horizon.wheel.next_fire_at_ms()
+        in_wheel_ms = self._horizon.wheel.next_fire_at_ms()
         lows.append(None if in_wheel_ms is None else Key(in_wheel_ms, 0))
         lows += (min(keys) for keys in self._awaiting.values())
         # Each part of a lane is in order; but what became durable late may be behind what is due after it.
         parts = (part for queue in self._lanes.values() for part in queue)
         lows += (Key(int(fires[0]), int(seqs[0])) for fires, seqs in parts)
         return min(low for low in lows if low is not None)
+
+    def lowest_arriving(self) -> Key:
+        """The key below which nothing comes into the wheel any more: the watermark stays below it (R9)."""
+        lows = [
+            self._journal.lowest_entering_ms(),
+            self._state.batches.lowest_entering_ms(self._journal.effective_seq),
+            self._horizon.lowest_joining_ms(),
+        ]
+        return min([self._horizon.at, *(Key(low_ms, 0) for low_ms in lows if low_ms)])
 
     def keys_out_of_wheel(self) -> Keys:
         """The keys of what is due and on its way, and so in no wheel: for listing."""

@@ -10,24 +10,25 @@ from collections.abc import Iterable
 
 from tarry.core.errors import Damage, NotFound
 from tarry.engine.dispatch.dispatcher import Dispatcher
-from tarry.engine.journal.journal import Journal
+from tarry.engine.state.engine_state import EngineState
+from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import Key, Kind
 
 log = logging.getLogger(__name__)
 
 
-def end_set_aside(journal: Journal, dispatcher: Dispatcher, given: Iterable[int]) -> None:
+def end_set_aside(state: EngineState, ledger: Ledger, dispatcher: Dispatcher, given: Iterable[int]) -> None:
     """End the messages that wait at seqs which this start was told to set aside; say what each was."""
     for seq in sorted(given):
-        if seq in journal.aside.known:
+        if seq in state.aside.known:
             log.warning("seq %d was set aside before", seq)
             continue
         try:
-            stored = journal.ledger.read(seq)
+            stored = ledger.read(seq)
         except (NotFound, Damage):
             log.warning("seq %d is set aside: a message that waits there ends as failed when it is due", seq)
             continue
         log.warning("seq %d is set aside, a record of kind %s", seq, Kind(stored.kind).name)
         key = Key(stored.fire_at_ms, seq)
-        if stored.kind == Kind.PUT and seq not in journal.dead and not journal.passed.has_passed(key):
-            dispatcher.end_aside(key, decided=seq not in journal.aside.skipped)
+        if stored.kind == Kind.PUT and seq not in state.dead and not state.passed.has_passed(key):
+            dispatcher.end_aside(key, decided=seq not in state.aside.skipped)

@@ -5,7 +5,7 @@ until it is shown to a consumer: whoever passes it on does not look at each.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from tarry.core.errors import Damage
 from tarry.engine.due.dispatch_class import DispatchClass
@@ -65,6 +65,11 @@ class DecodedBatch:
         some.prepared_bytes = self.prepared_bytes * len(places) // max(1, len(self))
         some.source = whole, [rows[at] for at in places]
         return some
+
+
+Prepare = Callable[[DecodedBatch], int]
+"""Has a door write down what it will show of the entries that a batch becomes, in a cache of its own; gives the bytes of that, which
+are held as long as the batch lives."""
 
 
 def joined(parts: Iterable[DecodedBatch]) -> DecodedBatch:

@@ -50,8 +50,19 @@ class Horizon:
     """The wheel, the tail, the view, and the key between them."""
 
     def __init__(
-        self, index: Index, offload: Offload, dead: DeadSet, lead_ms: int, wheel_entries: int = 4_000_000
+        self,
+        index: Index,
+        offload: Offload,
+        dead: DeadSet,
+        lead_ms: int,
+        wheel_entries: int = 4_000_000,
+        check: Callable[[IndexView], None] = lambda _: None,
+        unindexed: Callable[[int], Sequence[StagedBatch]] = lambda _: (),
     ) -> None:
+        """`check` raises `Unavailable` for a view that must not be taken.
+
+        `unindexed` gives the batches that have taken effect and that a view with this cursor does not hold.
+        """
         self.wheel = TimerQueue()
         self.tail = TimerQueue()
         self.at = NO_KEY
@@ -61,13 +72,12 @@ class Horizon:
         self.view: IndexView = NoView()
         """The view that is read: the newest version, and with it the staged files of batches that it does not hold."""
         self.on_earlier: Callable[[int], None] | None = None
-        """Called when something was added that is due before everything else."""
+        """Called when something was added that is due before everything else. The driver, which sets its alarm then, comes after
+        the engine that it drives."""
         self.blocked = False
         """Messages are in the index alone, and no version of it could be read yet: nobody can say what is due next."""
-        self.check: Callable[[IndexView], None] = _accept
-        """Raises `Unavailable` for a view that must not be taken."""
-        self.unindexed: Callable[[int], Sequence[StagedBatch]] = _no_batches
-        """The batches that have taken effect and that a view with this cursor does not hold."""
+        self._check = check
+        self._unindexed = unindexed
         self._newest: IndexView = self.view
         self._offload = offload
         self.dead = dead
@@ -241,7 +251,7 @@ class Horizon:
                 self.report(KEYS, gone, self._followed_ms)
         elif not self._loading:
             # While something is read from the older view it stays; the newer one is found again.
-            self.check(newest)
+            self._check(newest)
             self.take(newest)
 
     def take(self, newest: IndexView) -> None:
@@ -249,7 +259,7 @@ class Horizon:
         self._newest = newest
         self.blocked = False
         self.tail.drop_seqs_upto(newest.cursor)
-        self.view = newest.with_batches(self.unindexed(newest.cursor))
+        self.view = newest.with_batches(self._unindexed(newest.cursor))
 
     @property
     def trouble(self) -> str | None:
@@ -327,6 +337,10 @@ class Horizon:
         yield from self.tail.filter_stepwise(alive)
         yield from self.wheel.filter_stepwise(alive)
 
+    def lowest_joining_ms(self) -> int | None:
+        """The instant before which no message fires of batches that are being brought into the wheel."""
+        return min([batch.floor_ms for batch in self.joining], default=None)
+
     def __len__(self) -> int:
         return len(self.wheel) + len(self.tail)
 
@@ -336,11 +350,3 @@ def merged(parts: Sequence[Due], limit: int) -> Due:
     fires, seqs, lanes = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     order = np.lexsort((seqs, fires))[:limit]
     return Due(fires[order], seqs[order], lanes[order])
-
-
-def _accept(view: IndexView) -> None:
-    """Any view will do."""
-
-
-def _no_batches(_cursor: int) -> Sequence[StagedBatch]:
-    return ()

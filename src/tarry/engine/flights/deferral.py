@@ -9,11 +9,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+from tarry.core.clock import Clock
 from tarry.core.errors import Damage
+from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.flights.end_writer import EndWriter
 from tarry.engine.flights.flight import Flight
 from tarry.engine.journal.journal import Journal
 from tarry.engine.records.versions import end_of, new_version
+from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Key, Record
 
 MAX_HELD: Final = 10_000
@@ -26,8 +29,19 @@ RECORD_BYTES: Final = 256
 class Deferral:
     """Chains on their way to a later instant."""
 
-    def __init__(self, journal: Journal, writing: EndWriter, later: Callable[[Key, int, int], None]) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        state: EngineState,
+        bodies: Bodies,
+        clock: Clock,
+        writing: EndWriter,
+        later: Callable[[Key, int, int], None],
+    ) -> None:
         self._journal = journal
+        self._state = state
+        self._bodies = bodies
+        self._clock = clock
         self._end_writer = writing
         self._later = later
         self._held: dict[str, int] = {}
@@ -58,7 +72,7 @@ class Deferral:
         order = chain[0].order
         if order is not None:
             self._hold(order, at_ms)
-        for part in parts_of(chain, self._journal.ledger.unit_max_bytes // 2):
+        for part in parts_of(chain, self._journal.unit_max_bytes // 2):
             self._carry_part(part, at_ms)
 
     def _carry_part(self, part: list[Flight], at_ms: int) -> None:
@@ -73,29 +87,29 @@ class Deferral:
                     del self._carrying[order]
 
         def failed(reason: str) -> list[Record]:
-            now_ms = self._journal.clock.now_ms()
+            now_ms = self._clock.now_ms()
             return [
                 end_of(one.head, one.key, "failed", now_ms, reason, None, one.attempts)
                 for one in part
-                if one.key.seq not in self._journal.dead
+                if one.key.seq not in self._state.dead
             ]
 
         keys = [one.key for one in part]
         self._end_writer.write(partial(self._next_versions, part, at_ms), keys, written, failed)
 
     def _next_versions(self, flights: list[Flight], at_ms: int) -> list[Record]:
-        dead = self._journal.dead
+        dead = self._state.dead
         return [self._next_version(one, at_ms) for one in flights if one.key.seq not in dead]
 
     def _next_version(self, flight: Flight, at_ms: int) -> Record:
         try:
-            put = self._journal.bodies.version(flight.key.seq)
+            put = self._bodies.version(flight.key.seq)
         except Damage as damage:
-            self._journal.counters["damaged"] += 1
-            now_ms = self._journal.clock.now_ms()
+            self._state.counters["damaged"] += 1
+            now_ms = self._clock.now_ms()
             return end_of(flight.head, flight.key, "failed", now_ms, str(damage), None, flight.attempts)
         # The new version is not overdue, so that it has to say itself what its message went through (R11).
-        overdue = not flight.tried and self._journal.may_have_been_sent(flight.key, put)
+        overdue = not flight.tried and self._state.may_have_been_sent(flight.key, put)
         uncertain = put.uncertain or flight.uncertain or overdue
         # One that waited behind others may not be due any more: the clock may have been set back.
         fire_at_ms = max(at_ms, flight.key.fire_at_ms)
@@ -106,7 +120,7 @@ class Deferral:
 
     def _hold(self, order: str, at_ms: int) -> None:
         if len(self._held) >= MAX_HELD:
-            now_ms = self._journal.clock.now_ms()
+            now_ms = self._clock.now_ms()
             self._held = {one: at for one, at in self._held.items() if at > now_ms}
         self._held[order] = at_ms
 

@@ -1,4 +1,4 @@
-"""EndWriter the ends of versions: what is enqueued and not durable yet, and what waits for room.
+"""The ends of versions on their way into the ledger: what is enqueued and not durable yet, and what waits for room.
 
 An end is never given up: when the ledger has no room for it, it is written as soon as there is (R2). Commands
 that wait for the verdict of an attempt are told here, once that verdict is durable.
@@ -9,9 +9,12 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Final
 
+from tarry.core.clock import Clock
 from tarry.core.errors import Unavailable
+from tarry.engine.isolation import Isolation
 from tarry.engine.journal.journal import Journal
 from tarry.engine.records.versions import end_unread
+from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Key, Record
 
 ROOM_RETRY_MS: Final = 1_000
@@ -26,8 +29,11 @@ Otherwise = Callable[[str], list[Record]]
 class EndWriter:
     """Units that end versions, on their way into the ledger."""
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: Journal, state: EngineState, clock: Clock, isolation: Isolation) -> None:
         self._journal = journal
+        self._state = state
+        self._clock = clock
+        self._isolation = isolation
         self._open: dict[int, Key] = {}
         """The lowest key of each unit that is not durable yet."""
         self._units = 0
@@ -94,7 +100,7 @@ class EndWriter:
         except Unavailable:
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, it is about these versions
-            reason = self._journal.isolation.reason(keys[0].seq, error, "was ended")
+            reason = self._isolation.reason(keys[0].seq, error, "was ended")
             if otherwise is None:
                 unread = self._unread(keys, reason)
                 self._journal.append(unread, written, essential=True)
@@ -104,8 +110,8 @@ class EndWriter:
 
     def _unread(self, keys: list[Key], reason: str) -> list[Record]:
         """The ends of versions of which nothing but their keys can be relied on."""
-        now_ms = self._journal.clock.now_ms()
-        return [end_unread(key, now_ms, reason) for key in keys if key.seq not in self._journal.dead]
+        now_ms = self._clock.now_ms()
+        return [end_unread(key, now_ms, reason) for key in keys if key.seq not in self._state.dead]
 
     def is_writing(self, key: Key) -> bool:
         """Whether a unit that ends the version at a key alone is on its way, or waits for room."""
@@ -113,7 +119,7 @@ class EndWriter:
 
     def end(self, key: Key, make: Callable[[], list[Record]], otherwise: Otherwise | None = None) -> None:
         """Write the end of one version, or its next one, unless a command ends it before there is room."""
-        self.write(lambda: [] if key.seq in self._journal.dead else make(), [key], None, otherwise)
+        self.write(lambda: [] if key.seq in self._state.dead else make(), [key], None, otherwise)
 
     def try_again(self) -> bool:
         """Write what found no room before; whether there is none of it any more."""
@@ -139,7 +145,7 @@ class EndWriter:
 
     def settle_dead(self, first_seq: int, last_seq: int) -> None:
         """Versions in a range have ended without a record of their own: those that wait for a verdict on one look again."""
-        dead = self._journal.dead
+        dead = self._state.dead
         self.settled([seq for seq in self._waiting if first_seq <= seq <= last_seq and seq in dead])
 
     def settle_all(self) -> None:

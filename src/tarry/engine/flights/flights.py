@@ -18,23 +18,27 @@ import numpy as np
 
 from tarry.core import admission
 from tarry.core.backoff import after_attempts, spread
+from tarry.core.clock import Clock
 from tarry.core.delivery import BulkOutlet, Delivered, Delivery, Missing, Outlet, Refused, Retry, Verdict
 from tarry.core.errors import Damage, Unavailable
+from tarry.core.ids import Ids
 from tarry.core.lifecycle import Event, State
 from tarry.core.limits import MAX_DELAY_MS, MINUTE_MS
 from tarry.core.tracing import SendOutcome
-from tarry.engine.bodies.bodies import Body, version_of
+from tarry.engine.bodies.bodies import Bodies, Body, version_of
 from tarry.engine.bodies.body_sizes import SMALL_BYTES
 from tarry.engine.flights.boarding import Boarding
 from tarry.engine.flights.deferral import Deferral, parts_of
 from tarry.engine.flights.end_writer import ROOM_RETRY_MS, EndWriter, Otherwise
 from tarry.engine.flights.flight import Departure, Flight
 from tarry.engine.flights.stranded import Stranded
+from tarry.engine.isolation import Isolation
 from tarry.engine.journal.journal import Journal
 from tarry.engine.records.versions import dead_letter, dead_letter_topic, end_of, has_expired, new_version
 from tarry.engine.settings import EngineSettings
+from tarry.engine.state.engine_state import EngineState
 from tarry.engine.state.led_groups import beginnings
-from tarry.engine.tracing import attempt_of
+from tarry.engine.tracing import Tracing
 from tarry.ledger.read_record import PutHead, ReadPut
 from tarry.ledger.record import Claim, Key, Put, Record, Tried, decode_put
 
@@ -69,6 +73,11 @@ class Flights:
     def __init__(
         self,
         journal: Journal,
+        state: EngineState,
+        bodies: Bodies,
+        clock: Clock,
+        ids: Ids,
+        isolation: Isolation,
         outlets: Mapping[str, Outlet],
         settings: EngineSettings,
         launch: Launch,
@@ -76,12 +85,21 @@ class Flights:
         stranded: Stranded,
         later: Callable[[Key, int, int], None],
         expire: Callable[[Key, PutHead, int], None],
+        sent: Callable[[Sequence[PutHead], int], None],
         seed: int,
+        tracing: Tracing | None,
     ) -> None:
+        """`later` has a message come again at an instant, `expire` ends one whose time to live is over, `sent` hears of those that are."""
         self.by_seq: dict[int, Flight] = {}
         """Being sent, waiting for a place, or between two attempts."""
-        self.on_sent: Callable[[list[PutHead], int], None] | None = None
         self._journal = journal
+        self._state = state
+        self._bodies = bodies
+        self._clock = clock
+        self._ids = ids
+        self._isolation = isolation
+        self._sent = sent
+        self._tracing = tracing
         self._outlets = outlets
         self._together = {
             scheme: outlet.together if isinstance(outlet, BulkOutlet) else 1
@@ -95,7 +113,7 @@ class Flights:
         self._expire = expire
         self._random = random.Random(seed)
         self._boarding = Boarding(settings.concurrency, settings.concurrency_per_host)
-        self._deferral = Deferral(journal, writing, later)
+        self._deferral = Deferral(journal, state, bodies, clock, writing, later)
         self._chains: dict[str, deque[Flight]] = {}
         """Flights in order behind one another; the first is under way."""
         self._keys: list[Key] = []
@@ -140,14 +158,14 @@ class Flights:
         """The version to send, if it is small enough to be kept at hand until it is seen who has a place."""
         if len(body) > SMALL_BYTES:
             return None
-        wanted_whole = head.listed or self._journal.tracer is not None
+        wanted_whole = head.listed or self._tracing is not None
         return decode_put(body) if wanted_whole else head
 
     # Leaving
 
     def start(self, now_ms: int) -> None:
         """Start waiting flights while there are places."""
-        if self._journal.ledger.failed is None:
+        if not self._journal.failed:
             while leaving := self._boarding.board(lambda flight: self._may_leave(flight, now_ms)):
                 for departure in leaving:
                     self._depart(departure, now_ms)
@@ -162,7 +180,7 @@ class Flights:
             # The clock was set back while it waited for a place.
             self._later(flight.key, flight.lane, flight.key.fire_at_ms)
             return False
-        if seq in self._journal.dead:
+        if seq in self._state.dead:
             # Another one of its group was sent.
             self.leave(flight)
             self._end_writer.settled([seq])
@@ -182,7 +200,7 @@ class Flights:
         try:
             claimed = not grouped or self._claim(departure, now_ms)
         except Exception as error:  # noqa: BLE001 - whatever it is, it is about this message
-            reason = self._journal.isolation.reason(first.key.seq, error, "was claimed")
+            reason = self._isolation.reason(first.key.seq, error, "was claimed")
             first.becomes(Event.CLAIM)
             self._judge([(first, Refused(reason))], now_ms)
             return
@@ -204,13 +222,13 @@ class Flights:
         head = flight.head
         assert head.group is not None
         records: list[Record] = [Claim(flight.key.seq, head.group, head.owner, now_ms, head.namespace)]
-        records += self._journal.groups.ends_of_siblings(head, flight.origin, now_ms)
+        records += self._state.groups.ends_of_siblings(head, flight.origin, now_ms)
 
         def synced(error: Exception | None) -> None:
             if error is None:
                 self._send(departure)
                 # If it could not even be read, its place is free again.
-                self.start(self._journal.clock.now_ms())
+                self.start(self._clock.now_ms())
 
         try:
             self._journal.append(records, synced, essential=True)
@@ -222,21 +240,21 @@ class Flights:
         flights = departure.flights
         deliveries: list[Delivery] = []
         unread: list[tuple[Flight, Verdict]] = []
-        ids = self._journal.ids.make_all([flight.origin for flight in flights])
+        ids = self._ids.make_all([flight.origin for flight in flights])
         for flight, id_, put in zip(flights, ids, self._puts(flights), strict=True):
             if put is None or isinstance(put, Damage):
                 # It was sound when it became due, and is not any more (R3).
-                self._journal.counters["damaged"] += 1
+                self._state.counters["damaged"] += 1
                 unread.append((flight, Refused(str(put or f"there is no record at seq {flight.key.seq}"))))
                 continue
             try:
                 deliveries.append(self._delivery(flight, id_, put))
                 self._away[id_] = flight
             except Exception as error:  # noqa: BLE001 - whatever it is, it is about this message
-                reason = self._journal.isolation.reason(flight.key.seq, error, "was to leave")
+                reason = self._isolation.reason(flight.key.seq, error, "was to leave")
                 unread.append((flight, Refused(reason)))
         if unread:
-            self._judge(unread, self._journal.clock.now_ms())
+            self._judge(unread, self._clock.now_ms())
         if deliveries:
             self._launch(departure.outlet, deliveries, self.landed)
 
@@ -244,9 +262,9 @@ class Flights:
         """The next attempt to send a message."""
         flight.attempts += 1
         flight.put = put if isinstance(put, Put) and put.listed else None
-        if self._journal.tracer is not None and isinstance(put, Put):
-            now_ms = self._journal.clock.now_ms()
-            flight.span = attempt_of(self._journal, flight.key.seq, put, flight.attempts, now_ms)
+        if self._tracing is not None and isinstance(put, Put):
+            now_ms = self._clock.now_ms()
+            flight.span = self._tracing.attempt(flight.key.seq, put, flight.attempts, now_ms)
         return Delivery(
             id_, put.destination, put.payload, put.headers, put.key, put.owner,
             put.due_at_ms or put.fire_at_ms, put.accepted_at_ms, flight.attempts, put.door,
@@ -258,14 +276,14 @@ class Flights:
         if None not in found:
             return found
         seqs = [flight.key.seq for flight in flights]
-        bodies = self._journal.bodies.many(np.array(seqs, np.int64))
+        bodies = self._bodies.many(np.array(seqs, np.int64))
         return [_version_or_damage(seq, body) for seq, body in zip(seqs, bodies, strict=True)]
 
     # What came of it
 
     def landed(self, verdicts: Sequence[tuple[str, Verdict]]) -> None:
         """Verdicts have come."""
-        now_ms = self._journal.clock.now_ms()
+        now_ms = self._clock.now_ms()
         self._judge([(self._away.pop(id_), verdict) for id_, verdict in verdicts], now_ms)
         self.start(now_ms)
 
@@ -285,7 +303,7 @@ class Flights:
                 try:
                     self._not_sent(flight, verdict, now_ms)
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is about this message
-                    reason = self._journal.isolation.reason(flight.key.seq, error, "was to be tried again")
+                    reason = self._isolation.reason(flight.key.seq, error, "was to be tried again")
                     if flight.state is State.SCHEDULED:
                         flight.becomes(Event.CLAIM)
                     self._fail(flight, reason, now_ms)
@@ -294,12 +312,12 @@ class Flights:
 
     def _end_sent(self, flights: list[Flight], now_ms: int) -> None:
         """Write the ends of what was sent together; with that of a leader, what begins with it."""
-        led = self._journal.groups.led_by
+        led = self._state.groups.led_by
         leaders = [flight for flight in flights if led(flight.origin)]
         if leaders:
             flights = [flight for flight in flights if flight not in leaders]
         parts = [[leader] for leader in leaders]
-        parts += parts_of(flights, self._journal.ledger.unit_max_bytes // 2)
+        parts += parts_of(flights, self._journal.unit_max_bytes // 2)
         for part in parts:
 
             def make(part: list[Flight] = part) -> list[Record]:
@@ -307,7 +325,7 @@ class Flights:
                 for one in part:
                     ended = one.put or one.head
                     records.append(end_of(ended, one.key, "sent", now_ms, None, one.reference, one.attempts))
-                    records += beginnings(self._journal, one.origin, one.reference, now_ms)
+                    records += beginnings(self._state, self._bodies, one.origin, one.reference, now_ms)
                 return records
 
             def otherwise(reason: str, part: list[Flight] = part) -> list[Record]:
@@ -316,7 +334,7 @@ class Flights:
                     records.append(
                         end_of(one.head, one.key, "sent", now_ms, None, one.reference, one.attempts)
                     )
-                    records += self._journal.groups.ends_of_led(one.origin, now_ms, reason)
+                    records += self._state.groups.ends_of_led(one.origin, now_ms, reason)
                 return records
 
             self._finish(part, Event.DELIVERED, make, now_ms, otherwise)
@@ -336,7 +354,7 @@ class Flights:
                 reason = f"{verdict.reason} (attempt {flight.attempts}, the last)"
                 self._fail(flight, reason, now_ms, verdict.error)
             case Retry():
-                self._journal.counters["retried"] += 1
+                self._state.counters["retried"] += 1
                 flight.becomes(Event.NOT_DELIVERED)
                 flight.uncertain |= verdict.uncertain
                 wait_ms = self._backoff_ms(flight.attempts) if verdict.after_ms is None else verdict.after_ms
@@ -378,7 +396,7 @@ class Flights:
 
     def _wait_again(self, flight: Flight, put: Put, now_ms: int) -> None:
         """Put a message off that was tried before its instant, and refused: it waits for that instant."""
-        fire_at_ms = admission.earliest(put.due_at_ms or now_ms, now_ms, self._journal.floor_ms)
+        fire_at_ms = admission.earliest(put.due_at_ms or now_ms, now_ms, self._state.floor_ms)
         version = new_version(put, flight.key, fire_at_ms, commanded="", attempts=0)
         self._finish([flight], Event.NOT_DELIVERED, lambda: [version], now_ms)
 
@@ -403,15 +421,15 @@ class Flights:
         A listed message needs no copy: it is remembered with its body, for its owner alone.
         """
         records: list[Record] = [end_of(head, key, "failed", now_ms, reason, None, attempts, error)]
-        records += self._journal.groups.ends_of_orphans(head, head.origin or key, now_ms)
+        records += self._state.groups.ends_of_orphans(head, head.origin or key, now_ms)
         if self._settings.dead_letter_topic and not head.listed:
             try:
-                put = self._journal.bodies.version(key.seq)
+                put = self._bodies.version(key.seq)
             except Damage as damage:
                 log.error("a dead letter cannot be written: %s", damage)
                 return records
             topic = dead_letter_topic(head.namespace, self._settings.dead_letter_topic)
-            entry_id = self._journal.topics.records.next_id(topic)
+            entry_id = self._state.topics.next_id(topic)
             records.append(dead_letter(put, topic, entry_id, now_ms, reason, attempts))
         return records
 
@@ -427,17 +445,17 @@ class Flights:
             ends: list[Record] = []
             for one in flights:
                 ends.append(end_of(one.head, one.key, "failed", now_ms, reason, None, one.attempts))
-                ends += self._journal.groups.ends_of_orphans(one.head, one.origin, now_ms)
+                ends += self._state.groups.ends_of_orphans(one.head, one.origin, now_ms)
             return ends
 
         def done() -> None:
             for flight in flights:
                 flight.becomes(event)
                 self.leave(flight)
-            if event is Event.DELIVERED and self.on_sent is not None:
-                self.on_sent([flight.head for flight in flights], now_ms)
+            if event is Event.DELIVERED:
+                self._sent([flight.head for flight in flights], now_ms)
             # The clock is read again: it may have been set back since the verdict.
-            self.start(self._journal.clock.now_ms())
+            self.start(self._clock.now_ms())
 
         self._end_writer.write(make, [flight.key for flight in flights], done, otherwise or failed)
 

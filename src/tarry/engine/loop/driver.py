@@ -123,7 +123,7 @@ class Driver:
         self._stopped = False
         # A turn belongs to no request, also where it is a request that asks for it.
         self._context = copy_context()
-        engine.journal.horizon.on_earlier = self._earlier
+        engine.tell_of_earlier(self._earlier)
 
     def start(self) -> None:
         """Begin."""
@@ -159,7 +159,7 @@ class Driver:
         while self._posted:
             try:
                 self._posted.popleft()()
-                self._engine.topics.records.pump()
+                self._engine.pump()
             except Exception as error:  # noqa: BLE001 - see above
                 self._fault(error)
 

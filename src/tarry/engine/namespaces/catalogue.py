@@ -6,18 +6,18 @@ values say is the business of the door that enters them.
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal, Protocol
 
 from tarry.core.errors import Conflict, NotFound, TarryError
 from tarry.core.names import DEFAULT_NAMESPACE, check_part, parse_namespace
 from tarry.engine.answer import Answer, failed, settled
+from tarry.engine.journal.journal import Journal
 from tarry.engine.journal.steps import append_in_steps
-from tarry.engine.state.repeat_state import SORTS as REPEATS
+from tarry.engine.namespaces.policies import Policies
+from tarry.engine.namespaces.repeat_state import SORTS as REPEATS
+from tarry.engine.namespaces.repeat_state import RepeatState
 from tarry.ledger.record import Catalogued, PolicySet, Record, TopicSet
 from tarry.registry.registry import Registry
-
-if TYPE_CHECKING:
-    from tarry.engine.journal.journal import Journal
 
 Sort = Literal["tenant", "namespace", "schema", "topic"]
 
@@ -28,11 +28,33 @@ EMPTY: Final = b"{}"
 """The value of an entry about which nothing was said."""
 
 
+class TopicNames(Protocol):
+    """The names of the topics that there are."""
+
+    by_namespace: dict[str, set[str]]
+
+    def __contains__(self, name: object, /) -> bool: ...
+
+    def count(self, namespace: str) -> int:
+        """How many topics a namespace has."""
+
+
 class Catalogue:
     """Everything that was entered, by sort and name."""
 
-    def __init__(self, journal: "Journal") -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        registry: Registry,
+        policies: Policies,
+        topics: TopicNames,
+        repeats: RepeatState,
+    ) -> None:
         self._journal = journal
+        self._registry = registry
+        self._policies = policies
+        self._topics = topics
+        self._repeats = repeats
         self._entered: dict[tuple[str, str], bytes] = {}
         self._of_topic: dict[str, dict[tuple[str, str], None]] = {}
         """By topic: its rules and the versions of its schema."""
@@ -44,14 +66,14 @@ class Catalogue:
         key = (record.sort, record.name)
         if record.value is None:
             self._take_out(key)
-            self._journal.registry.catalogue.remove(*key)
+            self._registry.catalogue.remove(*key)
         else:
             self._put_in(key, record.value)
-            self._journal.registry.catalogue.put(key, record.value)
+            self._registry.catalogue.put(key, record.value)
 
-    def load(self, registry: Registry) -> None:
+    def load(self) -> None:
         """Take everything back from the registry."""
-        for key, value in registry.catalogue.rows():
+        for key, value in self._registry.catalogue.rows():
             if key[0] not in REPEATS:
                 self._put_in(key, value)
 
@@ -82,14 +104,13 @@ class Catalogue:
 
     def ends_of(self, topics: Iterable[str]) -> Iterator[Record]:
         """The records that end topics with what was said of them: their policies, rules and schemas. Reckoned one by one."""
-        journal = self._journal
         for topic in topics:
-            if journal.policies.get("topic", topic) is not None:
+            if self._policies.get("topic", topic) is not None:
                 yield PolicySet("topic", topic, None)
             for sort, name in list(self._of_topic.get(topic, ())):
                 yield Catalogued(sort, name, None)
             # It goes last: until then all that is left of it can be removed by its name.
-            if topic in journal.topics.records.by_name:
+            if topic in self._topics:
                 yield TopicSet(topic, True, 0)
 
     # Tenants and namespaces
@@ -101,21 +122,19 @@ class Catalogue:
 
     def namespaces(self, tenant: str | None = None) -> list[str]:
         """Every namespace, of one tenant or all, that was entered or is in use."""
-        journal = self._journal
         names = {name for sort, name in self._entered if sort == "namespace"}
-        names.update(journal.policies.places("namespace"))
-        names.update(journal.topics.records.by_name.by_namespace)
+        names.update(self._policies.places("namespace"))
+        names.update(self._topics.by_namespace)
         names.add(DEFAULT_NAMESPACE)
         return sorted(name for name in names if tenant is None or name.startswith(f"{tenant}/"))
 
     def has_namespace(self, name: str) -> bool:
         """Whether a namespace was entered or is in use. Asked for every topic that a client names, so it walks nothing."""
-        journal = self._journal
         return name not in self._leaving and (
             name == DEFAULT_NAMESPACE
             or ("namespace", name) in self._entered
-            or name in journal.topics.records.by_name.by_namespace
-            or journal.policies.get("namespace", name) is not None
+            or name in self._topics.by_namespace
+            or self._policies.get("namespace", name) is not None
         )
 
     def add_tenant(self, name: str, value: bytes) -> Answer[None]:
@@ -155,7 +174,7 @@ class Catalogue:
         try:
             if not self.has_namespace(name):
                 raise NotFound(f"there is no namespace {name}")
-            if self._journal.topics.records.by_name.count(name) and not force:
+            if self._topics.count(name) and not force:
                 raise Conflict(f"namespace {name} has topics", "not-empty")
             return self._remove([name])
         except TarryError as error:
@@ -171,12 +190,12 @@ class Catalogue:
 
     def _ends_of_namespace(self, namespace: str) -> Iterator[Record]:
         """The records that end all there is in a namespace, and itself at last."""
-        journal, inside = self._journal, f"persistent://{namespace}/"
-        topics = set(journal.topics.records.by_name.by_namespace.get(namespace, ()))
+        inside = f"persistent://{namespace}/"
+        topics = set(self._topics.by_namespace.get(namespace, ()))
         yield from self.ends_of(topics)
-        said = {*journal.policies.places("topic"), *self._of_topic} - topics
+        said = {*self._policies.places("topic"), *self._of_topic} - topics
         yield from self.ends_of(topic for topic in said if topic.startswith(inside))
-        yield from journal.repeats.ends_in(namespace)
+        yield from self._repeats.ends_in(namespace)
         yield PolicySet("namespace", namespace, None)
         yield Catalogued("namespace", namespace, None)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from itertools import chain
 
 from tarry.core.errors import Invalid
-from tarry.core.names import TOPIC_SCHEME, parse_namespace, parse_topic, unpartitioned
+from tarry.core.names import TOPIC_SCHEME, namespace_of, parse_namespace, parse_topic, unpartitioned
 from tarry.core.policy import Effective, Level, Policy, Scope, effective
 
 
@@ -53,6 +53,14 @@ class Policies:
         else:
             self._set[scope][name] = policy
         self._cache.clear()
+
+    def at_topic(self, topic: str) -> Effective:
+        """The policy in force at a topic, by its full name."""
+        return self.effective(topic, namespace_of(topic))
+
+    def retains(self, topic: str) -> bool:
+        """Whether a topic keeps what every subscription is done with."""
+        return self.at_topic(topic).retention_ms != 0
 
     def level_at(self, destination: str | None, namespace: str) -> Level:
         """Tells which level has set a field at a destination (in full), or in a namespace."""

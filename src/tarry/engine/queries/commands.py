@@ -19,19 +19,20 @@ from tarry.core.errors import (
     RateLimited,
     TarryError,
 )
+from tarry.core.ids import Ids
 from tarry.core.lifecycle import Event, State, Wait, next_state
 from tarry.core.message import LED_BY, MessagePage, MessageQuery, MessageView
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.rates import Rates
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.dispatch.dispatcher import Dispatcher
-from tarry.engine.due.horizon import Offload
 from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.finding import Finding, Found
-from tarry.engine.queries.listing import list_finalised, list_scheduled
+from tarry.engine.queries.listing import Listing
 from tarry.engine.queries.views import view_of_put
 from tarry.engine.records.delayed_entry import BY_COMMAND
 from tarry.engine.records.versions import new_version
+from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Claim, Put, Record
 
 T = TypeVar("T")
@@ -74,11 +75,20 @@ class Commands:
     """Finds messages by their ids and acts on them."""
 
     def __init__(
-        self, journal: Journal, dispatcher: Dispatcher, finding: Finding, clock: Clock, reading: Offload
+        self,
+        journal: Journal,
+        state: EngineState,
+        finding: Finding,
+        listing: Listing,
+        dispatcher: Dispatcher,
+        ids: Ids,
+        clock: Clock,
     ) -> None:
-        self._reading = reading
         self._journal = journal
+        self._state = state
         self._finding = finding
+        self._listing = listing
+        self._ids = ids
         self._dispatcher = dispatcher
         self._clock = clock
         self._rates = Rates()
@@ -90,17 +100,17 @@ class Commands:
     def id_of_name(self, namespace: str, name: str) -> str:
         """The id of the message that has a name; raises `NotFound` if none has."""
         self._journal.check_disk()
-        origin = self._journal.names.message_of(namespace, name)
+        origin = self._state.names.message_of(namespace, name)
         if origin is None:
             raise NotFound("there is no message of this name")
-        return self._journal.ids.make(origin.seq, origin.fire_at_ms)
+        return self._ids.make(origin.seq, origin.fire_at_ms)
 
     def _show(self, id_: str, found: Found) -> Answer[MessageView]:
         answer: Answer[MessageView] = Answer()
         flight = self._dispatcher.flights.by_seq.get(found.current.seq)
         view = view_of_put(found.put, id_, found.state, flight)
         self._journal.when_durable(
-            self._journal.batches.accepted_by(found.current.seq),
+            self._state.batches.accepted_by(found.current.seq),
             answer.unless_error(lambda: view),
         )
         return answer
@@ -109,9 +119,9 @@ class Commands:
         """A page of messages."""
         try:
             if query.state == "finalised":
-                return self.after_flush(lambda: list_finalised(self._journal, query))
+                return self.after_flush(lambda: self._listing.list_finalised(query))
             self._journal.check_disk()
-            return list_scheduled(self._journal, self._dispatcher, query, self._reading)
+            return self._listing.list_scheduled(query)
         except TarryError as error:
             return failed(error)
 
@@ -136,7 +146,7 @@ class Commands:
             if ending.spare_led_by is not None:
                 try:
                     # What leads its group may be just that.
-                    self._journal.groups.check_unled(found.put, found.origin)
+                    self._state.groups.check_unled(found.put, found.origin)
                 except Conflict as error:
                     return failed(error)
             return self._cancel(id, found, ending)
@@ -186,12 +196,12 @@ class Commands:
         def charge(found: Found) -> Answer[T]:
             put = found.put
             topic = put.destination if put.destination.startswith(TOPIC_SCHEME) else None
-            per_second = self._journal.policies.effective(topic, put.namespace).command_per_second
+            per_second = self._state.policies.effective(topic, put.namespace).command_per_second
             if per_second:
                 key = (put.namespace, put.owner)
                 wait_ms = self._rates.wait_ms(key, per_second, self._clock.now_ms())
                 if wait_ms:
-                    level = self._journal.policies.level_at(topic, put.namespace)("command_per_second")
+                    level = self._state.policies.level_at(topic, put.namespace)("command_per_second")
                     return failed(
                         RateLimited(
                             wait_ms,
@@ -249,16 +259,16 @@ class Commands:
     def ends(self, found: Found, ending: Ending, now_ms: int) -> list[Record]:
         """The records that end a message unsent, and with it those that cannot go out without it."""
         end = found.cancelled(now_ms, ending.reason, ending.error)
-        return [end, *self._journal.groups.ends_of_orphans(found.put, found.origin, now_ms)]
+        return [end, *self._state.groups.ends_of_orphans(found.put, found.origin, now_ms)]
 
     def _send(self, id_: str, found: Found, how: str) -> Answer[Due]:
         try:
             waiting = self._decide(id_, found, Event.SEND, lambda again: self._send(id_, again, how))
             if waiting is not None:
                 return waiting
-            self._journal.groups.check_unled(found.put, found.origin)
+            self._state.groups.check_unled(found.put, found.origin)
             now_ms = self._clock.now_ms()
-            fire_at_ms = admission.earliest(now_ms, now_ms, self._journal.floor_ms)
+            fire_at_ms = admission.earliest(now_ms, now_ms, self._state.floor_ms)
             uncertain = self._uncertain(found)
             put = new_version(found.put, found.current, fire_at_ms, uncertain=uncertain, commanded=how)
             records = [*self._claim(found, now_ms), found.record_of(put)]
@@ -276,7 +286,7 @@ class Commands:
         if put.group is None or put.destination.startswith(TOPIC_SCHEME):
             return []
         claim = Claim(found.current.seq, put.group, put.owner, now_ms, put.namespace)
-        return [claim, *self._journal.groups.ends_of_siblings(put, found.origin, now_ms)]
+        return [claim, *self._state.groups.ends_of_siblings(put, found.origin, now_ms)]
 
     def _restart(
         self, id_: str, found: Found, delay_ms: int | None, due_at_ms: int | None
@@ -287,19 +297,19 @@ class Commands:
             )
             if waiting is not None:
                 return waiting
-            self._journal.groups.check_unled(found.put, found.origin)
+            self._state.groups.check_unled(found.put, found.origin)
             now_ms = self._clock.now_ms()
             topic = found.put.destination if found.put.destination.startswith(TOPIC_SCHEME) else None
-            policy = self._journal.policies.effective(topic, found.put.namespace)
+            policy = self._state.policies.effective(topic, found.put.namespace)
             if due_at_ms is None:
                 delay_ms = found.put.delay_ms if delay_ms is None else delay_ms
                 if delay_ms is None:
                     raise Conflict("the message has no delay to begin again", "untimed")
                 due_at_ms = now_ms + delay_ms
             delay_ms = max(0, due_at_ms - now_ms)
-            level = self._journal.policies.level_at(topic, found.put.namespace)
+            level = self._state.policies.level_at(topic, found.put.namespace)
             admission.check_delay(delay_ms, policy, level)
-            due_at_ms, fire_at_ms = admission.instants(due_at_ms, now_ms, self._journal.floor_ms, policy)
+            due_at_ms, fire_at_ms = admission.instants(due_at_ms, now_ms, self._state.floor_ms, policy)
             put = new_version(
                 found.put, found.current, fire_at_ms, due_at_ms=due_at_ms, delay_ms=delay_ms, delayed_since_ms=now_ms,
                 attempts=0, uncertain=self._uncertain(found), commanded="",

@@ -12,14 +12,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from tarry.core.errors import Conflict, Invalid, NotFound, TarryError
+from tarry.core.ids import Ids
 from tarry.core.message import MessageView
 from tarry.core.shapes import DelayedFacts
 from tarry.engine.answer import Answer
+from tarry.engine.due.horizon import Horizon
 from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.commands import Commands
 from tarry.engine.queries.paging import check_limit
 from tarry.engine.records.delayed_entry import due_of
+from tarry.engine.topics.entry_reader import EntryReader
 from tarry.engine.topics.topic import Topic
+from tarry.engine.topics.topics import Topics
 from tarry.ledger.record import Entry, Key, decode_entry
 
 T = TypeVar("T")
@@ -51,8 +55,20 @@ class DelayedEntries:
     What is told of an entry, a refusal too, may follow from a command that is not durable yet: it is told once that is.
     """
 
-    def __init__(self, journal: Journal, commands: Commands) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        topics: Topics,
+        reader: EntryReader,
+        horizon: Horizon,
+        ids: Ids,
+        commands: Commands,
+    ) -> None:
         self._journal = journal
+        self._topics = topics
+        self._reader = reader
+        self._horizon = horizon
+        self._ids = ids
         self._commands = commands
 
     def list(
@@ -63,7 +79,7 @@ class DelayedEntries:
 
     def get(self, topic: str, entry_id: int) -> Answer[DelayedEntry]:
         """One that waits; fails with `NotFound`, or with `Conflict` for one that is due already."""
-        return self._told(lambda: self._view(*self._find(self._journal.topics.find(topic), entry_id)))
+        return self._told(lambda: self._view(*self._find(self._topics.find(topic), entry_id)))
 
     def cancel(self, topic: str, entry_id: int) -> Answer[DelayedEntry]:
         """See that nobody gets an entry: every subscription is done with it."""
@@ -78,7 +94,7 @@ class DelayedEntries:
     ) -> Answer[DelayedEntry]:
         """Command the message that an entry is, and show the entry as it then is."""
         try:
-            entry = self._view(*self._find(self._journal.topics.find(topic), entry_id))
+            entry = self._view(*self._find(self._topics.find(topic), entry_id))
         except TarryError as error:
             return self._told(partial(_refuse, error))
         return command(entry.id).turned(
@@ -93,7 +109,7 @@ class DelayedEntries:
             told = answer.unless_error(lambda: found)
         except TarryError as error:
             told = answer.unless_error(partial(_refuse, error))
-        self._journal.when_durable(self._journal.ledger.next_seq - 1, told)
+        self._journal.when_durable(self._journal.next_seq - 1, told)
         return answer
 
     def _page(self, topic: str, key: str | None, start: int, limit: int) -> DelayedPage:
@@ -101,13 +117,13 @@ class DelayedEntries:
             raise Invalid("start", "is negative")
         check_limit(limit)
         self._journal.check_disk()
-        found = self._journal.topics.find(topic)
+        found = self._topics.find(topic)
         waiting = found.waiting.between(max(start, found.first), found.visible)
         ids = waiting[: LOOK_AT if key is not None else limit]
-        ids = ids[: self._journal.sizes.together(found.seqs(ids))]
+        ids = ids[: self._reader.together(found.seqs(ids))]
         entries: list[DelayedEntry] = []
         seqs = found.seqs(ids)
-        bodies = self._journal.entry_bodies(seqs)
+        bodies = self._reader.bodies(seqs)
         for entry_id, seq, body in zip(ids.tolist(), seqs.tolist(), bodies, strict=True):
             if len(entries) == limit:
                 return DelayedPage(entries, entry_id)
@@ -119,12 +135,12 @@ class DelayedEntries:
     def next_due_at_ms(self, topic: Topic) -> int | None:
         """When the next entry of a topic is due; None if none waits, or if too many of other topics are due before it."""
         if len(topic.waiting) <= READ_AT_ONCE:
-            bodies = self._journal.entry_bodies(topic.waiting_seqs())
+            bodies = self._reader.bodies(topic.waiting_seqs())
             return min((due_of(decode_entry(body)) for body in bodies if body is not None), default=None)
         waiting = np.sort(topic.waiting_seqs())
         low = Key(0, 0)
         for _ in range(LOOKS):
-            due = self._journal.horizon.entries(low, LOOK_AT)
+            due = self._horizon.entries(low, LOOK_AT)
             found = np.flatnonzero(np.isin(due.seqs, waiting))
             if len(found):
                 return int(due.fire_at_ms[found[0]])
@@ -140,7 +156,7 @@ class DelayedEntries:
         if entry_id not in topic.waiting:
             raise Conflict(f"entry {entry_id} of {topic.name} does not wait: it is due", "due")
         seq = topic.seq(entry_id)
-        body = self._journal.entry_bodies(np.array([seq], np.int64))[0]
+        body = self._reader.bodies(np.array([seq], np.int64))[0]
         if body is None:
             raise NotFound(f"entry {entry_id} of {topic.name} cannot be read")
         entry = decode_entry(body)
@@ -150,7 +166,7 @@ class DelayedEntries:
         origin = entry.origin or key
         return DelayedEntry(
             entry_id=entry.entry_id,
-            id=self._journal.ids.make(origin.seq, origin.fire_at_ms),
+            id=self._ids.make(origin.seq, origin.fire_at_ms),
             due_at_ms=due_of(entry),
             published_at_ms=entry.published_at_ms,
             key=entry.key,

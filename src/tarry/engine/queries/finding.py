@@ -10,16 +10,20 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import Struct
 
+from tarry.core.clock import Clock
 from tarry.core.errors import Conflict, Damage, NotFound, TarryError
+from tarry.core.ids import Ids
 from tarry.core.lifecycle import Event, State
 from tarry.core.message import MessageView
 from tarry.engine.answer import Answer, failed
-from tarry.engine.bodies.bodies import Absent, Body
+from tarry.engine.bodies.bodies import Absent, Bodies, Body
 from tarry.engine.dispatch.dispatcher import Dispatcher
+from tarry.engine.due.horizon import Horizon
 from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.views import view_of_ended
 from tarry.engine.records.delayed_entry import as_entry, as_message, cancelled, ended_row
 from tarry.engine.records.versions import end_of
+from tarry.engine.state.engine_state import EngineState
 from tarry.engine.upkeep.upkeep import Upkeep
 from tarry.ledger.record import FIRST_BATCH_SEQ, Entry, Key, Put, Record, decode
 
@@ -65,11 +69,25 @@ class Fetched(Struct, frozen=True):
 class Finding:
     """Finds messages."""
 
-    def __init__(self, journal: Journal, dispatcher: Dispatcher, upkeep: Upkeep) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        state: EngineState,
+        horizon: Horizon,
+        bodies: Bodies,
+        clock: Clock,
+        ids: Ids,
+        dispatcher: Dispatcher,
+        upkeep: Upkeep,
+    ) -> None:
         self._journal = journal
+        self._state = state
+        self._horizon = horizon
+        self._bodies = bodies
+        self._clock = clock
         self._dispatcher = dispatcher
         self._upkeep = upkeep
-        self._ids = journal.ids
+        self._ids = ids
 
     def after_flush(self, read: Callable[[], Any]) -> Answer[Any]:
         """The result of a look into the registry, once that is up to date."""
@@ -100,12 +118,12 @@ class Finding:
                 again = Fetched(found.current, body)
                 self.find(id_, act, namespace, ended=ended, fetched=again).pass_on(answer)
 
-            self._journal.bodies.look_up(found.current, look_again)
+            self._bodies.look_up(found.current, look_again)
             return answer
         origin = found
 
         def look() -> MessageView:
-            registry = self._journal.registry
+            registry = self._state.registry
             row = registry.finalised.get(origin.seq)
             if row is None and (live := registry.live.get(origin.seq)) is not None and live.origin == origin:
                 # A later version that could not be read ended under its own key.
@@ -115,7 +133,7 @@ class Finding:
             if row is None:
                 view = self._ready(id_, origin)
             else:
-                view = view_of_ended(row, id_, self._journal.names.name_of(origin))
+                view = view_of_ended(row, id_, self._state.names.name_of(origin))
             _check_namespace(view.namespace, namespace)
             if not ended:
                 raise Conflict(f"the message is {view.state} already", view.state)
@@ -131,8 +149,8 @@ class Finding:
 
     def at(self, origin: Key, fetched: Fetched | None = None) -> Found | Elsewhere | Key:
         """A message by the key of its first version; one that is finalised is given by that key alone."""
-        current = self._journal.current(origin)
-        if current.seq in self._journal.dead or self._journal.passed.has_passed(current):
+        current = self._state.current(origin)
+        if current.seq in self._state.dead or self._state.passed.has_passed(current):
             return origin
         body: Body | Elsewhere = self._body(current)
         if isinstance(body, Elsewhere):
@@ -152,15 +170,15 @@ class Finding:
         ):
             raise NotFound(_NONE)
         if isinstance(record, Put):
-            return Found(origin, current, record, self._state(current, record))
-        if not self._journal.topics.records.waits(record, current.seq):
+            return Found(origin, current, record, self._life(current, record))
+        if not self._state.topics.waits(record, current.seq):
             return origin
         return Found(origin, current, as_message(record), State.SCHEDULED, record)
 
     def _ready(self, id_: str, origin: Key) -> MessageView:
         """A delayed entry that was sent without a row for it, as long as its topic has its first record."""
         try:
-            entry = decode(self._journal.bodies.one(origin.seq))
+            entry = decode(self._bodies.one(origin.seq))
         except (Absent, NotFound):
             entry = None
         if (
@@ -169,7 +187,7 @@ class Finding:
             or entry.origin is not None
         ):
             raise NotFound(_NONE)
-        topic = self._journal.topics.records.by_name.get(entry.topic)
+        topic = self._state.topics.by_name.get(entry.topic)
         if topic is None or topic.seq(entry.entry_id) != origin.seq:
             raise NotFound(_NONE)
         if entry.entry_id < topic.first and not self._was_due(origin):
@@ -179,36 +197,35 @@ class Finding:
         return view_of_ended(ended, id_)
 
     def _was_due(self, key: Key) -> bool:
-        return self._journal.passed.has_passed(key) or key.fire_at_ms <= self._journal.clock.now_ms()
+        return self._state.passed.has_passed(key) or key.fire_at_ms <= self._clock.now_ms()
 
     def _was_given_out(self, seq: int) -> bool:
-        return seq < self._journal.ledger.next_seq or self._journal.batches.of(seq) is not None
+        return seq < self._journal.next_seq or self._state.batches.of(seq) is not None
 
     def _floor_ms(self, seq: int) -> int:
         """Before which instant a version does not fire, whatever its body says: that of its batch."""
-        batch = self._journal.batches.of(seq) if seq >= FIRST_BATCH_SEQ else None
+        batch = self._state.batches.of(seq) if seq >= FIRST_BATCH_SEQ else None
         return 0 if batch is None else batch.floor_ms
 
     def _body(self, current: Key) -> Body | Elsewhere:
         """The body of a version, or where else to look: what ended long ago, the index alone knows."""
-        journal = self._journal
         if current.seq >= FIRST_BATCH_SEQ:
             return Elsewhere(current)
-        if current.seq < journal.replayed_from and journal.horizon.view.identity:
+        if current.seq < self._state.replayed_from and self._horizon.view.identity:
             return Elsewhere(current)
         try:
-            return journal.bodies.one(current.seq)
+            return self._bodies.one(current.seq)
         except Absent:
-            return Elsewhere(current) if journal.horizon.view.identity else None
+            return Elsewhere(current) if self._horizon.view.identity else None
         except NotFound:
             return None
 
-    def _state(self, current: Key, put: Put) -> State:
+    def _life(self, current: Key, put: Put) -> State:
         flight = self._dispatcher.flights.by_seq.get(current.seq)
         if flight is not None and flight.state is State.SENDING:
             return State.SENDING
         tried_again = flight is not None and flight.tried
-        if self._journal.may_have_been_sent(current, put) and not tried_again:
+        if self._state.may_have_been_sent(current, put) and not tried_again:
             return State.SENDING
         return State.SCHEDULED
 

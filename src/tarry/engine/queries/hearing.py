@@ -8,20 +8,22 @@ from collections.abc import Callable
 
 from tarry.core.delivery import Delivered, Verdict
 from tarry.core.errors import Conflict
+from tarry.core.ids import Ids
 from tarry.core.lifecycle import FINALISED, State
 from tarry.core.message import MessageView
 from tarry.engine.answer import Answer
 from tarry.engine.dispatch.dispatcher import Dispatcher
-from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.commands import Commands, Due
+from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Key
 
 
 class Hearing:
     """Waits for the outcome of messages."""
 
-    def __init__(self, journal: Journal, dispatcher: Dispatcher, commands: Commands) -> None:
-        self._journal = journal
+    def __init__(self, state: EngineState, ids: Ids, dispatcher: Dispatcher, commands: Commands) -> None:
+        self._state = state
+        self._ids = ids
         self._dispatcher = dispatcher
         self._commands = commands
 
@@ -87,10 +89,10 @@ class Hearing:
 
     def _when_alive(self, id_: str, wait: Callable[[int], None], look: Callable[[], None]) -> None:
         """Wait for the present version of a message; look again if that has ended since the last look."""
-        place = self._journal.ids.read(id_)
+        place = self._ids.read(id_)
         assert place is not None
-        current = self._journal.current(Key(place[1], place[0]))
-        if current.seq in self._journal.dead:
+        current = self._state.current(Key(place[1], place[0]))
+        if current.seq in self._state.dead:
             look()
         else:
             wait(current.seq)

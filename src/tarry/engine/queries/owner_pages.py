@@ -10,12 +10,13 @@ at most a message is shown once more, as it is then.
 import struct
 from typing import Final, NamedTuple
 
+from tarry.core.ids import Ids
 from tarry.core.message import MessageView, OwnedQuery
-from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.paging import MAX_NUMBER, check_limit, make_token, no_page, read_token
 from tarry.engine.queries.views import ended_view
+from tarry.engine.state.names import Names
 from tarry.ledger.record import Key
-from tarry.registry.registry import LiveRow
+from tarry.registry.registry import LiveRow, Registry
 
 _LAST: Final = (MAX_NUMBER, MAX_NUMBER)
 
@@ -42,13 +43,13 @@ class OwnedKeys(NamedTuple):
     next_page: str | None
 
 
-def waiting_page(journal: Journal, query: OwnedQuery) -> OwnedKeys:
+def waiting_page(registry: Registry, next_seq: int, query: OwnedQuery) -> OwnedKeys:
     """A page of what waits, as of the last flush."""
     limit = check_limit(query.limit)
-    at = _read(query.page, (_UNMOVED, _MOVED)) or Place(_UNMOVED, journal.ledger.next_seq - 1, (0, 0))
+    at = _read(query.page, (_UNMOVED, _MOVED)) or Place(_UNMOVED, next_seq - 1, (0, 0))
     found: list[Key] = []
     while True:
-        rows = _rows(journal, query.owner, at, limit + 1)
+        rows = _rows(registry, query.owner, at, limit + 1)
         for (seq,), (_, due_at_ms), live in rows:
             moved = live.current.seq > at.began_seq
             if moved == (at.part == _MOVED):
@@ -63,9 +64,9 @@ def waiting_page(journal: Journal, query: OwnedQuery) -> OwnedKeys:
 
 
 def _rows(
-    journal: Journal, owner: str, at: Place, limit: int
+    registry: Registry, owner: str, at: Place, limit: int
 ) -> list[tuple[tuple[int], tuple[str, int], LiveRow]]:
-    live = journal.registry.live
+    live = registry.live
     if at.part == _UNMOVED:
         where = "owner = ? AND (due_at_ms, origin_seq) > (?, ?) ORDER BY due_at_ms, origin_seq LIMIT ?"
         return live.select(where, (owner, *at.after, limit))
@@ -74,7 +75,9 @@ def _rows(
     return live.select(where, (owner, at.after[1], at.began_seq, limit))
 
 
-def ended_page(journal: Journal, query: OwnedQuery) -> tuple[list[MessageView], str | None]:
+def ended_page(
+    registry: Registry, names: Names, ids: Ids, query: OwnedQuery
+) -> tuple[list[MessageView], str | None]:
     """A page of what has ended, as of the last flush, and how to go on."""
     limit = check_limit(query.limit)
     at = _read(query.page, (_ENDED,)) or Place(_ENDED, 0, _LAST)
@@ -84,20 +87,20 @@ def ended_page(journal: Journal, query: OwnedQuery) -> tuple[list[MessageView], 
         " ORDER BY finalised_at_ms DESC, origin_seq DESC LIMIT ?"
     )
     while True:
-        rows = journal.registry.finalised.select(where, (query.owner, *at.after, limit + 1))
+        rows = registry.finalised.select(where, (query.owner, *at.after, limit + 1))
         for (seq,), (_, at_ms), ended in rows:
             if query.namespace in (None, ended.namespace):
                 if len(found) == limit:
                     return found, at.token()
-                found.append(ended_view(journal, ended))
+                found.append(ended_view(names, ids, ended))
             at = at._replace(after=(at_ms, seq))
         if len(rows) <= limit:
             return found, None
 
 
-def origins_of(journal: Journal, owner: str) -> list[Key]:
+def origins_of(registry: Registry, owner: str) -> list[Key]:
     """All that waits of an owner, as of the last flush."""
-    return [live.origin for _, _, live in journal.registry.live.select("owner = ?", (owner,))]
+    return [live.origin for _, _, live in registry.live.select("owner = ?", (owner,))]
 
 
 def _read(page: str | None, parts: tuple[int, ...]) -> Place | None:

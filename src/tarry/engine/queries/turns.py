@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Final
 
 from tarry.core import admission
+from tarry.core.clock import Clock
 from tarry.core.errors import TarryError
 from tarry.core.ids import Ids
 from tarry.core.lifecycle import State
@@ -20,6 +21,7 @@ from tarry.engine.dispatch.dispatcher import Dispatcher, has_waited
 from tarry.engine.journal.journal import Journal
 from tarry.engine.queries.commands import Commands
 from tarry.engine.queries.finding import Found
+from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Key
 
 TOGETHER: Final = 100
@@ -29,11 +31,21 @@ TOGETHER: Final = 100
 class Turns:
     """Gives messages that wait for their turn another one."""
 
-    def __init__(self, journal: Journal, dispatcher: Dispatcher, commands: Commands) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        state: EngineState,
+        clock: Clock,
+        ids: Ids,
+        dispatcher: Dispatcher,
+        commands: Commands,
+    ) -> None:
         self._journal = journal
+        self._state = state
+        self._clock = clock
         self._dispatcher = dispatcher
         self._commands = commands
-        self._ids: Ids = journal.ids
+        self._ids = ids
         self._changes = 0
         """How often a limit was changed: a change ends the walk for the one before it."""
 
@@ -61,12 +73,12 @@ class Turns:
 
     def _origins(self) -> Iterator[list[Key]]:
         """Messages that may wait for their turn, by their first versions: from the wheel, then those with a new version."""
-        began_seq = self._journal.ledger.next_seq
+        began_seq = self._journal.next_seq
         keys = self._dispatcher.put_off()
         while some := list(islice(keys, TOGETHER)):
             yield some
         after_seq = 0
-        while rows := self._journal.registry.live.select(
+        while rows := self._state.registry.live.select(
             "origin_seq > ? ORDER BY origin_seq LIMIT ?", (after_seq, TOGETHER)
         ):
             after_seq = rows[-1][2].origin.seq
@@ -75,11 +87,11 @@ class Turns:
             yield [row.origin for row in moved if self._waits(row.current)]
 
     def _waits(self, current: Key) -> bool:
-        return current.fire_at_ms > self._journal.clock.now_ms() or self._dispatcher.is_put_off(current.seq)
+        return current.fire_at_ms > self._clock.now_ms() or self._dispatcher.is_put_off(current.seq)
 
     def _turn(self, found: Found, namespace: str | None) -> int | None:
         """When a message goes out that waits because of a limit; None if it does not."""
-        put, journal = found.put, self._journal
+        put, state = found.put, self._state
         waits_for_turn = found.entry is None and found.state is State.SCHEDULED and not put.attempts
         if (
             not waits_for_turn
@@ -88,10 +100,10 @@ class Turns:
         ):
             return None
         topic = put.destination if put.destination.startswith(TOPIC_SCHEME) else None
-        policy = journal.policies.effective(topic, put.namespace)
+        policy = state.policies.effective(topic, put.namespace)
         if not self._dispatcher.is_put_off(found.current.seq) and not has_waited(put, policy):
             return None
-        at_ms = now_ms = journal.clock.now_ms()
+        at_ms = now_ms = self._clock.now_ms()
         if policy.send_per_second > 0:
             at_ms = self._dispatcher.rates.reserve((put.namespace, put.owner), policy.send_per_second, now_ms)
-        return int(admission.earliest(max(at_ms, put.due_at_ms or 0), now_ms, journal.floor_ms))
+        return int(admission.earliest(max(at_ms, put.due_at_ms or 0), now_ms, state.floor_ms))

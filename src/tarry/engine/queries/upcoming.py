@@ -17,8 +17,8 @@ from tarry.core.errors import Invalid
 from tarry.core.timers.lanes import DOORS, doors_of
 from tarry.core.timers.run import Due
 from tarry.engine.answer import Answer, failed
-from tarry.engine.due.horizon import Offload
-from tarry.engine.journal.journal import Journal
+from tarry.engine.due.horizon import Horizon, Offload
+from tarry.engine.state.engine_state import EngineState
 
 MAX_BUCKETS: Final = 1_000
 STEP_ENTRIES: Final = 1 << 20
@@ -49,8 +49,9 @@ class Upcoming(Struct, frozen=True, kw_only=True):
 class Counting:
     """Counts what is coming; who asks for the same while it is being counted gets the same answer."""
 
-    def __init__(self, journal: Journal, reading: Offload) -> None:
-        self._journal = journal
+    def __init__(self, state: EngineState, horizon: Horizon, reading: Offload) -> None:
+        self._state = state
+        self._horizon = horizon
         self._reading = reading
         self._under_way: dict[Window, Answer[Upcoming]] = {}
 
@@ -65,8 +66,19 @@ class Counting:
         if found is None:
             found = self._under_way[window] = Answer()
             found.then(lambda _: self._forget(window))
-            _Count(self._journal, self._reading, window, found).step()
+            _Count(self._state, self._horizon, self._reading, window, found).step()
         return found
+
+    def due_soon(self, door: str, until_ms: int) -> int:
+        """How many messages of a door in the wheel are due before an instant, for who gets ready for them."""
+        number, count = DOORS.index(door), 0
+        first_ms = self._horizon.wheel.next_fire_at_ms()
+        if first_ms is None or first_ms >= until_ms:
+            return 0
+        for part in _pieces(self._horizon.wheel.parts(0, until_ms)):
+            of_door = part.at(doors_of(part.lanes) == number)
+            count += len(of_door.seqs) - int(self._state.dead.contains_many(of_door.seqs).sum())
+        return count
 
     def _forget(self, window: Window) -> None:
         del self._under_way[window]
@@ -75,10 +87,16 @@ class Counting:
 class _Count:
     """One count under way: what waited at one moment, looked at in steps."""
 
-    def __init__(self, journal: Journal, reading: Offload, window: Window, answer: Answer[Upcoming]) -> None:
+    def __init__(
+        self,
+        state: EngineState,
+        horizon: Horizon,
+        reading: Offload,
+        window: Window,
+        answer: Answer[Upcoming],
+    ) -> None:
         from_ms, to_ms, buckets = window
-        horizon = journal.horizon
-        self._dead = journal.dead.frozen()
+        self._dead = state.dead.frozen()
         self._reading = reading
         self._answer = answer
         self._edges = from_ms + (to_ms - from_ms) * np.arange(buckets + 1, dtype=np.int64) // buckets
@@ -90,7 +108,7 @@ class _Count:
         self._parts = _pieces([*horizon.wheel.parts(from_ms, to_ms), *horizon.tail.parts(from_ms, to_ms)])
         cancelled = [
             (batch.first_seq, batch.last_seq)
-            for batch in journal.batches.by_name.values()
+            for batch in state.batches.by_name.values()
             if batch.cancelled_at_ms is not None
         ]
         self._files = horizon.view.tallies(horizon.at.fire_at_ms, self._edges, cancelled)
@@ -142,18 +160,6 @@ class _Count:
             from_ms=edges[0], to_ms=edges[-1], edges_ms=edges, doors=by_door, total=int(counts.sum()),
             last_at_ms=self._last_at_ms, estimated=round(self._estimated),
         )  # fmt: skip
-
-
-def due_soon(journal: Journal, door: str, until_ms: int) -> int:
-    """How many messages of a door in the wheel are due before an instant, for who gets ready for them."""
-    number, count = DOORS.index(door), 0
-    first_ms = journal.horizon.wheel.next_fire_at_ms()
-    if first_ms is None or first_ms >= until_ms:
-        return 0
-    for part in _pieces(journal.horizon.wheel.parts(0, until_ms)):
-        of_door = part.at(doors_of(part.lanes) == number)
-        count += len(of_door.seqs) - int(journal.dead.contains_many(of_door.seqs).sum())
-    return count
 
 
 def _pieces(parts: list[Due]) -> Iterator[Due]:

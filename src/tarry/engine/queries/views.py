@@ -4,10 +4,11 @@ from typing import Any, Final
 
 import msgspec
 
+from tarry.core.ids import Ids
 from tarry.core.lifecycle import State
 from tarry.core.message import MessageView
 from tarry.engine.flights.flight import Flight
-from tarry.engine.journal.journal import Journal
+from tarry.engine.state.names import Names
 from tarry.ledger.record import Put
 from tarry.registry.registry import EndedRow
 
@@ -37,7 +38,7 @@ def view_of_ended(ended: EndedRow, id_: str, name: str | None = None) -> Message
     return MessageView(id=id_, state=State(ended.outcome), name=name, **facts, **kept)
 
 
-def ended_view(journal: Journal, ended: EndedRow) -> MessageView:
+def ended_view(names: Names, ids: Ids, ended: EndedRow) -> MessageView:
     """A message that is finalised, as its row alone tells."""
-    id_ = journal.ids.make(ended.origin.seq, ended.origin.fire_at_ms)
-    return view_of_ended(ended, id_, journal.names.name_of(ended.origin))
+    id_ = ids.make(ended.origin.seq, ended.origin.fire_at_ms)
+    return view_of_ended(ended, id_, names.name_of(ended.origin))

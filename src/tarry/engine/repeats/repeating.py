@@ -22,10 +22,13 @@ from tarry.core.names import TOPIC_SCHEME, parse_topic
 from tarry.core.policy import Effective
 from tarry.core.repeat import Occurrences, Progress
 from tarry.engine.admission.first_versions import FirstVersions
+from tarry.engine.bodies.bodies import Bodies
+from tarry.engine.isolation import Isolation
 from tarry.engine.journal.journal import Journal
+from tarry.engine.namespaces.repeat_state import HeldRepeat, RepeatName, come_to
 from tarry.engine.records.versions import end_of
 from tarry.engine.repeats.zone_files import offset_of
-from tarry.engine.state.repeat_state import HeldRepeat, RepeatName, RepeatState, come_to
+from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Key, Put, Record
 
 log = logging.getLogger(__name__)
@@ -89,9 +92,19 @@ class Wakes:
 class Repeating:
     """Makes occurrences of repeats."""
 
-    def __init__(self, journal: Journal, state: RepeatState, versions: FirstVersions) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        state: EngineState,
+        bodies: Bodies,
+        isolation: Isolation,
+        versions: FirstVersions,
+    ) -> None:
         self._journal = journal
         self._state = state
+        self._held = state.repeats
+        self._bodies = bodies
+        self._isolation = isolation
         self._versions = versions
         self._timely = Wakes()
         self._late = Wakes()
@@ -107,10 +120,10 @@ class Repeating:
         if next_ms is None:
             return None
         waits = 0 < self._again_at_ms - now_ms <= SECOND_MS
-        if next_ms <= now_ms and not waits and self._journal.ledger.failed is None:
+        if next_ms <= now_ms and not waits and not self._journal.failed:
             self._make_all(now_ms)
             next_ms = self._next_ms()
-        if self._state.changed:
+        if self._held.changed:
             next_ms = now_ms + 1 if next_ms is None else min(next_ms, now_ms + 1)
         return None if next_ms is None else max(next_ms, min(self._again_at_ms, now_ms + SECOND_MS))
 
@@ -119,7 +132,7 @@ class Repeating:
         return min(firsts, default=None)
 
     def _look_at_changed(self, now_ms: int) -> None:
-        changed = self._state.changed
+        changed = self._held.changed
         for name in list(islice(changed, LOOKED_AT)):
             del changed[name]
             self.troubles.pop(name, None)
@@ -130,7 +143,7 @@ class Repeating:
 
     def _set_wake(self, name: RepeatName, now_ms: int) -> None:
         timely_ms, late_ms = None, None
-        held = self._state.by_name.get(name)
+        held = self._held.by_name.get(name)
         if held is not None and held.progress.paused_at_ms is None:
             progress = held.progress
             if progress.over_at_ms is not None:
@@ -153,11 +166,11 @@ class Repeating:
         """The policy in force where the messages of a repeat go."""
         destination = held.repeat.destination
         topic = parse_topic(destination).full if destination.startswith(TOPIC_SCHEME) else None
-        return self._journal.policies.effective(topic, held.name.namespace)
+        return self._state.policies.effective(topic, held.name.namespace)
 
     def _missed_before(self, progress: Progress, now_ms: int) -> int:
         """Occurrences planned for an earlier instant are missed: the server did not run, or the repeat was paused."""
-        return max(progress.since_ms, self._journal.recovered_at_ms, now_ms - MISSED_MS)
+        return max(progress.since_ms, self._state.recovered_at_ms, now_ms - MISSED_MS)
 
     @staticmethod
     def occurrences(held: HeldRepeat) -> Occurrences:
@@ -167,7 +180,7 @@ class Repeating:
     # Making
 
     def _make_all(self, now_ms: int) -> None:
-        room, room_bytes = STEP, self._journal.ledger.unit_max_bytes // 2
+        room, room_bytes = STEP, self._journal.unit_max_bytes // 2
         records: list[Record] = []
         for wakes in (self._timely, self._late):
             while (first := wakes.first()) is not None and first[0] <= now_ms:
@@ -175,10 +188,10 @@ class Repeating:
                     self._again_at_ms = now_ms + PACE_MS
                     break
                 name = first[1]
-                size_bytes = self._state.by_name[name].repeat.size_bytes
+                size_bytes = self._held.by_name[name].repeat.size_bytes
                 fits = max(1, min(room, room_bytes // size_bytes))
                 try:
-                    made = self._make(self._state.by_name[name], now_ms, fits, len(records))
+                    made = self._make(self._held.by_name[name], now_ms, fits, len(records))
                 except Exception as error:  # noqa: BLE001 - one repeat must not keep the others, nor end the process
                     self._refused(name, error, now_ms)
                     continue
@@ -191,14 +204,14 @@ class Repeating:
             self._append(records, now_ms)
 
     def _append(self, records: list[Record], now_ms: int) -> None:
-        expected = self._journal.ledger.next_seq
+        expected = self._journal.next_seq
         try:
             first = self._journal.append(records, lambda _: None)
         except Unavailable:
             # No space: the repeats are looked at again, and nothing was decided.
             for record in records:
                 if not isinstance(record, Put):
-                    self._state.changed[RepeatName.parse(record.name)] = None  # type: ignore[union-attr]
+                    self._held.changed[RepeatName.parse(record.name)] = None  # type: ignore[union-attr]
             self._again_at_ms = now_ms + SECOND_MS
             return
         assert first == expected
@@ -207,7 +220,7 @@ class Repeating:
         """The occurrences of one repeat that are near, and its progress after them; `before` records come before them."""
         progress, occurrences = held.progress, self.occurrences(held)
         if progress.over_at_ms is not None:
-            return self._state.ends_of(held.name)
+            return self._held.ends_of(held.name)
         next_ms, made = progress.next_at_ms, progress.made
         last_ms = progress.last_at_ms
         ahead = [one for one in progress.ahead if one[0] > now_ms]
@@ -216,7 +229,7 @@ class Repeating:
             next_ms = occurrences.after_missed(next_ms, missed_before_ms)
             room = min(room, LATE_STEP)
         puts: list[Record] = []
-        first_seq = self._journal.ledger.next_seq + before
+        first_seq = self._journal.next_seq + before
         ahead_ms = self._ahead_ms(held)
         while next_ms is not None and len(puts) < room:
             planned = occurrences.planned(next_ms, made)
@@ -244,7 +257,7 @@ class Repeating:
 
     def _refused(self, name: RepeatName, error: Exception, now_ms: int) -> None:
         if not isinstance(error, TarryError):
-            self._journal.isolation.check(error)
+            self._isolation.check(error)
         reason = str(error) if isinstance(error, TarryError) else faults.told(error)
         if self.troubles.get(name) != reason:
             log.warning(
@@ -261,12 +274,12 @@ class Repeating:
 
         One that was commanded by itself in the meantime is a message of its own, and stays.
         """
-        progress, dead = held.progress, self._journal.dead
+        progress, dead = held.progress, self._state.dead
         ends: list[Record] = []
         planned: list[int] = []
         for fire_at_ms, seq, planned_at_ms in progress.ahead:
             if fire_at_ms > now_ms and seq not in dead:
-                put = self._journal.bodies.version(seq)
+                put = self._bodies.version(seq)
                 ends.append(end_of(put, Key(fire_at_ms, seq), "cancelled", now_ms, TAKEN_BACK))
                 planned.append(planned_at_ms)
         if not planned:

@@ -19,9 +19,10 @@ from tarry.core.repeat import (
 )
 from tarry.engine.answer import Answer, failed
 from tarry.engine.journal.journal import Journal
+from tarry.engine.namespaces.repeat_state import HeldRepeat, RepeatName, asked, come_to
 from tarry.engine.repeats.repeating import Repeating
 from tarry.engine.repeats.zone_files import offset_of
-from tarry.engine.state.repeat_state import HeldRepeat, RepeatName, RepeatState, asked, come_to
+from tarry.engine.state.engine_state import EngineState
 from tarry.ledger.record import Record
 
 RepeatCondition = Literal["active", "paused", "over"]
@@ -57,14 +58,15 @@ class RepeatPage(Struct, frozen=True):
 class Repeats:
     """Sets repeats and shows them."""
 
-    def __init__(self, journal: Journal, state: RepeatState, repeating: Repeating, clock: Clock) -> None:
+    def __init__(self, journal: Journal, state: EngineState, repeating: Repeating, clock: Clock) -> None:
         self._journal = journal
         self._state = state
+        self._held = state.repeats
         self._repeating = repeating
         self._clock = clock
 
     def __len__(self) -> int:
-        return len(self._state.by_name)
+        return len(self._held.by_name)
 
     def set(self, namespace: str, name: str, repeat: Repeat) -> Answer[RepeatView]:
         """Begin a repeat, or begin it anew with what is asked for now; one that is the same already goes on as it is."""
@@ -72,7 +74,7 @@ class Repeats:
             key = RepeatName(parse_namespace(namespace), name)
             check_repeat_name(name)
             repeat.check()
-            before = self._state.by_name.get(key)
+            before = self._held.by_name.get(key)
             if before is not None and before.repeat == repeat:
                 return self._shown(key)
             now_ms = self._clock.now_ms()
@@ -89,7 +91,7 @@ class Repeats:
             return failed(error)
 
     def _check_room(self, new: HeldRepeat, before: HeldRepeat | None) -> None:
-        state, freed_bytes = self._state, 0 if before is None else before.repeat.size_bytes
+        state, freed_bytes = self._held, 0 if before is None else before.repeat.size_bytes
         if before is None and len(state.by_name) >= MAX_REPEATS:
             raise Conflict(
                 f"there are {MAX_REPEATS} repeats, as many as a server may have: remove some", "full"
@@ -103,8 +105,8 @@ class Repeats:
         if before is None or before.holder != new.holder:
             policy = self._repeating.policy(new)
             holder, most = new.holder, policy.max_pending_per_owner
-            if most and self._journal.pending.of(*holder) + state.by_holder[holder] >= most:
-                level = self._journal.policies.level_at(new.repeat.destination, holder.namespace)
+            if most and self._state.pending.of(*holder) + state.by_holder[holder] >= most:
+                level = self._state.policies.level_at(new.repeat.destination, holder.namespace)
                 raise TooManyPending(most, level("max_pending_per_owner"))
 
     def get(self, namespace: str, name: str) -> Answer[RepeatView]:
@@ -123,17 +125,17 @@ class Repeats:
         except ValueError:
             return failed(Invalid("page", "is no page of this list"))
         limit = max(1, min(limit, MAX_LISTED))
-        names = self._state.names(namespace, low, limit + 1)
+        names = self._held.names(namespace, low, limit + 1)
         shown = names[:limit]
         now_ms = self._clock.now_ms()
 
         def made() -> RepeatPage:
-            held = [self._state.by_name[name] for name in shown if name in self._state.by_name]
+            held = [self._held.by_name[name] for name in shown if name in self._held.by_name]
             views = [self._view(one, now_ms, 1) for one in held]
             return RepeatPage(views, shown[-1].full if len(names) > len(shown) else None)
 
         answer: Answer[RepeatPage] = Answer()
-        self._journal.when_durable(self._journal.ledger.next_seq - 1, answer.unless_error(made))
+        self._journal.when_durable(self._journal.next_seq - 1, answer.unless_error(made))
         return answer
 
     def pause(self, namespace: str, name: str) -> Answer[RepeatView]:
@@ -169,14 +171,14 @@ class Repeats:
             held = self._find(namespace, name)
             ends, _ = self._repeating.taken_back(held, self._clock.now_ms())
             answer: Answer[None] = Answer()
-            records = [*ends, *self._state.ends_of(held.name)]
+            records = [*ends, *self._held.ends_of(held.name)]
             self._journal.append(records, answer.unless_error(lambda: None), essential=True)
             return answer
         except TarryError as error:
             return failed(error)
 
     def _find(self, namespace: str, name: str) -> HeldRepeat:
-        held = self._state.by_name.get(RepeatName(parse_namespace(namespace), name))
+        held = self._held.by_name.get(RepeatName(parse_namespace(namespace), name))
         if held is None:
             raise NotFound(f"there is no repeat {name} in {namespace}")
         return held
@@ -184,14 +186,14 @@ class Repeats:
     def _write(self, name: RepeatName, records: list[Record]) -> Answer[RepeatView]:
         answer: Answer[RepeatView] = Answer()
         self._journal.append(records, answer.unless_error(lambda: view))
-        view = self._view(self._state.by_name[name], self._clock.now_ms())
+        view = self._view(self._held.by_name[name], self._clock.now_ms())
         return answer
 
     def _shown(self, name: RepeatName) -> Answer[RepeatView]:
         """A repeat as it is, told once it is durable."""
         answer: Answer[RepeatView] = Answer()
-        view = self._view(self._state.by_name[name], self._clock.now_ms())
-        self._journal.when_durable(self._journal.ledger.next_seq - 1, answer.unless_error(lambda: view))
+        view = self._view(self._held.by_name[name], self._clock.now_ms())
+        self._journal.when_durable(self._journal.next_seq - 1, answer.unless_error(lambda: view))
         return answer
 
     def _view(self, held: HeldRepeat, now_ms: int, instants: int = SHOWN) -> RepeatView:

@@ -222,6 +222,11 @@ class Batches:
         adopted = [batch for batch in self._ordered if cursor < batch.adopt_seq <= effective_seq]
         return [batch for batch in adopted if batch.files and batch.remaining]
 
+    def lowest_entering_ms(self, effective_seq: int) -> int | None:
+        """The instant before which no message fires of batches whose adoption has not taken effect."""
+        entering = [batch.floor_ms for batch in self._ordered if batch.adopt_seq > effective_seq]
+        return min(entering, default=None)
+
     def indexed(self, cursor: int) -> None:
         """A version of the index with this cursor is here to stay: let go of the files that it has."""
         for batch in self._ordered:

@@ -1,70 +1,34 @@
-"""A consumer of a subscription, and what it is given."""
+"""A consumer of a subscription."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-from msgspec import Struct
-
-from tarry.core.ids import Ids
 from tarry.core.sets.lazy_id_map import LazyIdMap
 from tarry.engine.answer import Answer
-from tarry.engine.due.decoded_batch import DecodedBatch
-
-if TYPE_CHECKING:
-    from tarry.engine.topics.subscription import Subscription
+from tarry.engine.due.decoded_batch import Prepare
+from tarry.engine.topics.received import Received
 
 Ranges = Sequence[tuple[int, int]]
 """Hash slots, from one to another, both included."""
 
-Partial = Sequence[tuple[int, list[int]]]
-"""Entries of which some messages are acknowledged, each with the bits of those that are left, 64 in a word."""
 
-Prepare = Callable[[DecodedBatch], int]
-"""Has a door write down what it will show of the entries that a batch becomes, in a cache of its own; gives the bytes of that, which
-are held as long as the batch lives."""
+class Feed(Protocol):
+    """The subscription of a consumer, as far as a consumer asks it for anything."""
 
+    def eligible(self) -> list["Consumer"]:
+        """The consumers that are given entries."""
 
-class Received(Struct, frozen=True, gc=False):
-    """An entry as a consumer gets it."""
+    def flowed(self, consumer: "Consumer") -> None:
+        """A consumer can take more."""
 
-    entry_id: int
-    redelivery_count: int
-    payload: bytes
-    headers: dict[str, str]
-    key: str | None
-    published_at_ms: int
-    due_at_ms: int | None
-    origin: tuple[int, int] | None = None
-    """The origin of the scheduled message that it was, if it was one: its fire instant and seq."""
-    ids: Ids | None = None
-    door: str = ""
-    """The door through which it was published, for a payload that only that door understands."""
-    messages: int = 1
-    """How many messages of a client's it is."""
-    left: Sequence[int] = ()
-    """Which of its messages are left where some are acknowledged: bits, 64 in a word. Nothing says all."""
-    ttl_ms: int | None = None
-    """Its own time to live, from when on it could be had."""
+    def ack(self, entry_ids: list[int]) -> Answer[None]:
+        """Be done with entries."""
 
-    def has_expired(self, now_ms: int, policy_ttl_ms: int) -> bool:
-        """Whether its time to live is over, its own or the policy's: both count from when it could be had."""
-        ttl_ms = policy_ttl_ms
-        if self.ttl_ms is not None and (not ttl_ms or self.ttl_ms < ttl_ms):
-            ttl_ms = self.ttl_ms
-        return ttl_ms > 0 and now_ms > self.available_at_ms + ttl_ms
+    def give_back(self, consumer: "Consumer", entry_ids: Sequence[int] | set[int], *, counted: bool) -> None:
+        """Entries that a consumer does not keep."""
 
-    @property
-    def available_at_ms(self) -> int:
-        """From when on it could be had: its due instant, or its publication if that was later."""
-        return max(self.published_at_ms, self.due_at_ms or 0)
-
-    @property
-    def message_id(self) -> str | None:
-        """The id of the scheduled message that it was. Made when it is asked for: most consumers do not."""
-        if self.origin is None or self.ids is None:
-            return None
-        fire_at_ms, seq = self.origin
-        return self.ids.make(seq, fire_at_ms)
+    def detach(self, consumer: "Consumer") -> None:
+        """Remove a consumer and give what it held to others."""
 
 
 class Consumer:
@@ -72,7 +36,7 @@ class Consumer:
 
     def __init__(
         self,
-        subscription: "Subscription",
+        feed: Feed,
         name: str,
         deliver: Callable[[Sequence[Received]], None],
         priority: int,
@@ -80,7 +44,7 @@ class Consumer:
         max_unacked: int | None = None,
         prepare: Prepare | None = None,
     ) -> None:
-        self.subscription = subscription
+        self._feed = feed
         self.name = name
         self.deliver = deliver
         self.priority = priority
@@ -113,22 +77,22 @@ class Consumer:
     @property
     def active(self) -> bool:
         """Whether it is given entries: in exclusive and failover subscriptions only one is."""
-        return self in self.subscription.eligible()
+        return self in self._feed.eligible()
 
     def flow(self, permits: int) -> None:
         """Allow so many more messages."""
         self.permits += permits
         if not self.closed:
-            self.subscription.flowed(self)
+            self._feed.flowed(self)
 
     def ack(self, entry_ids: Sequence[int]) -> Answer[None]:
         """Be done with entries; the answer comes when that is durable."""
-        return self.subscription.ack(list(entry_ids))
+        return self._feed.ack(list(entry_ids))
 
     def nack(self, entry_ids: Sequence[int] | None = None) -> None:
         """Give entries back to come again; None gives back all."""
-        self.subscription.give_back(self, self.held if entry_ids is None else entry_ids, counted=True)
+        self._feed.give_back(self, self.held if entry_ids is None else entry_ids, counted=True)
 
     def close(self) -> None:
         """Detach. What it holds goes to others."""
-        self.subscription.detach(self)
+        self._feed.detach(self)

@@ -8,7 +8,7 @@ from tarry.core import admission, limits
 from tarry.core.errors import Invalid, TooLarge
 from tarry.core.ids import Ids
 from tarry.engine.records.producer_numbers import Sent, sent_by
-from tarry.engine.topics.consumer import Received
+from tarry.engine.topics.received import Received
 from tarry.ledger.read_record import ReadEntry
 from tarry.ledger.record import NO_PUT, Entry
 

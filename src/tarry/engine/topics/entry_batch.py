@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, overload
 
 from tarry.core.ids import Ids
 from tarry.engine.due.decoded_batch import DecodedBatch
-from tarry.engine.topics.consumer import Received
+from tarry.engine.topics.received import Received
 from tarry.ledger.read_record import ReadPut
 
 

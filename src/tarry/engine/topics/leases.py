@@ -1,12 +1,9 @@
 """Leases: which entries of a subscription are given out, and to whom."""
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from tarry.core.sets.lazy_id_map import LazyIdMap
-
-if TYPE_CHECKING:
-    from tarry.engine.topics.consumer import Consumer
+from tarry.engine.topics.consumer import Consumer
 
 
 class Leases:
@@ -22,13 +19,13 @@ class Leases:
     def __contains__(self, entry_id: int) -> bool:
         return entry_id in self._holders.each()
 
-    def give(self, entry_ids: Sequence[int], consumer: "Consumer") -> None:
+    def give(self, entry_ids: Sequence[int], consumer: Consumer) -> None:
         """A consumer has these, in ascending order, which nobody had."""
         self._holders.add(entry_ids, consumer)
         consumer.holds.add(entry_ids, None)
         self._count_for(consumer, len(entry_ids))
 
-    def holder(self, entry_id: int) -> "Consumer | None":
+    def holder(self, entry_id: int) -> Consumer | None:
         """The consumer that holds an entry."""
         return self._holders.each().get(entry_id)
 
@@ -64,6 +61,6 @@ class Leases:
         self._holders.clear()
         self._count = 0
 
-    def _count_for(self, consumer: "Consumer", more: int) -> None:
+    def _count_for(self, consumer: Consumer, more: int) -> None:
         consumer.unacked += more
         self._count += more

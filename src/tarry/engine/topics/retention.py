@@ -9,21 +9,21 @@ number of entries at a time.
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core.limits import SECOND_MS
-from tarry.core.names import parse_topic
 from tarry.core.policy import Effective
 from tarry.core.sets.absent import Absent
-from tarry.engine.topics.consumer import Received
+from tarry.engine.namespaces.policies import Policies
+from tarry.engine.topics.entry_log import EntryLog
+from tarry.engine.topics.entry_reader import EntryReader
+from tarry.engine.topics.received import Received
 from tarry.engine.topics.subscription import Subscription
 from tarry.engine.topics.topic import Topic
-
-if TYPE_CHECKING:
-    from tarry.engine.journal.journal import Journal
+from tarry.engine.topics.topic_records import TopicRecords
 
 EVERY_MS: Final = SECOND_MS
 SOON_MS: Final = 50
@@ -41,8 +41,10 @@ EVICT_TO: Final = 0.9
 class Retention:
     """Upholds the policies about entries that lie in topics."""
 
-    def __init__(self, journal: "Journal") -> None:
-        self._journal = journal
+    def __init__(self, records: TopicRecords, policies: Policies, reader: EntryReader) -> None:
+        self._records = records
+        self._policies = policies
+        self._reader = reader
         self._looked: dict[Subscription, int] = {}
         """Where the look at a subscription's entries goes on."""
         self._upheld = False
@@ -52,14 +54,14 @@ class Retention:
 
     def turn(self, now_ms: int) -> int:
         """Look at topics that have such a policy; gives the instant of the next turn."""
-        again_ms = now_ms + (SOON_MS if self._journal.topics.records.let_go(now_ms) else EVERY_MS)
-        said = self._journal.policies.says(*FIELDS)
+        again_ms = now_ms + (SOON_MS if self._records.let_go(now_ms) else EVERY_MS)
+        said = self._policies.says(*FIELDS)
         if not said and not self._upheld:
             return again_ms
         # Once more after the last of them is gone: what was full is full no longer.
         self._upheld = said
         if not self._round:
-            self._round = list(self._journal.topics.records.by_name.values())
+            self._round = list(self._records.by_name.values())
             self._more = False
         for topic in self._round[-TOPICS_AT_ONCE:]:
             self._more |= self._uphold(topic, now_ms)
@@ -70,7 +72,7 @@ class Retention:
     def _uphold(self, topic: Topic, now_ms: int) -> bool:
         """Uphold the policies of one topic; whether there is more to look at."""
         more = False
-        policy = self._policy(topic)
+        policy = self._policies.at_topic(topic.name)
         durable = [sub for sub in topic.subscriptions.values() if sub.durable]
         if policy.message_ttl_ms:
             for sub in durable:
@@ -80,11 +82,8 @@ class Retention:
         else:
             topic.full = None
         if policy.retention_ms:
-            self._journal.topics.records.trim(topic, self._kept_from(topic, policy, now_ms))
+            self._records.trim(topic, self._kept_from(topic, policy, now_ms))
         return more
-
-    def _policy(self, topic: Topic) -> Effective:
-        return self._journal.policies.effective(topic.name, parse_topic(topic.name).namespace_name)
 
     # Time to live
 
@@ -110,8 +109,8 @@ class Retention:
             self._looked.pop(sub, None)
         return more
 
-    def _read(self, topic: Topic, ids: NDArray[np.int64]) -> Sequence[Received | None]:
-        return self._journal.entries(topic.seqs(ids))
+    def _read(self, topic: EntryLog, ids: NDArray[np.int64]) -> Sequence[Received | None]:
+        return self._reader.entries(topic.seqs(ids))
 
     # Quota
 
@@ -153,15 +152,11 @@ class Retention:
 
     # Retention
 
-    def retains(self, topic: Topic) -> bool:
-        """Whether a topic keeps what every subscription is done with."""
-        return self._policy(topic).retention_ms != 0
-
     def _kept_from(self, topic: Topic, policy: Effective, now_ms: int) -> int:
         bound = topic.unneeded_below()
         kept = topic.first
         if policy.retention_ms > 0:
-            kept = self._journal.topics.first_published(topic, now_ms - policy.retention_ms)
+            kept = self._reader.first_published(topic, now_ms - policy.retention_ms)
         if policy.retention_bytes >= 0 and (each := topic.mean_bytes(topic.first, bound)):
             kept = max(kept, bound - int(policy.retention_bytes / each))
         return min(bound, kept)

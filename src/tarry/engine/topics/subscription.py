@@ -4,42 +4,41 @@ Exclusive and failover read in publish order and ignore delays; shared and key-s
 order (R5). An entry is given to one consumer, and stays its own until it is acknowledged, given back
 (`nack`), or the consumer goes. Permits count messages: an entry that is a batch may use up more than are left.
 
-Nothing here does I/O: bodies come from the topics, acknowledgements go to them as records.
+Nothing here does I/O: bodies come from a reader, acknowledgements go to a writer as records.
 """
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
-from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
-from tarry.core.errors import Conflict, NotFound
+from tarry.core import faults
+from tarry.core.errors import Conflict, Invalid, NotFound, TarryError
 from tarry.core.names import partition_number
 from tarry.core.sets.absent import Absent
-from tarry.engine.answer import Answer
+from tarry.engine.answer import Answer, failed, settled
+from tarry.engine.due.decoded_batch import Prepare
+from tarry.engine.isolation import Isolation
 from tarry.engine.topics.ack_set import AckSet
-from tarry.engine.topics.consumer import Consumer, Partial, Prepare, Ranges, Received
+from tarry.engine.topics.consumer import Consumer, Ranges
+from tarry.engine.topics.cursor import Cursor
 from tarry.engine.topics.entry_batch import ids_of, messages_in
+from tarry.engine.topics.entry_log import EntryLog, save_set
+from tarry.engine.topics.entry_reader import EntryReader
 from tarry.engine.topics.key_shares import KeyShares
 from tarry.engine.topics.leases import Leases
-from tarry.engine.topics.topic import Topic, save_set
+from tarry.engine.topics.pumping import Pumping
+from tarry.engine.topics.received import Partial, Received
+from tarry.engine.topics.subscription_writer import SubscriptionWriter
 from tarry.registry.registry import Registry, SubscriptionRow
 
-if TYPE_CHECKING:
-    from tarry.engine.topics.topics import Topics
+log = logging.getLogger(__name__)
 
 SubscriptionType = Literal["exclusive", "shared", "failover", "key_shared"]
 SUBSCRIPTION_TYPES: Final[tuple[SubscriptionType, ...]] = ("exclusive", "shared", "failover", "key_shared")
-
-SCAN: Final = 4096
-"""Entries looked at in one step of the scan."""
-
-FEW: Final = 16
-"""Fewer than this are put into a heap one by one."""
-
-SCANS: Final = 64
-"""Steps of the scan in one go: among millions that wait or are acknowledged there may be none to give out."""
 
 PUMPED_TOGETHER: Final = 16_384
 """Entries given out in one turn, about: some milliseconds, however many permits and entries there are."""
@@ -48,13 +47,22 @@ BATCH: Final = 4096
 """Entries given out in one call: the bound on what one pump holds in memory."""
 
 
+class SubscriptionParts(Struct, frozen=True):
+    """The parts with which all subscriptions work."""
+
+    reader: EntryReader
+    writer: SubscriptionWriter
+    pumping: Pumping
+    isolation: Isolation
+
+
 class Subscription:
     """The state of one subscription of a topic."""
 
     def __init__(
         self,
-        topics: "Topics",
-        topic: Topic,
+        parts: SubscriptionParts,
+        topic: EntryLog,
         name: str,
         type_: SubscriptionType,
         start: int,
@@ -62,7 +70,9 @@ class Subscription:
         durable: bool,
         properties: dict[str, str],
         incarnation: int = 0,
+        forget: Callable[["Subscription"], None] | None = None,
     ) -> None:
+        """`forget` is told when a reader, which is not durable, is gone."""
         self.topic = topic
         self.incarnation = incarnation
         """The seq of the record that made it, which the next one of this name does not have; 0 for a reader."""
@@ -82,11 +92,9 @@ class Subscription:
         self.changed = True
         self.closed = False
         """Whether it is deleted. There may be another of its name, which is none of its consumers' business."""
-        self._topics = topics
-        self._read_at = start
-        self._again: list[int] = []
-        """Entries below `_read_at` to be given out: a heap; `_queued` says which are in it."""
-        self._queued: set[int] = set()
+        self._parts = parts
+        self._forget = forget
+        self._cursor = Cursor(topic, start)
         self.leases = Leases()
         self._key_shares = KeyShares(self.consumers)
         self._pumping = False
@@ -149,7 +157,7 @@ class Subscription:
         self.consumers.append(consumer)
         if self.type == "failover":
             self.consumers.sort(key=lambda one: (one.priority, one.name))
-        self._queue_all(self._key_shares.unpark_all())
+        self._cursor.queue_all(self._key_shares.unpark_all())
         self._tell_active(before)
         return consumer
 
@@ -161,10 +169,10 @@ class Subscription:
         consumer.closed = True
         self.consumers.remove(consumer)
         self.give_back(consumer, consumer.held, counted=False)
-        self._queue_all(self._key_shares.unpark_all())
+        self._cursor.queue_all(self._key_shares.unpark_all())
         self._tell_active(before)
-        if not self.consumers and not self.durable:
-            self._topics.forget(self)
+        if not self.consumers and self._forget is not None:
+            self._forget(self)
         self.pump()
 
     def disconnect(self) -> None:
@@ -221,7 +229,17 @@ class Subscription:
         """Be done with entries, and with some messages of others."""
         if below and self.in_order and self.honours_delay:
             entry_ids, below = [*entry_ids, *self._given_below(below)], 0
-        return self._topics.record_ack(self, entry_ids, below, partial)
+        if self.closed:
+            # The record names the subscription, so that of one that is gone there must be none: its successor would have it.
+            return failed(NotFound(f"subscription {self.name} of topic {self.topic.name} was deleted"))
+        stop, writer = self.topic.next, self._parts.writer
+        partial = [(one, writer.bits_of(self.topic, one, left)) for one, left in partial if 0 <= one < stop]
+        entry_ids, below = [entry_id for entry_id in entry_ids if 0 <= entry_id < stop], min(below, stop)
+        if self.durable:
+            return writer.ack(self.topic, self.name, entry_ids, below, partial)
+        self.apply_ack(entry_ids, below, partial)
+        self.pump()
+        return settled(None)
 
     def apply_ack(self, entry_ids: list[int], below: int, partial: Partial = ()) -> None:
         """Take an acknowledgement into the state; its record is enqueued."""
@@ -237,7 +255,7 @@ class Subscription:
         if below > before:
             self._release_below(below)
             self.acked.add_below(below, self.topic.next)
-            self._read_at = max(self._read_at, self.acked.below)
+            self._cursor.pass_below(self.acked.below)
         self.acked.add(entry_ids, self.topic.next)
         if self.partial:
             for entry_id in entry_ids:
@@ -247,9 +265,9 @@ class Subscription:
 
     def _given_below(self, below: int) -> list[int]:
         """The entries below an entry id that were given out; those that still wait, or come again, are not among them."""
-        ids = np.arange(self.acked.below, max(self.acked.below, min(below, self._read_at)))
+        ids = np.arange(self.acked.below, max(self.acked.below, min(below, self._cursor.at)))
         ids = ids[~(self.acked.contains_many(ids) | self.topic.waiting.contains_many(ids))]
-        return [entry_id for entry_id in ids.tolist() if entry_id not in self._queued]
+        return [entry_id for entry_id in ids.tolist() if entry_id not in self._cursor]
 
     def _none_left(self, entry_id: int, left: list[int]) -> bool:
         known = self.partial.get(entry_id, left)
@@ -259,7 +277,7 @@ class Subscription:
     @property
     def waiting(self) -> bool:
         """Whether an acknowledgement may be what somebody waits for: a key, or room for more."""
-        return bool(self._again) or self._blocked
+        return self._cursor.has_again or self._blocked
 
     def honour_delay(self, honour: bool) -> None:
         """Say whether delays count though it is exclusive or failover. While nobody is attached; not kept for good."""
@@ -275,10 +293,25 @@ class Subscription:
             self._read_anew()
 
     def _read_anew(self) -> None:
-        self._again.clear()
-        self._queued.clear()
         self._key_shares.clear_parked()
-        self._read_at = self.acked.below
+        self._cursor.move(self.acked.below)
+
+    def seek(self, to: int | None = None, *, at_ms: int | None = None) -> Answer[None]:
+        """Go to an entry, or to the first that was published at an instant or later."""
+        try:
+            self.check_open()
+            if (to is None) == (at_ms is None):
+                raise Invalid("entry_id", "give an entry id or an instant")
+            if to is None:
+                to = self._parts.reader.first_published(self.topic, at_ms or 0)
+        except TarryError as error:
+            return failed(error)
+        to = min(max(to, self.topic.first), self.topic.next)
+        if self.durable:
+            return self._parts.writer.seek(self.topic, self.name, to)
+        self.apply_seek(to)
+        self.pump()
+        return settled(None)
 
     def apply_seek(self, to: int) -> None:
         """Go to an entry: below it all is done with, from it on nothing."""
@@ -286,20 +319,18 @@ class Subscription:
         self._key_shares.clear()
         self.redeliveries.clear()
         self.partial.clear()
-        self._again.clear()
-        self._queued.clear()
         # The rows of the old blocks go at the next flush.
         stale = {*self.acked.above.numbers(), *self.acked.above.dirty}
         self.acked = AckSet(min(to, self.topic.next))
         self.acked.above.dirty |= stale
-        self._read_at = self.acked.below
+        self._cursor.move(self.acked.below)
         self.changed = True
 
     def _release(self, entry_ids: Iterable[int]) -> None:
         released = self.leases.release(entry_ids)
         if self.type == "key_shared":
             for entry_id in released:
-                self._queue_all(self._key_shares.release(entry_id))
+                self._cursor.queue_all(self._key_shares.release(entry_id))
         if self.redeliveries:
             for entry_id in entry_ids:
                 self.redeliveries.pop(entry_id, None)
@@ -322,47 +353,37 @@ class Subscription:
                 continue
             self.leases.release([entry_id])
             if self.type == "key_shared":
-                self._queue_all(self._key_shares.release(entry_id))
+                self._cursor.queue_all(self._key_shares.release(entry_id))
             self.redeliveries[entry_id] = self.redeliveries.get(entry_id, 0) + counted
             if limit and self.redeliveries[entry_id] > limit:
                 spent.append(entry_id)
             else:
-                self._queue(entry_id)
-        for entry_id in self._topics.dead_letter(self, spent) if spent else ():
-            self._queue(entry_id)
+                self._cursor.queue(entry_id)
+        for entry_id in self._dead_letters(spent) if spent else ():
+            self._cursor.queue(entry_id)
         if counted:
             self.pump()
 
-    def _queue(self, entry_id: int) -> None:
-        if entry_id not in self._queued:
-            self._queued.add(entry_id)
-            heappush(self._again, entry_id)
+    def _dead_letters(self, spent: list[int]) -> list[int]:
+        """Be done with entries that came too often; gives back those for which there is no room now."""
+        ids = np.array(spent, np.int64)
+        entries, gone = self._read(ids, self.topic.seqs(ids))
+        return self._parts.writer.dead_letters(self.topic, self.name, self.properties, entries, gone)
 
-    def _queue_all(self, entry_ids: Iterable[int]) -> None:
-        new = {one for one in entry_ids if one not in self._queued}
-        self._queued |= new
-        if len(new) < FEW:
-            for entry_id in new:
-                heappush(self._again, entry_id)
-        else:
-            self._again += new
-            heapify(self._again)
-
-    def seek(self, to: int | None = None, *, at_ms: int | None = None) -> Answer[None]:
-        """Go to an entry, or to the first that was published at an instant or later."""
-        return self._topics.seek(self, to, at_ms)
+    def _read(self, ids: NDArray[np.int64], seqs: NDArray[np.int64]) -> tuple[Sequence[Received], list[int]]:
+        return self._parts.reader.for_subscription(self.topic, ids, seqs, self.redeliveries, self.partial)
 
     # Giving out
 
     def ready(self, entry_ids: NDArray[np.int64]) -> None:
         """Delayed entries are due now."""
         if not self.ignores_delay:
-            wanted = entry_ids[(entry_ids < self._read_at) & ~self.acked.contains_many(entry_ids)]
-            self._queue_all(one for one in wanted.tolist() if one not in self.leases)
+            wanted = entry_ids[(entry_ids < self._cursor.at) & ~self.acked.contains_many(entry_ids)]
+            self._cursor.queue_all(one for one in wanted.tolist() if one not in self.leases)
 
     def flowed(self, consumer: Consumer) -> None:
         """A consumer can take more."""
-        self._queue_all(self._key_shares.unpark_for(consumer))
+        self._cursor.queue_all(self._key_shares.unpark_for(consumer))
         self.pump()
 
     def pump(self) -> None:
@@ -375,7 +396,7 @@ class Subscription:
             while self._pumped < PUMPED_TOGETHER:
                 if not self._pump_once():
                     return
-            self._topics.records.go_on(self)
+            self._parts.pumping.go_on(self)
         finally:
             self._pumping = False
 
@@ -385,23 +406,29 @@ class Subscription:
         if self._blocked and self.type == "key_shared":
             # What was parked because its consumer held too much, and no permit comes to ask for it.
             for consumer in takers:
-                self._queue_all(self._key_shares.unpark_for(consumer))
+                self._cursor.queue_all(self._key_shares.unpark_for(consumer))
         self._blocked = len(takers) < len(willing)
-        if not takers or self.closed or self._topics.stopped:
+        if not takers or self.closed or self._parts.reader.stopped:
             return False
         if self.type == "shared":
             first = min(consumer.priority for consumer in takers)
             takers = [consumer for consumer in takers if consumer.priority == first]
         permits = sum(consumer.permits for consumer in takers)
         wanted = min(-(-permits // self._messages_per_entry), BATCH)
-        ids = self._take(wanted)
+        ids = self._cursor.take(
+            wanted,
+            self.acked,
+            self.leases,
+            passes_waiting=not self.ignores_delay,
+            again_only=self._key_shares.full,
+        )
         self._pumped += len(ids) or BATCH
         if not len(ids):
-            return self._read_at < self.topic.visible and not self._key_shares.full
+            return not (self._cursor.at_end or self._key_shares.full)
         seqs = self.topic.seqs(ids)
-        together = self._topics.together(seqs)
-        self._queue_all(ids[together:].tolist())
-        entries, gone = self._topics.read(self, ids[:together], seqs[:together])
+        together = self._parts.reader.together(seqs)
+        self._cursor.queue_all(ids[together:].tolist())
+        entries, gone = self._read(ids[:together], seqs[:together])
         if gone:
             _ = self.ack(gone)
         if not entries:
@@ -415,48 +442,6 @@ class Subscription:
             return True
         return self._give_in_turn(entries, takers)
 
-    def _take(self, wanted: int) -> NDArray[np.int64]:
-        """The next entries to give out: first what comes again, then what was never read."""
-        ids = np.array(self._take_again(wanted), np.int64)
-        # With too much parked, only what comes again is looked at.
-        for _ in range(SCANS):
-            if len(ids) >= wanted or self._read_at >= self.topic.visible or self._key_shares.full:
-                break
-            start = max(self._read_at, self.topic.first)
-            stop = min(start + SCAN, self.topic.visible)
-            if start >= stop:
-                self._read_at = start
-                break
-            fresh = np.arange(start, stop)
-            skip = self.acked.contains_many(fresh)
-            if not self.ignores_delay:
-                skip |= self.topic.waiting.contains_many(fresh)
-            fresh = fresh[~skip]
-            room = wanted - len(ids)
-            if len(fresh) > room:
-                fresh = fresh[:room]
-                self._read_at = int(fresh[-1]) + 1
-            else:
-                self._read_at = stop
-            ids = np.concatenate((ids, fresh)) if len(ids) else fresh
-        return ids
-
-    def _take_again(self, wanted: int) -> list[int]:
-        """Take the lowest of the entries that come again, up to so many, that are still to be given out."""
-        ids: list[int] = []
-        while self._again and len(ids) < wanted:
-            room = wanted - len(ids)
-            if len(self._again) <= room:
-                some, self._again = sorted(self._again), []
-            else:
-                some = [heappop(self._again) for _ in range(room)]
-            self._queued.difference_update(some)
-            done = self.acked.contains_many(np.array(some)).tolist()
-            ids += [
-                one for one, acked in zip(some, done, strict=True) if not acked and one not in self.leases
-            ]
-        return ids
-
     def _give_in_turn(self, entries: Sequence[Received], takers: list[Consumer]) -> bool:
         at = 0
         while at < len(entries) and takers:
@@ -469,7 +454,7 @@ class Subscription:
             at += len(given)
             takers = [one for one in takers if one.permits > 0 and not one.closed]
         for entry in entries[at:]:
-            self._queue(entry.entry_id)
+            self._cursor.queue(entry.entry_id)
         return at > 0
 
     def _give(self, consumer: Consumer, entries: Sequence[Received]) -> None:
@@ -478,7 +463,11 @@ class Subscription:
         try:
             consumer.deliver(entries)
         except Exception as error:  # noqa: BLE001 - what one consumer cannot be given is no fault of the others
-            self._topics.not_given(self, entries, error)
+            self._parts.isolation.check(error)
+            log.error(
+                "a consumer of %s on %s is detached: entries %d to %d could not be given to it: %s",
+                self.name, self.topic.name, entries[0].entry_id, entries[-1].entry_id, faults.told(error),
+            )  # fmt: skip
             self.detach(consumer)
             if consumer.on_close:
                 consumer.on_close()

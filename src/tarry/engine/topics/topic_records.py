@@ -7,21 +7,29 @@ A record is decided when it is enqueued or replayed (`decide`), and an entry is 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import compress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tarry.core.clock import Clock
+from tarry.core.errors import Conflict
+from tarry.core.ids import Ids
 from tarry.core.lifecycle import Event
+from tarry.core.names import parse_topic
+from tarry.core.sets.deadset import DeadSet
+from tarry.engine.bodies.bodies import Bodies
+from tarry.engine.due.decoded_batch import Prepare
+from tarry.engine.namespaces.policies import Policies
 from tarry.engine.records.changes import NewEntries, sent_with
 from tarry.engine.records.delayed_entry import due_of, ended_row
-from tarry.engine.topics.consumer import Prepare
 from tarry.engine.topics.entries import received_entries
 from tarry.engine.topics.grace import Grace
 from tarry.engine.topics.named_topics import NamedTopics
+from tarry.engine.topics.recent_entries import RecentEntries
 from tarry.engine.topics.sequences import Sequences
-from tarry.engine.topics.subscription import Subscription
+from tarry.engine.topics.subscription import Subscription, SubscriptionParts
 from tarry.engine.topics.topic import Topic, incarnation_of
 from tarry.ledger.read_record import ReadEntry
 from tarry.ledger.record import (
@@ -39,10 +47,6 @@ from tarry.ledger.record import (
 )
 from tarry.registry.registry import LiveRow, Registry
 
-if TYPE_CHECKING:
-    from tarry.engine.journal.journal import Journal
-    from tarry.engine.topics.topics import Topics
-
 SAVED_TOGETHER: Final = 200
 """Topics that a flush finds changed, at the most."""
 
@@ -50,21 +54,42 @@ LOOKED_AT_TOGETHER: Final = 200
 """Topics, and chunks of their entries, that are looked at in one step: some milliseconds."""
 
 
+FULL: Final = "topics"
+"""The state of a namespace that has all the topics it may have."""
+
+
 class TopicRecords:
     """The topics of this server, as their records say."""
 
-    def __init__(self, journal: "Journal", topics: "Topics") -> None:
-        self.by_name = NamedTopics()
+    def __init__(
+        self,
+        by_name: NamedTopics,
+        registry: Registry,
+        policies: Policies,
+        dead: DeadSet,
+        counters: "Counter[str]",
+        bodies: Bodies,
+        recent_entries: RecentEntries,
+        ids: Ids,
+        clock: Clock,
+        parts: SubscriptionParts,
+    ) -> None:
+        self.by_name = by_name
         self.grace = Grace()
         self._touched: dict[Topic, None] = {}
         """Topics of which the registry does not know everything, in the order in which they changed."""
-        self._journal = journal
-        self._topics = topics
-        self._woken: dict[Subscription, None] = {}
         self.delayed: dict[Topic, None] = {}
         """Topics in which delayed entries wait, or have waited."""
-        self._unfinished: dict[Subscription, None] = {}
-        """Subscriptions that have more to give out than they may in one turn."""
+        self._registry = registry
+        self._policies = policies
+        self._dead = dead
+        self._counters = counters
+        self._bodies = bodies
+        self._recent_entries = recent_entries
+        self._ids = ids
+        self._clock = clock
+        self._parts = parts
+        self._pumping = parts.pumping
         self.on_deleted: Callable[[Topic], None] | None = None
         """Told of each topic that is deleted, so that nothing goes on in its name."""
 
@@ -79,7 +104,7 @@ class TopicRecords:
         if len(new.waiting):
             topic.waiting.add_many(np.asarray(new.waiting, np.int64))
             self.delayed[topic] = None
-            self._journal.counters["accepted"] += len(new.waiting)
+            self._counters["accepted"] += len(new.waiting)
         for producer, sent in new.sent:
             topic.heard_from(producer, sent)
         self._touch(topic)
@@ -109,7 +134,7 @@ class TopicRecords:
             self.delayed[topic] = None
             if record.origin is not None:
                 row = LiveRow(Key(record.fire_at_ms, seq), record.origin)
-                self._journal.registry.live.put((record.origin.seq,), row, (None, due_of(record)))
+                self._registry.live.put((record.origin.seq,), row, (None, due_of(record)))
         else:
             # It was ready when it was carried forward, which no record says.
             topic.waiting.discard(record.entry_id)
@@ -133,13 +158,13 @@ class TopicRecords:
     def _end(self, entry: Entry, event: Event, at_ms: int) -> None:
         """A delayed entry that was commanded, or carried forward, has come to its end."""
         key, searched, ended = ended_row(entry, event, at_ms)
-        self._journal.registry.live.remove(*key)
-        self._journal.registry.finalised.put(key, ended, searched)
-        self._journal.counters["cancelled"] += event is Event.CANCEL
+        self._registry.live.remove(*key)
+        self._registry.finalised.put(key, ended, searched)
+        self._counters["cancelled"] += event is Event.CANCEL
 
     def _decide_topic(self, seq: int, record: TopicSet) -> None:
         if not record.deleted:
-            topic = self._named(record.name, seq, self._journal.clock.now_ms())
+            topic = self._named(record.name, seq, self._clock.now_ms())
             topic.partitions = max(topic.partitions, record.partitions)
             topic.epoch = max(topic.epoch, record.epoch)
             topic.touch()
@@ -149,8 +174,8 @@ class TopicRecords:
         if gone is not None:
             for sub in gone.subscriptions.values():
                 sub.close_all()
-            self._journal.dead.add_many(gone.waiting_seqs())
-            gone.erase(self._journal.registry)
+            self._dead.add_many(gone.waiting_seqs())
+            gone.erase(self._registry)
             self._touched.pop(gone, None)
             self.grace.forget(gone)
             if self.on_deleted is not None:
@@ -171,7 +196,7 @@ class TopicRecords:
                 if sub is None or not sub.durable:
                     type_: Any = record.subscription_type
                     topic.subscriptions[record.name] = Subscription(
-                        self._topics,
+                        self._parts,
                         topic,
                         record.name,
                         type_,
@@ -188,19 +213,31 @@ class TopicRecords:
                 sub = topic.subscriptions.pop(record.name, None)
                 if sub is not None:
                     sub.close_all()
-                    sub.erase(self._journal.registry)
+                    sub.erase(self._registry)
             case Ack():
                 sub = topic.subscriptions.get(record.subscription)
                 if sub is not None:
                     sub.apply_ack(record.entries, record.below, record.partial)
                     if sub.waiting:
                         # A key may be free now for another consumer.
-                        self._woken[sub] = None
+                        self._pumping.wake(sub)
             case Seek():
                 sub = topic.subscriptions.get(record.name)
                 if sub is not None:
                     sub.apply_seek(record.to)
-                    self._woken[sub] = None
+                    self._pumping.wake(sub)
+
+    def check_room(self, topic: str, more: int = 1) -> None:
+        """Raise `Conflict` if so many new topics, of which this is one, are more than their namespace may have."""
+        namespace = parse_topic(topic).namespace_name
+        limit = self._policies.effective(None, namespace).max_topics
+        if more and limit and self.by_name.count(namespace) + more > limit:
+            level = self._policies.level_at(None, namespace)("max_topics")
+            raise Conflict(
+                f"namespace {namespace} has its limit of {limit} topics"
+                + (f", set on {level}; delete some, or raise max_topics there" if level else "; delete some"),
+                FULL,
+            )
 
     def next_id(self, name: str) -> int:
         """The entry id that a topic gives next."""
@@ -219,7 +256,7 @@ class TopicRecords:
         if entry_id >= topic.visible:
             topic.visible = entry_id + 1
             for sub in topic.subscriptions.values():
-                self._woken[sub] = None
+                self._pumping.wake(sub)
 
     def ready(self, seqs: Sequence[int], entries: Sequence[ReadEntry]) -> Counter[tuple[str, int]]:
         """Delayed entries are due, given with their seqs; gives how many of which door are how late."""
@@ -242,17 +279,17 @@ class TopicRecords:
             entry_ids = entry_ids[here]
         if not due:
             return Counter()
-        now_ms = self._journal.clock.now_ms()
+        now_ms = self._clock.now_ms()
         due_at_ms = [entry.fire_at_ms if entry.due_at_ms is None else entry.due_at_ms for entry in due]
         late_ms = np.maximum(now_ms - np.array(due_at_ms), 0).tolist()
         topic.last_late_ms = late_ms[-1]
         topic.max_late_ms = max(topic.max_late_ms, *late_ms)
-        self._journal.recent_entries.add(seqs, received_entries(due, self._journal.ids))
+        self._recent_entries.add(seqs, received_entries(due, self._ids))
         for seq in [seq for seq, entry in zip(seqs, due, strict=True) if entry.carries is not None]:
             # An untouched entry has no row, and an earlier version gave none to one that it moved.
-            if (whole := decode_entry(self._journal.bodies.one(seq))).origin is not None:
+            if (whole := decode_entry(self._bodies.one(seq))).origin is not None:
                 self._end(whole, Event.READY, now_ms)
-        self._journal.counters["sent"] += len(due)
+        self._counters["sent"] += len(due)
         self._ready(topic, entry_ids)
         return Counter(zip([entry.door for entry in due], late_ms, strict=True))
 
@@ -270,25 +307,7 @@ class TopicRecords:
         self._touch(topic)
         for sub in topic.subscriptions.values():
             sub.ready(entry_ids)
-            self._woken[sub] = None
-
-    def pump(self) -> None:
-        """Give out what became visible or ready in this turn."""
-        while self._woken:
-            woken, self._woken = self._woken, {}
-            for sub in woken:
-                sub.pump()
-        self._woken, self._unfinished = self._unfinished, {}
-
-    def go_on(self, sub: Subscription) -> None:
-        """Have a subscription give out more in the next turn, which is to come at once."""
-        self._unfinished[sub] = None
-        self._journal.horizon.wake()
-
-    @property
-    def unfinished(self) -> bool:
-        """Whether there is more to give out than one turn may take."""
-        return bool(self._woken or self._unfinished)
+            self._pumping.wake(sub)
 
     # The registry
 
@@ -309,12 +328,12 @@ class TopicRecords:
         """
         self._touched[topic] = None
         if len(self._touched) > SAVED_TOGETHER:
-            self._save(next(iter(self._touched)), self._journal.registry)
+            self._save(next(iter(self._touched)), self._registry)
 
     def _save(self, topic: Topic, registry: Registry) -> None:
         del self._touched[topic]
-        if not self._journal.retention.retains(topic):
-            self.grace.note(topic, self._journal.clock.now_ms())
+        if not self._policies.retains(topic.name):
+            self.grace.note(topic, self._clock.now_ms())
         topic.save(registry)
         for sub in topic.subscriptions.values():
             sub.save(registry)
@@ -333,7 +352,7 @@ class TopicRecords:
         over = self.grace.over(now_ms)
         for mark in over:
             topic = mark.topic
-            if not self._journal.retention.retains(topic):
+            if not self._policies.retains(topic.name):
                 # A subscription that went back needs them again.
                 self.trim(topic, min(mark.below, topic.unneeded_below()))
         return bool(over)
@@ -361,7 +380,7 @@ class TopicRecords:
             topic = self.by_name[name]
             type_: Any = sub_row.type
             sub = Subscription(
-                self._topics,
+                self._parts,
                 topic,
                 sub_name,
                 type_,
@@ -384,10 +403,10 @@ class TopicRecords:
 
     def replayed(self) -> None:
         """The replay is over: everything that was placed is durable."""
-        now_ms = self._journal.clock.now_ms()
+        now_ms = self._clock.now_ms()
         for topic in self.by_name.values():
             topic.visible = topic.next
-            if topic.subscriptions and not self._journal.retention.retains(topic):
+            if topic.subscriptions and not self._policies.retains(topic.name):
                 self.grace.note(topic, now_ms)
 
     def waits(self, entry: Entry, seq: int) -> bool:
@@ -417,7 +436,7 @@ class TopicRecords:
         for topic in list(self.by_name.values()):
             looked += 1
             if topic.may_have_upto(upto_seq):
-                for seqs in topic.needed_seqs(upto_seq, self._journal.retention.retains(topic)):
+                for seqs in topic.needed_seqs(upto_seq, self._policies.retains(topic.name)):
                     found.append(seqs)
                     looked += 1
                     if looked >= LOOKED_AT_TOGETHER:

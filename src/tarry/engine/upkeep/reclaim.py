@@ -20,15 +20,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tarry.core import faults
+from tarry.core.clock import Clock
 from tarry.core.errors import Damage, TarryError, Unavailable
 from tarry.engine.answer import Answer
+from tarry.engine.bodies.bodies import Bodies
 from tarry.engine.dispatch.dispatcher import Dispatcher
-from tarry.engine.due.horizon import Offload
+from tarry.engine.due.horizon import Horizon, Offload
+from tarry.engine.isolation import Isolation
 from tarry.engine.journal.journal import Journal
 from tarry.engine.records.versions import new_version
 from tarry.engine.settings import EngineSettings
+from tarry.engine.state.engine_state import EngineState
 from tarry.index.index import IndexView
 from tarry.ledger.frame import ROW_BYTES
+from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import Entry, Key, Put, Record, decode, encode
 from tarry.ledger.segment import SegmentInfo
 from tarry.registry.registry import Relied
@@ -97,6 +102,12 @@ class Reclaim:
     def __init__(
         self,
         journal: Journal,
+        state: EngineState,
+        ledger: Ledger,
+        horizon: Horizon,
+        bodies: Bodies,
+        clock: Clock,
+        isolation: Isolation,
         dispatcher: Dispatcher,
         settings: EngineSettings,
         offload: Offload,
@@ -107,6 +118,12 @@ class Reclaim:
         self.held = 0
         """Backups and rebuilds that read the ledger now: while there are any, nothing is reclaimed."""
         self._journal = journal
+        self._state = state
+        self._ledger = ledger
+        self._horizon = horizon
+        self._bodies = bodies
+        self._clock = clock
+        self._isolation = isolation
         self._dispatcher = dispatcher
         self._settings = settings
         self._offload = offload
@@ -147,10 +164,9 @@ class Reclaim:
 
     def _sealed(self) -> list[SegmentInfo]:
         """The segments that might go, as far as snapshots and index are concerned."""
-        journal = self._journal
-        known = journal.horizon.view.cursor if self._indexed else journal.batches.first_adopt_seq - 1
+        known = self._horizon.view.cursor if self._indexed else self._state.batches.first_adopt_seq - 1
         bound = min(*self._snapshot_seqs, known)
-        return [segment for segment in journal.ledger.segments()[:-1] if segment.last_seq <= bound]
+        return [segment for segment in self._ledger.segments()[:-1] if segment.last_seq <= bound]
 
     def _look_at(self, sealed: list[SegmentInfo]) -> Iterator[bool]:
         """Find what lives in segments, in steps, and then have them deleted or emptied.
@@ -163,7 +179,7 @@ class Reclaim:
             living.add(seqs)
             yield True
         # After a seek back somebody may want entries that are gone already.
-        for seqs in self._journal.topics.records.needed_upto(sealed[-1].last_seq):
+        for seqs in self._state.topics.needed_upto(sealed[-1].last_seq):
             living.add(seqs)
             yield True
         if self._busy or not self._may_reclaim() or self._sealed()[: len(sealed)] != sealed:
@@ -180,25 +196,25 @@ class Reclaim:
 
     def _may_reclaim(self) -> bool:
         dispatcher = self._dispatcher
-        held = self.held or self._folder is None or not self._journal.horizon.followed
+        held = self.held or self._folder is None or not self._horizon.followed
         return not (held or dispatcher.holds_any or dispatcher.stuck)
 
     @property
     def _indexed(self) -> bool:
         """Whether there is an index: then it has what waits in segments up to its cursor."""
-        return bool(self._journal.horizon.view.identity)
+        return bool(self._horizon.view.identity)
 
     def _rely(self, upto_seq: int) -> None:
         """Before segments go because the index has what is in them, the registry says so; then they go."""
-        journal, index = self._journal, self._journal.horizon.view.identity
+        journal, index = self._journal, self._horizon.view.identity
         if index:
-            journal.relied = Relied(max(upto_seq, journal.relied.seq), index)
+            self._state.reliance.relied = Relied(max(upto_seq, self._state.reliance.relied.seq), index)
 
         def flushed(flush: Answer[None]) -> None:
             if flush.error() is not None:
                 self._busy = False
             else:
-                journal.when_durable(journal.ledger.next_seq - 1, durable)
+                journal.when_durable(journal.next_seq - 1, durable)
 
         def durable(error: TarryError | None) -> None:
             if error is not None:
@@ -207,7 +223,7 @@ class Reclaim:
                 self._delete(upto_seq)
             else:
                 # A pipeline that has begun in the meantime counts on finding what was there.
-                journal.horizon.look(looked)
+                self._horizon.look(looked)
 
         def looked(newest: IndexView | None) -> None:
             if newest is None or newest.identity:
@@ -222,23 +238,24 @@ class Reclaim:
         # A message of theirs may have become due meanwhile: it is read once more when it leaves.
         if not self._may_reclaim() or self._dispatcher.open_between(0, upto_seq):
             return
-        count = self._journal.ledger.reclaim(upto_seq)
+        count = self._ledger.reclaim(upto_seq)
         log.info("reclaimed %d ledger segments, up to seq %d", count, upto_seq)
         self._reclaimed(upto_seq)
 
     def _waiting(self, first_seq: int, last_seq: int) -> Iterator[NDArray[np.int64]]:
         """Seqs in a range of what waits or is on its way, as they are now."""
-        journal = self._journal
         if self._indexed:
             # What waits is in the index. The members of groups are wanted at once, when one of them is sent.
-            waiting = np.array([seq for seq in journal.groups.seqs if first_seq <= seq <= last_seq], np.int64)
+            waiting = np.array(
+                [seq for seq in self._state.groups.seqs if first_seq <= seq <= last_seq], np.int64
+            )
         else:
-            parts = (journal.horizon.wheel, journal.horizon.tail)
+            parts = (self._horizon.wheel, self._horizon.tail)
             waiting = np.concatenate([part.seqs_between(first_seq, last_seq) for part in parts])
         yield np.array(list(self._dispatcher.open_between(first_seq, last_seq)), np.int64)
         for start in range(0, len(waiting), WAITING_TOGETHER):
             seqs = waiting[start : start + WAITING_TOGETHER]
-            yield seqs if self._indexed else seqs[~journal.dead.contains_many(seqs)]
+            yield seqs if self._indexed else seqs[~self._state.dead.contains_many(seqs)]
 
     # Carrying forward
 
@@ -259,7 +276,7 @@ class Reclaim:
                 if self._to_carry and self._may_reclaim():
                     self._carry_on()
                 else:
-                    self.turn(self._journal.clock.now_ms())
+                    self.turn(self._clock.now_ms())
 
         try:
             self._journal.append(list(again.values()), carried)
@@ -269,21 +286,21 @@ class Reclaim:
     def _again(self) -> dict[int, Record]:
         """The next versions and entries as new records that kill the old ones (R4), as many as fit a unit."""
         again: dict[int, Record] = {}
-        room = self._journal.ledger.unit_max_bytes // 2
+        room = self._journal.unit_max_bytes // 2
         open_ = set(self._dispatcher.open_between(0, self._to_carry[-1])) if self._to_carry else set()
         while self._to_carry and len(again) < CARRY_LIMIT:
             seq = self._to_carry[0]
-            if seq in self._journal.dead or seq in open_:
+            if seq in self._state.dead or seq in open_:
                 self._to_carry.popleft()
                 continue
             try:
-                body = self._journal.bodies.one(seq)
+                body = self._bodies.one(seq)
                 if again and len(body) > room:
                     break
                 room -= len(body)
                 record = self._carried(seq, body)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is about this record
-                self._journal.isolation.check(error)
+                self._isolation.check(error)
                 # It stays where it is, and with it its segment: that is what backups are for.
                 what = str(error) if isinstance(error, Damage) else faults.told(error)
                 log.error("the record at seq %d cannot be carried forward: %s", seq, what)
@@ -297,15 +314,15 @@ class Reclaim:
         """A record as a new one that takes its place; None where nobody needs it any more."""
         record = decode(body)
         if isinstance(record, Entry):
-            again: Record | None = self._journal.topics.records.carried(record, seq)
+            again: Record | None = self._state.topics.carried(record, seq)
         elif isinstance(record, Put):
             key = Key(record.fire_at_ms, seq)
-            uncertain = record.uncertain or self._journal.may_have_been_sent(key, record)
+            uncertain = record.uncertain or self._state.may_have_been_sent(key, record)
             again = new_version(record, key, record.fire_at_ms, uncertain=uncertain)
         else:
             again = record
         if again is not None:
-            self._journal.ledger.check_size(len(encode(again).body) + ROW_BYTES)
+            self._ledger.check_size(len(encode(again).body) + ROW_BYTES)
         return again
 
     # Snapshots of the registry
@@ -315,7 +332,7 @@ class Reclaim:
             return
         if self._next_snapshot_ms - now_ms > 2 * self._settings.snapshot_every_ms:
             self._next_snapshot_ms = 0
-        meta = self._journal.registry.meta
+        meta = self._state.registry.meta
         if now_ms < self._next_snapshot_ms or meta is None or meta.applied_seq <= min(self._snapshot_seqs):
             return
         self._next_snapshot_ms = now_ms + self._settings.snapshot_every_ms
@@ -331,4 +348,4 @@ class Reclaim:
             else:
                 log.warning("no snapshot of the registry could be made: %s", error)
 
-        self._offload(lambda: self._journal.registry.snapshot(path), done)
+        self._offload(lambda: self._state.registry.snapshot(path), done)

@@ -8,15 +8,23 @@ Slow work goes to another thread through `Offload`; in a simulation that is a pl
 import logging
 from collections.abc import Iterator
 
+from tarry.core.clock import SteadyClock
 from tarry.core.clockwatch import ClockWatch
 from tarry.core.errors import TarryError, Unavailable
 from tarry.engine.answer import Answer, settled
+from tarry.engine.bodies.bodies import Bodies
+from tarry.engine.bodies.body_sizes import BodySizes
 from tarry.engine.dispatch.dispatcher import Dispatcher
-from tarry.engine.due.horizon import Offload
+from tarry.engine.due.horizon import Horizon, Offload
+from tarry.engine.isolation import Isolation
 from tarry.engine.journal.journal import Journal
 from tarry.engine.settings import EngineSettings
-from tarry.engine.topics.retention import EVERY_MS
+from tarry.engine.state.engine_state import EngineState
+from tarry.engine.topics.recent_entries import RecentEntries
+from tarry.engine.topics.retention import EVERY_MS, Retention
+from tarry.engine.topics.topics import Topics
 from tarry.engine.upkeep.reclaim import Reclaim
+from tarry.ledger.ledger import Ledger
 from tarry.ledger.record import FIRST_BATCH_SEQ, NO_KEY, Key, Lower, Mark
 
 log = logging.getLogger(__name__)
@@ -40,19 +48,47 @@ class Upkeep:
     def __init__(
         self,
         journal: Journal,
+        state: EngineState,
+        ledger: Ledger,
+        horizon: Horizon,
+        bodies: Bodies,
+        sizes: BodySizes,
+        recent_entries: RecentEntries,
+        topics: Topics,
+        retention: Retention,
+        clock: SteadyClock,
+        isolation: Isolation,
         dispatcher: Dispatcher,
         settings: EngineSettings,
         offload: Offload,
         folder: str | None,
     ) -> None:
         self._journal = journal
+        self._state = state
+        self._horizon = horizon
+        self._sizes = sizes
+        self._recent_entries = recent_entries
+        self._topics = topics
+        self._retention = retention
         self._dispatcher = dispatcher
         self._settings = settings
         self._offload = offload
         self.reclaim = Reclaim(
-            journal, dispatcher, settings, offload, folder, self.flush, self._note_reclaimed
+            journal,
+            state,
+            ledger,
+            horizon,
+            bodies,
+            clock,
+            isolation,
+            dispatcher,
+            settings,
+            offload,
+            folder,
+            self.flush,
+            self._note_reclaimed,
         )
-        self.clock = ClockWatch(journal.clock, settings.clock_slack_ms)
+        self.clock = ClockWatch(clock, settings.clock_slack_ms)
         """Whether time that has passed confirms what the clock shows."""
         self._marked_seq = 0
         self._marked_at_ms = 0
@@ -84,12 +120,7 @@ class Upkeep:
             self._next_flush_ms = now_ms + self._settings.flush_every_ms
             # Making the rows of a burst would compete with the burst itself; they can wait, but not for ever.
             busy = self._dispatcher.bursting(now_ms) and now_ms - self._flushed_at_ms < FLUSH_LATEST_MS
-            if (
-                self._flushing is None
-                and self._journal.dirty
-                and self._journal.ledger.failed is None
-                and not busy
-            ):
+            if self._flushing is None and self._state.dirty and not self._journal.failed and not busy:
                 self._flushed_at_ms = now_ms
                 _ = self.flush()
         if _is_due(self._next_reclaim_ms, self._settings.reclaim_every_ms, now_ms):
@@ -98,8 +129,8 @@ class Upkeep:
             self.reclaim.turn(now_ms)
         self._step_on(now_ms)
         if _is_due(self._next_backlog_ms, EVERY_MS, now_ms):
-            self._next_backlog_ms = self._journal.retention.turn(now_ms)
-            self._journal.recent_entries.age()
+            self._next_backlog_ms = self._retention.turn(now_ms)
+            self._recent_entries.age()
         again_ms = min(self._next_mark_ms, self._next_flush_ms, self._next_backlog_ms)
         under_way = self.reclaim.searching or self._sweep is not None
         return min(again_ms, now_ms + STEP_EVERY_MS) if under_way else again_ms
@@ -113,18 +144,16 @@ class Upkeep:
         lows = [
             self._dispatcher.lowest_open(now_ms),
             Key(self.clock.confirmed_ms(now_ms) - self._settings.clock_slack_ms, 0),
-            journal.horizon.at,
-            journal.lowest_entering(),
         ]
-        low = min(low for low in lows if low is not None)
+        low = min(lows)
         if low.seq >= FIRST_BATCH_SEQ:
             # What is accepted later may fire at this instant too, and has a lower seq: it must not be below the watermark.
             low = Key(low.fire_at_ms, 0)
-        if now_ms + self._settings.mark_every_ms < journal.watermark.fire_at_ms:
+        if now_ms + self._settings.mark_every_ms < self._state.watermark.fire_at_ms:
             self._lower(low, now_ms)
             return
-        idle = journal.ledger.next_seq - 1 == self._marked_seq and now_ms - self._marked_at_ms < IDLE_MARK_MS
-        if low <= journal.watermark or idle:
+        idle = journal.next_seq - 1 == self._marked_seq and now_ms - self._marked_at_ms < IDLE_MARK_MS
+        if low <= self._state.watermark or idle:
             return
         try:
             self._marked_seq = journal.append([Mark(low, now_ms)], lambda _: None, essential=True)
@@ -135,16 +164,16 @@ class Upkeep:
     def _lower(self, low: Key, now_ms: int) -> None:
         """Take the watermark back: the clock was ahead when it rose, and new messages would wait for that time to come again."""
         journal = self._journal
-        if not journal.passed.may_be_lowered:
+        if not self._state.passed.may_be_lowered:
             return
-        was_ms = journal.watermark.fire_at_ms
-        record = Lower(max(low, NO_KEY), now_ms, journal.batches.next_seq)
+        was_ms = self._state.watermark.fire_at_ms
+        record = Lower(max(low, NO_KEY), now_ms, self._state.batches.next_seq)
         try:
             self._marked_seq = journal.append([record], lambda _: None, essential=True)
         except Unavailable:
             return
         self._marked_at_ms = now_ms
-        journal.counters["watermark_lowered"] += 1
+        self._state.counters["watermark_lowered"] += 1
         log.warning(
             "the clock is %.1f s behind the watermark: it was ahead before. The watermark is taken back; messages"
             " that were accepted since the clock was set back may be late by as much, later ones are not",
@@ -174,29 +203,29 @@ class Upkeep:
             self._flushing.then(lambda _: self.flush().pass_on(again))
             return again
         journal = self._journal
-        if not journal.dirty:
+        if not self._state.dirty:
             return settled(None)
         answer = self._flushing = Answer()
-        cut = journal.cut()
+        cut = self._state.cut(journal.next_seq - 1)
 
         def write(error: TarryError | None) -> None:
             if error is not None:
                 finish(error)
             else:
-                self._offload(lambda: journal.registry.write(cut), finish)
+                self._offload(lambda: self._state.registry.write(cut), finish)
 
         def finish(error: Exception | None) -> None:
             self._flushing = None
             if error is None:
                 self._flush_failed = False
-                journal.registry.done(cut)
+                self._state.registry.done(cut)
                 answer.settle(None)
             else:
                 # The cut stays visible in memory, and the ledger has it all: a restart replays it.
                 if not self._flush_failed:
                     log.error("the registry could not be brought up to date, and is tried again: %s", error)
                 self._flush_failed = True
-                journal.registry.undo(cut)
+                self._state.registry.undo(cut)
                 answer.fail(error if isinstance(error, TarryError) else Unavailable(str(error)))
 
         journal.when_durable(cut.meta.applied_seq, write)
@@ -204,11 +233,11 @@ class Upkeep:
 
     def _prune(self, now_ms: int) -> None:
         settings = self._settings
-        self._journal.topics.forget_unread(now_ms - settings.unread_retention_ms)
-        self._journal.batches.forget(self._journal.watermark, settings.finalised_retention_ms)
-        self._journal.batches.indexed(self._journal.relied.seq)
+        self._topics.forget_unread(now_ms - settings.unread_retention_ms)
+        self._state.batches.forget(self._state.watermark, settings.finalised_retention_ms)
+        self._state.batches.indexed(self._state.reliance.relied.seq)
         self._offload(
-            lambda: self._journal.registry.prune(
+            lambda: self._state.registry.prune(
                 now_ms - settings.finalised_retention_ms,
                 settings.finalised_retention_rows,
                 now_ms - settings.idempotency_retention_ms,
@@ -218,7 +247,7 @@ class Upkeep:
         )
 
     def _pruned(self, error: Exception | None) -> None:
-        self._journal.registry.renew()
+        self._state.registry.renew()
         if error is not None:
             log.warning("the registry could not be pruned: %s", error)
 
@@ -242,20 +271,20 @@ class Upkeep:
         """
         journal = self._journal
         if self._sweep is None:
-            dead = len(journal.dead) - self._dead_swept
-            if self._reclaimed <= self._forgotten and dead <= max(SWEEP_DEAD, len(journal.horizon) // 2):
+            dead = len(self._state.dead) - self._dead_swept
+            if self._reclaimed <= self._forgotten and dead <= max(SWEEP_DEAD, len(self._horizon) // 2):
                 return
-            self._sweep, self._sweep_bound = journal.horizon.sweep(), self._reclaimed
-            journal.dead.age()
-            self._aged_seq = journal.ledger.next_seq - 1
+            self._sweep, self._sweep_bound = self._horizon.sweep(), self._reclaimed
+            self._state.dead.age()
+            self._aged_seq = journal.next_seq - 1
         # An index that does not know yet of the ends of these would bring them back.
-        indexed = not journal.horizon.view.identity or journal.horizon.view.cursor >= self._aged_seq
+        indexed = not self._horizon.view.identity or self._horizon.view.cursor >= self._aged_seq
         if next(self._sweep, None) is None and not self._dispatcher.holds_any and indexed:
             self._sweep = None
             self._forgotten = self._sweep_bound
-            journal.dead.forget_old(self._sweep_bound)
-            journal.sizes.forget_upto(self._sweep_bound)
-            self._dead_swept = len(journal.dead)
+            self._state.dead.forget_old(self._sweep_bound)
+            self._sizes.forget_upto(self._sweep_bound)
+            self._dead_swept = len(self._state.dead)
 
 
 def _is_due(next_ms: int, every_ms: int, now_ms: int) -> bool:

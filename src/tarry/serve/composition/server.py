@@ -31,12 +31,12 @@ from tarry.core.clock import SystemClock
 from tarry.core.errors import TarryError, Unavailable
 from tarry.core.figure import Figure
 from tarry.core.ids import Ids
-from tarry.core.lifecycle import State
 from tarry.core.policy import Policy
 from tarry.doors.http.app import HttpApp, build_app
 from tarry.doors.http.settings import HttpSettings
 from tarry.engine.engine import Engine
 from tarry.engine.loop.driver import Driver, Offloader, launcher
+from tarry.engine.wiring import Surroundings
 from tarry.index.delta import DeltaIndex
 from tarry.index.progress import read_progress
 from tarry.ledger.aside import publish
@@ -188,7 +188,6 @@ class Server:
         stats = engine.stats()
         took_ms = round((time.monotonic() - began) * 1000)
         log.info("recovered", extra={"seq": stats.durable_seq, "pending": stats.pending, "took_ms": took_ms})
-        engine.journal.on_fault = self._faulted
         loop = asyncio.get_running_loop()
         self._driver = Driver(engine, loop, self._faulted)
         self._ledger.on_failed(self._ledger_failed)
@@ -258,7 +257,8 @@ class Server:
             engine = self._engine_on(ledger)
             engine.recover(self._set_aside)
         publish(str(self._folder.ledger), engine.set_aside)
-        engine.journal.registry.on_damage = self._registry_damaged
+        assert self._registry is not None
+        self._registry.on_damage = self._registry_damaged
         # What is there now stays: the collector need not look at it again.
         gc.collect()
         gc.freeze()
@@ -282,6 +282,11 @@ class Server:
             if self.on_fault is not None:
                 self.on_fault()
 
+    def _undecided(self, error: Exception) -> None:
+        """A record was enqueued that could not be decided. While the ledger is still read, the start itself fails with it."""
+        if self._running:
+            self._faulted(error)
+
     def _replace_registry(self, ledger: Ledger, damage: RegistryDamage) -> None:
         if self._registry is not None:
             self._registry.close()
@@ -303,7 +308,7 @@ class Server:
         config, folder = self._config, self._folder
         loop = asyncio.get_running_loop()
         self._registry = Registry(str(folder.registry / REGISTRY_FILE))
-        return Engine(
+        given = Surroundings(
             ledger=ledger,
             registry=self._registry,
             index=DeltaIndex(f"{config.tables()}/index", ledger.ledger_id, config.pipeline.storage_options),
@@ -320,7 +325,9 @@ class Server:
             snapshot_folder=str(folder.registry),
             seed=time.time_ns(),
             tracer=self._tracer,
+            on_fault=self._undecided,
         )
+        return Engine(given)
 
     def renew(self, load: Callable[[], Loaded]) -> None:
         """Read certificates and tokens again. If some cannot be used, the log says so and the old ones stay."""
@@ -386,8 +393,7 @@ class Server:
         """Wait a moment for the verdicts of messages in flight: without them these are sent again next time."""
         deadline = time.monotonic() + self._config.http.drain_ms / 1000
         while time.monotonic() < deadline:
-            flights = engine.dispatcher.flights.by_seq.values()
-            if not any(flight.state is State.SENDING for flight in flights):
+            if not engine.sending:
                 return
             await asyncio.sleep(0.01)
 
@@ -396,7 +402,7 @@ async def _flush(engine: Engine) -> None:
     """Bring the registry up to date, so that the next start replays nothing. Not more than a convenience."""
     try:
         async with asyncio.timeout(FLUSH_WITHIN_S):
-            await engine.upkeep.flush()
+            await engine.flush()
     except (TimeoutError, TarryError) as error:
         log.warning(
             "the registry is behind the ledger; the next start takes longer",

@@ -180,7 +180,7 @@ class OverviewEndpoints:
         )
 
     def _subscriptions(self, caller: Caller) -> Iterator[tuple[str, str, Subscription]]:
-        for topic, found in self._engine.topics.records.by_name.items():
+        for topic, found in self._engine.topics.by_name.items():
             if caller.namespaces is None or caller.covers(parse_topic(topic).namespace_name):
                 for name, subscription in found.subscriptions.items():
                     yield topic, name, subscription

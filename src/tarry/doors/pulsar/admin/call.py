@@ -84,7 +84,7 @@ class AdminCall:
     def topic(self) -> Topic:
         """The topic in the path, which is there."""
         name = self.named_topic().full
-        found = self.engine.topics.records.by_name.get(name)
+        found = self.engine.topics.by_name.get(name)
         if found is None:
             raise no_topic(name)
         return found
@@ -93,7 +93,7 @@ class AdminCall:
         """The topics in which a topic's entries are: its partitions, or itself."""
         if not topic.partitions:
             return [topic]
-        by_name = self.engine.topics.records.by_name
+        by_name = self.engine.topics.by_name
         names = (f"{topic.name}-partition-{number}" for number in range(topic.partitions))
         return [by_name[name] for name in names if name in by_name]
 

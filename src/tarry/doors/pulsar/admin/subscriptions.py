@@ -18,7 +18,7 @@ from tarry.doors.pulsar.figures import instant
 from tarry.doors.pulsar.frames import metadata_of
 from tarry.doors.pulsar.ids import is_of, ledger_of, text_of_id
 from tarry.doors.pulsar.producer import DOOR
-from tarry.engine.api import Received, Subscription, Topic
+from tarry.engine.api import EntryLog, Received, Subscription, Topic
 
 
 async def list_(call: AdminCall) -> Response:
@@ -34,7 +34,7 @@ async def create(call: AdminCall) -> Response:
     check_name(subscription, "subscription")
     given = await _json(call)
     topics = call.engine.topics
-    if name not in topics.records.by_name:
+    if name not in topics.by_name:
         await topics.create(name)
     parts = call.parts_of(topics.find(name))
     if any(subscription in part.subscriptions for part in parts):
@@ -153,7 +153,7 @@ async def _json(call: AdminCall) -> dict[str, Any]:
     return given if isinstance(given, dict) else {}
 
 
-def _place(given: dict[str, Any], topic: Topic) -> Literal["earliest", "latest"] | int:
+def _place(given: dict[str, Any], topic: EntryLog) -> Literal["earliest", "latest"] | int:
     """Where a message id points in a topic; Pulsar's earliest is -1:-1, its latest the largest number there is."""
     ledger, entry = given.get("ledgerId"), given.get("entryId")
     if not isinstance(ledger, int) or not isinstance(entry, int) or max(ledger, entry) >= MAX_NUMBER:

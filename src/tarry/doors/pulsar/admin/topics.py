@@ -54,7 +54,7 @@ async def create(call: AdminCall) -> Response:
     topic = call.named_topic()
     name = topic.full
     properties = await call.read(dict[str, str], empty=b"{}")
-    if name in call.engine.topics.records.by_name:
+    if name in call.engine.topics.by_name:
         raise RestError(409, "This topic already exists")
     _check_room(call, topic.namespace_name, 1)
     await call.engine.topics.create(name)
@@ -107,7 +107,7 @@ async def last_message_id(call: AdminCall) -> Response:
 async def partitions(call: AdminCall) -> Response:
     """How many partitions a topic has; 0 for one that has none or is not there."""
     name = call.named_topic().full
-    if call.flag("checkAllowAutoCreation") or name in call.engine.topics.records.by_name:
+    if call.flag("checkAllowAutoCreation") or name in call.engine.topics.by_name:
         return answer({"partitions": call.engine.topics.partitions(name), "deleted": False})
     raise no_topic(name)
 
@@ -121,7 +121,7 @@ async def create_partitioned(call: AdminCall) -> Response:
         raise RestError(412, "Partitioned Topic Name should not contain '-partition-'")
     if count <= 0:
         raise RestError(412, "Number of partitions should be more than 0")
-    if name.full in call.engine.topics.records.by_name:
+    if name.full in call.engine.topics.by_name:
         raise RestError(409, "This topic already exists")
     _check_room(call, name.namespace_name, count)
     await call.engine.topics.create(name.full, count)

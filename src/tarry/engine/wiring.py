@@ -1,0 +1,233 @@
+"""The wiring of the engine: which part is given which others, in one place.
+
+Every part is made once and given what it needs when it is made; parts from the rooms below come first. There is one circle, because
+whatever changes anything is a record: an acknowledgement, a dead letter and the end of a namespace are appended by parts of
+the state, what is appended is decided by the state, and dispatch, which appends too, hears of the versions that have ended. The
+journal is therefore made with two functions that find the state and dispatch when they are called.
+
+Three listeners come later, because they are made on top of the finished engine: the driver's alarm (`Horizon.on_earlier`), and
+the doors that are told of messages sent (`Dispatcher.on_sent`) and of topics deleted (`TopicRecords.on_deleted`).
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+
+from tarry.core.clock import SteadyClock
+from tarry.core.delivery import Outlet
+from tarry.core.ids import Ids
+from tarry.core.policy import Policy
+from tarry.core.sets.deadset import DeadSet
+from tarry.core.sets.seqset import BLOCK_BITS
+from tarry.core.tracing import Tracer
+from tarry.engine.admission.admission import Admission
+from tarry.engine.admission.adoption import Adoption
+from tarry.engine.bodies.bodies import Bodies
+from tarry.engine.bodies.body_sizes import BodySizes
+from tarry.engine.bodies.readahead import Readahead
+from tarry.engine.dispatch.dispatcher import Dispatcher
+from tarry.engine.due.horizon import Horizon, Offload
+from tarry.engine.due.postponed import Postponed
+from tarry.engine.flights.flights import Launch
+from tarry.engine.isolation import Isolation
+from tarry.engine.journal.entering import Entering
+from tarry.engine.journal.journal import Effect, Journal
+from tarry.engine.namespaces.catalogue import Catalogue
+from tarry.engine.namespaces.policies import Policies
+from tarry.engine.namespaces.repeat_state import RepeatState
+from tarry.engine.queries.commands import Commands
+from tarry.engine.queries.delayed_entries import DelayedEntries
+from tarry.engine.queries.finding import Finding
+from tarry.engine.queries.hearing import Hearing
+from tarry.engine.queries.listing import Listing
+from tarry.engine.queries.owners import Owners
+from tarry.engine.queries.turns import Turns
+from tarry.engine.queries.upcoming import Counting
+from tarry.engine.records.changes import Change
+from tarry.engine.repeats.repeating import Repeating
+from tarry.engine.repeats.repeats import Repeats
+from tarry.engine.settings import EngineSettings
+from tarry.engine.state.aside import Aside
+from tarry.engine.state.batches import Batches
+from tarry.engine.state.engine_state import EngineState
+from tarry.engine.state.recovery import Recovery
+from tarry.engine.state.reliance import Reliance
+from tarry.engine.topics.entry_reader import EntryReader
+from tarry.engine.topics.named_topics import NamedTopics
+from tarry.engine.topics.pumping import Pumping
+from tarry.engine.topics.recent_entries import RecentEntries
+from tarry.engine.topics.retention import Retention
+from tarry.engine.topics.subscription import SubscriptionParts
+from tarry.engine.topics.subscription_writer import SubscriptionWriter
+from tarry.engine.topics.topic_records import TopicRecords
+from tarry.engine.topics.topics import Topics
+from tarry.engine.tracing import Tracing
+from tarry.engine.upkeep.backups import Backups
+from tarry.engine.upkeep.upkeep import Upkeep
+from tarry.index.index import Index
+from tarry.ledger.ledger import Ledger
+from tarry.registry.registry import Registry
+
+
+class Surroundings(Struct, frozen=True, kw_only=True):
+    """The neighbours and the settings that an engine is given by whoever runs it."""
+
+    ledger: Ledger
+    registry: Registry
+    index: Index
+    clock: SteadyClock
+    ids: Ids
+    outlets: Mapping[str, Outlet]
+    launch: Launch
+    offload: Offload
+    """For slow work that writes."""
+    reading: Offload | None = None
+    """For slow work that reads; the same, if nothing is said."""
+    settings: EngineSettings
+    broker_policy: Policy = Policy()
+    namespace_policies: Mapping[str, Policy] | None = None
+    snapshot_folder: str | None = None
+    seed: int = 0
+    tracer: Tracer | None = None
+    dead_block_bits: int = BLOCK_BITS
+    """Dead seqs are forgotten in whole blocks: small ones are for simulations, which have few seqs."""
+    on_fault: Callable[[Exception], None] | None = None
+    """Told when a record is enqueued that could not be decided: only a new start mends that."""
+    on_isolated: Callable[[int, Exception], None] | None = None
+    """Told of the seq of a message and of the error that ended it; what it raises is a fault."""
+
+
+class Parts(Struct, frozen=True, kw_only=True):
+    """The parts of an engine that its façade calls, and that tests look into."""
+
+    journal: Journal
+    state: EngineState
+    recovery: Recovery
+    horizon: Horizon
+    bodies: Bodies
+    sizes: BodySizes
+    readahead: Readahead
+    recent_entries: RecentEntries
+    pumping: Pumping
+    isolation: Isolation
+    topics: Topics
+    dispatcher: Dispatcher
+    upkeep: Upkeep
+    backups: Backups
+    admission: Admission
+    adoption: Adoption
+    repeating: Repeating
+    repeats: Repeats
+    commands: Commands
+    hearing: Hearing
+    turns: Turns
+    owners: Owners
+    counting: Counting
+    delayed: DelayedEntries
+    tracing: Tracing | None
+
+
+def wire(given: Surroundings) -> Parts:
+    """Make the parts of an engine and give each what it needs."""
+    ledger, registry, clock, ids = given.ledger, given.registry, given.clock, given.ids
+    settings, outlets, reading = given.settings, given.outlets, given.reading or given.offload
+
+    # Records, and when they are due
+    counters: Counter[str] = Counter()
+    isolation = Isolation(counters, given.on_isolated)
+    dead, aside = DeadSet(given.dead_block_bits), Aside()
+    entering = Entering(ledger)
+    reliance = Reliance(ledger)
+    batches = Batches(dead)
+    horizon = Horizon(
+        given.index, reading, dead, settings.lead_ms, settings.wheel_entries, reliance.check,
+        lambda cursor: batches.unindexed(cursor, entering.effective_seq),
+    )  # fmt: skip
+    postponed = Postponed()
+    bodies = Bodies(ledger, horizon, postponed, reading, clock)
+    sizes = BodySizes()
+    tracing = None if given.tracer is None else Tracing(given.tracer, batches.trace_of)
+
+    # The journal, with the circle
+    def decide(first_seq: int, changes: Sequence[Change]) -> list[Effect]:
+        return state.decide(first_seq, changes)
+
+    def ended(seq: int) -> None:
+        dispatcher.ended(seq)
+
+    journal = Journal(ledger, entering, horizon, bodies, sizes, isolation, decide, ended, given.on_fault)
+
+    # Topics
+    policies = Policies(given.broker_policy, given.namespace_policies)
+    by_name, recent_entries, pumping = NamedTopics(), RecentEntries(), Pumping(horizon.wake)
+    repeat_state = RepeatState(registry)
+    catalogue = Catalogue(journal, registry, policies, by_name, repeat_state)
+    reader = EntryReader(
+        ledger, bodies, sizes, recent_entries, ids, clock, policies, aside.seqs, counters, isolation
+    )
+    writer = SubscriptionWriter(journal, reader, clock, by_name.get)
+    subscription_parts = SubscriptionParts(reader, writer, pumping, isolation)
+    topic_records = TopicRecords(
+        by_name, registry, policies, dead, counters, bodies, recent_entries, ids, clock, subscription_parts
+    )
+    readahead = Readahead(bodies, horizon, sizes, aside.seqs, topic_records.prepares)
+
+    # The state
+    state = EngineState(
+        registry, ledger.ledger_id, dead, aside, counters, policies, catalogue, repeat_state, topic_records, batches,
+        reliance, horizon, bodies, sizes, readahead,
+    )  # fmt: skip
+    recovery = Recovery(state, ledger, horizon, bodies, sizes, entering)
+    retention = Retention(topic_records, policies, reader)
+    topics = Topics(
+        journal, topic_records, policies, catalogue, reader, retention, recent_entries, clock, lambda: state.floor_ms,
+        counters, subscription_parts, tracing,
+    )  # fmt: skip
+
+    # The way out, and upkeep
+    dispatcher = Dispatcher(
+        journal, state, horizon, bodies, sizes, readahead, recent_entries, postponed, clock, ids, isolation, outlets,
+        settings, given.launch, given.seed, tracing,
+    )  # fmt: skip
+    upkeep = Upkeep(
+        journal, state, ledger, horizon, bodies, sizes, recent_entries, topics, retention, clock, isolation, dispatcher,
+        settings, given.offload, given.snapshot_folder,
+    )  # fmt: skip
+    backups = Backups(upkeep.reclaim, registry, clock, upkeep.flush, given.offload, given.snapshot_folder)
+
+    # What doors ask for
+    finding = Finding(journal, state, horizon, bodies, clock, ids, dispatcher, upkeep)
+    listing = Listing(state, horizon, bodies, postponed, ids, isolation, dispatcher, reading)
+    commands = Commands(journal, state, finding, listing, dispatcher, ids, clock)
+    admission = Admission(journal, state, bodies, clock, ids, outlets, finding, commands, tracing)
+    repeating = Repeating(journal, state, bodies, isolation, admission.versions)
+    return Parts(
+        journal=journal,
+        state=state,
+        recovery=recovery,
+        horizon=horizon,
+        bodies=bodies,
+        sizes=sizes,
+        readahead=readahead,
+        recent_entries=recent_entries,
+        pumping=pumping,
+        isolation=isolation,
+        topics=topics,
+        dispatcher=dispatcher,
+        upkeep=upkeep,
+        backups=backups,
+        admission=admission,
+        adoption=Adoption(
+            journal, state, ledger.ledger_id, ids, dispatcher, upkeep, commands, clock, outlets, tracing
+        ),
+        commands=commands,
+        repeating=repeating,
+        repeats=Repeats(journal, state, repeating, clock),
+        turns=Turns(journal, state, clock, ids, dispatcher, commands),
+        hearing=Hearing(state, ids, dispatcher, commands),
+        owners=Owners(journal, state, ids, commands),
+        counting=Counting(state, horizon, reading),
+        delayed=DelayedEntries(journal, topics, reader, horizon, ids, commands),
+        tracing=tracing,
+    )
