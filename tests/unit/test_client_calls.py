@@ -28,7 +28,8 @@ def answered(body: object, status: int = 200, **headers: str) -> ServerAnswer:
         ("größe", "payload", "größe"),
         ({"a": [1]}, "payload_json", {"a": [1]}),
         ([], "payload_json", []),
-        (b"", "payload_base64", ""),
+        (b"", "payload", ""),
+        (b"text", "payload", "text"),
     ],
 )
 def test_a_payload_travels_in_the_field_that_keeps_it(payload: Any, field: Any, value: Any) -> None:

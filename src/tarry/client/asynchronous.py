@@ -8,14 +8,16 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
 from tarry.client.batches import LineInput, LineOutcome, cut, schedule_lines
-from tarry.client.call import ClientCall, ServerAnswer
+from tarry.client.call import ClientCall, Line, ServerAnswer, Unreachable
 from tarry.client.connections import Connections
 from tarry.client.consumer import Consumer
 from tarry.client.consuming import MAX_UNACKED, Entry
+from tarry.client.gathering import UNDER_WAY, Gathered, Lot, Queue
 from tarry.client.http1 import BadAnswer, request
 from tarry.client.operation import Awaiting, Operations
 from tarry.client.server import ServerAddress
 from tarry.client.shapes import LineDefaults, ListFilters, MessageView
+from tarry.core.errors import TarryError
 
 T = TypeVar("T")
 
@@ -44,6 +46,9 @@ class AsyncClient(Operations, Awaiting):
         tls = tls if tls is not None else self._server.tls
         if tls is None and self._server.secure:
             tls = ssl.create_default_context()
+        self._queues: dict[str, Queue] = {}
+        """By path: calls that are gathered."""
+        self._sending: set[asyncio.Task[None]] = set()
         self._connections = Connections(
             self._server.host, self._server.port, tls if self._server.secure else None, max_connections
         )
@@ -90,7 +95,60 @@ class AsyncClient(Operations, Awaiting):
                 yield entry
 
     async def run(self, call: ClientCall[T]) -> T:
-        """Send a call, again if need be and safe, and read its answer."""
+        """Send a call, again if need be and safe, and read its answer. Those that go on at a time may share requests."""
+        if call.line is None:
+            return await self._alone(call)
+        queue = self._queues.setdefault(call.line.path, Queue())
+        if not queue.is_idle:
+            return await self._gathered(queue, _Awaited(call, call.line))
+        queue.under_way += 1
+        try:
+            return await self._alone(call)
+        finally:
+            queue.under_way -= 1
+            self._send_waiting(queue)
+
+    async def _gathered(self, queue: Queue, awaited: "_Awaited[T]") -> T:
+        if not queue.waiting and queue.under_way < UNDER_WAY:
+            # Whoever calls in the same turn of the loop comes along.
+            asyncio.get_running_loop().call_soon(self._send_waiting, queue)
+        queue.add(awaited)
+        return await awaited.answer
+
+    def _send_waiting(self, queue: Queue) -> None:
+        while (lot := queue.take()) is not None:
+            task = asyncio.get_running_loop().create_task(self._send_lot(queue, lot))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+
+    async def _send_lot(self, queue: Queue, lot: Lot) -> None:
+        request = lot.request(keyed=self._server.repeats)
+        waits = self._server.waits()
+        timeout_s = self._server.timeout_s
+        try:
+            while True:
+                try:
+                    lot.begin()
+                    async with aclosing(self._pieces(request, timeout_s)) as pieces:
+                        async for piece in pieces:
+                            lot.feed(piece)
+                    lot.finish()
+                    return
+                except Unreachable:
+                    wait_s = next(waits, None)
+                    if wait_s is None or not request.repeatable:
+                        raise
+                await asyncio.sleep(wait_s)
+        except TarryError as error:
+            lot.fail(error)
+        except BaseException:
+            lot.fail(Unreachable("the client was closed; this call may or may not have been done"))
+            raise
+        finally:
+            queue.under_way -= 1
+            self._send_waiting(queue)
+
+    async def _alone(self, call: ClientCall[T]) -> T:
         waits = self._server.waits()
         while True:
             sent = False
@@ -141,3 +199,25 @@ class AsyncClient(Operations, Awaiting):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+class _Awaited(Gathered[T]):
+    """A call among others for which a coroutine waits."""
+
+    def __init__(self, call: ClientCall[T], line: Line[T]) -> None:
+        super().__init__(call, line)
+        self.answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the coroutine was not cancelled."""
+        return not self.answer.done()
+
+    def settle(self, outcome: T | TarryError) -> None:
+        """Wake the coroutine."""
+        if self.answer.done():
+            return
+        if isinstance(outcome, TarryError):
+            self.answer.set_exception(outcome)
+        else:
+            self.answer.set_result(outcome)

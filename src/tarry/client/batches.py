@@ -71,7 +71,7 @@ def schedule_lines(
 
     def read(answered: ServerAnswer) -> list[LineOutcome]:
         check(answered)
-        outcomes = [_outcome(line) for line in answered.body.splitlines() if line]
+        outcomes = [read_outcome(line) for line in answered.body.splitlines() if line]
         if len(outcomes) != count:
             # What was cut off may or may not have been taken: that must not look like an end.
             raise Unreachable(
@@ -82,7 +82,8 @@ def schedule_lines(
     return ClientCall("POST", query("/v1/messages/batch", **defaults), read, body, NDJSON)
 
 
-def _outcome(line: bytes) -> LineOutcome:
+def read_outcome(line: bytes) -> LineOutcome:
+    """The outcome of one message: the answer, or the error that refused it."""
     try:
         answer = _answer.decode(line)
     except msgspec.DecodeError as error:

@@ -8,20 +8,24 @@ import contextlib
 import select
 import socket
 import ssl
+import threading
 import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
+from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, Unpack
 
 from tarry.client.batches import LineInput, LineOutcome, cut, schedule_lines
 from tarry.client.blocking_consumer import BlockingConsumer
-from tarry.client.call import ClientCall, ServerAnswer
+from tarry.client.call import ClientCall, Line, ServerAnswer, Unreachable
 from tarry.client.consuming import MAX_UNACKED, Entry
+from tarry.client.gathering import Gathered, Lot, Queue
 from tarry.client.http1 import AnswerReader, BadAnswer, request
 from tarry.client.operation import Blocking, Operations
 from tarry.client.server import ServerAddress
 from tarry.client.shapes import LineDefaults, ListFilters, MessageView
+from tarry.core.errors import TarryError
 
 T = TypeVar("T")
 
@@ -53,6 +57,9 @@ class Client(Operations, Blocking):
         self._server = ServerAddress(url, token, timeout_s, retry_for_s)
         self._tls = tls if tls is not None else self._server.tls
         self._idle: deque[socket.socket] = deque()
+        self._gathering = threading.Lock()
+        self._queues: dict[str, Queue] = {}
+        """By path: calls of threads that are gathered."""
 
     def list(self, **filters: Unpack[ListFilters]) -> Iterator[MessageView]:
         """Every message that the filters of `list_page` choose, over as many pages as it takes."""
@@ -97,7 +104,71 @@ class Client(Operations, Blocking):
         yield from consuming.entries(wait_ms, forever=forever)
 
     def run(self, call: ClientCall[T]) -> T:
-        """Send a call, again if need be and safe, and read its answer."""
+        """Send a call, again if need be and safe, and read its answer. Those of several threads may share requests."""
+        if call.line is None:
+            return self._alone(call)
+        waiting: _Waiting[T] | None = None
+        with self._gathering:
+            queue = self._queues.setdefault(call.line.path, Queue())
+            if queue.is_idle:
+                queue.under_way += 1
+            else:
+                waiting = _Waiting(call, call.line)
+                queue.add(waiting)
+        if waiting is not None:
+            self._lead_next(queue)
+            return self._wait(queue, waiting)
+        try:
+            return self._alone(call)
+        finally:
+            self._request_ended(queue)
+
+    def _wait(self, queue: Queue, waiting: "_Waiting[T]") -> T:
+        """Wait for the answer, which may begin with sending what has gathered."""
+        try:
+            while isinstance(told := waiting.told.get(), Lot):
+                self._send_lot(queue, told)
+        except BaseException:
+            # Left in the middle (KeyboardInterrupt): if it was to send for others, somebody else has to.
+            with self._gathering:
+                waiting.is_gone = True
+            while not waiting.told.empty():
+                if isinstance(left := waiting.told.get(), Lot):
+                    left.fail(
+                        Unreachable("the thread that was to send this was interrupted; nothing was done")
+                    )
+                    self._request_ended(queue)
+            raise
+        if isinstance(told, TarryError):
+            raise told
+        return told
+
+    def _request_ended(self, queue: Queue) -> None:
+        with self._gathering:
+            queue.under_way -= 1
+        self._lead_next(queue)
+
+    def _lead_next(self, queue: Queue) -> None:
+        """Have one of the threads that wait send what has gathered."""
+        with self._gathering:
+            while (lot := queue.take()) is not None:
+                leader = lot.gathered[0]
+                assert isinstance(leader, _Waiting)
+                leader.told.put(lot)
+
+    def _send_lot(self, queue: Queue, lot: Lot) -> None:
+        request = lot.request(keyed=self._server.repeats)._replace(read=lot.read)
+        try:
+            self._alone(request)
+        except TarryError as error:
+            lot.fail(error)
+        except BaseException:
+            lot.fail(Unreachable("the request was interrupted; this call may or may not have been done"))
+            raise
+        finally:
+            self._request_ended(queue)
+
+    def _alone(self, call: ClientCall[T]) -> T:
         for wait_s in self._server.waits():
             try:
                 return call.read(self._once(call))
@@ -169,6 +240,24 @@ class Client(Operations, Blocking):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+class _Waiting(Gathered[T]):
+    """A call among others for which a thread waits. It is told the outcome, or to send what has gathered."""
+
+    def __init__(self, call: ClientCall[T], line: Line[T]) -> None:
+        super().__init__(call, line)
+        self.told: SimpleQueue[T | TarryError | Lot] = SimpleQueue()
+        self.is_gone = False
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the thread still waits."""
+        return not self.is_gone
+
+    def settle(self, outcome: T | TarryError) -> None:
+        """Wake the thread."""
+        self.told.put(outcome)
 
 
 class _Broken(Exception):

@@ -41,6 +41,18 @@ class ServerAnswer(NamedTuple):
     body: bytes
 
 
+class Line(NamedTuple, Generic[T]):
+    """A call as one line of a request of many."""
+
+    path: str
+    """The path of that request."""
+    json: bytes
+    read: Callable[[bytes, int], tuple[int, T | TarryError]]
+    """Reads a line of the answer, which is the nth: the number of the line that it answers, and the outcome."""
+    takes_key: bool = False
+    """Whether that request takes an idempotency key, by which it can be sent again."""
+
+
 class ClientCall(NamedTuple, Generic[T]):
     """A request, and how to read its answer."""
 
@@ -54,6 +66,8 @@ class ClientCall(NamedTuple, Generic[T]):
     """Whether sending it again cannot do anything twice, so that a broken connection may be tried again."""
     wait_ms: int = 0
     """How long the server may hold the answer back on purpose."""
+    line: Line[T] | None = None
+    """The same call among others in one request."""
 
 
 def query(path: str, /, **given: object) -> str:

@@ -49,6 +49,7 @@ class Connection(asyncio.Protocol):
 
     async def stream(self, request: bytes, timeout_s: float) -> AsyncGenerator[ServerAnswer, None]:
         """Send a request; gives its answer in pieces, each with the head, no two of them later than `timeout_s` apart."""
+        kept = False
         try:
             reader = await self._begin(request, timeout_s, whole=False)
             while True:
@@ -60,11 +61,13 @@ class Connection(asyncio.Protocol):
                     self._transport.resume_reading()
                     yield ServerAnswer(reader.status, reader.headers, body)
                 elif reader.is_done():
+                    kept = reader.keep_alive
                     return
                 else:
                     await self._wait(timeout_s)
         finally:
-            self.close()
+            if not kept:
+                self.close()
 
     async def _begin(self, request: bytes, timeout_s: float, *, whole: bool) -> AnswerReader:
         if self._transport is None or self._lost is not None:

@@ -12,8 +12,10 @@ from urllib.parse import quote
 
 import msgspec
 
+from tarry.client.batches import read_outcome
 from tarry.client.call import (
     ClientCall,
+    Line,
     ServerAnswer,
     as_json,
     check,
@@ -39,7 +41,7 @@ from tarry.client.shapes import (
     payload_fields,
     time_fields,
 )
-from tarry.core.errors import Invalid
+from tarry.core.errors import Invalid, TarryError
 
 _view = reads(MessageView)
 _anything = reads(dict[str, Any])
@@ -74,14 +76,18 @@ def schedule(
         "namespace": namespace, "group": group, "ttl_ms": ttl_ms, "name": name, "on_conflict": on_conflict,
     }  # fmt: skip
     body |= time_fields(delay, delay_ms, due_at, due_at_ms) | payload_fields(payload)
+    message = as_json({name: value for name, value in body.items() if value is not None})
     return ClientCall(
-        "POST",
-        "/v1/messages",
-        _scheduled,
-        as_json({name: value for name, value in body.items() if value is not None}),
+        "POST", "/v1/messages", _scheduled, message,
         headers={"idempotency-key": idempotency_key or secrets.token_urlsafe(18)},
         repeatable=True,
-    )
+        # A key of the caller's own goes in a request of its own.
+        line=Line("/v1/messages/batch", message, _scheduled_line, takes_key=True) if idempotency_key is None else None,
+    )  # fmt: skip
+
+
+def _scheduled_line(line: bytes, number: int) -> tuple[int, Scheduled | TarryError]:
+    return number, read_outcome(line)
 
 
 def _scheduled(answered: ServerAnswer) -> Scheduled:

@@ -51,6 +51,11 @@ class ServerAddress:
             lines += b"content-type: %b\r\n" % call.content_type.encode()
         return lines + header_lines(call.headers) if call.headers else lines
 
+    @property
+    def repeats(self) -> bool:
+        """Whether a call is sent again after a broken connection."""
+        return self._retry_for_s > 0
+
     def waits(self) -> Iterator[float]:
         """How long to wait before each further attempt."""
         return waits(self._retry_for_s)
