@@ -55,8 +55,7 @@ def test_a_cycle_is_found() -> None:
 
 
 def test_modules_do_not_import_each_other_in_circles() -> None:
-    found = [sorted(cycle) for cycle in cycles(imports(modules()))]
-    assert not [cycle for cycle in found if not all(name.startswith("tarry.doors.pulsar.") for name in cycle)]
+    assert not [sorted(cycle) for cycle in cycles(imports(modules()))]
 
 
 def test_doors_do_not_reach_through_the_engine() -> None:

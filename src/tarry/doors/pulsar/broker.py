@@ -2,6 +2,7 @@
 
 import secrets
 from collections import Counter
+from typing import Final
 
 from tarry.config.pulsar import Pulsar
 from tarry.core.access import Access
@@ -10,6 +11,9 @@ from tarry.doors.pulsar.rules import RuleBook
 from tarry.doors.pulsar.schema import Schemas
 from tarry.engine.api import Topic
 from tarry.engine.engine import Engine
+
+DOOR: Final = "pulsar"
+"""The name of this door, in messages and entries that came through it."""
 
 
 class Broker:

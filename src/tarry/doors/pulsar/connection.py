@@ -6,23 +6,20 @@ CONNECT, end the connection with a reason, and harm no other.
 """
 
 import logging
-from collections.abc import Callable, Iterator
-from typing import Any, Final, Protocol
+from collections.abc import Iterator
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from tarry import __version__
-from tarry.core.access import Caller
-from tarry.core.errors import NotFound, TarryError, Unavailable
-from tarry.core.names import TopicName, parse_topic
-from tarry.core.rights import PULSAR
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.broker import Broker
 from tarry.doors.pulsar.consumers import Consumers
-from tarry.doors.pulsar.errors import Code, code_of, text_of
-from tarry.doors.pulsar.frames import NO_ID, Frames, Malformed, frame, text
+from tarry.doors.pulsar.errors import Code
+from tarry.doors.pulsar.frames import NO_ID, Frames, Malformed, text
 from tarry.doors.pulsar.lookup import Lookup
+from tarry.doors.pulsar.peer import FrameOutput, PulsarPeer, TakeCommand
 from tarry.doors.pulsar.producers import Producers
 
 log = logging.getLogger("tarry.pulsar")
@@ -46,53 +43,20 @@ _APART: Final = frozenset((_Type.ACK, _Type.FLOW, _Type.PING, _Type.PONG))
 _UNCOUNTED: Final = frozenset((_Type.PING, _Type.PONG, _Type.FLOW, _Type.AUTH_RESPONSE))
 """Commands that keep a connection going, and are no operations of the token."""
 _read_command: Final = _Type.FromString
-_RIGHTS: Final = {_Type.Type.Value(name): right for name, right in PULSAR.items()}
-TakeCommand = Callable[[Any, bytes], None]
-"""A function that takes a command, and the bytes that followed it."""
 
 
-class FrameOutput(Protocol):
-    """Where a connection's bytes go."""
-
-    def write(self, data: bytes) -> None:
-        """Send."""
-
-    def close(self) -> None:
-        """Close once all is sent."""
-
-    def pause(self) -> None:
-        """Read no more from the client for now."""
-
-    def resume(self) -> None:
-        """Read on."""
-
-    def after(self, wait_ms: int, work: Callable[[], None]) -> None:
-        """Do something later."""
-
-
-class PulsarConnection:
-    """One client. `out` is where its bytes go; `host` and `url` are the two ends as addresses."""
+class PulsarConnection(PulsarPeer):
+    """One client: commands in, and the keeping of the connection."""
 
     def __init__(self, broker: Broker, out: FrameOutput, host: str, url: str) -> None:
-        self.broker = broker
-        self.host = host
-        self.url = url
-        self.caller: Caller | None = None
-        self.client_version = ""
-        self.closed = False
+        super().__init__(broker, out, host, url)
         self.heard = False
         """Whether anything came since this was last looked at."""
-        self._out = out
         self._pinged = False
         self._shown_ticks = 0
         """For how many keep-alive intervals the token has not been asked for."""
         self._challenged = False
         self._frames = Frames(FIRST_FRAME_BYTES)
-        self._unsent: list[bytes] | None = None
-        """Bytes to send, while they are gathered."""
-        self._unsent_bytes = 0
-        self._owed_bytes = 0
-        self._paused = False
         self._coming: Iterator[tuple[bytes, bytes]] | None = None
         """Frames that wait until the token's rate lets the client go on."""
         self._came: list[bytes] = []
@@ -135,7 +99,7 @@ class PulsarConnection:
                     break
             else:
                 self._coming = None
-            self._mind_reading()
+            self.mind_reading()
             self.producers.pause()
             self.consumers.flush()
         except Malformed as malformed:
@@ -152,11 +116,6 @@ class PulsarConnection:
             self._go_through(self._coming)
         while self._came and self._coming is None and not self.closed:
             self._go_through(self._frames.feed(self._came.pop(0)))
-
-    def _send_unsent(self) -> None:
-        unsent, self._unsent, self._unsent_bytes = self._unsent, [], 0
-        if unsent:
-            self._out.write(b"".join(unsent))
 
     def _take(self, body: bytes, message: bytes) -> int:
         """Take one command; gives how many milliseconds its token has to wait before the next one."""
@@ -197,46 +156,10 @@ class PulsarConnection:
 
     # Bytes out
 
-    def write(self, data: bytes) -> None:
-        """Send bytes, with what else is being gathered."""
-        if self._unsent is not None:
-            self._unsent.append(data)
-            self._unsent_bytes += len(data)
-            if self._unsent_bytes > self.broker.settings.max_connection_bytes:
-                # It is time to see whether the client reads.
-                self._send_unsent()
-        elif not self.closed:
-            self._out.write(data)
-
-    def send(self, **command: Any) -> None:
-        """Send a command."""
-        self.write(frame(wire.BaseCommand(**command)))
-
-    def success(self, request_id: int) -> None:
-        """Say yes to a request."""
-        self.send(type=_Type.SUCCESS, success=wire.CommandSuccess(request_id=request_id))
-
-    def error(self, request_id: int, code: int, text: str) -> None:
-        """Say no to a request."""
-        answer: Any = wire.CommandError(request_id=request_id, error=code, message=text)  # type: ignore[arg-type]
-        self.send(type=_Type.ERROR, error=answer)
-
-    def refuse(self, request_id: int, error: BaseException) -> None:
-        """Say no to a request, in Pulsar's words."""
-        self.error(request_id, code_of(error), text_of(error))
-
-    def owe(self, size_bytes: int) -> None:
-        """So much more is unanswered; beyond the bound nothing more is read."""
-        self._owed_bytes += size_bytes
-        self._mind_reading()
-
-    def _mind_reading(self) -> None:
-        """Read no more from a client that is held up, by what it owes or by its token's rate."""
-        held_up = self._coming is not None or bool(self._came)
-        over = held_up or self._owed_bytes > self.broker.settings.max_connection_bytes
-        if over != self._paused and not self.closed:
-            self._paused = over
-            (self._out.pause if over else self._out.resume)()
+    @property
+    def held_up(self) -> bool:
+        """Whether the client waits for its token's rate: nothing is read meanwhile."""
+        return self._coming is not None or bool(self._came)
 
     def hold(self) -> None:
         """The client reads slower than it is sent to: its consumers are given no more for now."""
@@ -339,38 +262,6 @@ class PulsarConnection:
             protocol_version=PROTOCOL_VERSION,
         )
         self.send(type=_Type.AUTH_CHALLENGE, authChallenge=challenge)
-
-    def require(self, topic: str, command: int) -> TopicName:
-        """A topic by its name, if the client may use this command on it; raises what is wrong."""
-        if self.broker.stopping:
-            raise Unavailable("the server is stopping")
-        name = parse_topic(text(topic))
-        self.require_namespace(name.namespace_name, command)
-        if not self.broker.engine.catalogue.has_namespace(name.namespace_name):
-            # As in Pulsar: a slip in a name is told of, and makes no namespace.
-            raise NotFound(
-                f"Namespace {name.namespace_name} does not exist; an administrator can create it"
-                f" (PUT /admin/v2/namespaces/{name.namespace_name})"
-            )
-        return name
-
-    def require_namespace(self, namespace: str, command: int) -> None:
-        """Raise `Forbidden` unless the client may use this command there."""
-        assert self.caller is not None, "a command before CONNECT is not taken"
-        _RIGHTS[command].check(self.caller)
-        self.caller.require_namespace(namespace)
-
-    @property
-    def is_cpp(self) -> bool:
-        """Whether it is the C++ client or one built on it, as those of Python and Node.js are."""
-        return self.client_version.startswith("Pulsar-CPP")
-
-    def attempt(self, request_id: int, work: Callable[[], None]) -> None:
-        """Do what a request asks for; what is wrong with it is its answer."""
-        try:
-            work()
-        except TarryError as error:
-            self.refuse(request_id, error)
 
 
 def _read_varint(data: bytes, at: int) -> int:

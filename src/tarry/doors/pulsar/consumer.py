@@ -3,18 +3,16 @@
 A client that does not read what it was sent gets nothing more until it does: its permits are set aside meanwhile.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.delivery import frames_of
 from tarry.doors.pulsar.figures import about
 from tarry.doors.pulsar.frames import NO_ID, Places, varint
 from tarry.doors.pulsar.ids import places_in
+from tarry.doors.pulsar.peer import PulsarPeer
 from tarry.engine.api import Consumer, Received, Subscription
-
-if TYPE_CHECKING:
-    from tarry.doors.pulsar.connection import PulsarConnection
 
 _Type = wire.BaseCommand
 _Sub = wire.CommandSubscribe
@@ -25,8 +23,18 @@ NOWHERE: Final = Places(b"", b"")
 class PulsarConsumer:
     """One consumer of the connection, once it is subscribed."""
 
-    def __init__(self, connection: "PulsarConnection", asked: _Sub, name: str) -> None:
+    def __init__(
+        self,
+        connection: PulsarPeer,
+        asked: _Sub,
+        name: str,
+        held: Callable[[], bool],
+        forget: Callable[["PulsarConsumer"], None],
+    ) -> None:
+        """`held` says whether the client has to read before it gets more, `forget` lets go of a consumer that is closed."""
         self.connection = connection
+        self._held = held
+        self._forget = forget
         self.id = asked.consumer_id
         self.name = name
         self.epoch: int | None = asked.consumer_epoch if asked.HasField("consumer_epoch") else None
@@ -77,7 +85,7 @@ class PulsarConsumer:
         if not self._told and self.engine is not None and self.subscription.type == "failover":
             self._told = True
             self.tell_active(self.engine.active)
-        if self.connection.consumers.held:
+        if self._held():
             self._withheld += permits
         elif self.engine is not None:
             self.engine.flow(permits)
@@ -103,7 +111,7 @@ class PulsarConsumer:
 
     def closed_here(self) -> None:
         """Its subscription is gone or went elsewhere: the client connects it again."""
-        self.connection.consumers.forget(self)
+        self._forget(self)
         closed = wire.CommandCloseConsumer(consumer_id=self.id, request_id=NO_ID)
         self.connection.send(type=_Type.CLOSE_CONSUMER, close_consumer=closed)
 

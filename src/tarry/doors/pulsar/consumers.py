@@ -3,7 +3,7 @@
 Acknowledgements that come together are one record.
 """
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from tarry.core.errors import NotFound, TarryError
 from tarry.core.names import partition_number, unpartitioned
@@ -13,12 +13,10 @@ from tarry.doors.pulsar.delivery import batch_size
 from tarry.doors.pulsar.errors import Code, PulsarRefusal, say, say_code
 from tarry.doors.pulsar.frames import NO_ID, Malformed, text
 from tarry.doors.pulsar.ids import entry_of, is_of, ledger_of
+from tarry.doors.pulsar.peer import PulsarPeer, TakeCommand
 from tarry.doors.pulsar.schema import read_schema
 from tarry.engine.answer import Answer
 from tarry.engine.api import Consumer, Subscription, SubscriptionType, Topic, Topics
-
-if TYPE_CHECKING:
-    from tarry.doors.pulsar.connection import PulsarConnection, TakeCommand
 
 _Type = wire.BaseCommand
 _Sub = wire.CommandSubscribe
@@ -38,7 +36,7 @@ MAX_ACK_WORDS: Final = 1024
 class Consumers:
     """The consumers of a connection, by their ids."""
 
-    def __init__(self, connection: "PulsarConnection") -> None:
+    def __init__(self, connection: PulsarPeer) -> None:
         self._connection = connection
         self._by_id: dict[int, PulsarConsumer] = {}
         self._fed: dict[PulsarConsumer, None] = {}
@@ -123,9 +121,8 @@ class Consumers:
             connection.broker.rules.check_subscription(topic, text(asked.subscription), durable=asked.durable)
             if asked.HasField("schema"):
                 connection.broker.schemas.check(unpartitioned(topic), read_schema(asked.schema))
-            consumer = PulsarConsumer(
-                connection, asked, text(asked.consumer_name) or connection.broker.new_name("c")
-            )
+            name = text(asked.consumer_name) or connection.broker.new_name("c")
+            consumer = PulsarConsumer(connection, asked, name, lambda: self.held, self.forget)
             self._by_id[asked.consumer_id] = consumer
             self._topics.subscribe(
                 topic,

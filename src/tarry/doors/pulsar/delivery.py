@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from itertools import chain
 
 from tarry.doors.pulsar import wire_pb2 as wire
+from tarry.doors.pulsar.broker import DOOR
 from tarry.doors.pulsar.frames import Places, message_head, message_heads, metadata_of, with_checksum
-from tarry.doors.pulsar.producer import DOOR
 from tarry.engine.api import Received
 
 

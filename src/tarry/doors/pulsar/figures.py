@@ -2,18 +2,16 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.frames import text
+from tarry.doors.pulsar.peer import PulsarPeer
 
 _LAST_MS: Final = 253_402_300_799_000
 
-if TYPE_CHECKING:
-    from tarry.doors.pulsar.connection import PulsarConnection
 
-
-def about(connection: "PulsarConnection", metadata: Iterable[wire.KeyValue]) -> Mapping[str, Any]:
+def about(connection: PulsarPeer, metadata: Iterable[wire.KeyValue]) -> Mapping[str, Any]:
     """The facts at the moment at which it was opened, by their names in Pulsar's figures."""
     return {
         "address": connection.host,

@@ -1,17 +1,13 @@
 """Questions about topics: where they are, how many partitions they have, which there are, and their schemas."""
 
-from typing import TYPE_CHECKING
-
 from tarry.core.errors import NotFound, TarryError
 from tarry.core.names import parse_namespace, parse_topic, unpartitioned
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.errors import Code, PulsarRefusal, say, say_code
 from tarry.doors.pulsar.frames import text
+from tarry.doors.pulsar.peer import PulsarPeer, TakeCommand
 from tarry.doors.pulsar.schema import read_schema, version_bytes, wire_schema
 from tarry.engine.answer import Answer, failed, settled
-
-if TYPE_CHECKING:
-    from tarry.doors.pulsar.connection import PulsarConnection, TakeCommand
 
 _Type = wire.BaseCommand
 
@@ -19,7 +15,7 @@ _Type = wire.BaseCommand
 class Lookup:
     """Answers the questions of one connection."""
 
-    def __init__(self, connection: "PulsarConnection") -> None:
+    def __init__(self, connection: PulsarPeer) -> None:
         self._connection = connection
         self.takes: dict[int, tuple[str, TakeCommand]] = {
             _Type.PARTITIONED_METADATA: ("partitionMetadata", self._partitions),

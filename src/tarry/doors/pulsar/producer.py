@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
@@ -18,6 +18,7 @@ from tarry.core.errors import DelayTooLong, Rejected, TarryError
 from tarry.core.limits import MAX_KEY_BYTES
 from tarry.core.policy import Effective
 from tarry.doors.pulsar import wire_pb2 as wire
+from tarry.doors.pulsar.broker import DOOR
 from tarry.doors.pulsar.errors import Code, PulsarRefusal, code_of, text_of
 from tarry.doors.pulsar.figures import about
 from tarry.doors.pulsar.frames import (
@@ -34,15 +35,12 @@ from tarry.doors.pulsar.frames import (
     varint,
 )
 from tarry.doors.pulsar.ids import ledger_of
+from tarry.doors.pulsar.peer import PulsarPeer
 from tarry.doors.pulsar.traces import callers_of
 from tarry.engine.answer import Answer
 from tarry.engine.api import NewEntry, Published
 
-if TYPE_CHECKING:
-    from tarry.doors.pulsar.connection import PulsarConnection
-
 _Type = wire.BaseCommand
-DOOR: Final = "pulsar"
 ENOUGH_BYTES: Final = 1 << 16
 """So many bytes of SENDs are handed over, and gather no more."""
 log = logging.getLogger("tarry.pulsar")
@@ -82,9 +80,15 @@ class Producer:
     """One producer: what it has sent that is not published, and what it is to be told, in order."""
 
     def __init__(
-        self, connection: "PulsarConnection", asked: wire.CommandProducer, topic: str, name: str
+        self,
+        connection: PulsarPeer,
+        asked: wire.CommandProducer,
+        topic: str,
+        name: str,
+        forget: Callable[["Producer"], None],
     ) -> None:
         self.connection = connection
+        self._forget = forget
         self.id = asked.producer_id
         self.topic = topic
         self.name = name
@@ -307,7 +311,7 @@ class Producer:
         self.ready = False
         self._closed = True
         closed = wire.CommandCloseProducer(producer_id=self.id, request_id=NO_ID)
-        self.connection.producers.forget(self)
+        self._forget(self)
         self.connection.send(type=_Type.CLOSE_PRODUCER, close_producer=closed)
 
 

@@ -1,6 +1,6 @@
 """The producers of one connection: opened with their schema, topic and name, fed, closed."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tarry.core.errors import Invalid, QuotaExceeded
 from tarry.core.limits import MAX_PRODUCER_BYTES
@@ -9,12 +9,10 @@ from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.errors import Code, PulsarRefusal
 from tarry.doors.pulsar.exclusivity import Mode, Producing
 from tarry.doors.pulsar.frames import text
+from tarry.doors.pulsar.peer import PulsarPeer, TakeCommand
 from tarry.doors.pulsar.producer import Producer
 from tarry.doors.pulsar.schema import read_schema, version_bytes
 from tarry.engine.answer import Answer, settled
-
-if TYPE_CHECKING:
-    from tarry.doors.pulsar.connection import PulsarConnection, TakeCommand
 
 _Type = wire.BaseCommand
 
@@ -22,7 +20,7 @@ _Type = wire.BaseCommand
 class Producers:
     """The producers of a connection, by their ids."""
 
-    def __init__(self, connection: "PulsarConnection") -> None:
+    def __init__(self, connection: PulsarPeer) -> None:
         self._connection = connection
         self._by_id: dict[int, Producer] = {}
         self._fed: dict[Producer, None] = {}
@@ -108,7 +106,7 @@ class Producers:
             name = text(asked.producer_name) or connection.broker.new_name("tarry")
             if len(name.encode()) > MAX_PRODUCER_BYTES:
                 raise Invalid("producer_name", f"is longer than {MAX_PRODUCER_BYTES} bytes")
-            producer = self._by_id[asked.producer_id] = Producer(connection, asked, topic, name)
+            producer = self._by_id[asked.producer_id] = Producer(connection, asked, topic, name, self.forget)
             self._with_schema(producer, asked)
 
         connection.attempt(asked.request_id, begin)

@@ -13,11 +13,11 @@ from tarry.core.unreadable import UNREADABLE
 from tarry.doors.pulsar import wire_pb2 as wire
 from tarry.doors.pulsar.admin.call import MAX_NUMBER, AdminCall, Routes, answer
 from tarry.doors.pulsar.admin.refusals import RestError, no_subscription
+from tarry.doors.pulsar.broker import DOOR
 from tarry.doors.pulsar.delivery import foreign
 from tarry.doors.pulsar.figures import instant
 from tarry.doors.pulsar.frames import metadata_of
 from tarry.doors.pulsar.ids import is_of, ledger_of, text_of_id
-from tarry.doors.pulsar.producer import DOOR
 from tarry.engine.api import EntryLog, Received, Subscription, Topic
 
 
