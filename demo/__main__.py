@@ -72,7 +72,9 @@ def _watch(on: Stage, pages: Sequence[Page], kill_at_ms: int, last_due_ms: int) 
         while now_ms() < give_up_ms:
             if not killed and now_ms() >= kill_at_ms:
                 on.kill_server()
-                killed = f"SIGKILL to the server at {time.strftime('%H:%M:%S')}; `tarry up` starts it again"
+                killed = (
+                    f"SIGKILL to the server at {time.strftime('%H:%M:%S %Z')}; `tarry up` starts it again"
+                )
             complete = killed and all(page.complete for page in pages)
             # Looked at before it is drawn, so that the last table is the state that the verdict is about.
             live.update(Group(_table(pages), Text(killed, style="bold red")), refresh=True)

@@ -93,6 +93,37 @@ def excuse(block: Block) -> str | None:
     return next(found, None)
 
 
+_VARYING: Final = (
+    (re.compile(r"\b[0-9a-f]{32}\b"), "ID"),
+    (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?Z"), "INSTANT"),
+    (re.compile(r"\b\d+(\.\d+)? (ms|s|min|h|d|y)\b( \d+ (s|min|h|d)\b)?"), "SPAN"),
+    (re.compile(r"\d+(\.\d+)?"), "N"),
+    (re.compile(r" +"), " "),
+)
+"""Parts of an output that differ from run to run."""
+
+
+def output_below(block: Block) -> str | None:
+    """The output that a page shows for a block: the block of language `text` right below it."""
+    text = (ROOT / block.page).read_text("utf-8").splitlines(keepends=True)
+    below = "".join(text[block.line - 1 :]).partition("```\n\n```text\n")
+    if not below[1] or below[0].count("```") != 1:
+        return None
+    return below[2].partition("```")[0]
+
+
+def shows(shown: str, told: str) -> bool:
+    """Whether a command has told what a page shows of it: ids, instants, spans and numbers may differ, and `…` stands for anything."""
+    pattern = ".*".join(re.escape(part) for part in _constant(shown).split("…"))
+    return re.fullmatch(pattern, _constant(told), re.DOTALL) is not None
+
+
+def _constant(output: str) -> str:
+    for pattern, name in _VARYING:
+        output = pattern.sub(name, output)
+    return "\n".join(line.rstrip() for line in output.strip().splitlines())
+
+
 def runnable(page: str, *languages: str) -> list[Block]:
     """The blocks of a page that are to be run, in order; without the lines that are not."""
     chosen = [one for one in blocks(page) if one.language in (languages or (*SHELL, "python"))]

@@ -111,6 +111,6 @@ if ! holds "$level" "$lock_digest"; then
   remember "$level" "$lock_digest"
 fi
 if ! holds tree "$tree_digest"; then
-  pip_install --no-deps --no-build-isolation --editable .
+  "$env/bin/python" -m pip install --quiet --disable-pip-version-check --no-input --no-deps --no-build-isolation --editable .
   remember tree "$tree_digest"
 fi

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.documents import Reader, runnable
+from tests.documents import Reader, output_below, runnable, shows
 from tests.processes import CLOSED_DOORS, ROOT, environment, free_port
 
 README = (ROOT / "README.md").read_text()
@@ -62,6 +62,20 @@ def test_links_lead_somewhere() -> None:
         assert (root / target).exists(), target
 
 
+def test_every_block_that_prints_shows_what_to_expect() -> None:
+    without = {block.text for block in runnable("README.md") if output_below(block) is None}
+    # What these two say is about the reader's own machine.
+    assert without == {".venv/bin/tarry doctor\n.venv/bin/tarry config\n"}
+
+
+def test_an_output_is_compared_but_for_what_differs_each_time() -> None:
+    shown = "id 0123456789abcdef0123456789abcdef  due 2026-11-19T04:40:21.751Z  in 59 min 58 s\n…\nend\n"
+    told = "id ffffffffffffffffffffffffffffffff due 2027-01-01T00:00:00.000Z   in 3.0 s  \nx\ny\nend\n"
+    assert shows(shown, told)
+    assert not shows(shown, told.replace("due", "sent"))
+    assert not shows(shown, told.replace("end", "more"))
+
+
 def test_every_command_works(tmp_path: Path) -> None:
     port, dapr, pulsar = free_port(), free_port(), free_port()
     # The commands as a reader types them, but on ports that are free here.
@@ -79,9 +93,15 @@ def test_every_command_works(tmp_path: Path) -> None:
         tmp_path, swaps, TARRY_URL=f"http://127.0.0.1:{port}", TARRY_LEDGER__SEGMENT_BYTES="1048576"
     )
     with up(tmp_path, port, **doors):
-        told = [reader.run(block) for block in runnable("README.md")]
+        told = []
+        for block in runnable("README.md"):
+            told.append(reader.run(block))
+            if (shown := output_below(block)) is not None:
+                assert shows(shown, told[-1]), (
+                    f"README.md:{block.line} shows {shown}and a reader gets {told[-1]}"
+                )
     assert not [one for one in told if '"status":' in one]
-    scheduled, received, plug, webhook, delayed, beside, commands, client, many = told
+    scheduled, received, plug, webhook, delayed, beside, commands, _, client, many = told
     assert '"id":' in scheduled
     assert '"payload":"good morning"' in received
     assert plug.splitlines()[-1].endswith("still here")
