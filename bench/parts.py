@@ -21,6 +21,7 @@ from bench import (
     tricks,
     waiting,
 )
+from bench.clients import measure as clients
 from bench.plan import PAYLOAD_BYTES, SMALL_BYTES
 from bench.run import Run
 
@@ -42,6 +43,12 @@ class Part:
 
 PARTS: Final = (
     Part("schedule", "messages a second taken in; peers; the machine's raw limits", schedule.measure, 5),
+    Part(
+        "clients",
+        "client libraries: one caller, 256 callers, a worker; beside redis-py, BullMQ, Celery and procrastinate",
+        clients.measure,
+        4,
+    ),
     Part("lateness", "how late messages are; peers", lateness.measure, 5),
     Part("memory", "ten million pending", memory.measure, 2),
     Part("names", "commands by name beside ten million pending", names.measure, 10),

@@ -19,6 +19,7 @@ turns, in one run, and a ratio is that of each turn. Losing rows stay in."""
 Section = Callable[[Result], list[str]]
 SECTIONS: Final[dict[str, tuple[str, Section]]] = {
     "schedule": ("Scheduling", tables.schedule),
+    "clients": ("Client libraries", tables.clients),
     "lateness": ("Lateness", tables.lateness),
     "memory": ("Memory", tables.memory),
     "names": ("Names of messages", tables.names),

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from statistics import quantiles
 from typing import Final
 
+from bench.clients.measure import CALLERS, PLACES, UNREPEATED
+from bench.clients.peers import LIBRARIES
 from bench.figures import Figure, Figures, said, short
 from bench.machine import WHO
 from bench.names import FEW, OPERATIONS
@@ -92,8 +94,37 @@ def schedule(result: Result) -> list[str]:
     return [own, text, table(head, rows)] if len(rows) > 1 else [own]
 
 
-def _pair(figures: Figures, what: str) -> str:
-    p50, p99 = figures.get(TARRY, f"{what} p50"), figures.get(TARRY, f"{what} p99")
+def clients(result: Result) -> list[str]:
+    """Our client and others' libraries, each with its server."""
+    figures = result.figures
+    rows = []
+    about = {TARRY: "asyncio; repeats safely", UNREPEATED: "the same without keys"}
+    about |= {library.name: library.about for library in LIBRARIES}
+    for who, words in about.items():
+        if figures.get(who, "clients 1 per_s") is None:
+            continue
+        row = [f"**{who}**" if who == TARRY else who, words]
+        for width in (1, CALLERS):
+            what = f"clients {width} per_s"
+            row.append(said(figures.get(who, what)))
+            if width == 1:
+                row.append(_pair(figures, "clients 1", who))
+            row.append("" if who == TARRY else ratio(figures, who, what, what))
+        row.append(said(figures.get(who, "worker")))
+        rows.append(row)
+    head = [
+        "client", "", "one caller: calls/s", "p50 / p99, ms", "Tarry / this",
+        f"{CALLERS} callers: calls/s", "Tarry / this", f"worker with {PLACES} places: entries/s",
+    ]  # fmt: skip
+    text = (
+        "Programs as people write them: a closed loop of callers in one process, one message a call, an hour ahead. Ratios above "
+        "1 are in Tarry's favour. A worker handles entries that are there already with a function that does nothing."
+    )
+    return [text, table(head, rows)]
+
+
+def _pair(figures: Figures, what: str, who: str = TARRY) -> str:
+    p50, p99 = figures.get(who, f"{what} p50"), figures.get(who, f"{what} p99")
     return "" if p50 is None or p99 is None else f"{short(p50.median)} / {short(p99.median)}"
 
 

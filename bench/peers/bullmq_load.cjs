@@ -1,5 +1,5 @@
-// The load for BullMQ: node bullmq_load.cjs MODULES PORT single|batched|burst SIZE WIDTH PAYLOAD_BYTES
-// Prints one JSON object. SIZE is seconds, or the number of jobs of a burst; WIDTH how many at once.
+// The load for BullMQ: node bullmq_load.cjs MODULES PORT single|batched|burst|callers|work SIZE WIDTH PAYLOAD_BYTES
+// Prints one JSON object. SIZE is seconds, or the number of jobs of a burst or a work; WIDTH how many at once.
 const [modules, port, what, size, width, payloadBytes] = process.argv.slice(2);
 const { Queue, Worker } = require(require.resolve('bullmq', { paths: [modules] }));
 
@@ -45,6 +45,51 @@ async function burst(queue) {
   return { p50: at(0.5), p99: at(0.99), worst: late[count - 1], early: late.filter((l) => l < 0).length };
 }
 
+// Each caller's latency, and after a warm-up.
+async function callers(queue, add) {
+  await add(queue);
+  const begins = now() + 400;
+  const ends = begins + Number(size) * 1000;
+  const took = [];
+  let last = begins;
+  const lane = async () => {
+    let began = now();
+    while (began < ends) {
+      await add(queue);
+      const ended = now();
+      if (began >= begins) {
+        took.push(ended - began);
+        last = ended;
+      }
+      began = ended;
+    }
+  };
+  await Promise.all(Array.from({ length: Number(width) }, lane));
+  took.sort((a, b) => a - b);
+  const at = (share) => took[Math.floor(share * (took.length - 1))];
+  return { per_s: (took.length * 1000) / (last - begins), p50: at(0.5), p99: at(0.99) };
+}
+
+// Jobs that are there, handled by a function that does nothing; from the first to the last.
+async function work(queue) {
+  const count = Number(size);
+  const options = { removeOnComplete: true };
+  for (let first = 0; first < count; first += 256) {
+    const some = Math.min(256, count - first);
+    await queue.addBulk(Array.from({ length: some }, () => ({ name: 'w', data, opts: options })));
+  }
+  let seen = 0;
+  let began = 0;
+  return new Promise((resolve) => {
+    const handle = async () => {
+      if (seen === 0) began = now();
+      seen += 1;
+      if (seen === count) resolve({ per_s: ((count - 1) * 1000) / (now() - began) });
+    };
+    new Worker('work', handle, { connection, concurrency: Number(width) });
+  });
+}
+
 async function main() {
   const queue = new Queue(what, { connection });
   await queue.waitUntilReady();
@@ -53,6 +98,8 @@ async function main() {
   const bulk = Array.from({ length: Number(width) }, () => ({ name: 'a', data, opts: delayed }));
   let found;
   if (what === 'single') found = await load(queue, one, 1);
+  else if (what === 'callers') found = await callers(queue, one);
+  else if (what === 'work') found = await work(queue);
   else if (what === 'batched') found = await load(queue, () => queue.addBulk(bulk), Number(width));
   else found = await burst(queue);
   console.log(JSON.stringify(found));

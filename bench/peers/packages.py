@@ -7,6 +7,7 @@ depend on and the system lacks, and only unpacked. That needs no root, only apt'
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
@@ -83,6 +84,25 @@ def npm_modules(*wanted: str) -> Path:
             )
         done.touch()
     return folder
+
+
+def python_with(*wanted: str) -> Path:
+    """The interpreter of an environment with packages of the Python index, each asked for as `name==version`."""
+    folder = CACHE / "python" / "+".join(word.partition("[")[0].replace("==", "@") for word in wanted)
+    python = folder / "bin" / "python"
+    done = folder / "done"
+    if not done.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        for command in (
+            [sys.executable, "-m", "venv", "--clear", str(folder)],
+            [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *wanted],
+        ):
+            ran = subprocess.run(command, capture_output=True, text=True, check=False)
+            if ran.returncode != 0:
+                # Its own words name the index that somebody uses, and what is skipped is kept with its reason.
+                raise Skipped(f"pip could not fetch it; to see why, type: pip install {' '.join(wanted)}")
+        done.touch()
+    return python
 
 
 def go_program(module: str, version: str) -> Path:

@@ -71,16 +71,16 @@ class PostgreSQL:
         )  # fmt: skip
         if made.returncode != 0:
             raise Skipped(f"initdb did not work: {made.stderr.strip()[-200:]}")
-        self._port = free_port()
+        self.port = free_port()
         options = {
-            "listen_addresses": "127.0.0.1", "port": str(self._port), "unix_socket_directories": "",
+            "listen_addresses": "127.0.0.1", "port": str(self.port), "unix_socket_directories": "",
             "fsync": "on", "synchronous_commit": "on", "max_connections": str(CONNECTIONS + 10),
         }  # fmt: skip
         words = [word for name, value in options.items() for word in ("-c", f"{name}={value}")]
         self._process = Process(
             [postgres, "-D", data, *words], folder / "log", env=env, user=user, cwd=folder
         )
-        self._process.wait_for_port(self._port)
+        self._process.wait_for_port(self.port)
         self._wait_until_up()
         self._session().close_after(simple(TABLE))
 
@@ -108,7 +108,7 @@ class PostgreSQL:
         return user
 
     def _session(self) -> "Session":
-        return Session(connect(self._port)[0])
+        return Session(connect(self.port)[0])
 
     def single(self, seconds: float) -> float:
         """One INSERT a transaction, on each connection."""
