@@ -8,8 +8,9 @@ import hashlib
 from importlib.resources import files
 from typing import Final
 
-from tarry.doors.http.asgi import Asgi, Receive, Scope, Send, respond
 from tarry.doors.http.problems import HttpRefusal
+from tarry.http.request import Request
+from tarry.http.response import Response
 
 ROOT: Final = "/"
 FOLDER: Final = "/ui/"
@@ -47,20 +48,18 @@ class Page:
         self._tag = b'"%s"' % hashlib.sha256(content).hexdigest()[:32].encode()
         self._headers = (*_HEADERS, (b"content-type", content_type), (b"etag", self._tag))
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, request: Request) -> Response:
         """Answer a GET or HEAD; a browser that has the file already is told so."""
-        if scope["method"] not in ("GET", "HEAD"):
+        if request.method not in ("GET", "HEAD"):
             raise HttpRefusal(405, "method-not-allowed", "use GET, HEAD", [(b"allow", b"GET, HEAD")])
-        if dict(scope["headers"]).get(b"if-none-match") == self._tag:
-            await send({"type": "http.response.start", "status": 304, "headers": [*self._headers]})
-            await send({"type": "http.response.body", "body": b""})
-        else:
-            await respond(send, 200, [*self._headers], self._content)
+        if request.header(b"if-none-match") == self._tag:
+            return Response(304, self._headers)
+        return Response(200, self._headers, self._content)
 
 
-def dashboard() -> dict[str, Asgi]:
+def dashboard() -> dict[str, Page]:
     """The pages by their paths."""
-    pages: dict[str, Asgi] = {}
+    pages: dict[str, Page] = {}
     for file in files("tarry.web").joinpath("static").iterdir():
         name = file.name
         content_type = _TYPES.get(name.rpartition(".")[2])
