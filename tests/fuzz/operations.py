@@ -12,8 +12,7 @@ from urllib.parse import quote
 
 import httpx
 
-from tarry.core.rights import PULSAR_ADMIN
-from tarry.doors.http.operations import HTTP
+from tarry.core.rights import HTTP, PULSAR_ADMIN
 from tests.fuzz.values import TENANTS, Values
 from tests.unit.rights_kit import EXAMPLES, Example
 

@@ -8,12 +8,12 @@ from tarry.core.lifecycle import FINALISED, TRANSITIONS, WAIT, Event, State, nex
 W = "wait"
 X = "conflict"
 ROWS = {
-    #                restart      send         cancel       claim      delivered  not_delivered  refused  ready
-    "scheduled": ("scheduled", "scheduled", "cancelled", "sending", X, X, X, "sent"),
-    "sending": (W, W, W, X, "sent", "scheduled", "failed", X),
-    "sent": (X, X, X, X, X, X, X, X),
-    "cancelled": (X, X, X, X, X, X, X, X),
-    "failed": (X, X, X, X, X, X, X, X),
+    #                restart      pause        send         cancel       claim      delivered  not_delivered  refused  ready
+    "scheduled": ("scheduled", "scheduled", "scheduled", "cancelled", "sending", X, X, X, "sent"),
+    "sending": (W, W, W, W, X, "sent", "scheduled", "failed", X),
+    "sent": (X, X, X, X, X, X, X, X, X),
+    "cancelled": (X, X, X, X, X, X, X, X, X),
+    "failed": (X, X, X, X, X, X, X, X, X),
 }
 CELLS = [
     (State(state), event, after)

@@ -4,7 +4,7 @@ A message is `scheduled` until something begins to send it or ends it. `sending`
 claim and the verdict; it lives in memory only, and after a crash everything overdue counts as being
 sent until it was tried again (R11). `sent`, `cancelled` and `failed` are the end: finalised.
 
-                restart, send
+             restart, send, pause
                   ┌────┐
                   │    ▼       claim                 delivered
     schedule ──▶ scheduled ─────────────▶ sending ──────────────▶ sent
@@ -53,6 +53,8 @@ class Event(StrEnum):
 
     RESTART = "restart"
     """A new version with a new due instant; by command."""
+    PAUSE = "pause"
+    """A new version that waits until it is resumed, and then one with what was left of the delay; by command."""
     SEND = "send"
     """Due now; by command."""
     CANCEL = "cancel"
@@ -80,11 +82,13 @@ _S, _E = State, Event
 
 TRANSITIONS: Final[dict[tuple[State, Event], State | Wait]] = {
     (_S.SCHEDULED, _E.RESTART): _S.SCHEDULED,
+    (_S.SCHEDULED, _E.PAUSE): _S.SCHEDULED,
     (_S.SCHEDULED, _E.SEND): _S.SCHEDULED,
     (_S.SCHEDULED, _E.CANCEL): _S.CANCELLED,
     (_S.SCHEDULED, _E.CLAIM): _S.SENDING,
     (_S.SCHEDULED, _E.READY): _S.SENT,
     (_S.SENDING, _E.RESTART): WAIT,
+    (_S.SENDING, _E.PAUSE): WAIT,
     (_S.SENDING, _E.SEND): WAIT,
     (_S.SENDING, _E.CANCEL): WAIT,
     (_S.SENDING, _E.DELIVERED): _S.SENT,

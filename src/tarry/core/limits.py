@@ -22,6 +22,12 @@ NEVER_MS: Final = (1 << 47) - 1
 STRANDED_MS: Final = NEVER_MS - 1
 """The fire instant of a message that waits for a part which a start did not have; later than any due instant."""
 
+PAUSED_MS: Final = NEVER_MS - 2
+"""The fire instant of a message that was paused by itself: what is left of its delay is frozen."""
+
+HELD_MS: Final = NEVER_MS - 3
+"""The fire instant of a due message whose place is paused."""
+
 MAX_PAYLOAD_BYTES: Final = 5 * 1024 * 1024
 MAX_ENTRY_BYTES: Final = MAX_PAYLOAD_BYTES + 64 * 1024
 """An entry of a topic: a payload with what a door keeps beside it."""

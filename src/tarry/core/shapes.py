@@ -39,6 +39,8 @@ class MessageFacts(Struct, frozen=True, kw_only=True):
     """Why the last attempt to send it failed, while it is tried again."""
     last_attempt_at_ms: int | None = None
     next_attempt_at_ms: int | None = None
+    paused: str | None = None
+    """The reason why it does not go out, if it is paused: the `message` itself is, its `destination`, `topic` or `owner`."""
     finalised_at_ms: int | None = None
     reason: str | None = None
     reference: str | None = None

@@ -53,6 +53,8 @@ class EngineStats(Struct, frozen=True, kw_only=True):
     next_due_at_ms: int | None
     stranded: dict[str, int]
     """By scheme: messages that wait for an outlet which a start did not have."""
+    paused: dict[str, int]
+    """Paused messages: by a command on the `message` itself, or due and held by their `place`."""
     clock_ahead_ms: int
     """How far the clock is ahead of what elapsed time confirms; 0 while it is confirmed."""
     clock_steps: dict[str, int]
@@ -81,6 +83,8 @@ class Engine:
         """Entries of topics that wait for their due instant."""
         self.repeats = parts.repeats
         """Messages that are sent again and again."""
+        self.pausing = parts.pausing
+        """Pauses of messages and of places."""
         self.batches = parts.adoption
         """Batches that are adopted, shown and cancelled as a whole."""
         self.backups = parts.backups
@@ -130,6 +134,7 @@ class Engine:
         self.parts.recovery.run(set_aside, self.clock.now_ms())
         end_set_aside(self.parts.state, self.ledger, self.parts.dispatcher, set_aside)
         self.parts.dispatcher.stranded.begin(self.clock.now_ms())
+        self.parts.dispatcher.holding.begin(self.clock.now_ms())
         self.ready = True
 
     def tick(self) -> int:
@@ -178,6 +183,7 @@ class Engine:
             topics=len(state.topics.by_name),
             next_due_at_ms=parts.horizon.next_fire_at_ms(),
             stranded=dict(state.stranded),
+            paused=dict(state.paused),
             clock_ahead_ms=self.parts.upkeep.clock.ahead_ms,
             clock_steps=dict(self.parts.upkeep.clock.steps),
             counters=dict(state.counters),

@@ -42,6 +42,7 @@ from tarry.engine.queries.finding import Finding
 from tarry.engine.queries.hearing import Hearing
 from tarry.engine.queries.listing import Listing
 from tarry.engine.queries.owners import Owners
+from tarry.engine.queries.pausing import Pausing
 from tarry.engine.queries.turns import Turns
 from tarry.engine.queries.upcoming import Counting
 from tarry.engine.records.changes import Change
@@ -121,6 +122,7 @@ class Parts(Struct, frozen=True, kw_only=True):
     repeats: Repeats
     commands: Commands
     hearing: Hearing
+    pausing: Pausing
     turns: Turns
     owners: Owners
     counting: Counting
@@ -224,6 +226,7 @@ def wire(given: Surroundings) -> Parts:
         commands=commands,
         repeating=repeating,
         repeats=Repeats(journal, state, repeating, clock),
+        pausing=Pausing(journal, state, dispatcher, finding, commands, clock),
         turns=Turns(journal, state, clock, ids, dispatcher, commands),
         hearing=Hearing(state, ids, dispatcher, commands),
         owners=Owners(journal, state, ids, commands),

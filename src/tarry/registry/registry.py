@@ -179,6 +179,8 @@ class Meta(Struct, array_like=True, frozen=True):
     """Seqs of records that a start was told to go on without."""
     scoped_from: int = 0
     """Messages from this seq on are counted by namespace and owner; earlier ones, of format 1, by owner alone."""
+    paused: dict[str, int] = {}
+    """How many messages are paused: by a command on the message, or held by their place."""
 
 
 class Flush:

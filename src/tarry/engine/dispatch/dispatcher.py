@@ -8,7 +8,7 @@ the order stays. Nothing is sent before its instant: the clock is read here, at 
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, compress
 from typing import Final
 
 import msgspec
@@ -21,7 +21,7 @@ from tarry.core.delivery import Outlet
 from tarry.core.errors import Conflict, Damage, Unavailable
 from tarry.core.ids import Ids
 from tarry.core.lifecycle import State
-from tarry.core.names import TOPIC_SCHEME
+from tarry.core.names import TOPIC_SCHEME, namespace_of
 from tarry.core.policy import Effective
 from tarry.core.rates import Rates
 from tarry.core.timers.lanes import lane_of
@@ -37,6 +37,8 @@ from tarry.engine.due.postponed import Postponed
 from tarry.engine.flights.end_writer import ROOM_RETRY_MS, EndWriter
 from tarry.engine.flights.flight import Flight
 from tarry.engine.flights.flights import Flights, Launch
+from tarry.engine.flights.holding import Due as DueMessage
+from tarry.engine.flights.holding import Holding
 from tarry.engine.flights.stranded import Stranded
 from tarry.engine.isolation import Isolation
 from tarry.engine.journal.journal import Journal
@@ -54,6 +56,9 @@ log = logging.getLogger(__name__)
 
 POP: Final = 1 << 20
 """Entries taken from the wheel at once, more than a batch, so that owners can take turns."""
+
+PAUSED_BATCH: Final = 500
+"""Due messages taken in one turn while any place is paused."""
 
 ORDER_WAITS_MS: Final = 1_000
 """How long what is due later waits for bodies that are being fetched."""
@@ -96,6 +101,11 @@ class Dispatcher:
     ) -> None:
         self.end_writer = EndWriter(journal, state, clock, isolation)
         self.stranded = Stranded(journal, state, horizon, bodies, clock, outlets, self.end_writer)
+        self.rates = Rates()
+        """Allowances on sending."""
+        self.holding = Holding(journal, state, horizon, bodies, clock, self.end_writer, self.rates)
+        self._to_hold: list[DueMessage] = []
+        """Messages of the batch at hand whose place is paused."""
         self.flights = Flights(
             journal,
             state,
@@ -108,6 +118,7 @@ class Dispatcher:
             launch,
             self.end_writer,
             self.stranded,
+            self.holding,
             self._later,
             self._expire,
             self._tell_sent,
@@ -135,8 +146,6 @@ class Dispatcher:
         self._isolation = isolation
         self._tracing = tracing
         self._settings = settings
-        self.rates = Rates()
-        """Allowances on sending."""
         self._burst = Burst(0)
         self._lanes: dict[int, deque[Keys]] = {}
         """Overdue keys by lane, when there are more than fit one batch."""
@@ -170,8 +179,9 @@ class Dispatcher:
         if now_ms < self._turned_ms:
             self._put_back()
         self._turned_ms = now_ms
-        self.stranded.turn(now_ms)
-        self.gathering = (bool(self._firing) and not self._lanes) or self.stranded.holds(now_ms)
+        self.stranded.returning.turn(now_ms)
+        self.holding.returning.turn(now_ms)
+        self.gathering = (bool(self._firing) and not self._lanes) or self._returning(now_ms)
         if self._fetched:
             self._dispatch_fetched(now_ms)
             return True
@@ -180,11 +190,13 @@ class Dispatcher:
             self.flights.start(now_ms)
             return False
         due = self._horizon.pop_due(now_ms, POP)
-        if not self._lanes and len(due.seqs) <= self._settings.batch:
+        # A message that is held gets a new version, which costs more than sending it into a topic.
+        batch = self._settings.batch if not self._state.pauses else min(self._settings.batch, PAUSED_BATCH)
+        if not self._lanes and len(due.seqs) <= batch:
             fires, seqs = due.fire_at_ms, due.seqs
         else:
             self._share_out(due)
-            fires, seqs = self._take_turns(self._settings.batch)
+            fires, seqs = self._take_turns(batch)
         if len(seqs):
             self._dispatch(fires, seqs, now_ms)
             self._sent_at_ms = now_ms
@@ -194,6 +206,10 @@ class Dispatcher:
         if not self._lanes:
             self._dispatched_ms = max(self._dispatched_ms, now_ms + 1)
         return bool(self._lanes)
+
+    def _returning(self, now_ms: int) -> bool:
+        """Whether everything else waits for messages that were set aside and come back."""
+        return self.stranded.returning.holds(now_ms) or self.holding.returning.holds(now_ms)
 
     def _share_out(self, due: Due) -> None:
         if len(due.lanes) and (due.lanes == due.lanes[0]).all():
@@ -336,7 +352,7 @@ class Dispatcher:
                 self._end_failed(key, self._isolation.reason(seq, error), now_ms)
 
     def _dispatch_batch(self, fires: NDArray[np.int64], seqs: NDArray[np.int64], now_ms: int) -> None:
-        self._burst = Burst(now_ms)
+        self._burst, self._to_hold = Burst(now_ms), []
         parts = self._readahead.take(seqs)
         timely = not self._postponed.has_any(seqs)
         topic = self._one_topic(parts) if timely else None
@@ -354,11 +370,14 @@ class Dispatcher:
             else:
                 self._dispatch_each(reads, fires.tolist(), seqs.tolist(), now_ms)
         self._fire_burst()
+        if self._to_hold:
+            held, self._to_hold = self._to_hold, []
+            self.flights.hold(held)
 
     def _one_topic(self, parts: Sequence[DecodedBatch]) -> str | None:
         """In the common case the topic of all messages: there is nothing about them to decide one by one."""
         first = next(iter(parts[0].kinds))
-        if first is None or not self._is_simple(first):
+        if first is None or self._state.pauses or not self._is_simple(first):
             return None
         topic = first.destination
         for part in parts:
@@ -369,6 +388,8 @@ class Dispatcher:
 
     def _is_simple(self, alike: DispatchClass) -> bool:
         if not alike.plain or self._lacks_room(alike.destination):
+            return False
+        if self._state.pauses.at(alike.namespace, alike.destination, alike.owner):
             return False
         return not self._state.policies.effective(alike.destination, alike.namespace).send_per_second
 
@@ -416,6 +437,13 @@ class Dispatcher:
         self, seqs: Sequence[int], entries: Sequence[ReadEntry], bodies: Sequence[bytes], now_ms: int
     ) -> None:
         """Delayed entries of topics are due."""
+        if self._state.pauses:
+            held = [self._is_held(entry) for entry in entries]
+            if any(held):
+                keys = [Key(entry.fire_at_ms, seq) for seq, entry in zip(seqs, entries, strict=True)]
+                self._to_hold += [DueMessage(key, None) for key in compress(keys, held)]
+                free = [not one for one in held]
+                seqs, entries, bodies = (list(compress(column, free)) for column in (seqs, entries, bodies))  # type: ignore[assignment]
         late = self._state.topics.ready(seqs, entries)
         self.end_writer.settled(seqs)
         if self._tracing is not None:
@@ -425,10 +453,18 @@ class Dispatcher:
             for (door, lateness_ms), count in late.items():
                 self.on_sent(door, lateness_ms, count)
 
+    def _is_held(self, entry: ReadEntry) -> bool:
+        namespace = namespace_of(entry.topic)
+        return self._state.pauses.at(namespace, entry.topic, entry.owner) is not None
+
     def _dispatch_one(
         self, key: Key, head: ReadPut, body: bytes, alike: DispatchClass, now_ms: int, *, charged: bool
     ) -> None:
         to_topic = head.destination.startswith(TOPIC_SCHEME)
+        if self._state.pauses.at(head.namespace, head.destination, head.owner):
+            self._to_hold.append(DueMessage(key, self.flights.by_seq.get(key.seq)))
+            self._seen_to.add(key.seq)
+            return
         if has_expired(key, head, now_ms):
             self._fire_burst()
             self._expire(key, head, now_ms)

@@ -31,6 +31,7 @@ from tarry.engine.flights.boarding import Boarding
 from tarry.engine.flights.deferral import Deferral, parts_of
 from tarry.engine.flights.end_writer import ROOM_RETRY_MS, EndWriter, Otherwise
 from tarry.engine.flights.flight import Departure, Flight
+from tarry.engine.flights.holding import Due, Holding
 from tarry.engine.flights.stranded import Stranded
 from tarry.engine.isolation import Isolation
 from tarry.engine.journal.journal import Journal
@@ -83,6 +84,7 @@ class Flights:
         launch: Launch,
         writing: EndWriter,
         stranded: Stranded,
+        holding: Holding,
         later: Callable[[Key, int, int], None],
         expire: Callable[[Key, PutHead, int], None],
         sent: Callable[[Sequence[PutHead], int], None],
@@ -109,6 +111,7 @@ class Flights:
         self._launch = launch
         self._end_writer = writing
         self._stranded = stranded
+        self._holding = holding
         self._later = later
         self._expire = expire
         self._random = random.Random(seed)
@@ -184,6 +187,10 @@ class Flights:
             # Another one of its group was sent.
             self.leave(flight)
             self._end_writer.settled([seq])
+            return False
+        head = flight.head
+        if self._state.pauses.at(head.namespace, head.destination, head.owner):
+            self.hold([Due(flight.key, flight)])
             return False
         if has_expired(flight.key, flight.head, now_ms):
             self._expire(flight.key, flight.head, now_ms)
@@ -458,6 +465,17 @@ class Flights:
             self.start(self._clock.now_ms())
 
         self._end_writer.write(make, [flight.key for flight in flights], done, otherwise or failed)
+
+    def hold(self, due: Sequence[Due]) -> None:
+        """Set due messages aside whose place is paused: those among them that are flights end here."""
+
+        def held() -> None:
+            for _, flight in due:
+                if flight is not None and self.by_seq.get(flight.key.seq) is flight:
+                    self.leave(flight)
+            self.start(self._clock.now_ms())
+
+        self._holding.hold(due, held)
 
     def leave(self, flight: Flight) -> None:
         """A flight is over: the next of its chain may go."""

@@ -13,9 +13,9 @@ from tarry.core.names import DEFAULT_NAMESPACE, check_part, parse_namespace
 from tarry.engine.answer import Answer, failed, settled
 from tarry.engine.journal.journal import Journal
 from tarry.engine.journal.steps import append_in_steps
+from tarry.engine.namespaces.pauses import PAUSE
 from tarry.engine.namespaces.policies import Policies
-from tarry.engine.namespaces.repeat_state import SORTS as REPEATS
-from tarry.engine.namespaces.repeat_state import RepeatState
+from tarry.engine.namespaces.repeat_state import SORTS, RepeatState
 from tarry.ledger.record import Catalogued, PolicySet, Record, TopicSet
 from tarry.registry.registry import Registry
 
@@ -23,6 +23,9 @@ Sort = Literal["tenant", "namespace", "schema", "topic"]
 
 OF_TOPICS: Final = ("schema", "topic")
 """The sorts of entries that belong to a topic and end with it."""
+
+APART: Final = (*SORTS, PAUSE)
+"""Sorts of records that have a state of their own."""
 
 EMPTY: Final = b"{}"
 """The value of an entry about which nothing was said."""
@@ -74,7 +77,7 @@ class Catalogue:
     def load(self) -> None:
         """Take everything back from the registry."""
         for key, value in self._registry.catalogue.rows():
-            if key[0] not in REPEATS:
+            if key[0] not in APART:
                 self._put_in(key, value)
 
     def _put_in(self, key: tuple[str, str], value: bytes) -> None:

@@ -108,7 +108,7 @@ class Commands:
     def _show(self, id_: str, found: Found) -> Answer[MessageView]:
         answer: Answer[MessageView] = Answer()
         flight = self._dispatcher.flights.by_seq.get(found.current.seq)
-        view = view_of_put(found.put, id_, found.state, flight)
+        view = view_of_put(found.put, id_, found.state, flight, self._state.pauses)
         self._journal.when_durable(
             self._state.batches.accepted_by(found.current.seq),
             answer.unless_error(lambda: view),
@@ -134,7 +134,7 @@ class Commands:
     def cancel(self, id: str, *, namespace: str | None = None) -> Answer[MessageView]:
         """End a message unsent. Once this is answered it never goes out."""
         return self._finding.find(
-            id, self._charged(lambda found: self._cancel(id, found, _BY_COMMAND)), namespace
+            id, self.charged(lambda found: self._cancel(id, found, _BY_COMMAND)), namespace
         )
 
     def end(self, id: str, ending: Ending) -> Answer[MessageView]:
@@ -160,7 +160,7 @@ class Commands:
     def make_due(self, id: str, *, keep: bool = False, namespace: str | None = None) -> Answer[Due]:
         """Make a message due now; with `keep`, one that is then refused waits for its due instant again."""
         how = "try" if keep else "send"
-        return self._finding.find(id, self._charged(lambda found: self._send(id, found, how)), namespace)
+        return self._finding.find(id, self.charged(lambda found: self._send(id, found, how)), namespace)
 
     def restart(
         self,
@@ -175,7 +175,7 @@ class Commands:
             return failed(Invalid("delay_ms", "give a due instant or a delay, not both"))
         if (delay_ms or 0) < 0 or (due_at_ms or 0) < 0:
             return failed(Invalid("delay_ms" if delay_ms else "due_at_ms", "is negative"))
-        act = self._charged(lambda found: self._restart(id, found, delay_ms, due_at_ms))
+        act = self.charged(lambda found: self._restart(id, found, delay_ms, due_at_ms))
         return self._finding.find(id, act, namespace)
 
     def move(self, id: str, instant: Callable[[Found], int | None]) -> Answer[None]:
@@ -185,12 +185,12 @@ class Commands:
             fire_at_ms = instant(found)
             if fire_at_ms is None:
                 return settled(None)
-            put = new_version(found.put, found.current, fire_at_ms, uncertain=self._uncertain(found))
+            put = new_version(found.put, found.current, fire_at_ms, uncertain=self.uncertain(found))
             return self.write(found, [found.record_of(put)], lambda _: None)
 
         return self._finding.find(id, act)
 
-    def _charged(self, act: Callable[[Found], Answer[T]]) -> Callable[[Found], Answer[T]]:
+    def charged(self, act: Callable[[Found], Answer[T]]) -> Callable[[Found], Answer[T]]:
         """An action that is refused if the owner of the message has commanded too much of late."""
 
         def charge(found: Found) -> Answer[T]:
@@ -212,7 +212,7 @@ class Commands:
 
         return charge
 
-    def _decide(
+    def decide(
         self, id_: str, found: Found, event: Event, again: Callable[[Found], Answer[T]]
     ) -> Answer[T] | None:
         """None if the event may happen now; else an answer that waits for the verdict and tries again."""
@@ -227,7 +227,7 @@ class Commands:
         Raises `Conflict` where it never may.
         """
         after = next_state(found.state, event)
-        if event is Event.CANCEL and found.state is State.SCHEDULED and self._uncertain(found):
+        if event is Event.CANCEL and found.state is State.SCHEDULED and self.uncertain(found):
             raise Conflict(
                 "the message may have been sent already: an attempt ended without a reply", "uncertain"
             )
@@ -236,14 +236,14 @@ class Commands:
             return False
         return True
 
-    def _uncertain(self, found: Found) -> bool:
+    def uncertain(self, found: Found) -> bool:
         """Whether an attempt may have arrived although its verdict does not say so."""
         flight = self._dispatcher.flights.by_seq.get(found.current.seq)
         return found.put.uncertain or (flight is not None and flight.uncertain)
 
     def _cancel(self, id_: str, found: Found, ending: Ending) -> Answer[MessageView]:
         try:
-            waiting = self._decide(id_, found, Event.CANCEL, lambda again: self._cancel(id_, again, ending))
+            waiting = self.decide(id_, found, Event.CANCEL, lambda again: self._cancel(id_, again, ending))
             if waiting is not None:
                 return waiting
             now_ms = self._clock.now_ms()
@@ -263,16 +263,20 @@ class Commands:
 
     def _send(self, id_: str, found: Found, how: str) -> Answer[Due]:
         try:
-            waiting = self._decide(id_, found, Event.SEND, lambda again: self._send(id_, again, how))
+            waiting = self.decide(id_, found, Event.SEND, lambda again: self._send(id_, again, how))
             if waiting is not None:
                 return waiting
             self._state.groups.check_unled(found.put, found.origin)
             now_ms = self._clock.now_ms()
             fire_at_ms = admission.earliest(now_ms, now_ms, self._state.floor_ms)
-            uncertain = self._uncertain(found)
+            uncertain = self.uncertain(found)
             put = new_version(found.put, found.current, fire_at_ms, uncertain=uncertain, commanded=how)
             records = [*self._claim(found, now_ms), found.record_of(put)]
-            return self.write(found, records, lambda seq: Due(seq, view_of_put(put, id_, State.SCHEDULED)))
+            return self.write(
+                found,
+                records,
+                lambda seq: Due(seq, view_of_put(put, id_, State.SCHEDULED, pauses=self._state.pauses)),
+            )
         except TarryError as error:
             return failed(error)
 
@@ -292,7 +296,7 @@ class Commands:
         self, id_: str, found: Found, delay_ms: int | None, due_at_ms: int | None
     ) -> Answer[MessageView]:
         try:
-            waiting = self._decide(
+            waiting = self.decide(
                 id_, found, Event.RESTART, lambda again: self._restart(id_, again, delay_ms, due_at_ms)
             )
             if waiting is not None:
@@ -312,9 +316,13 @@ class Commands:
             due_at_ms, fire_at_ms = admission.instants(due_at_ms, now_ms, self._state.floor_ms, policy)
             put = new_version(
                 found.put, found.current, fire_at_ms, due_at_ms=due_at_ms, delay_ms=delay_ms, delayed_since_ms=now_ms,
-                attempts=0, uncertain=self._uncertain(found), commanded="",
+                attempts=0, uncertain=self.uncertain(found), commanded="",
             )  # fmt: skip
-            return self.write(found, [found.record_of(put)], lambda _: view_of_put(put, id_, State.SCHEDULED))
+            return self.write(
+                found,
+                [found.record_of(put)],
+                lambda _: view_of_put(put, id_, State.SCHEDULED, pauses=self._state.pauses),
+            )
         except TarryError as error:
             return failed(error)
 

@@ -138,7 +138,9 @@ class Listing:
         origin = record.origin or Key(record.fire_at_ms, key.seq)
         flight = self._dispatcher.flights.by_seq.get(key.seq)
         state = State.SCHEDULED if flight is None else flight.state
-        return view_of_put(record, self._ids.make(origin.seq, origin.fire_at_ms), state, flight)
+        return view_of_put(
+            record, self._ids.make(origin.seq, origin.fire_at_ms), state, flight, self._state.pauses
+        )
 
     def _keys_here(self, low: Key, high: Key) -> Waiting:
         """The first keys in a range of all that waits in memory or is on its way."""

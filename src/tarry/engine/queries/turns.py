@@ -14,7 +14,7 @@ from tarry.core.clock import Clock
 from tarry.core.errors import TarryError
 from tarry.core.ids import Ids
 from tarry.core.lifecycle import State
-from tarry.core.limits import STRANDED_MS
+from tarry.core.limits import HELD_MS
 from tarry.core.names import TOPIC_SCHEME
 from tarry.engine.answer import Answer, all_of
 from tarry.engine.dispatch.dispatcher import Dispatcher, has_waited
@@ -96,7 +96,7 @@ class Turns:
         if (
             not waits_for_turn
             or namespace not in (None, put.namespace)
-            or found.current.fire_at_ms >= STRANDED_MS
+            or found.current.fire_at_ms >= HELD_MS
         ):
             return None
         topic = put.destination if put.destination.startswith(TOPIC_SCHEME) else None

@@ -6,8 +6,10 @@ import msgspec
 
 from tarry.core.ids import Ids
 from tarry.core.lifecycle import State
+from tarry.core.limits import HELD_MS, PAUSED_MS
 from tarry.core.message import MessageView
 from tarry.engine.flights.flight import Flight
+from tarry.engine.namespaces.pauses import Pauses
 from tarry.engine.state.names import Names
 from tarry.ledger.record import Put
 from tarry.registry.registry import EndedRow
@@ -16,7 +18,9 @@ _OF_PUT: Final = tuple(name for name in Put.__struct_fields__ if name in Message
 _OF_ENDED: Final = tuple(name for name in EndedRow.__struct_fields__ if name in MessageView.__struct_fields__)
 
 
-def view_of_put(put: Put, id_: str, state: State, flight: Flight | None = None) -> MessageView:
+def view_of_put(
+    put: Put, id_: str, state: State, flight: Flight | None = None, pauses: Pauses | None = None
+) -> MessageView:
     """A message that waits, or is being sent: then its flight knows of attempts that no version tells yet."""
     facts: dict[str, Any] = {name: getattr(put, name) for name in _OF_PUT}
     facts["commanded"] = bool(put.commanded)
@@ -27,7 +31,13 @@ def view_of_put(put: Put, id_: str, state: State, flight: Flight | None = None) 
         again_at_ms = flight.again_at_ms if flight.again_at_ms is not None else again_at_ms
     if tried is not None:
         facts |= {"last_error": tried.reason, "last_attempt_at_ms": tried.at_ms}
-        facts["next_attempt_at_ms"] = again_at_ms if state is State.SCHEDULED else None
+        facts["next_attempt_at_ms"] = (
+            again_at_ms if state is State.SCHEDULED and again_at_ms < HELD_MS else None
+        )
+    if put.fire_at_ms == PAUSED_MS:
+        facts["paused"] = "message"
+    elif pauses:
+        facts["paused"] = pauses.at(put.namespace, put.destination, put.owner)
     return MessageView(id=id_, state=state, **facts)
 
 

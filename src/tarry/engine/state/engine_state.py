@@ -16,7 +16,7 @@ import msgspec
 
 from tarry.core.errors import NotFound
 from tarry.core.holder import Holder
-from tarry.core.limits import MINUTE_MS, NEVER_MS, STRANDED_MS
+from tarry.core.limits import HELD_MS, MINUTE_MS, NEVER_MS, PAUSED_MS, STRANDED_MS
 from tarry.core.names import TOPIC_SCHEME
 from tarry.core.policy import Policy
 from tarry.core.sets.deadset import DeadSet
@@ -26,6 +26,7 @@ from tarry.engine.bodies.readahead import Readahead
 from tarry.engine.due.horizon import Horizon
 from tarry.engine.journal.journal import Effect
 from tarry.engine.namespaces.catalogue import Catalogue
+from tarry.engine.namespaces.pauses import PAUSE, Pauses
 from tarry.engine.namespaces.policies import Policies
 from tarry.engine.namespaces.repeat_state import SORTS, RepeatState
 from tarry.engine.records.changes import Change, FiredVersions, NewEntries, Single, Versions
@@ -92,6 +93,7 @@ class EngineState:
         self.policies = policies
         self.catalogue = catalogue
         self.repeats = repeats
+        self.pauses = Pauses(registry)
         self.topics = topics
         self.batches = batches
         self.reliance = reliance
@@ -102,6 +104,8 @@ class EngineState:
         self.pending = Pending(registry)
         self.stranded: Counter[str] = Counter()
         """By scheme: messages that wait for an outlet which a start did not have (`tarry.engine.flights.stranded`)."""
+        self.paused: Counter[str] = Counter()
+        """Paused messages: by a command on the `message` itself, or due and held by their `place`."""
         self.passed = Watermark()
         """The versions that are dead by their keys: the watermark, and its ceilings."""
         self.marked_at_ms = 0
@@ -172,6 +176,8 @@ class EngineState:
                     yield partial(self.topics.appended, topic, record.entry_id)
                 if record.carries is not None:
                     self._kill(record.carries.seq)
+                    self._count_paused(record.carries.fire_at_ms, -1)
+                    self._count_paused(record.fire_at_ms, 1)
             case Claim():
                 self.groups.claimed(record)
             case Mark() | Lower():
@@ -188,15 +194,22 @@ class EngineState:
                 if isinstance(record, Adopt) and record.name in self.batches.by_name:
                     yield partial(self._horizon.add_batch, self.batches.by_name[record.name])
             case Catalogued():
-                (self.repeats if record.sort in SORTS else self.catalogue).decide(record)
+                self._of_sort(record.sort).decide(record)
             case _:
                 self.topics.decide(seq, record)
+
+    def _of_sort(self, sort: str) -> Catalogue | RepeatState | Pauses:
+        """The state that a record of the catalogue is about."""
+        if sort in SORTS:
+            return self.repeats
+        return self.pauses if sort == PAUSE else self.catalogue
 
     def _decide_put(self, seq: int, put: Put) -> None:
         current = Key(put.fire_at_ms, seq)
         origin = put.origin or current
         if put.fire_at_ms == STRANDED_MS:
             self.stranded[scheme_of(put.destination)] += 1
+        self._count_paused(put.fire_at_ms, 1)
         if put.kills is not None:
             self._strand_no_more(put.kills, put.destination)
             self._kill(put.kills.seq)
@@ -267,11 +280,17 @@ class EngineState:
         self.groups.leader_ended(origin)
 
     def _strand_no_more(self, killed: Key, destination: str) -> None:
-        """A version was killed: if it was stranded, there is one less."""
+        """A version was killed: if it was stranded or paused, there is one less."""
+        self._count_paused(killed.fire_at_ms, -1)
         if killed.fire_at_ms == STRANDED_MS and self.stranded[scheme_of(destination)] > 0:
             self.stranded[scheme_of(destination)] -= 1
             # Nobody is asked to wait for nothing.
             self.stranded = +self.stranded
+
+    def _count_paused(self, fire_at_ms: int, by: int) -> None:
+        if fire_at_ms in (PAUSED_MS, HELD_MS):
+            kind = "message" if fire_at_ms == PAUSED_MS else "place"
+            self.paused[kind] = max(0, self.paused[kind] + by)
 
     def _counted_under(self, origin_seq: int, namespace: str, owner: str, *, apart: bool) -> Holder:
         """The holder under whom a message was counted that has ended; its batch, if it is of one, hears of that."""
@@ -318,6 +337,7 @@ class EngineState:
             self.ahead,
             sorted(self.aside.seqs),
             self.pending.scoped_from,
+            dict(self.paused),
         )
         return self.registry.begin(meta)
 
@@ -332,6 +352,7 @@ class EngineState:
             self.reliance.relied = meta.relied
             self._sizes.load(meta.sizes)
             self.stranded.update(meta.stranded)
+            self.paused.update(meta.paused)
             self.aside.seqs.update(meta.set_aside)
             self.aside.known = frozenset(meta.set_aside)
         self.topics.load(self.registry)
@@ -339,6 +360,7 @@ class EngineState:
         self.groups.load()
         self.catalogue.load()
         self.repeats.load(self.registry)
+        self.pauses.load(self.registry)
         self.pending.load(self.registry)
         for (scope, name), policy in self.registry.policies.rows():
             self.policies.apply(scope, name, msgspec.convert(policy, Policy))

@@ -1,0 +1,126 @@
+"""Holding: due messages of paused places are set aside, and come back when their place is resumed (ADR 0027).
+
+As a stranded one, a held message gets a new version (R4) at one instant behind all due instants: it is durable, holds
+back neither the watermark nor anybody else, and takes no memory beyond its place in the tail. It comes back in the order in
+which it was held, at its own due instant, or later where a rate says so.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple
+
+from tarry.core import admission
+from tarry.core.clock import Clock
+from tarry.core.errors import Damage
+from tarry.core.limits import HELD_MS
+from tarry.core.names import TOPIC_SCHEME
+from tarry.core.rates import Rates
+from tarry.engine.bodies.bodies import Bodies
+from tarry.engine.due.horizon import Horizon
+from tarry.engine.flights.end_writer import EndWriter
+from tarry.engine.flights.flight import Flight
+from tarry.engine.flights.returning import Returning
+from tarry.engine.journal.journal import Journal
+from tarry.engine.namespaces.pauses import paused
+from tarry.engine.records.delayed_entry import as_entry, as_message
+from tarry.engine.records.versions import end_unread, new_version
+from tarry.engine.state.engine_state import EngineState
+from tarry.ledger.record import Entry, Key, Put, Record, decode
+
+HELD_TOGETHER: Final = 100
+"""Messages that are held by one unit of the ledger."""
+
+
+class Due(NamedTuple):
+    """A due message that is to be held, and its flight if it was tried before."""
+
+    key: Key
+    flight: Flight | None
+
+
+class Holding:
+    """Sets due messages aside whose place is paused, and brings them back."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        state: EngineState,
+        horizon: Horizon,
+        bodies: Bodies,
+        clock: Clock,
+        writing: EndWriter,
+        rates: Rates,
+    ) -> None:
+        self._state = state
+        self._bodies = bodies
+        self._clock = clock
+        self._end_writer = writing
+        self._rates = rates
+        self.returning = Returning(
+            journal, state, horizon, bodies, clock, writing, HELD_MS, self._returned, self._all_returned
+        )
+
+    # Holding
+
+    def hold(self, due: Sequence[Due], held: Callable[[], None]) -> None:
+        """Set messages aside, and tell when they are. A command that ends one before there is space holds."""
+        for start in range(0, len(due), HELD_TOGETHER):
+            some = due[start : start + HELD_TOGETHER]
+            done = held if start + HELD_TOGETHER >= len(due) else None
+            self._end_writer.write(partial(self._held_versions, some), [one.key for one in some], done)
+
+    def _held_versions(self, due: Sequence[Due]) -> list[Record]:
+        return [self._held(one) for one in due if one.key.seq not in self._state.dead]
+
+    def _held(self, due: Due) -> Record:
+        key, flight = due
+        try:
+            waiting = decode(self._bodies.one(key.seq))
+        except Damage as damage:
+            self._state.counters["damaged"] += 1
+            return end_unread(key, self._clock.now_ms(), str(damage))
+        if isinstance(waiting, Entry):
+            return as_entry(new_version(as_message(waiting), key, HELD_MS), waiting)
+        assert isinstance(waiting, Put)
+        attempts, tried, uncertain = waiting.attempts, waiting.tried, waiting.uncertain
+        if flight is not None:
+            attempts, tried = flight.attempts, flight.tried_last or tried
+        if flight is None or not flight.tried:
+            # The new version is not overdue, so that it has to say itself what its message went through (R11).
+            uncertain |= self._state.may_have_been_sent(key, waiting)
+        else:
+            uncertain |= flight.uncertain
+        return new_version(waiting, key, HELD_MS, attempts=attempts, tried=tried, uncertain=uncertain)
+
+    # Returning
+
+    def begin(self, now_ms: int) -> None:
+        """The state of the ledger is known: go on bringing back messages of places that were resumed."""
+        if self._state.pauses.resumed:
+            self.resumed(now_ms)
+
+    def resumed(self, now_ms: int) -> None:
+        """A place was resumed: bring its messages back."""
+        self.returning.begin(now_ms)
+
+    def _returned(self, key: Key, waiting: Put | Entry) -> Record | None:
+        message = as_message(waiting) if isinstance(waiting, Entry) else waiting
+        if self._state.pauses.at(message.namespace, message.destination, message.owner) is not None:
+            return None
+        now_ms = self._clock.now_ms()
+        topic = message.destination if message.destination.startswith(TOPIC_SCHEME) else None
+        policy = self._state.policies.effective(topic, message.namespace)
+        asked_ms = message.due_at_ms or message.accepted_at_ms
+        if policy.send_per_second > 0 and isinstance(waiting, Put):
+            # It has had its turn then, and is not charged again.
+            holder = message.namespace, message.owner
+            asked_ms = max(asked_ms, self._rates.reserve(holder, policy.send_per_second, now_ms))
+        fire_at_ms = admission.earliest(asked_ms, message.accepted_at_ms, self._state.floor_ms)
+        version = new_version(message, key, int(fire_at_ms))
+        return as_entry(version, waiting) if isinstance(waiting, Entry) else version
+
+    def _all_returned(self) -> None:
+        """Every message is back that was held by a place that is not paused any more: the pauses are over."""
+        over: list[Record] = [paused(place, None) for place in self._state.pauses.resumed]
+        if over:
+            self._end_writer.write(lambda: over, [Key(HELD_MS, 0)])

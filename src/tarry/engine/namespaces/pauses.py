@@ -1,0 +1,71 @@
+"""The places that are paused, as the records say. An entry of the catalogue's records each."""
+
+from functools import lru_cache
+from typing import Final
+
+import msgspec
+
+from tarry.core.pause import Pause, Place, PlaceKind, places_of
+from tarry.ledger.record import Catalogued
+from tarry.registry.registry import Registry
+
+PAUSE: Final = "pause"
+"""The sort of catalogue records that are about pauses."""
+
+_decoder = msgspec.json.Decoder(Pause)
+_places = lru_cache(maxsize=4096)(places_of)
+
+
+class Pauses:
+    """All pauses by place."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self.by_place: dict[Place, Pause] = {}
+        self._holding: set[Place] = set()
+
+    def __bool__(self) -> bool:
+        """Whether anything is paused: asked for every batch of due messages."""
+        return bool(self._holding)
+
+    def decide(self, record: Catalogued) -> None:
+        """Take a record into the state, when it is enqueued or replayed."""
+        if record.value is None:
+            self._registry.catalogue.remove(record.sort, record.name)
+        else:
+            self._registry.catalogue.put((record.sort, record.name), record.value)
+        self._take(record.name, record.value)
+
+    def load(self, registry: Registry) -> None:
+        """Take everything back from the registry."""
+        for (sort, name), value in registry.catalogue.rows():
+            if sort == PAUSE:
+                self._take(name, value)
+
+    def _take(self, name: str, value: bytes | None) -> None:
+        place = Place.parse(name)
+        self._holding.discard(place)
+        if value is None:
+            self.by_place.pop(place, None)
+            return
+        pause = self.by_place[place] = _decoder.decode(value)
+        if not pause.resumed:
+            self._holding.add(place)
+
+    def at(self, namespace: str, destination: str, owner: str) -> PlaceKind | None:
+        """The kind of place by which a message is held; None if it may go out."""
+        if not self._holding:
+            return None
+        return next(
+            (one.kind for one in _places(namespace, destination, owner) if one in self._holding), None
+        )
+
+    @property
+    def resumed(self) -> list[Place]:
+        """Places whose messages are on their way back."""
+        return [place for place, pause in self.by_place.items() if pause.resumed]
+
+
+def paused(place: Place, pause: Pause | None) -> Catalogued:
+    """The record of a pause, or of its end."""
+    return Catalogued(PAUSE, place.full, None if pause is None else msgspec.json.encode(pause))

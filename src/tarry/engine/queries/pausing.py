@@ -1,0 +1,180 @@
+"""Pausing: one message, whose remaining delay is frozen, or all messages of a place (ADR 0027)."""
+
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from tarry.core import admission
+from tarry.core.clock import Clock
+from tarry.core.errors import Conflict, NotFound, TarryError
+from tarry.core.lifecycle import Event, State
+from tarry.core.limits import PAUSED_MS
+from tarry.core.message import MessageView
+from tarry.core.names import TOPIC_SCHEME
+from tarry.core.pause import MAX_PAUSES, Pause, Place, PlaceKind
+from tarry.engine.answer import Answer, failed
+from tarry.engine.dispatch.dispatcher import Dispatcher
+from tarry.engine.journal.journal import Journal
+from tarry.engine.namespaces.pauses import paused
+from tarry.engine.queries.commands import Commands
+from tarry.engine.queries.finding import Finding, Found
+from tarry.engine.queries.views import view_of_put
+from tarry.engine.records.versions import new_version
+from tarry.engine.state.engine_state import EngineState
+from tarry.ledger.record import Put, Record
+
+NOT_PAUSED: Final = "the message is not paused"
+
+
+class PlaceView(Struct, frozen=True, kw_only=True):
+    """A paused place as it can be shown."""
+
+    kind: PlaceKind
+    namespace: str
+    name: str
+    """The address, the full name of the topic, or the owner."""
+    since_ms: int
+    resumed: bool
+    """Whether it is over, and messages that it held are on their way back."""
+
+
+class Pausing:
+    """Pauses and resumes."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        state: EngineState,
+        dispatcher: Dispatcher,
+        finding: Finding,
+        commands: Commands,
+        clock: Clock,
+    ) -> None:
+        self._journal = journal
+        self._state = state
+        self._dispatcher = dispatcher
+        self._finding = finding
+        self._commands = commands
+        self._clock = clock
+
+    # One message
+
+    def pause(self, id: str, *, namespace: str | None = None) -> Answer[MessageView]:
+        """Keep a message from going out until it is resumed; what is left of its delay is frozen."""
+        return self._finding.find(id, self._commands.charged(lambda found: self._pause(id, found)), namespace)
+
+    def resume(self, id: str, *, namespace: str | None = None) -> Answer[MessageView]:
+        """Let the delay of a message go on from where it was paused; one that was due then is due now."""
+        return self._finding.find(
+            id, self._commands.charged(lambda found: self._resume(id, found)), namespace
+        )
+
+    def _pause(self, id_: str, found: Found) -> Answer[MessageView]:
+        try:
+            waiting = self._commands.decide(id_, found, Event.PAUSE, lambda again: self._pause(id_, again))
+            if waiting is not None:
+                return waiting
+            put = found.put
+            if found.current.fire_at_ms == PAUSED_MS:
+                return self._shown(id_, found)
+            if put.due_at_ms is None:
+                raise Conflict(
+                    "the message goes out by command only, so there is no delay to pause", "untimed"
+                )
+            flight = self._dispatcher.flights.by_seq.get(found.current.seq)
+            version = new_version(
+                put, found.current, PAUSED_MS, delayed_since_ms=self._clock.now_ms(),
+                uncertain=self._commands.uncertain(found), attempts=put.attempts if flight is None else flight.attempts,
+                tried=put.tried if flight is None else flight.tried_last or put.tried,
+            )  # fmt: skip
+            return self._write(id_, found, version)
+        except TarryError as error:
+            return failed(error)
+
+    def _resume(self, id_: str, found: Found) -> Answer[MessageView]:
+        try:
+            put, now_ms = found.put, self._clock.now_ms()
+            if found.current.fire_at_ms != PAUSED_MS:
+                kind = self._state.pauses.at(put.namespace, put.destination, put.owner)
+                held = NOT_PAUSED if kind is None else f"{NOT_PAUSED} itself: its {kind} is, so resume that"
+                raise Conflict(held, "held" if kind is not None else found.state.value)
+            # A message sent by command was due, whatever it was scheduled for.
+            left_ms = 0 if put.commanded else max(0, (put.due_at_ms or 0) - put.delayed_since_ms)
+            topic = put.destination if put.destination.startswith(TOPIC_SCHEME) else None
+            policy = self._state.policies.effective(topic, put.namespace)
+            asked_ms = now_ms + left_ms if left_ms else put.due_at_ms or now_ms
+            due_at_ms, fire_at_ms = admission.instants(asked_ms, now_ms, self._state.floor_ms, policy)
+            version = new_version(
+                put, found.current, fire_at_ms, due_at_ms=due_at_ms if left_ms else put.due_at_ms,
+                delayed_since_ms=now_ms,
+            )  # fmt: skip
+            return self._write(id_, found, version)
+        except TarryError as error:
+            return failed(error)
+
+    def _write(self, id_: str, found: Found, version: Put) -> Answer[MessageView]:
+        record: Record = found.record_of(version)
+        return self._commands.write(
+            found, [record], lambda _: view_of_put(version, id_, State.SCHEDULED, pauses=self._state.pauses)
+        )
+
+    def _shown(self, id_: str, found: Found) -> Answer[MessageView]:
+        answer: Answer[MessageView] = Answer()
+        view = view_of_put(found.put, id_, found.state, pauses=self._state.pauses)
+        self._journal.when_durable(found.current.seq, answer.unless_error(lambda: view))
+        return answer
+
+    # Places
+
+    def pause_place(self, place: Place) -> Answer[PlaceView]:
+        """Hold the messages of a place once they are due; one that is paused stays so."""
+        try:
+            before = self._state.pauses.by_place.get(place)
+            if before is not None and not before.resumed:
+                return self._told(place, before)
+            if before is None and len(self._state.pauses.by_place) >= MAX_PAUSES:
+                raise Conflict(f"{MAX_PAUSES} places are paused, as many as can be: resume some", "full")
+            return self._say(place, Pause(self._clock.now_ms()))
+        except TarryError as error:
+            return failed(error)
+
+    def resume_place(self, place: Place) -> Answer[PlaceView]:
+        """Let the messages of a place go out again, in order, as fast as their rates allow."""
+        try:
+            before = self._state.pauses.by_place.get(place)
+            if before is None:
+                raise NotFound(f"{place.kind} {place.name} is not paused in {place.namespace}")
+            if before.resumed:
+                return self._told(place, before)
+            told = self._say(place, msgspec.structs.replace(before, resumed=True))
+            self._dispatcher.holding.resumed(self._clock.now_ms())
+            return told
+        except TarryError as error:
+            return failed(error)
+
+    def places(self, namespace: str | None) -> Answer[list[PlaceView]]:
+        """The paused places of a namespace or of all, and those whose messages are on their way back."""
+        found = sorted(self._state.pauses.by_place.items())
+        views = [_view(*one) for one in found if namespace in (None, one[0].namespace)]
+        answer: Answer[list[PlaceView]] = Answer()
+        self._journal.when_durable(self._journal.next_seq - 1, answer.unless_error(lambda: views))
+        return answer
+
+    def _say(self, place: Place, pause: Pause) -> Answer[PlaceView]:
+        answer: Answer[PlaceView] = Answer()
+        told = answer.unless_error(lambda: _view(place, pause))
+        self._journal.append([paused(place, pause)], told, essential=True)
+        return answer
+
+    def _told(self, place: Place, pause: Pause) -> Answer[PlaceView]:
+        answer: Answer[PlaceView] = Answer()
+        told = answer.unless_error(lambda: _view(place, pause))
+        self._journal.when_durable(self._journal.next_seq - 1, told)
+        return answer
+
+
+def _view(place: Place, pause: Pause) -> PlaceView:
+    return PlaceView(
+        kind=place.kind, namespace=place.namespace, name=place.name, since_ms=pause.since_ms, resumed=pause.resumed
+    )  # fmt: skip

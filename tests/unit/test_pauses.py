@@ -1,0 +1,418 @@
+"""Pauses of messages and of places (ADR 0027)."""
+
+from typing import Any
+
+import pytest
+
+from tarry.core.delivery import Delivered, Retry
+from tarry.core.errors import Conflict, Invalid, NotFound
+from tarry.core.limits import DAY_MS, HOUR_MS, MINUTE_MS
+from tarry.core.message import Message
+from tarry.core.pause import Place, place_of
+from tarry.core.policy import Policy
+from tests.unit.engine_kit import FOREIGN, Bench, full
+from tests.unit.test_indexed import reclaimed, small_world
+
+HOME = "public/default"
+ANN = Place("owner", HOME, "ann")
+TOPIC = Place("topic", HOME, full("orders"))
+SHOP = Place("destination", HOME, "sim://shop")
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def pause(bench: Bench, place: Place) -> None:
+    bench.ask(bench.engine.pausing.pause_place(place))
+
+
+def resume(bench: Bench, place: Place) -> None:
+    bench.ask(bench.engine.pausing.resume_place(place))
+
+
+def paused(bench: Bench) -> dict[str, int]:
+    return {kind: count for kind, count in bench.engine.stats().paused.items() if count}
+
+
+# Places
+
+
+def test_a_paused_topic_gets_nothing_until_it_is_resumed_and_then_all_in_order(bench: Bench) -> None:
+    reader = bench.drain("orders")
+    pause(bench, TOPIC)
+    for n in range(5):
+        bench.schedule(payload=b"%d" % n, delay_ms=1_000 - n * 100)
+    bench.schedule("others", payload=b"free", delay_ms=1_000)
+    bench.wait(2_000)
+    assert reader.got == []
+    assert bench.drain("others").payloads == [b"free"]
+    assert bench.engine.stats().pending == 5
+    assert paused(bench) == {"place": 5}
+    resume(bench, TOPIC)
+    bench.wait(0)
+    assert reader.payloads == [b"4", b"3", b"2", b"1", b"0"]
+    assert paused(bench) == {}
+    assert bench.ask(bench.engine.pausing.places(None)) == []
+
+
+@pytest.mark.parametrize(
+    ("place", "held"),
+    [
+        (ANN, {b"topic ann", b"sim ann"}),
+        (TOPIC, {b"topic ann", b"topic bob"}),
+        (SHOP, {b"sim ann", b"sim bob"}),
+        (Place("destination", HOME, FOREIGN), {b"sim ann", b"sim bob"}),
+        (Place("destination", HOME, "sim://shop/other"), set()),
+        (Place("owner", "a/b", "ann"), set()),
+    ],
+)  # fmt: skip
+def test_a_pause_holds_the_messages_of_its_place_alone(bench: Bench, place: Place, held: set[bytes]) -> None:
+    pause(bench, place)
+    for owner in ("bob", "ann"):
+        bench.schedule(payload=f"topic {owner}".encode(), owner=owner, delay_ms=10)
+        bench.schedule(FOREIGN, payload=f"sim {owner}".encode(), owner=owner, delay_ms=10)
+    bench.wait(20)
+    for attempt in list(bench.outlet.under_way):
+        attempt.answer(Delivered())
+    bench.rest()
+    arrived = {*bench.arrived(), *bench.drain("orders").payloads}
+    assert arrived == {b"topic ann", b"topic bob", b"sim ann", b"sim bob"} - held
+    listed = {view.payload: view.paused for view in bench.listed()}
+    assert listed == dict.fromkeys(held, place.kind)
+
+
+def test_of_messages_due_together_for_one_topic_only_those_of_the_place_are_held(bench: Bench) -> None:
+    pause(bench, ANN)
+    for owner in ("bob", "ann", "bob"):
+        bench.schedule(payload=owner.encode(), owner=owner, delay_ms=10)
+    bench.wait(20)
+    assert bench.drain("orders").payloads == [b"bob", b"bob"]
+
+
+def test_a_pause_of_a_topic_is_one_of_its_partitions(bench: Bench) -> None:
+    pause(bench, TOPIC)
+    bench.schedule("orders-partition-1", delay_ms=10)
+    bench.wait(20)
+    assert paused(bench) == {"place": 1}
+
+
+def test_what_waits_for_its_instant_is_shown_as_paused_and_waits_on(bench: Bench) -> None:
+    done = bench.schedule(owner="ann", delay_ms=HOUR_MS)
+    pause(bench, ANN)
+    assert bench.view(done.id).paused == "owner"
+    bench.wait(MINUTE_MS)
+    resume(bench, ANN)
+    assert bench.view(done.id).paused is None
+    reader = bench.drain("orders")
+    bench.wait(HOUR_MS - MINUTE_MS)
+    assert len(reader.got) == 1
+
+
+def test_pauses_and_what_they_hold_outlive_a_crash(bench: Bench) -> None:
+    pause(bench, ANN)
+    bench.schedule(payload=b"a", owner="ann", delay_ms=10)
+    bench.schedule(FOREIGN, payload=b"b", owner="ann", delay_ms=10)
+    bench.wait(20)
+    bench.crash(lose_transactions=100)
+    bench.start()
+    bench.wait(DAY_MS)
+    assert paused(bench) == {"place": 2}
+    assert [(one.kind, one.name) for one in bench.ask(bench.engine.pausing.places(HOME))] == [
+        ("owner", "ann")
+    ]
+    assert not bench.outlet.under_way
+    resume(bench, ANN)
+    bench.wait(0)
+    assert bench.drain("orders").payloads == [b"a"]
+    bench.verdict(Delivered())
+    assert bench.arrived() == [b"b"]
+
+
+def test_a_crash_while_they_return_loses_and_doubles_none() -> None:
+    for steps in range(12):
+        bench = Bench(steps)
+        pause(bench, ANN)
+        for n in range(30):
+            bench.schedule(payload=b"%02d" % n, owner="ann", delay_ms=10)
+        bench.wait(20)
+        answer = bench.engine.pausing.resume_place(ANN)
+        for _ in range(steps):
+            bench.tick()
+            bench.commit()
+        answered = answer.settled
+        bench.crash()
+        bench.start()
+        bench.wait(10_000)
+        places = bench.ask(bench.engine.pausing.places(None))
+        if places:
+            # The command was not answered, and is not there.
+            assert not answered
+            resume(bench, ANN)
+            bench.wait(10_000)
+        assert bench.drain("orders").payloads == [b"%02d" % n for n in range(30)]
+        assert bench.ask(bench.engine.pausing.places(None)) == []
+
+
+def test_of_two_pauses_each_holds(bench: Bench) -> None:
+    pause(bench, ANN)
+    pause(bench, TOPIC)
+    bench.schedule(payload=b"a", owner="ann", delay_ms=10)
+    bench.schedule(payload=b"b", owner="bob", delay_ms=10)
+    bench.wait(20)
+    reader = bench.drain("orders")
+    resume(bench, TOPIC)
+    bench.wait(0)
+    assert reader.payloads == [b"b"]
+    resume(bench, ANN)
+    bench.wait(0)
+    assert reader.payloads == [b"b", b"a"]
+
+
+def test_what_is_being_sent_goes_to_its_verdict_and_its_next_attempt_is_held(bench: Bench) -> None:
+    done = bench.schedule(FOREIGN, delay_ms=0)
+    bench.rest()
+    pause(bench, SHOP)
+    bench.verdict(Retry("busy", uncertain=True))
+    bench.wait(HOUR_MS)
+    assert not bench.outlet.under_way
+    view = bench.view(done.id)
+    assert (view.state, view.attempts, view.last_error, view.paused) == (
+        "scheduled",
+        1,
+        "busy",
+        "destination",
+    )
+    assert view.next_attempt_at_ms is None
+    # The attempt may have arrived: that is not forgotten.
+    assert bench.refused(bench.engine.cancel(done.id), Conflict).state == "uncertain"
+    resume(bench, SHOP)
+    bench.wait(0)
+    assert bench.attempt().delivery.attempt == 2
+    bench.verdict(Delivered())
+    assert bench.state(done.id) == "sent"
+
+
+def test_messages_in_order_behind_one_that_is_held_follow_it_in_order(bench: Bench) -> None:
+    for n in range(3):
+        bench.schedule(FOREIGN, payload=b"%d" % n, key="k", delay_ms=n)
+    bench.wait(10)
+    pause(bench, SHOP)
+    bench.verdict(Retry("busy"))
+    bench.wait(MINUTE_MS)
+    assert paused(bench) == {"place": 3}
+    resume(bench, SHOP)
+    for _ in range(3):
+        bench.wait(0)
+        bench.verdict(Delivered())
+    assert bench.arrived() == [b"0", b"1", b"2"]
+
+
+def test_after_a_resume_no_more_go_out_than_the_rate_allows(bench: Bench) -> None:
+    bench.ask(bench.engine.set_policy("namespace", HOME, Policy(send_per_second=10)))
+    pause(bench, ANN)
+    for _ in range(50):
+        bench.schedule(owner="ann", delay_ms=10)
+    reader = bench.drain("orders")
+    for _ in range(10):
+        # The watermark passes the instants at which they were due.
+        bench.schedule(owner="bob", destination="others", delay_ms=0)
+        bench.wait(1_000)
+    resume(bench, ANN)
+    bench.wait(1_000)
+    assert 10 <= len(reader.got) <= 21
+    bench.wait(4_000)
+    assert len(reader.got) == 50
+
+
+def test_a_time_to_live_goes_on_in_the_pause_of_a_place(bench: Bench) -> None:
+    pause(bench, ANN)
+    short = bench.schedule(owner="ann", delay_ms=10, ttl_ms=1_000)
+    long = bench.schedule(owner="ann", delay_ms=10, ttl_ms=HOUR_MS)
+    bench.wait(MINUTE_MS)
+    # Until it is resumed it waits, and can be looked at.
+    assert bench.state(short.id) == "scheduled"
+    resume(bench, ANN)
+    bench.wait(0)
+    assert (bench.state(short.id), bench.state(long.id)) == ("failed", "sent")
+
+
+def test_commands_on_held_messages(bench: Bench) -> None:
+    pause(bench, ANN)
+    ids = [bench.schedule(owner="ann", delay_ms=10).id for _ in range(3)]
+    bench.wait(20)
+    assert bench.ask(bench.engine.cancel(ids[0])).state == "cancelled"
+    # Made due, it is held again.
+    bench.ask(bench.engine.send(ids[1]))
+    bench.wait(10)
+    assert paused(bench) == {"place": 2}
+    bench.ask(bench.engine.restart(ids[2], delay_ms=HOUR_MS))
+    assert paused(bench) == {"place": 1}
+    resume(bench, ANN)
+    bench.wait(0)
+    assert [bench.state(one) for one in ids] == ["cancelled", "sent", "scheduled"]
+
+
+def test_delayed_entries_of_a_paused_topic_are_held_too(bench: Bench) -> None:
+    bench.publish("orders", b"later", deliver_at_ms=bench.now_ms + 1_000)
+    bench.publish("orders", b"now")
+    reader = bench.drain("orders")
+    pause(bench, TOPIC)
+    bench.wait(2_000)
+    assert reader.payloads == [b"now"]
+    assert paused(bench) == {"place": 1}
+    bench.reopen()
+    bench.wait(1_000)
+    resume(bench, TOPIC)
+    bench.wait(0)
+    assert bench.drain("orders").payloads == [b"later", b"now"]
+
+
+def test_many_are_held_and_return_in_turns(bench: Bench) -> None:
+    pause(bench, ANN)
+    for n in range(1_200):
+        _ = bench.engine.schedule(
+            Message(destination="orders", owner="ann", payload=b"%04d" % n, delay_ms=10)
+        )
+    bench.wait(1_000)
+    assert paused(bench) == {"place": 1_200}
+    resume(bench, ANN)
+    bench.wait(100)
+    assert bench.drain("orders").payloads == [b"%04d" % n for n in range(1_200)]
+
+
+def test_those_that_only_the_index_has_return_too() -> None:
+    world = small_world()
+    world.settle(world.engine.pausing.pause_place(ANN))
+    world.settle(world.engine.pausing.pause_place(SHOP))
+    ids = [
+        world.settle(world.engine.schedule(Message(destination=to, owner="ann", delay_ms=10))).id
+        for to in ("orders", FOREIGN)
+    ]
+    world.run(20)
+    reclaimed(world)
+    world.kill()
+    world.start()
+    assert [world.settle(world.engine.get(one)).paused for one in ids] == ["owner", "owner"]
+    world.settle(world.engine.pausing.resume_place(ANN))
+    world.run(3_000)
+    world.settle(world.engine.pausing.resume_place(SHOP))
+    world.run(3_000)
+    assert [str(world.settle(world.engine.get(one)).state) for one in ids] == ["sent", "sent"]
+    assert [arrival.delivery.id for arrival in world.outlet.arrivals] == ids[1:]
+
+
+def test_a_place_is_paused_and_resumed_once(bench: Bench) -> None:
+    first = bench.ask(bench.engine.pausing.pause_place(ANN))
+    bench.wait(5)
+    assert bench.ask(bench.engine.pausing.pause_place(ANN)) == first
+    bench.ask(bench.engine.pausing.resume_place(ANN))
+    bench.wait(0)
+    bench.refused(bench.engine.pausing.resume_place(ANN), NotFound)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{}, {"owner": ""}, {"owner": "a", "topic": "b"}, {"destination": "hello"}, {"owner": "a", "namespace": "a"},
+     {"topic": "a/b/c", "namespace": "x/y"}],
+)  # fmt: skip
+def test_bad_places_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(Invalid):
+        place_of(given.pop("namespace", None), **given)
+
+
+# One message
+
+
+def test_a_paused_message_keeps_what_is_left_of_its_delay(bench: Bench) -> None:
+    done = bench.schedule(payload=b"p", delay_ms=10_000)
+    reader = bench.drain("orders")
+    bench.wait(4_000)
+    view = bench.ask(bench.engine.pausing.pause(done.id))
+    assert (view.state, view.paused) == ("scheduled", "message")
+    assert bench.ask(bench.engine.pausing.pause(done.id)).paused == "message"
+    bench.crash()
+    bench.start()
+    bench.wait(DAY_MS)
+    assert paused(bench) == {"message": 1}
+    assert bench.engine.stats().pending == 1
+    resumed = bench.ask(bench.engine.pausing.resume(done.id))
+    assert (resumed.paused, resumed.due_at_ms) == (None, bench.now_ms + 6_000)
+    assert paused(bench) == {}
+    del reader
+    reader = bench.drain("orders", "again")
+    bench.wait(5_999)
+    assert not reader.got
+    bench.wait(1)
+    assert reader.payloads == [b"p"]
+
+
+def test_its_time_to_live_begins_at_its_new_due_instant(bench: Bench) -> None:
+    done = bench.schedule(delay_ms=10_000, ttl_ms=1)
+    bench.ask(bench.engine.pausing.pause(done.id))
+    bench.wait(DAY_MS)
+    bench.ask(bench.engine.pausing.resume(done.id))
+    bench.wait(10_000)
+    assert bench.state(done.id) == "sent"
+
+
+def test_one_that_is_between_attempts_is_tried_again_when_it_is_resumed(bench: Bench) -> None:
+    done = bench.schedule(FOREIGN, delay_ms=0)
+    bench.rest()
+    bench.verdict(Retry("busy"))
+    view = bench.ask(bench.engine.pausing.pause(done.id))
+    assert (view.attempts, view.last_error, view.next_attempt_at_ms) == (1, "busy", None)
+    bench.wait(HOUR_MS)
+    assert not bench.outlet.under_way
+    bench.ask(bench.engine.pausing.resume(done.id))
+    bench.wait(0)
+    assert bench.attempt().delivery.attempt == 2
+
+
+def test_while_it_is_being_sent_a_pause_waits_for_the_verdict(bench: Bench) -> None:
+    done = bench.schedule(FOREIGN, delay_ms=0)
+    bench.rest()
+    answer = bench.engine.pausing.pause(done.id)
+    bench.rest()
+    assert not answer.settled
+    bench.verdict(Delivered())
+    assert bench.refused(answer, Conflict).state == "sent"
+
+
+def test_a_send_or_a_restart_ends_the_pause_and_a_cancel_the_message(bench: Bench) -> None:
+    ids = [bench.schedule(delay_ms=10_000).id for _ in range(3)]
+    for one in ids:
+        bench.ask(bench.engine.pausing.pause(one))
+    bench.ask(bench.engine.send(ids[0]))
+    bench.ask(bench.engine.restart(ids[1]))
+    bench.ask(bench.engine.cancel(ids[2]))
+    assert paused(bench) == {}
+    bench.wait(10_000)
+    assert [bench.state(one) for one in ids] == ["sent", "sent", "cancelled"]
+
+
+def test_a_delayed_entry_can_be_paused(bench: Bench) -> None:
+    bench.publish("orders", b"later", deliver_at_ms=bench.now_ms + 1_000)
+    (view,) = bench.listed()
+    bench.ask(bench.engine.pausing.pause(view.id))
+    reader = bench.drain("orders")
+    bench.wait(HOUR_MS)
+    assert not reader.got
+    bench.ask(bench.engine.pausing.resume(view.id))
+    bench.wait(999)
+    assert not reader.got
+    bench.wait(1)
+    assert reader.payloads == [b"later"]
+
+
+def test_what_cannot_be_paused_or_resumed_says_why(bench: Bench) -> None:
+    bench.schedule(FOREIGN, group="g", delay_ms=DAY_MS)
+    member = bench.schedule(FOREIGN, group="g")
+    assert "by command only" in str(bench.refused(bench.engine.pausing.pause(member.id), Conflict))
+    done = bench.schedule(owner="ann", delay_ms=10)
+    bench.refused(bench.engine.pausing.resume(done.id), Conflict)
+    pause(bench, ANN)
+    bench.wait(20)
+    assert "its owner is" in str(bench.refused(bench.engine.pausing.resume(done.id), Conflict))
+    bench.refused(bench.engine.pausing.pause("x" * 20), NotFound)
