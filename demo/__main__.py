@@ -26,7 +26,7 @@ from tarry.homeserver.environment import CannotInstall
 
 AHEAD_MS: Final = 5_000
 """The first message is due so long after it was asked for; by then all of them are scheduled."""
-PATIENCE_S: Final = 40.0
+PATIENCE_S: Final = 120.0
 """After the last due instant, for the restarted server and for clients that come back with a wait of their own."""
 
 console = Console(file=sys.stdout)

@@ -24,7 +24,8 @@ client.on("Room.timeline", (event) => {
     // The homeserver's stamp: when the event was in the room.
     if (name) tell({ arrived: name, at_ms: event.getTs() });
 });
-await client.startClient({ initialSyncLimit: 0 });
+// After the crash many come at once: a sync that left some out would not bring them later.
+await client.startClient({ initialSyncLimit: 100 });
 
 for await (const line of readline.createInterface({ input: process.stdin })) {
     const { name, due_at_ms } = JSON.parse(line);
