@@ -59,7 +59,11 @@ def test_the_index_the_report_and_the_audit(tarry: Shell, tmp_path: Path) -> Non
     verified, rebuilt = typed(tarry, "docs/pipeline.md")
     assert "missing 0" in verified
     assert "up to seq" in rebuilt
-    tables, page, machine, audit = typed(tarry, "docs/data.md")
+    *exports, tables, page, machine, audit = typed(tarry, "docs/data.md")
+    assert [path.name for path in sorted(tmp_path.glob("*.parquet"))] == ["waiting.parquet"]
+    assert (tmp_path / "ended.csv").read_text().count("sent") == 1
+    assert len(exports) == 3
+    assert exports[-1].count("billing") == 1
     assert "scheduled" in tables
     assert page == ""
     assert "<html" in (tmp_path / "report.html").read_text()

@@ -251,7 +251,9 @@ def test_the_origin_of_a_rescheduled_entry_is_its_first_record() -> None:
     columns: dict[str, Any] = {name: [getattr(one, name) for one in encoded] for name in Encoded._fields}
     rows = index_rows(pa.RecordBatch.from_pydict(columns | {"seq": [5, 6]}, schema=RECORDS), 0, {}, 1)
     entries = rows.filter(pc.equal(rows.column("op"), ENTRY))
-    assert dict(zip(entries.column("seq").to_pylist(), _origins(entries).tolist(), strict=True)) == {
+    assert dict(
+        zip(entries.column("seq").to_pylist(), _origins(entries)["origin_seq"].tolist(), strict=True)
+    ) == {
         5: 3,
         6: 6,
     }

@@ -21,6 +21,7 @@ from tarry.cli import (
     bulk,
     dapr,
     doctor,
+    export,
     index,
     matrix,
     messages,
@@ -62,6 +63,7 @@ dapr.add_to(app)
 bulk.add_to(app)
 report.add_to(app)
 audit.add_to(app)
+export.add_to(app)
 backup.add_to(app)
 doctor.add_to(app)
 settings.add_to(app)

@@ -71,7 +71,7 @@ def run_job(
     from tarry.pipeline.jobs import job_session
     from tarry.pipeline.views.place import find, need_tables
 
-    options = {"path": path} if path else _configured(settings)
+    options = {"path": path} if path else place_options(settings)
     # Before Spark is started: whoever has no tables yet is told at once.
     need_tables(find(options))
     with (
@@ -82,7 +82,8 @@ def run_job(
         return job(spark, options, progress.step)
 
 
-def _configured(settings: dict[str, Any]) -> dict[str, str]:
+def place_options(settings: dict[str, Any]) -> dict[str, str]:
+    """The ledger and the tables of a configuration, as options of a read."""
     ledger = settings["ledger"]
     source = {"ledger": ledger["folder"]} if "folder" in ledger else ledger
     storage = {f"storage.{name}": value for name, value in settings["storage_options"].items()}

@@ -23,7 +23,7 @@ from tarry.index.schema import DEL, ENTRY, INDEX_SCHEMA
 from tarry.index.state import CommitState
 from tarry.index.table import IndexFile
 from tarry.ledger.read_record import PutHead, decode_heads
-from tarry.ledger.record import Entry, Put, decode, decode_entry
+from tarry.ledger.record import Entry, Key, Put, decode, decode_entry
 from tarry.ledger.watermark import Watermark
 from tarry.pipeline.source import PARTITION_ROWS, SeqRange, ranges, read_range
 from tarry.pipeline.views.filters import Wanted
@@ -44,14 +44,15 @@ SCHEDULED: Final = DataView(
     " key string, group string, attempts int, batch string, entry boolean not null,"
     " as_of timestamp not null, as_of_seq long not null",
     "payload binary, headers map<string,string>",
-    "origin_seq long",
+    "origin_seq long, origin_fire_at_ms long",
 )
 
 _STORED: Final = (
     "fire_at_ms", "seq", "op", "due_at_ms", "accepted_at_ms", "namespace", "destination", "owner", "door", "key",
     "group", "attempts", "batch",
 )  # fmt: skip
-_IN_BODY: Final = frozenset({"payload", "headers", "origin_seq"})
+_ORIGIN: Final = frozenset({"origin_seq", "origin_fire_at_ms"})
+_IN_BODY: Final = frozenset({"payload", "headers"}) | _ORIGIN
 
 
 class EndedVersions(Struct, frozen=True):
@@ -132,8 +133,8 @@ class ScheduledFacts(Struct, frozen=True):
         columns["as_of_ms"] = pa.array(np.full(rows.num_rows, self.as_of_ms))
         columns["as_of_seq"] = pa.array(np.full(rows.num_rows, self.as_of_seq))
         asked = _IN_BODY & set(self.schema.fieldNames())
-        if asked == {"origin_seq"}:
-            columns |= {"origin_seq": _origins(rows)}
+        if asked and asked <= _ORIGIN:
+            columns |= _origins(rows)
         elif asked:
             columns |= _in_bodies(rows)
         return shaped(columns, self.schema, rows.num_rows)
@@ -149,30 +150,37 @@ def _waiting(rows: pa.Table, ended: EndedVersions, base: int, floor_ms: int) -> 
     return rows.filter(pa.array(keep))
 
 
-def _origins(rows: pa.Table) -> NDArray[np.int64]:
-    """The seqs of the first versions, from bodies: of a message the beginning is enough."""
+def _origins(rows: pa.Table) -> dict[str, NDArray[np.int64]]:
+    """The keys of the first versions, from bodies: of a message the beginning is enough."""
     origins: NDArray[np.int64] = rows.column("seq").to_numpy().copy()
+    fires: NDArray[np.int64] = rows.column("fire_at_ms").to_numpy().copy()
     entry = rows.column("op").to_numpy() == ENTRY
     puts, entries = (rows.filter(pa.array(chosen)).column("body").to_pylist() for chosen in (~entry, entry))
     records: list[PutHead | Entry] = [*decode_heads(puts), *map(decode_entry, entries)]
     places = np.concatenate([np.flatnonzero(~entry), np.flatnonzero(entry)])
     for at, record in zip(places.tolist(), records, strict=True):
         if record.origin is not None:
-            origins[at] = record.origin.seq
-    return origins
+            fires[at], origins[at] = record.origin
+    return {"origin_seq": origins, "origin_fire_at_ms": fires}
 
 
 def _in_bodies(rows: pa.Table) -> dict[str, list[Any]]:
     payloads: list[bytes] = []
     headers: list[list[tuple[str, str]]] = []
-    origins: list[int] = []
-    for seq, body in zip(rows.column("seq").to_pylist(), rows.column("body").to_pylist(), strict=True):
+    origins: list[Key] = []
+    names = ("fire_at_ms", "seq", "body")
+    for fire_at_ms, seq, body in zip(*(rows.column(name).to_pylist() for name in names), strict=True):
         record = decode(body)
         assert isinstance(record, Put | Entry)
         payloads.append(record.payload)
         headers.append(list(masked_headers(record.headers).items()))
-        origins.append(record.origin.seq if record.origin else seq)
-    return {"payload": payloads, "headers": headers, "origin_seq": origins}
+        origins.append(record.origin or Key(fire_at_ms, seq))
+    return {
+        "payload": payloads,
+        "headers": headers,
+        "origin_seq": [origin.seq for origin in origins],
+        "origin_fire_at_ms": [origin.fire_at_ms for origin in origins],
+    }
 
 
 def with_dels(part: FilePart) -> EndedVersions:
