@@ -278,6 +278,28 @@ def test_once_ready_it_is_ready_after_a_crash_with_the_clock_set_back(bench: Ben
     assert consumer(bench).payloads == [b"a"]
 
 
+def test_one_whose_record_is_reclaimed_does_not_wait_after_a_snapshot_that_says_so() -> None:
+    """Nobody needed it any more, and that it was ready no record says."""
+    bench = Bench(settings=EngineSettings(reclaim_every_ms=1000, snapshot_every_ms=1000))
+    reader = bench.reader(bench.subscribe("orders"))
+    later(bench, b"a", delay_ms=MINUTE_MS)
+    other = bench.reader(bench.subscribe("other"))
+    for _ in range(40):
+        bench.publish("other", b"x" * 50_000)
+    other.ack(*range(40))
+    bench.ask(bench.upkeep.flush())
+    bench.registry.snapshot("while it waited")
+    bench.leap(MINUTE_MS)
+    reader.ack(0)
+    bench.wait(30_000)
+    assert bench.first_seq > 4, "the record of its publication is gone"
+    bench.crash()
+    bench.registry_disk.restore("while it waited")
+    bench.start()
+    bench.rest()
+    assert (bench.engine.stats().pending, bench.listed()) == (0, [])
+
+
 def test_the_same_commands_by_topic_and_entry_id(bench: Bench) -> None:
     first, second = later(bench, b"a", b"b")
     delayed = bench.engine.delayed

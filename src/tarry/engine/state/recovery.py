@@ -111,7 +111,8 @@ class Recovery:
     def _replay(self, applied: int, cursor: int) -> NDArray[np.int64]:
         """Keys of everything above the cursor, whole records above the registry's seq.
 
-        Gives the seqs of delayed entries that may be below the watermark: of those up to the cursor no key was read.
+        Gives the seqs of delayed entries that may be below the watermark: of those up to the cursor, and of those whose
+        records are reclaimed because nobody needs them, no key was read.
         """
         state, waiting = self._state, list[Any]()
         state.replayed_from = max(self._ledger.first_seq, min(applied, cursor) + 1)
@@ -131,7 +132,8 @@ class Recovery:
                 self._decide(frame, max(0, applied + 1 - frame.first_seq))
         # A delayed entry waits if its topic says so; the others were ready before.
         entries_waiting = state.topics.waiting_seqs()
-        overdue = [entries_waiting[entries_waiting <= cursor]]
+        unread = max(cursor, self._ledger.first_seq - 1)
+        overdue = [entries_waiting[entries_waiting <= unread]]
         for fires, seqs, lanes, delayed in waiting:
             alive = ~state.dead.contains_many(seqs) & (~delayed | np.isin(seqs, entries_waiting))
             ready = alive & delayed & state.passed.passed(fires, seqs)
